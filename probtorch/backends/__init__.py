@@ -1,0 +1,5 @@
+"""Array modules: the one seam between probtorch and the memory its arrays live in.
+
+`registry.py` is the door; `numpy_.py` and `cupy_.py` answer the same few questions for the CPU and
+for CUDA devices. Code above this floor asks `array_module(array)` and writes `xp.exp(array)`.
+"""

@@ -1,0 +1,165 @@
+"""Which module computes with an array, and how arrays move between devices.
+
+A backend is a module with the functions `owns`, `namespace`, `special`, `linalg`, `device_of`,
+`to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table below names
+the two there are; nothing else asks which one an array belongs to. Only `to_host` and
+`to_device` copy between devices, so a copy is visible where it happens.
+
+Read next: `numpy_.py` (the plain case), then `cupy_.py`.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends import cupy_, numpy_
+from probtorch.errors import DeviceError, DTypeError
+
+__all__ = [
+    "array_module",
+    "device_of",
+    "is_available",
+    "linalg",
+    "parse_device",
+    "special",
+    "to_device",
+    "to_host",
+    "unavailable_reason",
+]
+
+_BACKENDS: dict[str, ModuleType] = {"cpu": numpy_, "cuda": cupy_}
+
+
+def array_module(array: Any) -> Any:
+    """Return the module of array functions for `array`, by custom named ``xp``.
+
+    Parameters
+    ----------
+    array : array or number
+        A NumPy array or scalar, a Python number, or a CuPy array.
+
+    Returns
+    -------
+    xp : module or namespace
+        `numpy`, or CuPy's functions with the missing ones filled in.
+
+    Raises
+    ------
+    DTypeError
+        If no backend owns such an object.
+
+    Examples
+    --------
+    >>> array_module(np.ones(3)) is np
+    True
+    """
+    # Nearly every call, and the eager path counts nanoseconds.
+    if type(array) is np.ndarray:
+        return np
+    return _owner(array).namespace()
+
+
+def device_of(array: Any) -> str:
+    """Return the device `array` lives on: "cpu", or "cuda:0" and the like."""
+    return _owner(array).device_of(array)
+
+
+def is_available(device: str) -> bool:
+    """Whether arrays can be put on `device` ("cpu", "cuda", "cuda:1") in this process."""
+    return unavailable_reason(device) is None
+
+
+def unavailable_reason(device: str) -> str | None:
+    """Return why `device` cannot be used, in words, or None when it can."""
+    kind, index = parse_device(device)
+    return _BACKENDS[kind].unavailable_reason(index)
+
+
+def parse_device(device: str) -> tuple[str, int | None]:
+    """Split "cuda:1" into ("cuda", 1); without an index the second part is None.
+
+    Raises
+    ------
+    DeviceError
+        If the text does not name a device.
+
+    Examples
+    --------
+    >>> parse_device("cuda:1")
+    ('cuda', 1)
+    >>> parse_device("cpu")
+    ('cpu', None)
+    """
+    kind, colon, index = str(device).partition(":")
+    # The CPU is one device, so "cpu:0" is the only index it has.
+    known = kind in _BACKENDS and (not colon or (index.isascii() and index.isdigit()))
+    if not known or (kind == "cpu" and colon and int(index) != 0):
+        raise DeviceError(
+            "device",
+            expected='"cpu", "cuda" or "cuda:N"',
+            got=repr(device),
+            fix='use "cpu", or "cuda:0" for the first GPU',
+        )
+    return kind, int(index) if colon else None
+
+
+def to_host(array: Any) -> np.ndarray:
+    """Return `array` as a NumPy array: itself on the CPU, else a copy (which waits for the GPU)."""
+    return _owner(array).to_host(array)
+
+
+def to_device(array: Any, device: str) -> Any:
+    """Return `array` on `device`: itself when it is there already, else a copy.
+
+    Parameters
+    ----------
+    array : array
+        NumPy or CuPy.
+    device : str
+        "cpu", "cuda" (the current GPU) or "cuda:N".
+
+    Raises
+    ------
+    DeviceError
+        If the device does not exist or cannot be used here.
+    """
+    kind, index = parse_device(device)
+    reason = _BACKENDS[kind].unavailable_reason(index)
+    if reason is not None:
+        raise DeviceError(
+            "to_device",
+            expected=f"{device} to be usable",
+            got=reason,
+            fix='stay on "cpu", or install the extra cuda12 or cuda13 on a machine with a GPU',
+        )
+    if kind == "cpu":
+        return to_host(array)
+    _owner(array)
+    return _BACKENDS[kind].to_device(array, index)
+
+
+def special(xp: Any) -> Any:
+    """Return the special functions that go with `xp`: `scipy.special` or CuPy's."""
+    return _backend_of(xp).special()
+
+
+def linalg(xp: Any) -> Any:
+    """Return linear algebra for `xp`: NumPy's names plus a batched `solve_triangular`."""
+    return _backend_of(xp).linalg()
+
+
+def _owner(array: Any) -> ModuleType:
+    for backend in _BACKENDS.values():
+        if backend.owns(array):
+            return backend
+    raise DTypeError(
+        "array_module",
+        expected="a NumPy or CuPy array, or a number",
+        got=type(array).__name__,
+        fix="convert it first, for example with numpy.asarray",
+    )
+
+
+def _backend_of(xp: Any) -> ModuleType:
+    return numpy_ if xp is np else cupy_
