@@ -1,0 +1,269 @@
+"""The door to ArviZ: `Draws` as an `xarray.DataTree`, and back.
+
+The only file that imports ArviZ or xarray, and only when called: together they take two seconds.
+Datasets are built here rather than by ArviZ's converters, which lose groups (0.2x drops
+``log_prior``) and rename statistics. One tree serves both generations: ArviZ 1 works on it as it
+is, 0.22 and 0.23 wrap it in an InferenceData.
+
+What the formats cannot hold is translated, and written down in the root attribute
+``probtorch_layout`` so that `fields_from_datatree` can undo it: booleans among the draws become
+integers (ArviZ subtracts them), complex variables become two real ones, "/" in a name becomes ".",
+a dim that shares its name with a variable gets the ending ``_dim``, attributes that netCDF refuses
+(None, booleans, dicts) become JSON text.
+"""
+
+import datetime
+import json
+import warnings
+from importlib import metadata
+
+import numpy as np
+
+from probtorch.diagnostics.layout import (
+    GROUP_DIMS,
+    dim_names,
+    real_parts,
+)
+from probtorch.errors import ArgumentError
+
+__all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
+
+LAYOUT = "probtorch_layout"
+
+# Groups whose booleans are indicators that ArviZ reads as such.
+BOOLEAN_GROUPS = ("sample_stats", "warmup_sample_stats", "sample_stats_prior", "constant_data")
+
+
+def to_arviz(draws):
+    """Return what the installed ArviZ works on.
+
+    Parameters
+    ----------
+    draws : Draws
+        What an inference engine returned.
+
+    Returns
+    -------
+    xarray.DataTree or arviz.InferenceData
+        A DataTree with ArviZ 1 or later, an InferenceData with 0.22 and 0.23.
+    """
+    tree = to_datatree(draws)
+    with warnings.catch_warnings():
+        # ArviZ 0.2x announces its successor at import; nothing a reader of this table can act on.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        return tree
+    return arviz.from_datatree(tree)
+
+
+def to_datatree(draws):
+    """Build an `xarray.DataTree` with one node per group, in ArviZ's schema.
+
+    Parameters
+    ----------
+    draws : Draws
+        What an inference engine returned.
+
+    Returns
+    -------
+    xarray.DataTree
+        Named for the model (``attrs["model_name"]``). Dims and coords come from the plates. Arrays
+        are shared with `draws` where no conversion is needed.
+    """
+    import xarray
+
+    groups = {"posterior": draws.posterior, "sample_stats": draws.sample_stats, **draws.groups}
+    groups = {group: variables for group, variables in groups.items() if variables}
+    names = _spelling(groups)
+    dims = _dim_spelling(draws, groups, names)
+    layout = {
+        "names": {name: new for name, new in names.items() if new != name},
+        "dims": {name: list(given) for name, given in draws.dims.items()},
+        "dim_names": {dim: new for dim, new in dims.items() if new != dim},
+        "dtypes": {},
+        "complex": [],
+        "attrs": list(draws.attrs),
+        "json_attrs": [],
+    }
+    own_attrs = _attrs(draws.attrs, layout)
+    datasets = {}
+    for group, variables in groups.items():
+        lead = GROUP_DIMS[group]
+        data, coords = {}, {}
+        for name, values in variables.items():
+            values = np.asarray(values)
+            if values.dtype.kind == "c":
+                layout["complex"].append(f"{group}/{name}")
+            given = dim_names(name, values.ndim - len(lead), draws.dims)
+            spelled = (*lead, *(dims[dim] for dim in given))
+            for dim in given:
+                if dim in draws.coords:
+                    coords[dims[dim]] = draws.coords[dim]
+            for part, array in real_parts({names[name]: values}):
+                stored = _storable(group, array)
+                if stored.dtype != array.dtype:
+                    layout["dtypes"][f"{group}/{part}"] = array.dtype.str
+                data[part] = (spelled, stored)
+        sizes = next(iter(variables.values())).shape
+        coords |= {dim: np.arange(size) for dim, size in zip(lead, sizes)}
+        attrs = own_attrs | ({"sample_dims": list(lead)} if lead else {})
+        datasets[group] = xarray.Dataset(data, coords=coords, attrs=attrs)
+    model_name = str(draws.attrs.get("model_name") or "") or None
+    tree = xarray.DataTree.from_dict(datasets, name=model_name and model_name.replace("/", "."))
+    tree.attrs = own_attrs | {LAYOUT: json.dumps(layout)}
+    return tree
+
+
+def fields_from_datatree(tree):
+    """Return the fields of a `Draws` from a DataTree, as keyword arguments.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Ours, whose translations are undone, or anybody's in ArviZ's schema.
+
+    Returns
+    -------
+    dict
+        ``posterior sample_stats dims coords groups attrs``. Groups outside the schema are left out.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no posterior group with dims chain and draw.
+    """
+    if "posterior" not in tree.children or "chain" not in tree["posterior"].dims:
+        raise ArgumentError(
+            "Draws.load", expected="a group `posterior` with dims chain and draw",
+            got=f"groups {', '.join(tree.children) or '(none)'}",
+            fix="save with Draws.save, or with ArviZ's to_netcdf",
+        )  # fmt: skip
+    layout = json.loads(tree.attrs.get(LAYOUT, "{}"))
+    names = {new: name for name, new in layout.get("names", {}).items()}
+    dim_spelling = {new: dim for dim, new in layout.get("dim_names", {}).items()}
+    dtypes = layout.get("dtypes", {})
+    dims, coords, groups = {}, {}, {}
+    for group, node in tree.children.items():
+        if group not in GROUP_DIMS:
+            continue
+        lead = GROUP_DIMS[group]
+        dataset = node.to_dataset()
+        variables = {}
+        for spelled, variable in dataset.data_vars.items():
+            variable = variable.transpose(*lead, ...)
+            values = _plain(variable.values)
+            variables[spelled] = values.astype(dtypes.get(f"{group}/{spelled}", values.dtype))
+            name = names.get(spelled, spelled)
+            own = [dim_spelling.get(dim, dim) for dim in variable.dims[len(lead) :]]
+            given = tuple(None if dim == f"{name}_dim_{i}" else dim for i, dim in enumerate(own))
+            if any(given) and len(given) > len(dims.get(name, ())):
+                dims[name] = given
+        for key in layout.get("complex", []):
+            of_group, name = key.split("/", 1)
+            if of_group == group:
+                part = layout["names"].get(name, name)
+                real, imag = variables.pop(f"{part}_real"), variables.pop(f"{part}_imag")
+                variables[part] = real + 1j * imag
+        groups[group] = {names.get(spelled, spelled): v for spelled, v in variables.items()}
+        for dim, index in dataset.coords.items():
+            if dim not in lead and index.dims == (dim,):
+                coords[dim_spelling.get(dim, dim)] = _plain(index.values)
+    attrs = tree.attrs or tree["posterior"].attrs
+    attrs = {key: attrs[key] for key in layout.get("attrs", attrs) if key != LAYOUT}
+    for key in layout.get("json_attrs", []):
+        attrs[key] = json.loads(attrs[key])
+    if "dims" in layout:
+        dims = {name: tuple(given) for name, given in layout["dims"].items()}
+    return {
+        "posterior": groups.pop("posterior"),
+        "sample_stats": groups.pop("sample_stats", {}),
+        "dims": dims,
+        "coords": coords,
+        "groups": groups,
+        "attrs": {key: _plain_attr(value) for key, value in attrs.items()},
+    }
+
+
+def read_datatree(path):
+    """Read a netCDF file whole and close it: an open file could not be replaced by a new one."""
+    import xarray
+
+    with xarray.open_datatree(path, engine="h5netcdf") as tree:
+        return tree.load()
+
+
+def json_ready(value):
+    """Turn attributes into what JSON can hold: NumPy numbers, arrays and tuples are made plain."""
+    if isinstance(value, dict):
+        return {str(key): json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return json_ready(value.tolist())
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def _spelling(groups):
+    """Map variable names to names without "/", which xarray and netCDF take for a path."""
+    taken, spelling = set(), {}
+    for name in dict.fromkeys(name for variables in groups.values() for name in variables):
+        new = name.replace("/", ".")
+        while new in taken or (new != name and any(new in v for v in groups.values())):
+            new += "_"
+        taken.add(new)
+        spelling[name] = new
+    return spelling
+
+
+def _dim_spelling(draws, groups, names):
+    """Map dim names to names that no variable has: xarray would take such a variable for coords."""
+    taken = {part for name in names.values() for part in (name, f"{name}_real", f"{name}_imag")}
+    spelling = {}
+    for group, variables in groups.items():
+        for name, values in variables.items():
+            for dim in dim_names(name, values.ndim - len(GROUP_DIMS[group]), draws.dims):
+                new = dim.replace("/", ".")
+                while new in taken:
+                    new += "_dim"
+                spelling[dim] = new
+    return spelling
+
+
+def _storable(group, values):
+    if values.dtype.kind == "b" and group not in BOOLEAN_GROUPS:
+        return values.astype(np.int64)
+    if values.dtype == np.float16:  # netCDF has no half precision
+        return values.astype(np.float32)
+    return values
+
+
+def _plain(values):
+    """Strings come back from netCDF as Python objects; make them a NumPy string array again."""
+    return values.astype(np.str_) if values.dtype.kind in "OT" else values
+
+
+def _plain_attr(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _attrs(given, layout):
+    """Attributes of every group: who made it, when, and whatever the engine had to say."""
+    library = {"creation_library": "probtorch", "creation_library_language": "Python"}
+    library["inference_library"] = "probtorch"
+    try:
+        version = metadata.version("probtorch")
+        library |= {"creation_library_version": version, "inference_library_version": version}
+    except metadata.PackageNotFoundError:
+        pass  # run from a source tree that was never installed: no version to state
+    attrs = library | {"created_at": datetime.datetime.now(datetime.UTC).isoformat()}
+    for key, value in given.items():
+        value = json_ready(value)
+        text_list = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
+        if isinstance(value, bool) or not (isinstance(value, (str, int, float)) or text_list):
+            layout["json_attrs"].append(key)
+            value = json.dumps(value)
+        attrs[key] = value
+    return attrs

@@ -1,0 +1,415 @@
+"""What is wrong with a run: findings, and the warnings that every sampler gives unasked.
+
+`diagnose` looks for divergences, disagreeing chains, too few effective draws, saturated trees and
+poor energy exploration, and returns one `Finding` for each; `warn_about` turns the serious ones
+into Python warnings. A finding names the parameters that show it most, because the cure is there.
+The default thresholds are those of Vehtari et al. (2021), ArviZ and Stan; all are arguments.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from probtorch.diagnostics.columns import normal_scores
+from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, per_entry, rhat
+from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+
+__all__ = [
+    "ConvergenceWarning",
+    "DivergenceWarning",
+    "EnergyWarning",
+    "Finding",
+    "InferenceWarning",
+    "TreeDepthWarning",
+    "diagnose",
+    "warn_about",
+]
+
+# A message names this many parameters, the worst first.
+NAMED = 3
+
+
+class InferenceWarning(UserWarning):
+    """A result of inference that is doubtful."""
+
+
+class DivergenceWarning(InferenceWarning):
+    """The sampler met curvature that its step size could not follow, so a region may be missing."""
+
+
+class ConvergenceWarning(InferenceWarning):
+    """Chains disagree, or hold too few independent draws for reliable estimates."""
+
+
+class TreeDepthWarning(InferenceWarning):
+    """Trajectories were cut off before they turned: correct, but slow."""
+
+
+class EnergyWarning(InferenceWarning):
+    """Momentum resampling explores the energy too slowly; tails may be missing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or worth knowing, about a run.
+
+    Parameters
+    ----------
+    kind : str
+        ``non_finite divergence short_run rhat ess treedepth energy few_chains``.
+    subject, expected, got, fix : str
+        The message: what it is about, what would be right, what was found, what to do.
+    parameters : tuple of str
+        Labels of the parameters that show it most, worst first.
+    category : type or None
+        The warning it deserves; None for a note.
+    """
+
+    kind: str
+    subject: str
+    expected: str
+    got: str
+    fix: str
+    parameters: tuple[str, ...] = ()
+    category: type[InferenceWarning] | None = None
+
+    def __str__(self):
+        return (
+            f"{self.subject}\n  expected: {self.expected}\n"
+            f"  got:      {self.got}\n  fix:      {self.fix}"
+        )
+
+
+def warn_about(draws: Draws, *, stacklevel=2, **thresholds) -> list[Finding]:
+    """Warn of everything serious that `diagnose` finds.
+
+    Parameters
+    ----------
+    draws : Draws
+        What an inference engine returned.
+    stacklevel : int
+        Frames between this call and the line to be named in the warning, as in `warnings.warn`.
+    **thresholds
+        Passed to `diagnose`.
+
+    Returns
+    -------
+    list of Finding
+        All findings, notes included.
+
+    Warns
+    -----
+    DivergenceWarning, ConvergenceWarning, TreeDepthWarning, EnergyWarning, InferenceWarning
+        One for each serious finding.
+    """
+    findings = diagnose(draws, **thresholds)
+    for finding in findings:
+        if finding.category is not None:
+            warnings.warn(str(finding), finding.category, stacklevel=stacklevel + 1)
+    return findings
+
+
+def diagnose(
+    draws: Draws,
+    *,
+    names=None,
+    rhat_max=1.01,
+    ess_per_chain=100,
+    bfmi_min=0.3,
+    treedepth_share=0.05,
+    max_divergences=0,
+    min_draws=100,
+    min_chains=4,
+) -> list[Finding]:
+    """Look for everything that makes draws doubtful.
+
+    Parameters
+    ----------
+    draws : Draws
+        What an inference engine returned.
+    names : str or sequence of str, optional
+        Which variables to judge; all of the posterior by default.
+    rhat_max : float
+        Largest acceptable rank-normalised split R-hat.
+    ess_per_chain : float
+        Smallest acceptable bulk and tail effective sample size, times the number of chains.
+    bfmi_min : float
+        Smallest acceptable E-BFMI of a chain.
+    treedepth_share : float
+        Share of draws that may reach the maximum tree depth before it is more than a note.
+    max_divergences : int
+        Number of divergences to let pass.
+    min_draws : int
+        With fewer draws per chain one finding says so, with the worst parameter, instead of
+        findings on R-hat and effective size, which would mostly be noise.
+    min_chains : int
+        With fewer chains a note says so.
+
+    Returns
+    -------
+    list of Finding
+        The most serious kind first; empty when nothing is wrong.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is not in the posterior.
+
+    Notes
+    -----
+    Entries that never vary (structural zeros, constants) are not judged.
+    """
+    entries = _entries(draws, names)
+    quality = _quality(entries)
+    findings = [
+        _non_finite(entries),
+        _divergences(draws, entries, max_divergences),
+        *_convergence(draws, quality, rhat_max, ess_per_chain, min_draws),
+        _treedepth(draws, quality, treedepth_share),
+        _energy(draws, entries, bfmi_min),
+        _few_chains(draws, min_chains),
+    ]
+    return [finding for finding in findings if finding is not None]
+
+
+# --------------------------------------------------------------------------------- the single checks
+
+
+def _non_finite(entries):
+    bad = []
+    for labels, values in entries:
+        finite = np.isfinite(values)
+        if not finite.all():
+            flat = flat_entries(finite)
+            counts = (~flat).sum(axis=(0, 1))
+            bad += [(counts[i], labels[i], ~flat[..., i]) for i in np.flatnonzero(counts)]
+    if not bad:
+        return None
+    bad.sort(key=lambda item: -item[0])
+    count, worst, where = bad[0]
+    chain, draw = np.argwhere(where)[0]
+    return Finding(
+        kind="non_finite",
+        subject=f"draws of {_listed([label for _, label, _ in bad])} are not finite",
+        expected="finite numbers",
+        got=f"{count} draws of {worst} NaN or infinite, the first in chain {chain}, draw {draw}",
+        fix="look for overflow or a division by zero where the model computes it",
+        parameters=tuple(label for _, label, _ in bad[:NAMED]),
+        category=InferenceWarning,
+    )
+
+
+def _divergences(draws, entries, allowed):
+    diverging = draws.sample_stats.get("diverging")
+    if diverging is None:
+        return None
+    diverging = np.asarray(diverging, bool)
+    count = int(diverging.sum())
+    if count <= allowed:
+        return None
+    where, suspects = "", ()
+    if not diverging.all():
+        suspects = _most(entries, lambda scores: _shift(scores, diverging))
+        medians = (
+            f"{label} ({np.median(x[diverging]):.3g} there, "
+            f"{np.median(x[~diverging]):.3g} elsewhere)"
+            for label, x in suspects
+        )
+        where = "; divergent draws differ most, by their medians, in " + ", ".join(medians)
+    parameters = tuple(label for label, _ in suspects)
+    target = draws.attrs.get("target_accept_prob", draws.attrs.get("target_accept"))
+    now = "" if target is None else f" (now {target})"
+    near = f", starting around {parameters[0]}" if parameters else ""
+    return Finding(
+        kind="divergence",
+        subject=f"{count} divergent transitions after warm-up",
+        expected="none" if allowed == 0 else f"at most {allowed}",
+        got=f"{count} of {diverging.size} draws ({_percent(count / diverging.size)}){where}",
+        fix=f"write hierarchical sites non-centred (loc + scale * z with z ~ Normal(0, 1)){near}, "
+        f"or raise target_accept_prob{now} towards 0.99",
+        parameters=parameters,
+        category=DivergenceWarning,
+    )
+
+
+def _convergence(draws, quality, rhat_max, ess_per_chain, min_draws):
+    if draws.num_draws < min_draws:
+        yield _short_run(draws, quality, min_draws)
+        return
+    labels, r_hat, ess = quality
+    order = np.argsort(-np.nan_to_num(r_hat, nan=0.0), kind="stable")
+    bad = [i for i in order if r_hat[i] > rhat_max]
+    if bad:
+        yield Finding(
+            kind="rhat",
+            subject=f"chains disagree on {_listed([labels[i] for i in bad])}",
+            expected=f"R-hat at most {rhat_max} for every parameter",
+            got=", ".join(f"{labels[i]} {r_hat[i]:.3f}" for i in bad[:NAMED])
+            + _out_of(len(bad), len(labels)),
+            fix="run longer (more warm-up and more draws); if chains sit in different places, "
+            "reparameterise the model or give it stronger priors",
+            parameters=tuple(labels[i] for i in bad[:NAMED]),
+            category=ConvergenceWarning,
+        )
+    needed = ess_per_chain * draws.num_chains
+    # An entry that never varies has no R-hat, and an effective size that says nothing.
+    order = np.argsort(np.where(np.isnan(r_hat), np.inf, ess), kind="stable")
+    bad = [i for i in order if ess[i] < needed and not np.isnan(r_hat[i])]
+    if bad:
+        worst = max(ess[bad[0]], 1.0)
+        yield Finding(
+            kind="ess",
+            subject=f"too few effective draws of {_listed([labels[i] for i in bad])}",
+            expected=f"bulk and tail effective size of at least {needed:g} "
+            f"({ess_per_chain:g} per chain)",
+            got=", ".join(f"{labels[i]} {ess[i]:.0f}" for i in bad[:NAMED])
+            + _out_of(len(bad), len(labels)),
+            fix=f"draw about {np.ceil(needed / worst):.0f} times as many, or reparameterise",
+            parameters=tuple(labels[i] for i in bad[:NAMED]),
+            category=ConvergenceWarning,
+        )
+
+
+def _short_run(draws, quality, min_draws):
+    labels, r_hat, ess = quality
+    parameters, detail = (), ""
+    if np.isfinite(ess).any():
+        worst = int(np.argmax(np.nan_to_num(r_hat, nan=0.0)))
+        if np.isnan(r_hat[worst]):
+            worst = int(np.nanargmin(ess))
+        parameters = (labels[worst],)
+        detail = f"; worst is {labels[worst]} with R-hat {r_hat[worst]:.2f} and "
+        detail += f"effective size {ess[worst]:.0f}"
+    return Finding(
+        kind="short_run",
+        subject="the run is too short to judge" + (f" ({parameters[0]})" if parameters else ""),
+        expected=f"at least {min_draws} draws per chain for reliable R-hat and effective sizes",
+        got=f"{draws.num_draws} draws per chain{detail}",
+        fix="draw more, 1000 per chain as a rule",
+        parameters=parameters,
+        category=ConvergenceWarning,
+    )
+
+
+def _treedepth(draws, quality, share):
+    reached = draws.sample_stats.get("reached_max_treedepth")
+    if reached is None or not np.any(reached):
+        return None
+    count, size = int(np.count_nonzero(reached)), np.size(reached)
+    labels, r_hat, ess = quality
+    ess = np.where(np.isfinite(ess) & ~np.isnan(r_hat), ess, np.inf)
+    slowest = [i for i in np.argsort(ess, kind="stable")[:NAMED] if np.isfinite(ess[i])]
+    depth = draws.attrs.get("max_treedepth", draws.attrs.get("max_tree_depth"))
+    if depth is None and "tree_depth" in draws.sample_stats:
+        depth = int(np.max(draws.sample_stats["tree_depth"]))
+    at = "" if depth is None else f" of {depth}"
+    mixed = ", ".join(f"{labels[i]} (effective size {ess[i]:.0f})" for i in slowest)
+    return Finding(
+        kind="treedepth",
+        subject=f"trajectories reached the maximum tree depth{at}",
+        expected=f"at most {_percent(share)} of the draws",
+        got=f"{count} of {size} draws ({_percent(count / size)})"
+        + (f"; slowest to mix: {mixed}" if mixed else ""),
+        fix="bring parameters to similar scales, or decorrelate them (dense mass matrix), and only "
+        "then raise max_tree_depth",
+        parameters=tuple(labels[i] for i in slowest),
+        category=TreeDepthWarning if count > share * size else None,
+    )
+
+
+def _energy(draws, entries, bfmi_min):
+    energy = draws.sample_stats.get("energy")
+    if energy is None:
+        return None
+    values = bfmi(energy)
+    low = np.flatnonzero(values < bfmi_min)
+    if not low.size:
+        return None
+    suspects = []
+    if np.isfinite(energy).all():
+        of_energy = normal_scores(np.asarray(energy, float)[None])[0]
+        suspects = _most(entries, lambda scores: np.abs((scores * of_energy).mean(axis=(1, 2))))
+    tied = ", ".join(label for label, _ in suspects)
+    return Finding(
+        kind="energy",
+        subject="the energy is explored too slowly" + (f" ({tied})" if tied else ""),
+        expected=f"E-BFMI of at least {bfmi_min} in every chain",
+        got=", ".join(f"{values[chain]:.2f} in chain {chain}" for chain in low)
+        + (f"; the energy goes with {tied}" if tied else ""),
+        fix="lighten the tails or reparameterise these parameters, and warm up longer",
+        parameters=tuple(label for label, _ in suspects),
+        category=EnergyWarning,
+    )
+
+
+def _few_chains(draws, min_chains):
+    if draws.num_chains >= min_chains:
+        return None
+    return Finding(
+        kind="few_chains",
+        subject="few chains to compare",
+        expected=f"at least {min_chains} chains, so that R-hat can see chains that disagree",
+        got=str(draws.num_chains),
+        fix=f"run with num_chains={min_chains}",
+    )
+
+
+# ------------------------------------------------------------------------------ entries and scores
+
+
+def _entries(draws, names):
+    """The judged variables as (labels, real values (chain, draw, *event))."""
+    entries = []
+    for name in chosen(names, draws.posterior, "diagnose"):
+        for part, values in real_parts({name: draws.posterior[name]}):
+            dims = {part: draws.dims.get(name, ())}
+            labels = entry_labels(part, values.shape[2:], dims, draws.coords)
+            entries.append((labels, values))
+    return entries
+
+
+def _quality(entries):
+    """Labels, R-hat and the smaller effective size of all entries, flat."""
+    labels, r_hats, sizes = [], [np.empty(0)], [np.empty(0)]
+    for of_variable, values in entries:
+        labels += of_variable
+        r_hats.append(np.ravel(rhat(values)))
+        sizes.append(np.ravel(np.minimum(ess_bulk(values), ess_tail(values))))
+    return labels, np.concatenate(r_hats), np.concatenate(sizes)
+
+
+def _most(entries, score):
+    """The `NAMED` entries with the largest score of their normal scores, as (label, draws)."""
+    ranked = []
+    for labels, values in entries:
+        scores = np.ravel(per_entry(lambda columns: score(normal_scores(columns)), values))
+        flat = flat_entries(values)
+        for i in np.argsort(-np.nan_to_num(scores, nan=-1.0), kind="stable")[:NAMED]:
+            if scores[i] > 0:
+                ranked.append((scores[i], labels[i], flat[..., i]))
+    ranked.sort(key=lambda item: -item[0])
+    return [(label, values) for _, label, values in ranked[:NAMED]]
+
+
+def _shift(scores, chosen_draws):
+    """Distance between the mean normal score of chosen draws and of the rest; 0 is no relation.
+
+    Ranks make it the same on either side of a monotone transform (tau or log tau).
+    """
+    inside = scores[:, chosen_draws].mean(axis=1)
+    return np.abs(inside - scores[:, ~chosen_draws].mean(axis=1))
+
+
+def _listed(labels):
+    shown = ", ".join(labels[:NAMED])
+    return shown if len(labels) <= NAMED else f"{shown} and {len(labels) - NAMED} more"
+
+
+def _out_of(count, total):
+    return f"; {count} of {total} parameters" if count > NAMED else ""
+
+
+def _percent(share):
+    return f"{100.0 * share:.2g} %"

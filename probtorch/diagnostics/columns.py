@@ -1,0 +1,219 @@
+"""The arithmetic of convergence statistics, on blocks of columns (entry, chain, draw).
+
+`convergence.py` is the public face: it checks draws, turns them into columns and calls these
+functions, which trust what they get: finite float64 values, at least one chain, at least four
+draws where chains are split. Each returns one number per entry. "Units" are centred and scaled
+columns, "halves" are columns whose chains are split.
+
+Read `effective_size` first. Notation and formulas: Vehtari, Gelman, Simpson, Carpenter and
+Buerkner (2021).
+"""
+
+import math
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import ndtri
+
+__all__ = [
+    "effective_size",
+    "effective_size_below",
+    "narrowest_interval",
+    "normal_scores",
+    "ordered_draws",
+    "quantile_of",
+    "rank_rhat",
+    "rhat_of_halves",
+    "rhat_of_scores",
+    "sd_error_of_units",
+    "sd_of_units",
+    "split",
+    "standard_units",
+    "varies",
+]
+
+
+def normal_scores(columns):
+    """Replace values by the normal quantiles of their ranks.
+
+    Parameters
+    ----------
+    columns : ndarray, shape (entry, chain, draw)
+        Finite values.
+
+    Returns
+    -------
+    ndarray, shape (entry, chain, draw)
+        ndtri((rank - 3/8) / (S + 1/4)) over the S values of an entry, ties at their average rank.
+
+    References
+    ----------
+    Blom (1958); Vehtari et al. (2021), equation 14.
+    """
+    flat = columns.reshape(len(columns), -1)
+    size = flat.shape[1]
+    order = np.argsort(flat, axis=1)
+    ordered = np.take_along_axis(flat, order, axis=1)
+    position = np.arange(size)
+    starts = np.ones(flat.shape, bool)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(starts, position, 0), axis=1)
+    ends = np.ones(flat.shape, bool)
+    ends[:, :-1] = starts[:, 1:]
+    last = np.minimum.accumulate(np.where(ends, position, size)[:, ::-1], axis=1)[:, ::-1]
+    # Average ranks are half integers, so 2 size - 1 normal quantiles serve all entries.
+    half_ranks = np.arange(2 * size - 1) / 2.0 + 1.0
+    quantiles = ndtri((half_ranks - 0.375) / (size + 0.25))
+    scores = np.empty(flat.shape)
+    np.put_along_axis(scores, order, quantiles[first + last], axis=1)
+    return scores.reshape(columns.shape)
+
+
+def split(columns):
+    """Halve each chain; of an odd number of draws the middle one is left out."""
+    half = columns.shape[2] // 2
+    return np.concatenate([columns[:, :, :half], columns[:, :, -half:]], axis=1)
+
+
+def standard_units(columns):
+    """Centre entries and scale them by powers of two, so that no square overflows or vanishes.
+
+    Returns the scaled deviations, the means, and the exponents: deviation = 2^exponent times the
+    scaled one.
+    """
+    _, magnitude = np.frexp(np.abs(columns).max(axis=(1, 2)))
+    scaled = np.ldexp(columns, -magnitude[:, None, None])
+    # An entry that never varies keeps its exact value; a rounded mean would make noise out of it.
+    mean = np.where(varies(columns), scaled.mean(axis=(1, 2)), scaled[:, 0, 0])
+    deviation = scaled - mean[:, None, None]
+    _, spread = np.frexp(np.abs(deviation).max(axis=(1, 2)))
+    return (
+        np.ldexp(deviation, -spread[:, None, None]),
+        np.ldexp(mean, magnitude),
+        magnitude + spread,
+    )
+
+
+def varies(columns):
+    """Tell which entries have at least two different values."""
+    return columns.max(axis=(1, 2)) > columns.min(axis=(1, 2))
+
+
+def sd_of_units(units):
+    """Standard deviation with divisor S - 1 of centred values; 0 for a single draw."""
+    size = units.shape[1] * units.shape[2]
+    return np.sqrt((units**2).sum(axis=(1, 2)) / max(size - 1, 1))
+
+
+def sd_error_of_units(units):
+    """Standard error of the standard deviation, by the delta method on the variance."""
+    squares = units**2
+    variance = squares.mean(axis=(1, 2))
+    variance_of_squares = np.maximum((squares**2).mean(axis=(1, 2)) - variance**2, 0.0)
+    error = np.zeros(len(units))
+    ess = effective_size(split(squares))
+    np.divide(variance_of_squares, 4.0 * ess * variance, out=error, where=variance > 0)
+    return np.sqrt(error)
+
+
+def ordered_draws(columns):
+    """Merge the chains and sort: (entry, chain * draw)."""
+    return np.sort(columns.reshape(len(columns), -1), axis=1)
+
+
+def quantile_of(ordered, prob):
+    """Quantile by linear interpolation, exact where neighbours are equal.
+
+    With weights (1 - g) a + g b a tie a = b can come out an ulp below a, and "draws <= quantile"
+    then misses the whole atom of a discrete variable.
+    """
+    # Rounding keeps a position meant to be whole from falling just below the draw it means.
+    position = round((ordered.shape[1] - 1) * prob, 9)
+    index = int(position)
+    low = ordered[:, index]
+    high = ordered[:, min(index + 1, ordered.shape[1] - 1)]
+    weight = position - index
+    return np.where(low == high, low, low * (1.0 - weight) + high * weight)
+
+
+def narrowest_interval(ordered, prob):
+    """Ends (entry, 2) of the narrowest interval holding floor(prob * S) + 1 sorted draws."""
+    reach = math.floor(prob * ordered.shape[1])
+    starts = ordered.shape[1] - reach
+    with np.errstate(over="ignore"):
+        width = ordered[:, reach:] - ordered[:, :starts]
+    first = np.argmin(width, axis=1)[:, None]
+    return np.take_along_axis(ordered, np.concatenate([first, first + reach], axis=1), axis=1)
+
+
+def rhat_of_halves(halves):
+    """R-hat of chains that are already split."""
+    draws = halves.shape[2]
+    within = halves.var(axis=2, ddof=1).mean(axis=1)
+    between = draws * halves.mean(axis=2).var(axis=1, ddof=1)
+    # The variance of a stuck chain is rounding noise, not 0: ask for its range instead.
+    moving = (halves.max(axis=2) > halves.min(axis=2)).any(axis=1)
+    result = np.where(varies(halves), np.inf, np.nan)
+    result[moving] = np.sqrt((between[moving] / within[moving] + draws - 1) / draws)
+    return result
+
+
+def rank_rhat(columns):
+    """Rank-normalised split R-hat of columns."""
+    return rhat_of_scores(normal_scores(split(columns)), columns)
+
+
+def rhat_of_scores(scores, columns):
+    """Rank-normalised R-hat, given the normal scores of the split chains."""
+    # Half of everything cannot overflow. Centring first would round, and so undo ties of
+    # |x - median|.
+    halves = split(columns * 0.5)
+    median = np.median(halves, axis=(1, 2), keepdims=True)
+    folded = normal_scores(np.abs(halves - median))
+    # Two values at equal distance from the median fold into one and give NaN: location decides.
+    return np.fmax(rhat_of_halves(scores), rhat_of_halves(folded))
+
+
+def effective_size_below(columns, quantile):
+    """Effective size of the indicator of draws at most `quantile`."""
+    return effective_size(split((columns <= quantile[:, None, None]).astype(float)))
+
+
+def effective_size(halves):
+    """Effective sample size of the mean, for chains that are already split.
+
+    The autocorrelation time tau sums autocorrelations in pairs P_t = rho_2t + rho_2t+1, which are
+    positive and decreasing for a reversible chain: the sum stops at the first pair that is not
+    positive and is made monotone (Geyer 1992). Of the last pair the even term is kept once, an
+    improvement for antithetic chains (Vehtari et al. 2021, section 3.2).
+    """
+    entries, chains, draws = halves.shape
+    total = chains * draws
+    centred = halves - halves.mean(axis=2, keepdims=True)
+    size = next_fast_len(2 * draws, real=True)
+    spectrum = rfft(centred, size, axis=2)
+    # The transform is linear, so the chains' autocovariances are averaged before it is inverted.
+    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
+    autocov = irfft(power, size, axis=1)[:, :draws] / draws
+
+    variance = autocov[:, 0]
+    within = variance * draws / (draws - 1.0)
+    pooled = variance + halves.mean(axis=2).var(axis=1, ddof=1)
+    moving = varies(halves) & (pooled > 0)
+    rho = np.zeros((entries, draws))
+    rho[moving] = 1.0 - (within[moving, None] - autocov[moving]) / pooled[moving, None]
+    rho[:, 0] = 1.0
+
+    pairs = max((draws - 1) // 2, 1)
+    even, odd = rho[:, 0 : 2 * pairs : 2], rho[:, 1 : 2 * pairs : 2]
+    pair = even + odd
+    positive = pair > 0
+    last = np.where(positive.all(axis=1), pairs - 1, np.argmin(positive, axis=1))
+    before_last = np.arange(pairs) < last[:, None]
+    head = np.where(before_last, np.minimum.accumulate(pair, axis=1), 0.0).sum(axis=1)
+    row = np.arange(entries)
+    last_even = even[row, last]
+    tail = np.where((last_even > 0) | (pair[row, last] >= 0), last_even, 0.0)
+
+    tau = np.maximum(-1.0 + 2.0 * head + tail, 1.0 / math.log10(total))
+    return np.where(moving, total / tau, float(total))

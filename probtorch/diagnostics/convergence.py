@@ -1,0 +1,655 @@
+"""How far draws can be trusted: R-hat, effective sample sizes and Monte Carlo standard errors.
+
+All functions take draws as an array (chain, draw, *event) and return one number per entry of the
+event, so a vector of parameters costs one call and no Python loop. The statistics are those of
+Vehtari et al. (2021), whose notation the code follows: draws are split in halves, so that one
+drifting chain shows, and are replaced by the normal scores of their ranks, so that heavy tails do
+no harm.
+
+Conventions for awkward draws, the same everywhere:
+
+- an entry with a NaN or an infinity among its draws gives NaN;
+- an entry that never varies gives R-hat NaN, an effective size equal to the number of draws, and
+  errors of 0;
+- fewer than 4 draws per chain give NaN;
+- one chain is enough: its two halves are compared.
+
+The arithmetic is in `columns.py`; `statistics` is what `summary.py` prints. Sources: Vehtari,
+Gelman, Simpson, Carpenter and Buerkner (2021), "Rank-normalization, folding, and localization",
+Bayesian Analysis 16(2); Geyer (1992), "Practical Markov chain Monte Carlo", for the truncation of
+the sum of autocorrelations; Betancourt (2016), arXiv:1604.00695, for E-BFMI.
+"""
+
+import math
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import betaincinv, ndtr
+
+from probtorch.diagnostics.columns import (
+    effective_size,
+    effective_size_below,
+    narrowest_interval,
+    normal_scores,
+    ordered_draws,
+    quantile_of,
+    rank_rhat,
+    rhat_of_halves,
+    rhat_of_scores,
+    sd_error_of_units,
+    sd_of_units,
+    split,
+    standard_units,
+)
+from probtorch.errors import DomainError, DTypeError, ShapeError
+
+__all__ = [
+    "autocovariance",
+    "bfmi",
+    "ess_bulk",
+    "ess_mean",
+    "ess_quantile",
+    "ess_sd",
+    "ess_tail",
+    "eti",
+    "hdi",
+    "mcse_mean",
+    "mcse_quantile",
+    "mcse_sd",
+    "per_entry",
+    "rhat",
+    "split_rhat",
+    "statistics",
+]
+
+# Below this many draws per chain the halves are too short for any autocorrelation; ArviZ draws the
+# same line.
+MIN_DRAWS = 4
+
+# Entries are worked on in blocks of about 16 MB, so that a model with a million latent entries
+# needs little memory.
+BLOCK_ELEMENTS = 2**21
+
+TAIL_PROBS = (0.05, 0.95)
+
+# What `statistics` returns, in this order.
+STATISTICS = (
+    "mean", "sd", "hdi_low", "hdi_high", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat",
+)  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------- R-hat
+
+
+def rhat(x):
+    """Rank-normalised split R-hat: how much the chains disagree, in location or in spread.
+
+    Use it to decide whether chains have reached the same distribution. At most 1.01 is the usual
+    demand.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+        The larger of two values: one of the draws, one of their distances from the median, which
+        sees chains of equal location and different spread. NaN for an entry that never varies;
+        infinity when every half chain is stuck at a value of its own.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has no chain and draw dims.
+    DTypeError
+        If `x` is not numeric and real.
+
+    Notes
+    -----
+    A single chain is split and judged by its halves, as Stan does; ArviZ returns NaN there.
+
+    References
+    ----------
+    Vehtari et al. (2021), section 4.
+
+    Examples
+    --------
+    >>> from numpy.random import default_rng
+    >>> bool(rhat(default_rng(0).normal(size=(4, 1000))) < 1.01)
+    True
+    """
+    return per_entry(rank_rhat, x)
+
+
+def split_rhat(x):
+    """Split R-hat of the draws as they are, without ranks.
+
+    The older form (Gelman et al. 2013): misses chains that differ in spread, and is unreliable
+    when the variance is infinite. Prefer `rhat`.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    return per_entry(lambda columns: rhat_of_halves(split(standard_units(columns)[0])), x)
+
+
+# --------------------------------------------------------------------------- effective sample sizes
+
+
+def ess_bulk(x):
+    """Effective number of independent draws for the centre of the distribution.
+
+    Computed on normal scores of the ranks, so it exists for distributions without a variance. Ask
+    for 100 per chain.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+        May exceed the number of draws when they are negatively correlated, at most by a factor
+        log10(draws).
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+
+    References
+    ----------
+    Vehtari et al. (2021), section 3.
+    """
+    return per_entry(lambda columns: effective_size(normal_scores(split(columns))), x)
+
+
+def ess_tail(x, prob=TAIL_PROBS):
+    """Effective number of independent draws for the tails: the smaller one of two quantiles.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+    prob : pair of float, in (0, 1)
+        The two quantiles.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    DomainError
+        If a probability is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    low, high = (_checked_prob("ess_tail", p) for p in prob)
+
+    def statistic(columns):
+        ordered = ordered_draws(columns)
+        return np.minimum(
+            effective_size_below(columns, quantile_of(ordered, low)),
+            effective_size_below(columns, quantile_of(ordered, high)),
+        )
+
+    return per_entry(statistic, x)
+
+
+def ess_mean(x):
+    """Effective number of independent draws for the mean.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    return per_entry(lambda columns: effective_size(split(standard_units(columns)[0])), x)
+
+
+def ess_sd(x):
+    """Effective number of independent draws for the standard deviation: that of squared deviations.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    return per_entry(lambda columns: effective_size(split(standard_units(columns)[0] ** 2)), x)
+
+
+def ess_quantile(x, prob):
+    """Effective number of independent draws for one quantile.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+    prob : float, in (0, 1)
+        Which quantile.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    DomainError
+        If `prob` is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    prob = _checked_prob("ess_quantile", prob)
+    return per_entry(
+        lambda columns: effective_size_below(columns, quantile_of(ordered_draws(columns), prob)), x
+    )
+
+
+# ---------------------------------------------------------------------- Monte Carlo standard errors
+
+
+def mcse_mean(x):
+    """Standard error of the mean of the draws, in the units of `x`.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+        sd / sqrt(ess_mean).
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+
+    def statistic(columns):
+        units, _, exponent = standard_units(columns)
+        return np.ldexp(sd_of_units(units) / np.sqrt(effective_size(split(units))), exponent)
+
+    return per_entry(statistic, x)
+
+
+def mcse_sd(x):
+    """Standard error of the standard deviation of the draws, in the units of `x`.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+
+    Notes
+    -----
+    The delta method on the variance: with s = (x - mean)^2, Var(sd) = Var(s) / ess(s) / (4
+    mean(s)). It needs no normality, unlike the textbook sd / sqrt(2 ess).
+    """
+
+    def statistic(columns):
+        units, _, exponent = standard_units(columns)
+        return np.ldexp(sd_error_of_units(units), exponent)
+
+    return per_entry(statistic, x)
+
+
+def mcse_quantile(x, prob):
+    """Standard error of one quantile of the draws, in the units of `x`.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+    prob : float, in (0, 1)
+        Which quantile.
+
+    Returns
+    -------
+    ndarray, shape (*event,)
+        Half the distance between the draws at the ends of a one-sigma interval for the quantile's
+        rank.
+
+    Raises
+    ------
+    DomainError
+        If `prob` is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+
+    References
+    ----------
+    Vehtari et al. (2021), section 4.4: the rank has a Beta distribution, so no density estimate is
+    needed.
+    """
+    prob = _checked_prob("mcse_quantile", prob)
+
+    def statistic(columns):
+        ordered = ordered_draws(columns)
+        size = ordered.shape[-1]
+        ess = effective_size_below(columns, quantile_of(ordered, prob))
+        a, b = ess * prob + 1.0, ess * (1.0 - prob) + 1.0
+        low = np.floor(betaincinv(a, b, ndtr(-1.0)) * size - 1.0)
+        high = np.ceil(betaincinv(a, b, ndtr(1.0)) * size - 1.0)
+        ends = np.stack([np.maximum(low, 0), np.minimum(high, size - 1)], axis=-1).astype(np.intp)
+        below, above = np.take_along_axis(ordered, ends, axis=-1).T
+        # Each is halved before the difference, which could overflow otherwise.
+        return above / 2.0 - below / 2.0
+
+    return per_entry(statistic, x)
+
+
+# ---------------------------------------------------------------------------------------- intervals
+
+
+def hdi(x, prob=0.9):
+    """Narrowest interval that holds a share `prob` of the draws.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws; chains are merged.
+    prob : float, in (0, 1)
+        Share of the draws inside.
+
+    Returns
+    -------
+    ndarray, shape (*event, 2)
+        Lower and upper end. Among equally narrow intervals the lowest.
+
+    Raises
+    ------
+    DomainError
+        If `prob` is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+
+    Notes
+    -----
+    One interval even when the distribution has several modes.
+    """
+    prob = _checked_prob("hdi", prob)
+    return per_entry(
+        lambda columns: narrowest_interval(ordered_draws(columns), prob),
+        x,
+        result_shape=(2,),
+        min_draws=1,
+    )
+
+
+def eti(x, prob=0.9):
+    """Interval that leaves out the same share of draws at both ends.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws; chains are merged.
+    prob : float, in (0, 1)
+        Share of the draws inside.
+
+    Returns
+    -------
+    ndarray, shape (*event, 2)
+        Lower and upper end, interpolated linearly between draws.
+
+    Raises
+    ------
+    DomainError
+        If `prob` is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    prob = _checked_prob("eti", prob)
+
+    def statistic(columns):
+        ordered = ordered_draws(columns)
+        ends = [quantile_of(ordered, p) for p in ((1.0 - prob) / 2.0, (1.0 + prob) / 2.0)]
+        return np.stack(ends, axis=-1)
+
+    return per_entry(statistic, x, result_shape=(2,), min_draws=1)
+
+
+# ------------------------------------------------------------------------- time series and energies
+
+
+def autocovariance(x):
+    """Autocovariance of each chain along its draws, at all lags.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+
+    Returns
+    -------
+    ndarray, shape (chain, draw, *event)
+        Entry t of the draw dim is (1/n) sum_i (x[i] - mean) (x[i+t] - mean): the biased form,
+        whose lag 0 is the variance with divisor n. NaN for a chain that is not finite.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+
+    Notes
+    -----
+    By the fast Fourier transform: n log n operations per chain.
+    """
+    x = _checked_draws("autocovariance", x).astype(np.float64)
+    n = x.shape[1]
+    finite = np.isfinite(x).all(axis=1, keepdims=True)
+    x = np.where(finite, x, np.nan)
+    centred = x - x.mean(axis=1, keepdims=True)
+    size = next_fast_len(2 * n, real=True)
+    spectrum = rfft(centred, size, axis=1)
+    power = spectrum.real**2 + spectrum.imag**2
+    return irfft(power, size, axis=1)[:, :n] / n
+
+
+def bfmi(energy):
+    """Estimated Bayesian fraction of missing information of each chain (E-BFMI).
+
+    Below 0.3, momentum resampling moves the energy too little for the chain to explore the tails.
+
+    Parameters
+    ----------
+    energy : array_like, shape (chain, draw)
+        Hamiltonian at each draw, natural log scale.
+
+    Returns
+    -------
+    ndarray, shape (chain,)
+        Mean squared change of the energy between draws over its variance; about 1 for a well
+        matched kinetic energy. NaN when a chain's energy is constant, not finite, or shorter than
+        two draws.
+
+    Raises
+    ------
+    ShapeError
+        If `energy` is not (chain, draw).
+    DTypeError
+        If `energy` is not numeric and real.
+
+    References
+    ----------
+    Betancourt (2016), arXiv:1604.00695, equation 3.
+    """
+    energy = _checked_draws("bfmi", energy).astype(np.float64)
+    if energy.ndim != 2:
+        raise ShapeError(
+            "bfmi", expected="energy of shape (chain, draw)", got=f"shape {energy.shape}",
+            fix="pass draws.sample_stats['energy']",
+        )  # fmt: skip
+    result = np.full(energy.shape[0], np.nan)
+    if energy.shape[1] < 2:
+        return result
+    usable = np.isfinite(energy).all(axis=1) & (np.ptp(energy, axis=1) > 0)
+    chains = energy[usable]
+    result[usable] = np.mean(np.diff(chains, axis=1) ** 2, axis=1) / chains.var(axis=1, ddof=1)
+    return result
+
+
+# -------------------------------------------------------------------------------------- all at once
+
+
+def statistics(x, hdi_prob=0.9):
+    """All columns of a summary at once, sharing the sorting between them.
+
+    Parameters
+    ----------
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+    hdi_prob : float, in (0, 1)
+        Share of the draws in the narrowest interval.
+
+    Returns
+    -------
+    dict of str to ndarray, each of shape (*event,)
+        ``mean sd hdi_low hdi_high mcse_mean mcse_sd ess_bulk ess_tail r_hat``.
+
+    Raises
+    ------
+    DomainError
+        If `hdi_prob` is not inside (0, 1).
+    ShapeError, DTypeError
+        As `rhat`.
+
+    Examples
+    --------
+    >>> columns = statistics(np.arange(40.0).reshape(4, 10))
+    >>> float(columns["mean"])
+    19.5
+    """
+    hdi_prob = _checked_prob("hdi_prob", hdi_prob)
+    x = _checked_draws("statistics", x)
+    long_enough = x.shape[1] >= MIN_DRAWS
+
+    def statistic(columns):
+        ordered = ordered_draws(columns)
+        units, mean, exponent = standard_units(columns)
+        sd = np.ldexp(sd_of_units(units), exponent)
+        location = [mean, sd, *narrowest_interval(ordered, hdi_prob).T]
+        if not long_enough:
+            return np.stack(location + [np.full(len(columns), np.nan)] * 5, axis=-1)
+        error = np.ldexp(sd_of_units(units) / np.sqrt(effective_size(split(units))), exponent)
+        error_of_sd = np.ldexp(sd_error_of_units(units), exponent)
+        scores = normal_scores(split(columns))
+        low, high = (effective_size_below(columns, quantile_of(ordered, p)) for p in TAIL_PROBS)
+        trust = [effective_size(scores), np.minimum(low, high), rhat_of_scores(scores, columns)]
+        return np.stack([*location, error, error_of_sd, *trust], axis=-1)
+
+    table = per_entry(statistic, x, result_shape=(len(STATISTICS),), min_draws=1)
+    return {name: table[..., i] for i, name in enumerate(STATISTICS)}
+
+
+# ------------------------------------------------------------------------------------------ helpers
+
+
+def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
+    """Apply a function of columns (entry, chain, draw) to draws, in blocks of bounded size.
+
+    Parameters
+    ----------
+    statistic : callable
+        From finite float64 columns to an array (entry, *result_shape).
+    x : array_like, shape (chain, draw, *event)
+        Real draws.
+    result_shape : tuple of int
+        Shape of the result for one entry.
+    min_draws : int
+        With fewer draws per chain the result is NaN.
+
+    Returns
+    -------
+    ndarray, shape (*event, *result_shape)
+        NaN for entries with a draw that is not finite.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        As `rhat`.
+    """
+    x = _checked_draws("draws", x)
+    chains, draws, *event = x.shape
+    entries = math.prod(event)
+    result = np.full((entries, *result_shape), np.nan)
+    if draws >= min_draws:
+        flat = x.reshape(chains, draws, entries)
+        step = max(1, BLOCK_ELEMENTS // (chains * draws))
+        for start in range(0, entries, step):
+            columns = np.moveaxis(flat[..., start : start + step], -1, 0)
+            columns = np.ascontiguousarray(columns, dtype=np.float64)
+            finite = np.isfinite(columns).all(axis=(1, 2))
+            if finite.any():
+                rows = start + np.flatnonzero(finite)
+                result[rows] = statistic(columns if finite.all() else columns[finite])
+    return result.reshape((*event, *result_shape))[()]
+
+
+def _checked_draws(subject, x):
+    """Return `x` as an array with at least one chain, or say what is wrong with it."""
+    x = np.asarray(x)
+    if x.dtype.kind not in "biuf":
+        raise DTypeError(
+            subject, expected="real numbers or booleans", got=f"dtype {x.dtype}",
+            fix="take x.real and x.imag of complex draws one after the other",
+        )  # fmt: skip
+    if x.ndim < 2 or x.shape[0] == 0:
+        raise ShapeError(
+            subject, expected="shape (chain, draw, *event) with at least one chain",
+            got=f"shape {x.shape}", fix="for the draws of a single chain pass x[None]",
+        )  # fmt: skip
+    return x
+
+
+def _checked_prob(subject, prob):
+    prob = float(prob)
+    if not 0.0 < prob < 1.0:
+        raise DomainError(
+            subject, expected="a probability inside (0, 1)", got=repr(prob),
+            fix="write 90 % as 0.9",
+        )  # fmt: skip
+    return prob

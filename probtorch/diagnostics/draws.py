@@ -1,0 +1,429 @@
+"""`Draws`: what every inference engine returns.
+
+One frozen record for MCMC, SVI, Laplace, SMC and the rest: arrays by name, with chains and draws in
+front, the statistics of the sampler beside them, and the names of dims and coordinates that the
+plates gave. Independent draws, as of a variational guide, are one chain. All arrays are plain
+NumPy; names of groups and statistics are ArviZ's (`layout.py`), so `to_arviz` only changes the
+container.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from probtorch.diagnostics.arviz_ import (
+    fields_from_datatree,
+    json_ready,
+    read_datatree,
+    to_arviz,
+    to_datatree,
+)
+from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, dim_names
+from probtorch.diagnostics.summary import Summary, summary
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = ["Draws"]
+
+# The reader of a .npz file refuses others: a later layout gets a later number.
+NPZ_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """Draws from a posterior, with everything that is needed to judge, label and keep them.
+
+    Parameters
+    ----------
+    posterior : dict of str to array_like, each (chain, draw, *event)
+        Draws of the latent and deterministic sites, in the constrained space of the model.
+    sample_stats : dict of str to array_like, each (chain, draw)
+        What the sampler did, under ArviZ's names: ``diverging energy lp tree_depth n_steps
+        reached_max_treedepth step_size acceptance_rate ...``.
+    dims : dict of str to tuple of str
+        Names of the event dims of a variable, outermost first. Dims left out at the end, or given
+        as None, get names like ``theta_dim_1``.
+    coords : dict of str to sequence
+        Labels along a dim.
+    groups : dict of str to dict
+        Other groups of ArviZ's schema: ``log_likelihood log_prior posterior_predictive predictions
+        prior prior_predictive warmup_posterior warmup_sample_stats unconstrained_posterior`` with
+        chain and draw in front, ``observed_data constant_data`` without.
+    attrs : dict
+        ``sampling_time`` (seconds), ``tuning_steps`` (per chain), ``model_name``,
+        ``inference_library`` and the settings of the engine; values that JSON can hold.
+
+    Raises
+    ------
+    ShapeError
+        If chains, draws, or sizes of dims and coords do not agree.
+    DTypeError
+        If an array holds Python objects, or text where numbers are needed.
+    ArgumentError
+        If a group is unknown, or a dim is called ``chain``, ``draw`` or ``sample``.
+
+    Notes
+    -----
+    Arrays are shared with the caller, never copied; memory-mapped arrays stay on disk.
+
+    Examples
+    --------
+    >>> draws = Draws({"mu": np.zeros((4, 100)), "theta": np.zeros((4, 100, 2))},
+    ...               dims={"theta": ("school",)}, coords={"school": ["Choate", "Deerfield"]})
+    >>> draws
+    Draws(4 chains x 100 draws: mu, theta (school: 2))
+    """
+
+    posterior: Mapping[str, Any]
+    sample_stats: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        arrays = {
+            group: {name: np.asarray(values) for name, values in variables.items()}
+            for group, variables in self._given_groups().items()
+        }
+        coords = {dim: _coord(dim, labels) for dim, labels in self.coords.items()}
+        dims = {
+            name: (given,) if isinstance(given, str) else tuple(given)
+            for name, given in self.dims.items()
+        }
+        _check_groups(arrays)
+        _check_dims(arrays, dims, coords)
+        fields = {
+            "posterior": arrays.pop("posterior"), "sample_stats": arrays.pop("sample_stats"),
+            "dims": dims, "coords": coords, "groups": arrays, "attrs": dict(self.attrs),
+        }  # fmt: skip
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _given_groups(self):
+        return {"posterior": self.posterior, "sample_stats": self.sample_stats, **self.groups}
+
+    @property
+    def num_chains(self):
+        """Number of chains."""
+        return self._sizes()[0]
+
+    @property
+    def num_draws(self):
+        """Number of draws per chain."""
+        return self._sizes()[1]
+
+    def _sizes(self):
+        return next(iter((self.posterior or self.sample_stats).values())).shape[:2]
+
+    def get_samples(self, group_by_chain=False, names=None):
+        """Return the posterior draws as a dict of arrays.
+
+        Parameters
+        ----------
+        group_by_chain : bool
+            Keep the chain dim; by default chains are joined one after the other.
+        names : str or sequence of str, optional
+            Which variables; all by default.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain * draw, *event) or (chain, draw, *event)
+            Views of the draws where possible.
+        """
+        wanted = chosen(names, self.posterior, "get_samples")
+        if group_by_chain:
+            return {name: self.posterior[name] for name in wanted}
+        total = self.num_chains * self.num_draws
+        joined = {}
+        for name in wanted:
+            values = self.posterior[name]
+            joined[name] = values.reshape((total, *values.shape[2:]))
+        return joined
+
+    def with_group(self, name, values, *, dims=None, coords=None):
+        """Return draws with a group added or replaced.
+
+        Parameters
+        ----------
+        name : str
+            A group of ArviZ's schema, such as ``log_likelihood``.
+        values : dict of str to array_like
+            Its variables.
+        dims, coords : dict, optional
+            Names and labels of dims that are new with this group.
+
+        Returns
+        -------
+        Draws
+        """
+        added = {
+            "dims": {**self.dims, **(dims or {})},
+            "coords": {**self.coords, **(coords or {})},
+        }
+        if name in ("posterior", "sample_stats"):
+            return dataclasses.replace(self, **{name: values}, **added)
+        return dataclasses.replace(self, groups={**self.groups, name: values}, **added)
+
+    def select(self, names):
+        """Return draws of some variables only; statistics and the other groups are kept.
+
+        Parameters
+        ----------
+        names : str or sequence of str
+            Which variables of the posterior, in which order. The warm-up and the unconstrained
+            draws are narrowed alike.
+
+        Returns
+        -------
+        Draws
+        """
+        wanted = chosen(names, self.posterior, "select")
+        narrowed = {
+            group: {name: variables[name] for name in wanted if name in variables}
+            for group, variables in self.groups.items()
+            if group in ("warmup_posterior", "unconstrained_posterior")
+        }
+        return dataclasses.replace(
+            self,
+            posterior={name: self.posterior[name] for name in wanted},
+            groups={**self.groups, **narrowed},
+        )
+
+    def summary(self, *, names=None, hdi_prob=0.9, round_to=None) -> Summary:
+        """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
+        return summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
+
+    def to_arviz(self):
+        """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23)."""
+        return to_arviz(self)
+
+    def to_datatree(self):
+        """Return an `xarray.DataTree` with one node per group."""
+        return to_datatree(self)
+
+    def save(self, path):
+        """Write everything to one file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Ending in ``.npz`` for NumPy's format, which needs no other library; else netCDF, which
+            ``arviz.from_netcdf`` reads.
+
+        Notes
+        -----
+        The file appears complete or not at all: it is written under another name in the same
+        folder, and then renamed over `path`.
+        """
+        path = os.fspath(path)
+        with _replacing(path) as temporary:
+            if path.endswith(".npz"):
+                _write_npz(temporary, self)
+            else:
+                to_datatree(self).to_netcdf(temporary, engine="h5netcdf")
+
+    @classmethod
+    def load(cls, path):
+        """Read what `save` wrote, or any netCDF file in ArviZ's schema.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. Nothing in it is executed: no pickles are read.
+
+        Returns
+        -------
+        Draws
+            Everything in memory, the file closed.
+
+        Raises
+        ------
+        ArgumentError
+            If the file holds no draws.
+        """
+        path = os.fspath(path)
+        fields = _read_npz(path) if path.endswith(".npz") else fields_from_datatree(
+            read_datatree(path)
+        )  # fmt: skip
+        return cls(**fields)
+
+    def __repr__(self):
+        described = []
+        for name, values in self.posterior.items():
+            shape = values.shape[2:]
+            named = (
+                f"{size}" if dim == f"{name}_dim_{i}" else f"{dim}: {size}"
+                for i, (dim, size) in enumerate(zip(dim_names(name, len(shape), self.dims), shape))
+            )
+            described.append(f"{name} ({', '.join(named)})" if shape else name)
+        chains = "1 chain" if self.num_chains == 1 else f"{self.num_chains} chains"
+        return f"Draws({chains} x {self.num_draws} draws: {', '.join(described)})"
+
+
+# ------------------------------------------------------------------------------------------ checks
+
+
+def _coord(dim, labels):
+    """Labels as a flat array of numbers, dates or text."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "biufUMm":
+        labels = np.array([str(label) for label in labels.ravel()]).reshape(labels.shape)
+    if labels.ndim != 1:
+        raise ShapeError(
+            f"coords of dim {dim!r}", expected="one label per entry, shape (n,)",
+            got=f"shape {labels.shape}", fix="give a flat list of labels",
+        )  # fmt: skip
+    return labels
+
+
+def _check_groups(arrays):
+    """Groups are known, arrays are numeric, and leading dims agree."""
+    if not (arrays["posterior"] or arrays["sample_stats"]):
+        raise ArgumentError(
+            "Draws", expected="at least one variable in posterior or sample_stats", got="none",
+            fix="give posterior={name: array (chain, draw, *event)}",
+        )  # fmt: skip
+    for group, variables in arrays.items():
+        if group not in GROUP_DIMS:
+            raise ArgumentError(
+                f"group {group!r}", expected=f"one of {', '.join(GROUP_DIMS)}", got=repr(group),
+                fix="use the group of ArviZ's schema with this meaning, or keep it in `attrs`",
+            )  # fmt: skip
+        lead = GROUP_DIMS[group]
+        for name, values in variables.items():
+            kinds = "biufc" if lead else "biufcU"
+            if values.dtype.kind not in kinds:
+                raise DTypeError(
+                    f"{group}[{name!r}]",
+                    expected="numbers or booleans" + ("" if lead else ", or text"),
+                    got=f"dtype {values.dtype}", fix="convert it, or leave the variable out",
+                )  # fmt: skip
+            if values.ndim < len(lead):
+                raise ShapeError(
+                    f"{group}[{name!r}]", expected=f"leading dims {lead}",
+                    got=f"shape {values.shape}",
+                    fix="draws of a single chain need a leading dim: x[None]",
+                )  # fmt: skip
+    for family in MATCHING_GROUPS:
+        _check_leading_sizes({group: arrays[group] for group in family if group in arrays})
+
+
+def _check_leading_sizes(groups):
+    """All variables of these groups have the same numbers of chains and draws."""
+    first = None
+    for group, variables in groups.items():
+        for name, values in variables.items():
+            sizes = values.shape[:2]
+            first = first or (f"{group}[{name!r}]", sizes)
+            if sizes != first[1] or sizes[0] == 0:
+                raise ShapeError(
+                    f"{group}[{name!r}]",
+                    expected=f"(chain, draw) = {first[1]} as in {first[0]}, at least one chain",
+                    got=f"shape {values.shape}",
+                    fix="put chain first and draw second: np.moveaxis, or reshape",
+                )  # fmt: skip
+
+
+def _check_dims(arrays, dims, coords):
+    """Names of dims fit the arrays, and each name has one size."""
+    seen = {dim: (f"coords[{dim!r}]", len(labels)) for dim, labels in coords.items()}
+    for reserved in ("chain", "draw", "sample"):
+        users = [name for name, given in dims.items() if reserved in given]
+        if users or reserved in coords:
+            raise ArgumentError(
+                f"dim {reserved!r} of {users[0] if users else 'coords'}",
+                expected="a name other than chain, draw and sample", got=repr(reserved),
+                fix="rename the plate",
+            )  # fmt: skip
+    for group, variables in arrays.items():
+        for name, values in variables.items():
+            shape = values.shape[len(GROUP_DIMS[group]) :]
+            given = dims.get(name, ())
+            # A log density has lost the event dims of its site, which come last.
+            if len(given) > len(shape) and group not in ("log_likelihood", "log_prior"):
+                raise ShapeError(
+                    f"dims of {group}[{name!r}]", expected=f"at most {len(shape)} names",
+                    got=f"{given} for shape {values.shape}",
+                    fix="name event dims only; chain and draw need no names",
+                )  # fmt: skip
+            names = dim_names(name, len(shape), dims)
+            if len(set(names)) < len(names):
+                raise ArgumentError(
+                    f"dims of {group}[{name!r}]", expected="different names", got=str(names),
+                    fix="give the second one another name, such as school_other",
+                )  # fmt: skip
+            for dim, size in zip(names, shape):
+                where, known = seen.setdefault(dim, (f"{group}[{name!r}]", size))
+                if size != known:
+                    raise ShapeError(
+                        f"{group}[{name!r}], dim {dim!r}",
+                        expected=f"size {known} as in {where}", got=f"size {size}",
+                        fix="give each plate its own name, and one label per entry",
+                    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+@contextlib.contextmanager
+def _replacing(path):
+    """Yield a new name beside `path`, and rename that file over `path` if all went well."""
+    folder, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _write_npz(path, draws):
+    """Numbered arrays and one JSON text that says what they are: names never become file names."""
+    arrays, places = {}, []
+    groups = {**draws._given_groups(), "coords": draws.coords}
+    for group, variables in groups.items():
+        for name, values in variables.items():
+            places.append([group, name])
+            arrays[f"array_{len(places) - 1}"] = values
+    contents = {
+        "format": NPZ_FORMAT,
+        "places": places,
+        "dims": {name: list(given) for name, given in draws.dims.items()},
+        "attrs": json_ready(draws.attrs),
+        "groups": list(draws.groups),
+    }
+    with open(path, "wb") as file:
+        np.savez(file, contents=np.array(json.dumps(contents)), **arrays)
+
+
+def _read_npz(path):
+    with np.load(path, allow_pickle=False) as file:
+        contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
+        if contents.get("format") != NPZ_FORMAT:
+            raise ArgumentError(
+                path, expected=f"a file written by Draws.save, format {NPZ_FORMAT}",
+                got=f"format {contents.get('format')}",
+                fix="save it again, or read it with the version that wrote it",
+            )  # fmt: skip
+        groups = {"posterior": {}, "sample_stats": {}, "coords": {}}
+        groups |= {name: {} for name in contents["groups"]}
+        for index, (group, name) in enumerate(contents["places"]):
+            groups[group][name] = file[f"array_{index}"]
+    return {
+        "posterior": groups.pop("posterior"),
+        "sample_stats": groups.pop("sample_stats"),
+        "coords": groups.pop("coords"),
+        "groups": groups,
+        "dims": contents["dims"],
+        "attrs": contents["attrs"],
+    }

@@ -1,0 +1,95 @@
+"""Names around draws: the groups, what their dims are called, how single entries are labelled.
+
+The groups and their spelling are ArviZ's, so that every table, plot and check of that library finds
+what it looks for. `draws.py`, `summary.py` and `arviz_.py` all read these tables.
+"""
+
+import itertools
+import math
+
+import numpy as np
+
+from probtorch.errors import ArgumentError
+
+__all__ = [
+    "GROUP_DIMS",
+    "MATCHING_GROUPS",
+    "chosen",
+    "dim_names",
+    "entry_labels",
+    "flat_entries",
+    "real_parts",
+]
+
+CHAIN_DRAW = ("chain", "draw")
+
+# The leading dims of every variable in a group.
+GROUP_DIMS = {
+    "posterior": CHAIN_DRAW, "sample_stats": CHAIN_DRAW, "log_likelihood": CHAIN_DRAW,
+    "log_prior": CHAIN_DRAW, "posterior_predictive": CHAIN_DRAW, "predictions": CHAIN_DRAW,
+    "unconstrained_posterior": CHAIN_DRAW,
+    "prior": CHAIN_DRAW, "prior_predictive": CHAIN_DRAW, "sample_stats_prior": CHAIN_DRAW,
+    "warmup_posterior": CHAIN_DRAW, "warmup_sample_stats": CHAIN_DRAW,
+    "prior_sbc": ("sample",), "posterior_sbc": ("sample",),
+    "observed_data": (), "constant_data": (), "predictions_constant_data": (),
+}  # fmt: skip
+
+# Families of groups whose leading dims agree in size; the first holds one value per posterior draw.
+MATCHING_GROUPS = (
+    ("posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive",
+     "predictions", "unconstrained_posterior"),
+    ("prior", "prior_predictive", "sample_stats_prior"),
+    ("warmup_posterior", "warmup_sample_stats"),
+)  # fmt: skip
+
+
+def dim_names(name, event_ndim, dims):
+    """Name each event dim of a variable: from `dims` where given, else like ``theta_dim_0``.
+
+    A variable may name fewer dims than it has (the plates come first, the event dims stay unnamed).
+    """
+    given = dims.get(name, ())[:event_ndim]
+    return tuple(
+        given[i] if i < len(given) and given[i] is not None else f"{name}_dim_{i}"
+        for i in range(event_ndim)
+    )
+
+
+def entry_labels(name, shape, dims, coords):
+    """Label the entries of a variable in C order: ``theta``, ``theta[0]``, ``theta[Choate, 1]``."""
+    if not shape:
+        return [name]
+    axes = []
+    for dim, size in zip(dim_names(name, len(shape), dims), shape):
+        axes.append([str(label) for label in coords[dim]] if dim in coords else range(size))
+    return [f"{name}[{', '.join(map(str, labels))}]" for labels in itertools.product(*axes)]
+
+
+def flat_entries(values):
+    """View draws (chain, draw, *event) as (chain, draw, entry), also when there are none."""
+    return values.reshape((*values.shape[:2], math.prod(values.shape[2:])))
+
+
+def real_parts(variables):
+    """Yield (name, array) with each complex variable as two real ones, `_real` and `_imag`."""
+    for name, values in variables.items():
+        values = np.asarray(values)
+        if values.dtype.kind == "c":
+            yield f"{name}_real", values.real
+            yield f"{name}_imag", values.imag
+        else:
+            yield name, values
+
+
+def chosen(names, available, subject):
+    """Return the wanted names as a list; None means all of them, a string one."""
+    if names is None:
+        return list(available)
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        raise ArgumentError(
+            subject, expected=f"names among {', '.join(map(str, available)) or '(none)'}",
+            got=", ".join(map(str, unknown)), fix="check the spelling; leave `names` out for all",
+        )  # fmt: skip
+    return names

@@ -1,0 +1,231 @@
+"""The table of a posterior: what the parameters are, and how far to believe the numbers.
+
+`summary` computes it, `Summary` holds and prints it. Neither needs ArviZ, pandas or rich: the table
+appears after every run, and must not cost two seconds of imports.
+"""
+
+import html
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from probtorch.diagnostics.convergence import STATISTICS, statistics
+from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
+from probtorch.errors import ArgumentError
+
+__all__ = ["Summary", "summary"]
+
+# A printed table stops here; the numbers of all rows stay in the object.
+MAX_PRINTED_ROWS = 200
+
+# Where digits stop meaning anything: estimates show three significant digits of their own sd.
+SIGNIFICANT_DIGITS = 3
+
+
+def summary(draws, *, names=None, hdi_prob=0.9, round_to=None):
+    """Summarise each scalar parameter of the posterior in one row.
+
+    Parameters
+    ----------
+    draws : Draws
+        What an inference engine returned.
+    names : str or sequence of str, optional
+        Which variables, in which order. All by default.
+    hdi_prob : float, in (0, 1)
+        Share of the draws in the highest density interval.
+    round_to : int, optional
+        Decimals to round all numbers to. By default numbers keep all digits and printing chooses.
+
+    Returns
+    -------
+    Summary
+        Columns ``mean sd hdi_5% hdi_95% mcse_mean mcse_sd ess_bulk ess_tail r_hat``, where the two
+        interval columns are named for `hdi_prob`; rows like ``tau``, ``theta[0]`` or
+        ``theta[Choate]``. Means, deviations and intervals are in the units of the variable.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is not in the posterior.
+    DomainError
+        If `hdi_prob` is not inside (0, 1).
+
+    Notes
+    -----
+    A complex variable gives rows for ``z_real`` and ``z_imag``; an empty one gives none.
+    """
+    names = chosen(names, draws.posterior, "summary")
+    blocks, labels, values = {}, [], [np.empty((0, len(STATISTICS)))]
+    for name in names:
+        for part, array in real_parts({name: draws.posterior[name]}):
+            columns = statistics(array, hdi_prob)
+            shape = array.shape[2:]
+            dims = {part: draws.dims.get(name, ())}
+            rows = entry_labels(part, shape, dims, draws.coords)
+            blocks[part] = (len(labels), len(labels) + len(rows), shape)
+            labels.extend(rows)
+            values.append(np.stack([np.ravel(columns[key]) for key in STATISTICS], axis=-1))
+    table = np.concatenate(values)
+    diverging = draws.sample_stats.get("diverging")
+    return Summary(
+        rows=tuple(labels),
+        columns=_column_names(hdi_prob),
+        values=table if round_to is None else np.round(table, round_to),
+        blocks=blocks,
+        num_chains=draws.num_chains,
+        num_draws=draws.num_draws,
+        divergences=None if diverging is None else int(np.count_nonzero(diverging)),
+        round_to=round_to,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """A table of statistics, one row per scalar parameter.
+
+    ``table["tau"]["mean"]`` is a number, ``table["theta[0]"]`` a dict from columns to numbers, and
+    ``table["theta"]`` a dict from columns to arrays of the shape of the variable. ``str(table)`` is
+    an aligned table; notebooks show it as HTML.
+
+    Parameters
+    ----------
+    rows : tuple of str
+        Row labels.
+    columns : tuple of str
+        Column names.
+    values : ndarray, shape (row, column)
+        The numbers, float64.
+    blocks : dict
+        For each variable the first row, the row after its last, and its event shape.
+    num_chains, num_draws : int
+        Chains, and draws per chain, that the numbers come from.
+    divergences : int or None
+        Number of divergent draws; None when the engine does not report them.
+    round_to : int or None
+        Decimals that the values were rounded to.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: np.ndarray
+    blocks: dict[str, tuple[int, int, tuple[int, ...]]]
+    num_chains: int
+    num_draws: int
+    divergences: int | None = None
+    round_to: int | None = None
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __contains__(self, key):
+        return key in self.blocks or key in self.rows
+
+    def __getitem__(self, key):
+        if key in self.blocks:
+            start, stop, shape = self.blocks[key]
+            if shape == ():
+                return self._row(start)
+            part = self.values[start:stop]
+            return {column: part[:, i].reshape(shape) for i, column in enumerate(self.columns)}
+        if key not in self.rows:
+            known = list(self.blocks)
+            raise ArgumentError(
+                "Summary", expected=f"a variable among {', '.join(known)}, or one of its rows",
+                got=repr(key), fix=f"ask for {known[0]!r}" if known else "summarise some variables",
+            )  # fmt: skip
+        return self._row(self.rows.index(key))
+
+    def _row(self, index):
+        return dict(zip(self.columns, self.values[index].tolist()))
+
+    def to_dict(self):
+        """Return a dict from row labels to dicts from columns to floats."""
+        return {label: self._row(index) for index, label in enumerate(self.rows)}
+
+    def to_pandas(self):
+        """Return a pandas DataFrame with the row labels as index. Imports pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.values, index=list(self.rows), columns=list(self.columns))
+
+    def __repr__(self):
+        return str(self)
+
+    def __str__(self):
+        cells = self._cells()
+        width = max([len(label) for label in self.rows[: len(cells)]], default=0)
+        widths = [
+            max([len(name)] + [len(row[i]) for row in cells]) for i, name in enumerate(self.columns)
+        ]
+        lines = [" " * width + "".join(f"  {n:>{w}}" for n, w in zip(self.columns, widths))]
+        for label, row in zip(self.rows, cells):
+            lines.append(f"{label:<{width}}" + "".join(f"  {c:>{w}}" for c, w in zip(row, widths)))
+        return "\n".join([*lines, "", *self._notes()])
+
+    def _repr_html_(self):
+        def cell(tag, text):
+            return f'<{tag} style="text-align: right">{html.escape(text)}</{tag}>'
+
+        head = "<tr><th></th>" + "".join(cell("th", name) for name in self.columns) + "</tr>"
+        body = "".join(
+            f'<tr><th style="text-align: left">{html.escape(label)}</th>'
+            + "".join(cell("td", text) for text in row)
+            + "</tr>"
+            for label, row in zip(self.rows, self._cells())
+        )
+        notes = "<br>".join(html.escape(note) for note in self._notes())
+        table = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        return f"<div>{table}<p>{notes}</p></div>"
+
+    def _cells(self):
+        """The numbers of the printed rows as text."""
+        table = []
+        for row in self.values[:MAX_PRINTED_ROWS]:
+            if self.round_to is not None:
+                texts = [f"{value:.{max(self.round_to, 0)}f}" for value in row[:-3]]
+            else:
+                decimals = _decimals(row[1])
+                # An error has two digits more than the estimate it belongs to, or it would read 0.
+                texts = [_number(value, decimals) for value in row[:4]]
+                texts += [_number(value, decimals + 1) for value in row[4:6]]
+            texts += [f"{value:.0f}" for value in row[6:8]] + [f"{row[8]:.3f}"]
+            table.append(texts)
+        return table
+
+    def _notes(self):
+        notes = []
+        hidden = len(self.rows) - MAX_PRINTED_ROWS
+        if hidden > 0:
+            notes.append(f"... and {hidden} more rows; pass names= to choose.")
+        chains = "1 chain" if self.num_chains == 1 else f"{self.num_chains} chains"
+        notes.append(f"{chains} x {self.num_draws} draws.")
+        if self.divergences is not None:
+            notes.append(f"Number of divergences: {self.divergences}")
+        return notes
+
+
+def _column_names(hdi_prob):
+    """Spell the columns; interval ends are named as if the interval were central."""
+    low = f"hdi_{50.0 * (1.0 - hdi_prob):.6g}%"
+    high = f"hdi_{50.0 * (1.0 + hdi_prob):.6g}%"
+    return tuple({"hdi_low": low, "hdi_high": high}.get(name, name) for name in STATISTICS)
+
+
+def _decimals(sd):
+    """Decimals that show `SIGNIFICANT_DIGITS` digits of `sd`."""
+    if not math.isfinite(sd) or sd <= 0:
+        return SIGNIFICANT_DIGITS
+    return SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(sd))
+
+
+def _number(value, decimals):
+    """Fixed point where that is readable, scientific notation where it is not."""
+    if not math.isfinite(value):
+        return str(value)
+    if decimals > 8 or abs(value) >= 1e8:
+        return f"{value:.{SIGNIFICANT_DIGITS}e}"
+    return f"{value:.{max(decimals, 0)}f}"
