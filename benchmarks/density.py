@@ -1,0 +1,74 @@
+"""Value and gradient of a model's log density, compiled, in float64.
+
+Gradients at a random point, and the difference in value between two points, must agree between
+systems (to 1e-8) before any is timed.
+"""
+
+import numpy as np
+
+from benchmarks.peers import OURS, adapter
+from benchmarks.problems import PROBLEMS
+from benchmarks.report import duration, table
+from benchmarks.timing import race
+
+__all__ = ["run"]
+
+PEERS = ("jax",)
+LOOP = 200
+METHOD = (
+    "Time of one call from Python that returns value and gradient, best of {rounds} rounds of "
+    "about 0.1 s, systems taking turns, one thread. `jax in a loop` is one evaluation inside a "
+    f"compiled loop of {LOOP}, which leaves out JAX's dispatch."
+)
+
+
+def probes(problem):
+    rng = np.random.default_rng(problem.dim)
+    return [0.3 * rng.normal(size=problem.dim) for _ in range(2)]
+
+
+def evaluate(value_and_grad, points):
+    """Return (difference in value between the points, gradient at the first)."""
+    values, grads = zip(*(value_and_grad(p) for p in points), strict=True)
+    return float(values[0]) - float(values[1]), np.asarray(grads[0])
+
+
+def run(names, rounds=9):
+    """Time the densities with the systems in `names`; returns (text, what went wrong)."""
+    systems = [n for n in names if n == OURS or n in PEERS]
+    peers = [n for n in systems if n != OURS]
+    columns = [*systems, *(["jax in a loop"] if "jax" in systems else [])]
+    rows, failures = [], []
+    for problem in PROBLEMS.values():
+        points, calls, reference = probes(problem), {}, None
+        for name in [*peers, *([OURS] if OURS in systems else [])]:
+            try:
+                value_and_grad = adapter(name).density(problem)
+                difference, grad = evaluate(value_and_grad, points)
+            except Exception as error:
+                failures.append(f"{name}, {problem.name}: {type(error).__name__}: {error}")
+                continue
+            if reference is None:
+                reference = difference, grad
+            agree = np.allclose(difference, reference[0], rtol=1e-8) and np.allclose(
+                grad, reference[1], rtol=1e-8, atol=1e-8 * np.abs(reference[1]).max()
+            )
+            if agree:
+                calls[name] = lambda f=value_and_grad, q=points[0]: f(q)
+            else:
+                failures.append(f"{name}, {problem.name}: another density than the first system's")
+        timings = {name: t.best for name, t in race(calls, rounds=rounds).items()}
+        if "jax" in calls:
+            loop = adapter("jax").density_in_loop(problem, LOOP)
+            looped = race({"loop": lambda f=loop, q=points[0]: f(q)}, rounds=rounds)["loop"]
+            timings["jax in a loop"] = looped.best / LOOP
+        row = [f"{problem.name} ({problem.dim})"]
+        row += [duration(timings[c]) if c in timings else "failed" for c in columns]
+        for column in columns:
+            if column != OURS:
+                both = OURS in timings and column in timings
+                row.append(f"{timings[OURS] / timings[column]:.2f}" if both else "-")
+        rows.append(row)
+    ratios = [f"{OURS} / {column}" for column in columns if column != OURS]
+    header = ["model (parameters)", *columns, *ratios]
+    return f"{table(header, rows)}\n\n{METHOD.format(rounds=rounds)}", failures

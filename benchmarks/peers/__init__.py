@@ -1,0 +1,32 @@
+"""One adapter file per system.
+
+An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system itself) and any of
+
+- `tensor_library()`: a module with PyTorch's names, for the eager suite;
+- `density(problem)`: for the density suite, a function from a float64 vector to (log density,
+  gradient);
+- `sampler(problem)`: for the nuts suite, a function ``run(seed, chains, warmup, draws)`` that
+  returns a dict of arrays (chain, draw, ...) and has an attribute `print_summary`, a function that
+  prints the system's own summary of the last run.
+"""
+
+import importlib
+from types import ModuleType
+
+from benchmarks.machine import version
+
+__all__ = ["OURS", "PEERS", "adapter", "missing"]
+
+OURS = "probtorch"
+PEERS = ("torch", "jax", "numpyro", "nutpie", "pyro")
+
+
+def adapter(name: str) -> ModuleType:
+    """Import the adapter of the system `name`; the system itself is imported when it is used."""
+    return importlib.import_module(f"benchmarks.peers.{name}_")
+
+
+def missing(name: str) -> str | None:
+    """Return the first distribution `name` needs that is not installed, or None."""
+    absent = [d for d in adapter(name).DISTRIBUTIONS if version(d) is None]
+    return absent[0] if absent else None

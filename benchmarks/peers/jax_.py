@@ -1,0 +1,74 @@
+"""JAX: log densities as a JAX user writes them, for the density suite.
+
+Each is `jax.jit(jax.value_and_grad(...))` in float64. `density_in_loop` runs many evaluations
+inside one compiled loop, each at a point that depends on the last gradient: what JAX costs where
+its dispatch does not count.
+"""
+
+DISTRIBUTIONS = ("jax", "jaxlib")
+
+
+def log_density(problem):
+    """Return the log density of `problem` as a JAX function of the unconstrained vector."""
+    import jax.numpy as jnp
+    from jax import nn
+    from jax.scipy import stats
+
+    data = {name: jnp.asarray(value) for name, value in problem.data.items()}
+    normal = stats.norm.logpdf
+
+    def half_normal_of_log(log_value, scale):
+        return normal(jnp.exp(log_value), 0.0, scale) + jnp.log(2.0) + log_value
+
+    def eight_schools(q):
+        mu, log_tau, z = q[0], q[1], q[2:]
+        tau = jnp.exp(log_tau)
+        prior = normal(mu, 0.0, 5.0) + normal(z, 0.0, 1.0).sum()
+        prior += stats.cauchy.logpdf(tau, 0.0, 5.0) + jnp.log(2.0) + log_tau
+        return prior + normal(data["y"], mu + tau * z, data["sigma"]).sum()
+
+    def logistic(q):
+        logits = data["x"] @ q
+        return normal(q, 0.0, 1.0).sum() + (data["y"] * logits - nn.softplus(logits)).sum()
+
+    def varying_intercepts(q):
+        mu, log_tau, beta, log_sigma, z = q[0], q[1], q[2], q[3], q[4:]
+        prior = normal(mu, 0.0, 5.0) + normal(beta, 0.0, 5.0) + normal(z, 0.0, 1.0).sum()
+        prior += half_normal_of_log(log_tau, 2.0) + half_normal_of_log(log_sigma, 2.0)
+        alpha = mu + jnp.exp(log_tau) * z
+        loc = alpha[data["group"]] + beta * data["x"]
+        return prior + normal(data["y"], loc, jnp.exp(log_sigma)).sum()
+
+    functions = {f.__name__: f for f in (eight_schools, logistic, varying_intercepts)}
+    return functions[problem.name]
+
+
+def density(problem):
+    import jax
+
+    compiled = jax.jit(jax.value_and_grad(log_density(problem)))
+
+    def value_and_grad(q):
+        value, grad = compiled(q)
+        grad.block_until_ready()
+        return value, grad
+
+    return value_and_grad
+
+
+def density_in_loop(problem, evaluations):
+    import jax
+    import jax.numpy as jnp
+
+    value_and_grad = jax.value_and_grad(log_density(problem))
+
+    @jax.jit
+    def loop(q):
+        def body(_, state):
+            point, total = state
+            value, grad = value_and_grad(point)
+            return q + 1e-9 * grad, total + value
+
+        return jax.lax.fori_loop(0, evaluations, body, (q, jnp.zeros(())))
+
+    return lambda q: loop(q)[1].block_until_ready()

@@ -1,0 +1,68 @@
+"""NumPyro's NUTS in float64; chains one after the other, since there is one core."""
+
+import numpy as np
+
+DISTRIBUTIONS = ("numpyro", "jax", "jaxlib")
+
+
+def model(problem):
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    def eight_schools(y, sigma):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+        with numpyro.plate("school", 8):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+            theta = numpyro.deterministic("theta", mu + tau * z)
+            numpyro.sample("obs", dist.Normal(theta, sigma), obs=y)
+
+    def logistic(x, y):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([50]).to_event(1))
+        with numpyro.plate("row", 5000):
+            numpyro.sample("obs", dist.Bernoulli(logits=x @ beta), obs=y)
+
+    def varying_intercepts(x, group, y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+        beta = numpyro.sample("beta", dist.Normal(0.0, 5.0))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+        with numpyro.plate("county", 85):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+            alpha = numpyro.deterministic("alpha", mu + tau * z)
+        with numpyro.plate("house", 919):
+            numpyro.sample("obs", dist.Normal(alpha[group] + beta * x, sigma), obs=y)
+
+    models = {f.__name__: f for f in (eight_schools, logistic, varying_intercepts)}
+    return models[problem.name], {name: jnp.asarray(v) for name, v in problem.data.items()}
+
+
+def sampler(problem):
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    fn, data = model(problem)
+    # One MCMC object: a second run then reuses what the first compiled.
+    objects = {}
+
+    def run(seed, chains, warmup, draws):
+        if "mcmc" not in objects:
+            objects["mcmc"] = MCMC(
+                NUTS(fn),
+                num_warmup=warmup,
+                num_samples=draws,
+                num_chains=chains,
+                chain_method="sequential",
+                progress_bar=False,
+            )
+        mcmc = objects["mcmc"]
+        mcmc.run(jax.random.PRNGKey(seed), **data)
+        samples = mcmc.get_samples(group_by_chain=True)
+        return {name: np.asarray(value) for name, value in samples.items()}
+
+    def print_summary():
+        objects["mcmc"].print_summary()
+
+    run.print_summary = print_summary
+    return run

@@ -1,0 +1,87 @@
+"""probtorch, through its public names alone: models as a user would write them."""
+
+import numpy as np
+
+DISTRIBUTIONS = ("probtorch",)
+
+
+def tensor_library():
+    import probtorch as torch
+
+    return torch
+
+
+def model(problem):
+    """Return the model function of `problem` and its arguments as tensors."""
+    import probtorch.distributions as dist
+
+    import probtorch
+
+    def eight_schools(y, sigma):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
+        tau = probtorch.sample("tau", dist.HalfCauchy(5.0))
+        with probtorch.plate("school", 8):
+            z = probtorch.sample("z", dist.Normal(0.0, 1.0))
+            theta = probtorch.deterministic("theta", mu + tau * z)
+            probtorch.sample("obs", dist.Normal(theta, sigma), obs=y)
+
+    def logistic(x, y):
+        beta = probtorch.sample("beta", dist.Normal(0.0, 1.0).expand([50]).to_event(1))
+        with probtorch.plate("row", 5000):
+            probtorch.sample("obs", dist.Bernoulli(logits=x @ beta), obs=y)
+
+    def varying_intercepts(x, group, y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
+        tau = probtorch.sample("tau", dist.HalfNormal(2.0))
+        beta = probtorch.sample("beta", dist.Normal(0.0, 5.0))
+        sigma = probtorch.sample("sigma", dist.HalfNormal(2.0))
+        with probtorch.plate("county", 85):
+            z = probtorch.sample("z", dist.Normal(0.0, 1.0))
+            alpha = probtorch.deterministic("alpha", mu + tau * z)
+        with probtorch.plate("house", 919):
+            probtorch.sample("obs", dist.Normal(alpha[group] + beta * x, sigma), obs=y)
+
+    models = {f.__name__: f for f in (eight_schools, logistic, varying_intercepts)}
+    tensors = {name: probtorch.tensor(value) for name, value in problem.data.items()}
+    return models[problem.name], tensors
+
+
+def density(problem):
+    from probtorch.infer import Target
+
+    fn, data = model(problem)
+    target = Target.from_model(fn, **data)
+
+    def value_and_grad(q):
+        return target.value_and_grad(q)
+
+    return value_and_grad
+
+
+def sampler(problem):
+    from probtorch.infer import MCMC, NUTS
+
+    import probtorch
+
+    fn, data = model(problem)
+    objects = {}
+
+    def run(seed, chains, warmup, draws):
+        probtorch.manual_seed(seed)
+        mcmc = MCMC(
+            NUTS(fn),
+            num_samples=draws,
+            warmup_steps=warmup,
+            num_chains=chains,
+            disable_progbar=True,
+        )
+        mcmc.run(**data)
+        objects["mcmc"] = mcmc
+        samples = mcmc.get_samples(group_by_chain=True)
+        return {name: np.asarray(value) for name, value in samples.items()}
+
+    def print_summary():
+        print(objects["mcmc"].summary())
+
+    run.print_summary = print_summary
+    return run
