@@ -1,0 +1,536 @@
+"""The one door: every operation on tensors passes through here.
+
+`apply` computes, puts a `Node` on the tape if a gradient is wanted, and tells the recorder if one is active. Elementwise
+ops get a specialised door each (`unary_door`, `binary_door`), because on small tensors the cost of an op is the
+cost of this file: see benchmarks/eager.py and its budget in DESIGN. Nothing here knows a particular op, except
+`cast`, which promotion needs.
+
+The interpreter's state is three module globals: grad mode, the active recorder, and a clock that ticks with every node and
+every in-place change. A node's epoch is the tick of its making: it orders the tape, and a tensor whose memory changed at a
+later tick is stale for that node.
+"""
+
+import weakref
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.op import Op, register
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, AutogradError, DeviceError, DTypeError, ShapeError
+
+__all__ = [
+    "Node",
+    "apply",
+    "as_tensor",
+    "binary_door",
+    "cast",
+    "grad_enabled",
+    "mark_changed",
+    "recorder",
+    "set_grad_enabled",
+    "set_recorder",
+    "set_tensor_class",
+    "unary_door",
+    "wrap",
+]
+
+_GRAD = True
+_RECORDER = None
+_CLOCK = 0
+_Tensor = TensorBase
+_new = object.__new__
+_ndarray = np.ndarray
+_NUMBERS = frozenset((int, float))
+_PYTHON_NUMBERS = (bool, int, float, complex)
+EMPTY: dict = {}
+
+
+def set_tensor_class(cls):
+    """Make `cls` the class of every tensor built here; called once, by probtorch.tensor."""
+    global _Tensor
+    _Tensor = cls
+
+
+def grad_enabled():
+    """Whether operations are put on the tape."""
+    return _GRAD
+
+
+def set_grad_enabled(value):
+    """Switch the tape on or off; returns the setting before."""
+    global _GRAD
+    before, _GRAD = _GRAD, bool(value)
+    return before
+
+
+def recorder():
+    """Return the active recorder or None."""
+    return _RECORDER
+
+
+def set_recorder(new):
+    """Install `new` as the active recorder (None for none); returns the one before."""
+    global _RECORDER
+    before, _RECORDER = _RECORDER, new
+    return before
+
+
+class Node:
+    """One entry of the tape: the op, its inputs, and what its vjp may need."""
+
+    __slots__ = ("__weakref__", "attrs", "epoch", "hooks", "inputs", "op", "out", "saved")
+
+    def __init__(self, op, inputs, attrs):
+        global _CLOCK
+        _CLOCK += 1
+        self.epoch = _CLOCK
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.out = None
+        self.saved = None
+        self.hooks = None
+
+    @property
+    def name(self):
+        """Name of the op, as PyTorch shows it."""
+        return self.op.name
+
+    def __repr__(self):
+        return f"<{self.op.name} node>"
+
+
+def wrap(array):
+    """Return a new tensor around `array` (no copy, no tape)."""
+    if type(array) is not _ndarray and not hasattr(array, "__cuda_array_interface__"):
+        array = np.asarray(array)
+    t = _new(_Tensor)
+    t._data = array
+    t.requires_grad = False
+    t.grad_fn = None
+    t.grad = None
+    t._base = None
+    t._version = 0
+    t._index = 0
+    t._extra = None
+    return t
+
+
+def as_tensor(value, op="tensor"):
+    """Return `value` as a tensor: tensors as they are, arrays without a copy, Python numbers in their default dtype."""
+    if isinstance(value, TensorBase):
+        return value
+    kind = type(value)
+    if kind is float:
+        return wrap(np.array(value, dtypes.default_dtype()))
+    if kind is bool or kind is int:
+        return wrap(np.array(value))
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
+        array = value if not isinstance(value, np.generic) else np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            raise DTypeError(
+                op,
+                expected="a numeric array",
+                got=f"dtype {array.dtype}",
+                fix="convert it to numbers first",
+            )
+        return wrap(array)
+    if isinstance(value, (list, tuple)):
+        array = np.asarray([v._data if isinstance(v, TensorBase) else v for v in value])
+        if array.dtype.kind == "f":
+            array = array.astype(dtypes.default_dtype())
+        if array.dtype.kind in "biufc":
+            return wrap(array)
+    if hasattr(value, "__array__"):
+        return as_tensor(np.asarray(value), op)
+    raise DTypeError(
+        op,
+        expected="a tensor, array or number",
+        got=f"{type(value).__name__} {value!r:.60}",
+        fix="wrap it in probtorch.tensor",
+    )
+
+
+def mark_changed(t):
+    """Note an in-place change of `t`'s memory; returns the tick of the clock."""
+    global _CLOCK
+    _CLOCK += 1
+    (t if t._base is None else t._base)._version = _CLOCK
+    return _CLOCK
+
+
+def save_output(node, out):
+    """Let `node`'s vjp read its output without keeping the output tensor in a reference cycle."""
+    if type(out) is tuple:
+        node.out = tuple(weakref.ref(o) for o in out)
+        node.saved = tuple(o._data for o in out)
+    else:
+        node.out = weakref.ref(out)
+        node.saved = out._data
+
+
+def saved_output(node):
+    """Return the output tensor(s) of `node`, alive or rebuilt from the saved array.
+
+    Raises
+    ------
+    AutogradError
+        If the output's memory was changed in place after the node was made.
+    """
+    if type(node.out) is tuple:
+        return tuple(
+            _restore(node, ref, data, i)
+            for i, (ref, data) in enumerate(zip(node.out, node.saved, strict=True))
+        )
+    return _restore(node, node.out, node.saved, 0)
+
+
+def _restore(node, ref, data, index):
+    out = ref()
+    if out is not None:
+        if (out if out._base is None else out._base)._version > node.epoch:
+            raise stale(node, "its output")
+        return out
+    out = wrap(data)
+    out.requires_grad = data.dtype.kind in "fc"
+    out.grad_fn = node
+    out._index = index
+    return out
+
+
+def stale(node, what):
+    """Error for a tensor that the vjp of `node` needs and that was changed in place."""
+    return AutogradError(
+        f"{node.op.name}: a tensor needed for its gradient was modified in place",
+        expected=f"{what} unchanged since the forward pass",
+        got="an in-place operation (a trailing underscore, or an assignment to an index) after it",
+        fix="use the out-of-place form, or clone() the tensor before changing it",
+    )
+
+
+def apply(op, inputs, attrs=EMPTY):
+    """Run `op` on tensors: compute, tape, record.
+
+    Parameters
+    ----------
+    op : Op
+    inputs : tuple of Tensor
+        Elementwise ops may also hold Python numbers.
+    attrs : dict
+        Keyword arguments of `op.run`; hashable where the compiler should share kernels.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+    """
+    result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
+    several = type(result) is tuple
+    out = tuple(wrap(r) for r in result) if several else wrap(result)
+    if op.extra and "view" in op.extra and out._data.base is not None:
+        x = inputs[0]
+        out._base = x if x._base is None else x._base
+    if _GRAD and op.vjp is not None:
+        for x in inputs:
+            if isinstance(x, TensorBase) and x.requires_grad:
+                node = Node(op, inputs, attrs)
+                _attach(node, out, several)
+                break
+    if _RECORDER is not None:
+        _RECORDER.record(op, inputs, attrs, out)
+    return out
+
+
+def _attach(node, out, several):
+    if several:
+        for i, o in enumerate(out):
+            if o._data.dtype.kind in "fc":
+                o.requires_grad = True
+                o.grad_fn = node
+                o._index = i
+    elif out._data.dtype.kind in "fc":
+        out.requires_grad = True
+        out.grad_fn = node
+    if node.op.reads_output:
+        save_output(node, out)
+
+
+def unary_door(op, fn):
+    """Return the public function of a one-argument elementwise op; `fn` maps an array to an array."""
+    needs_float = op.result == "float"
+    differentiable = op.vjp is not None
+    reads_output = op.reads_output
+
+    def call(x, *, out=None):
+        try:
+            a = x._data
+        except AttributeError:
+            x = as_tensor(x, op.name)
+            a = x._data
+        if needs_float and a.dtype.kind not in "fc":
+            x = cast(x, dtypes.default_dtype())
+            a = x._data
+        r = fn(a)
+        if type(r) is not _ndarray:
+            return finish(op, (x,), r, out)
+        if out is not None:
+            return finish(op, (x,), r, out)
+        t = _new(_Tensor)
+        t._data = r
+        t.grad = t._base = t._extra = None
+        t._version = t._index = 0
+        if _GRAD and differentiable and x.requires_grad:
+            t.requires_grad = True
+            t.grad_fn = node = Node(op, (x,), EMPTY)
+            if reads_output:
+                node.out = weakref.ref(t)
+                node.saved = r
+        else:
+            t.requires_grad = False
+            t.grad_fn = None
+        if _RECORDER is not None:
+            _RECORDER.record(op, (x,), EMPTY, t)
+        return t
+
+    return call
+
+
+def binary_door(op, fn):
+    """Return the public function of a two-argument elementwise op; `fn` maps two arrays to an array."""
+    needs_float = op.result == "float"
+    differentiable = op.vjp is not None
+    reads_output = op.reads_output
+
+    def call(x, y, *, out=None):
+        try:
+            a = x._data
+            if type(y) in _NUMBERS:
+                if a.dtype.kind != "f":
+                    return general(op, fn, (x, y), out)
+                b = y
+                wanted = x.requires_grad
+            else:
+                b = y._data
+                if a.dtype is not b.dtype or (needs_float and a.dtype.kind != "f"):
+                    return general(op, fn, (x, y), out)
+                wanted = x.requires_grad or y.requires_grad
+            r = fn(a, b)
+        except (AttributeError, ValueError, TypeError):
+            return general(op, fn, (x, y), out)
+        if type(r) is not _ndarray:
+            return finish(op, (x, y), r, out)
+        if out is not None:
+            return finish(op, (x, y), r, out)
+        t = _new(_Tensor)
+        t._data = r
+        t.grad = t._base = t._extra = None
+        t._version = t._index = 0
+        if wanted and _GRAD and differentiable:
+            t.requires_grad = True
+            t.grad_fn = node = Node(op, (x, y), EMPTY)
+            if reads_output:
+                node.out = weakref.ref(t)
+                node.saved = r
+        else:
+            t.requires_grad = False
+            t.grad_fn = None
+        if _RECORDER is not None:
+            _RECORDER.record(op, (x, y), EMPTY, t)
+        return t
+
+    return call
+
+
+def general(op, fn, operands, out=None):
+    """Elementwise call in full: mixed dtypes, Python numbers, arrays, broadcasting errors, devices."""
+    operands = tuple(
+        x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
+        for x in operands
+    )
+    if not any(isinstance(x, TensorBase) for x in operands):
+        operands = tuple(as_tensor(x, op.name) for x in operands)
+    skip = op.extra.get("mask_inputs", ())
+    meant = [x for i, x in enumerate(operands) if i not in skip]
+    common = dtypes.promote([x._data if isinstance(x, TensorBase) else x for x in meant])
+    if op.result == "float" and common.kind not in "fc":
+        common = dtypes.default_dtype()
+    if op.extra.get("integers_only") and common.kind == "f":
+        raise DTypeError(
+            op.name,
+            expected="integers or booleans",
+            got=str(common),
+            fix="cast with .long() or .bool() first",
+        )
+    inputs = tuple(
+        (cast(x, dtypes.bool_) if isinstance(x, TensorBase) else bool(x))
+        if i in skip
+        else (cast(x, common) if isinstance(x, TensorBase) else _number(x, common))
+        for i, x in enumerate(operands)
+    )
+    arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
+    if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
+        raise DeviceError(
+            op.name,
+            expected="all tensors on one device",
+            got=", ".join(
+                "cpu" if isinstance(a, np.ndarray) else "cuda"
+                for a in arrays
+                if not isinstance(a, _PYTHON_NUMBERS)
+            ),
+            fix="move one of them with .to(device)",
+        )
+    try:
+        result = fn(*arrays)
+    except ValueError:
+        broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
+        raise
+    return finish(op, inputs, result, out)
+
+
+def _number(x, dtype):
+    """Return the Python number `x` as the kind of number that `dtype` holds."""
+    if dtype.kind == "f":
+        return float(x)
+    if dtype.kind in "iu":
+        if int(x) != x:
+            raise DTypeError(
+                "number",
+                expected=f"an integer for dtype {dtype}",
+                got=repr(x),
+                fix="cast the tensor to float",
+            )
+        return int(x)
+    return x
+
+
+def finish(op, inputs, result, out=None):
+    """Wrap an elementwise result, tape it and record it; with `out`, write it there."""
+    if type(result) is not _ndarray and not hasattr(result, "__cuda_array_interface__"):
+        result = np.asarray(result)
+    t = wrap(result)
+    if (
+        _GRAD
+        and op.vjp is not None
+        and any(x.requires_grad for x in inputs if isinstance(x, TensorBase))
+    ):
+        _attach(Node(op, inputs, EMPTY), t, False)
+    if _RECORDER is not None:
+        _RECORDER.record(op, inputs, EMPTY, t)
+    if out is not None:
+        return assign(out, t, op.name)
+    return t
+
+
+def assign(target, value, op="copy_"):
+    """Write `value` into the memory of `target`, which takes over its place on the tape; returns `target`.
+
+    Raises
+    ------
+    AutogradError
+        If `target` is a leaf that requires grad, or a view of a tensor on the tape.
+    ShapeError, DTypeError
+        If `value` does not fit into `target`.
+    """
+    data = target._data
+    if value._data.shape != data.shape:
+        raise ShapeError(
+            op, expected=f"a result of shape {data.shape}, that of the tensor written to", got=str(value._data.shape),
+            fix="use the out-of-place form, whose result may have another shape",
+        )  # fmt: skip
+    if (
+        dtypes.promote_types(value._data.dtype, data.dtype) != data.dtype
+        and value._data.dtype.kind > data.dtype.kind
+    ):
+        raise DTypeError(
+            op,
+            expected=f"a result of dtype {data.dtype}",
+            got=str(value._data.dtype),
+            fix="cast the tensor first",
+        )
+    if not data.flags.writeable:
+        raise ArgumentError(
+            op, expected="writable memory", got="a read-only array", fix="clone() the tensor first"
+        )
+    value = cast(value, data.dtype)
+    taped = _GRAD and (target.requires_grad or value.requires_grad)
+    if taped:
+        if target.requires_grad and target.grad_fn is None:
+            raise AutogradError(
+                f"{op}: in-place change of a leaf that requires grad",
+                expected="a tensor that is the result of an operation",
+                got=f"a leaf of shape {data.shape}",
+                fix="wrap the change in probtorch.no_grad(), or use the out-of-place form",
+            )
+        if target._base is not None:
+            raise AutogradError(
+                f"{op}: in-place change of a view inside a recorded computation",
+                expected="a tensor that owns its memory",
+                got=f"a view of a tensor of shape {target._base._data.shape}",
+                fix="assign through the base, base[index] = value, or clone() the view first",
+            )
+    if _RECORDER is not None:
+        _RECORDER.inplace(target, value)
+    data[...] = value._data
+    changed = mark_changed(target)
+    if taped:
+        if target._extra is None:
+            target._extra = {}
+        target._extra.setdefault("history", []).append(
+            (changed, target.grad_fn, target.requires_grad)
+        )
+        target.requires_grad = value.requires_grad
+        target.grad_fn = value.grad_fn
+        target._index = value._index
+        node = value.grad_fn
+        if (
+            node is not None
+            and node.out is not None
+            and type(node.out) is not tuple
+            and node.out() is value
+        ):
+            node.out = weakref.ref(target)
+            node.saved = target._data
+            node.epoch = changed
+    return target
+
+
+def edge(t, node):
+    """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made."""
+    if t._version > node.epoch and t._extra and "history" in t._extra:
+        for changed, grad_fn, requires_grad in t._extra["history"]:
+            if changed > node.epoch:
+                return grad_fn, 0, requires_grad
+    return t.grad_fn, t._index, t.requires_grad
+
+
+def _run_cast(x, dtype):
+    return x.astype(dtype)
+
+
+def _cast_vjp(g, out, inputs, attrs, needs):
+    return (cast(g, inputs[0]._data.dtype),)
+
+
+def _cast_jvp(tangents, out, inputs, attrs):
+    return cast(tangents[0], attrs["dtype"])
+
+
+_CAST = register(
+    Op(
+        "cast",
+        "cast",
+        _run_cast,
+        _cast_vjp,
+        _cast_jvp,
+        reads_inputs=False,
+        doc="Convert to another dtype.",
+    )
+)
+
+
+def cast(x, dtype):
+    """Return `x` in `dtype`: the same tensor if it already is."""
+    if x._data.dtype == dtype:
+        return x
+    return apply(_CAST, (x,), {"dtype": dtype})

@@ -1,0 +1,154 @@
+"""Dtypes are NumPy's; the promotion rules are PyTorch's.
+
+`promote` is the whole rule: categories (bool < integer < float < complex) decide first; among operands of one category,
+tensors with dimensions beat 0-d tensors, which beat Python numbers. See docs/internals/decisions.md.
+"""
+
+import numpy as np
+
+from probtorch.errors import DTypeError
+
+__all__ = [
+    "as_dtype",
+    "bool_",
+    "default_dtype",
+    "default_dtype_as",
+    "finfo",
+    "float16",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "iinfo",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "is_floating",
+    "promote",
+    "promote_types",
+    "set_default_dtype",
+    "uint8",
+]
+
+bool_ = np.dtype(np.bool_)
+uint8 = np.dtype(np.uint8)
+int8 = np.dtype(np.int8)
+int16 = np.dtype(np.int16)
+int32 = np.dtype(np.int32)
+int64 = np.dtype(np.int64)
+float16 = np.dtype(np.float16)
+float32 = np.dtype(np.float32)
+float64 = np.dtype(np.float64)
+finfo = np.finfo
+iinfo = np.iinfo
+
+_CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+_PYTHON = {bool: bool_, int: int64, float: None, complex: np.dtype(np.complex64)}
+_default = float32
+
+
+def get_default_dtype():
+    """Return the dtype given to new floating tensors made from Python numbers (float32 unless changed)."""
+    return _default
+
+
+def set_default_dtype(dtype):
+    """Set the dtype of new floating tensors made from Python numbers, as in PyTorch.
+
+    Raises
+    ------
+    DTypeError
+        If `dtype` is not a floating dtype.
+    """
+    global _default
+    dtype = as_dtype(dtype)
+    if dtype.kind != "f":
+        raise DTypeError(
+            "set_default_dtype",
+            expected="a floating dtype",
+            got=str(dtype),
+            fix="use probtorch.float32 or float64",
+        )
+    _default = dtype
+
+
+class default_dtype_as:
+    """Context manager that changes the default dtype inside its block and restores it after."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def __enter__(self):
+        self.before = _default
+        set_default_dtype(self.dtype)
+
+    def __exit__(self, *exc):
+        set_default_dtype(self.before)
+
+
+def default_dtype():
+    """Alias of `get_default_dtype` for internal use."""
+    return _default
+
+
+def as_dtype(dtype):
+    """Return the NumPy dtype meant by `dtype` (a dtype, a NumPy scalar type, a Python type or a name)."""
+    if dtype is float:
+        return _default
+    if isinstance(dtype, str):
+        dtype = dtype.removeprefix("torch.").removeprefix("probtorch.")
+        dtype = {
+            "float": "float32",
+            "double": "float64",
+            "long": "int64",
+            "int": "int32",
+            "half": "float16",
+        }.get(dtype, dtype)
+    try:
+        out = np.dtype(dtype)
+    except TypeError:
+        out = None
+    if out is None or out.kind not in _CATEGORY:
+        raise DTypeError(
+            "dtype",
+            expected="a numeric dtype such as probtorch.float32",
+            got=repr(dtype),
+            fix="pass one of those",
+        )
+    return out
+
+
+def is_floating(dtype):
+    """Whether `dtype` is a real floating dtype."""
+    return dtype.kind == "f"
+
+
+def promote_types(a, b):
+    """Return the common dtype of two array dtypes; integers never widen a float or complex (as in PyTorch)."""
+    ca, cb = _CATEGORY[a.kind], _CATEGORY[b.kind]
+    if ca == cb or min(ca, cb) == 0:
+        return np.promote_types(a, b)
+    if min(ca, cb) == 1:
+        return a if ca > cb else b
+    return np.promote_types(a, b)
+
+
+def promote(operands):
+    """Return the result dtype for operands given as tensors (anything with dtype and ndim) and Python numbers."""
+    ranks = [None, None, None]  # with dims, 0-d, Python numbers
+    for x in operands:
+        dtype = getattr(x, "dtype", None)
+        if dtype is None:
+            rank, dtype = 2, _PYTHON[type(x)] or _default
+        else:
+            rank = 0 if x.ndim else 1
+        ranks[rank] = dtype if ranks[rank] is None else promote_types(ranks[rank], dtype)
+    out = None
+    for dtype in ranks:
+        if dtype is None:
+            continue
+        if out is None:
+            out = dtype
+        elif _CATEGORY[dtype.kind] > _CATEGORY[out.kind]:
+            out = promote_types(out, dtype)
+    return out

@@ -1,0 +1,80 @@
+"""`Op`: the record that says everything about one operation, and the registry of all of them.
+
+An op is declared once, in a file of `probtorch/ops`, by one of the family functions there (`elementwise`, `reduction`,
+`structured`, ...). All readers take what they need from the same record: eager execution (`run`), the tape (`vjp`),
+forward mode (`jvp`), the compiler (`family`, `formula` and, by name, its lowering table), and the contract tests
+(`domain`, `reference`, `samples`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["REGISTRY", "Op", "register"]
+
+REGISTRY: dict[str, "Op"] = {}
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One operation on tensors.
+
+    Attributes
+    ----------
+    name : str
+        Unique name, also used in error messages and graphs.
+    family : str
+        "elementwise", "reduction", "movement", "indexing", "contraction", "linalg", "control" or "structured".
+    run : callable
+        ``run(*arrays, **attrs)`` on arrays of one backend; returns an array or, for several outputs, a tuple.
+    vjp : callable or None
+        ``vjp(g, out, inputs, attrs, needs) -> sequence`` of cotangents, one per input (None where `needs` is False or
+        the input is not differentiable). Written in Tensor ops. For several outputs `g` and `out` are tuples.
+    jvp : callable or None
+        ``jvp(tangents, out, inputs, attrs)`` -> tangent of the output; a missing tangent is None.
+    formula : callable or None
+        Elementwise ops: the scalar formula over an algebra `s` (see ops/families.py).
+    result : str
+        Elementwise dtype rule: "same", "float" (integers become the default float dtype) or "bool".
+    reads_inputs, reads_output : bool
+        Whether `vjp` looks at the values of the inputs or the output (else a later in-place change is harmless).
+    num_outputs : int
+        Number of output tensors.
+    domain : tuple
+        For the tests: one interval per input, from `testing.domains`.
+    reference : callable or None
+        For the tests: an independent implementation on NumPy arrays.
+    samples : callable or None
+        For the tests: ``samples(rng)`` yields ``(args, kwargs)`` for ops that are not elementwise.
+    public : callable or None
+        The function users call.
+    """
+
+    name: str
+    family: str
+    run: Callable[..., Any]
+    vjp: Callable[..., Any] | None = None
+    jvp: Callable[..., Any] | None = None
+    formula: Callable[..., Any] | None = None
+    partials: tuple[Any, ...] = ()
+    result: str = "same"
+    reads_inputs: bool = True
+    reads_output: bool = False
+    num_outputs: int = 1
+    domain: tuple[Any, ...] = ()
+    reference: Callable[..., Any] | None = None
+    samples: Callable[..., Any] | None = None
+    doc: str = ""
+    public: Callable[..., Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self):
+        return f"<op {self.name}>"
+
+
+def register(op):
+    """Add `op` to the registry and return it; a name can be taken once."""
+    if op.name in REGISTRY:
+        raise KeyError(f"op {op.name!r} is declared twice")
+    REGISTRY[op.name] = op
+    return op

@@ -1,0 +1,91 @@
+"""Shapes: broadcasting, dims and sizes, with messages that show what does not fit."""
+
+import math
+
+from probtorch.errors import ShapeError, TensorIndexError
+
+__all__ = ["Size", "broadcast_shapes", "normalize_dim", "normalize_dims", "numel", "parse_size"]
+
+
+class Size(tuple):
+    """A shape: a tuple of ints that can also say how many elements it has."""
+
+    __slots__ = ()
+
+    def numel(self):
+        """Return the product of the sizes (1 for a scalar)."""
+        return math.prod(self)
+
+    def __repr__(self):
+        return f"Size({list(self)})"
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __getitem__(self, key):
+        got = tuple.__getitem__(self, key)
+        return Size(got) if isinstance(key, slice) else got
+
+
+numel = math.prod
+
+
+def broadcast_shapes(*shapes, op="broadcast"):
+    """Return the shape that all `shapes` broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        Naming `op`, the shapes one under the other and the dim that does not fit.
+    """
+    ndim = max((len(s) for s in shapes), default=0)
+    out = [1] * ndim
+    for shape in shapes:
+        for i, size in enumerate(shape, ndim - len(shape)):
+            if size != 1 and out[i] != size:
+                if out[i] != 1:
+                    raise ShapeError(
+                        op,
+                        expected="shapes that broadcast (equal sizes, or 1, aligned from the right)",
+                        got=f"{' and '.join(str(tuple(s)) for s in shapes)}: dim {i - ndim} is {out[i]} and {size}",
+                        fix="reshape or unsqueeze one of them so that the dims line up",
+                    )
+                out[i] = size
+    return tuple(out)
+
+
+def normalize_dim(dim, ndim, op="dim"):
+    """Return `dim` in 0..ndim-1; a 0-d tensor accepts 0 and -1, as in PyTorch."""
+    span = ndim or 1
+    if not -span <= dim < span:
+        raise TensorIndexError(
+            op,
+            expected=f"dim in [{-span}, {span - 1}]",
+            got=str(dim),
+            fix="count dims from 0, or from -1 at the end",
+        )
+    return dim % span
+
+
+def normalize_dims(dims, ndim, op="dim"):
+    """Return a sorted tuple of distinct dims; None means all of them."""
+    if dims is None:
+        return tuple(range(ndim))
+    if isinstance(dims, int):
+        dims = (dims,)
+    out = tuple(sorted(normalize_dim(d, ndim, op) for d in dims))
+    if len(set(out)) != len(out):
+        raise ShapeError(
+            op, expected="distinct dims", got=str(tuple(dims)), fix="name each dim once"
+        )
+    return out if ndim else ()
+
+
+def parse_size(size):
+    """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
+    if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
+        size = size[0]
+    return tuple(int(s) for s in size)

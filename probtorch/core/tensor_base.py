@@ -1,0 +1,28 @@
+"""`TensorBase`: the storage and autograd fields of a tensor, without any method that is an op.
+
+`probtorch.tensor.Tensor` adds the table of methods; the floors between see only these slots.
+"""
+
+__all__ = ["TensorBase"]
+
+
+class TensorBase:
+    """Slots of a tensor.
+
+    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `grad` the accumulated gradient;
+    `_base` the tensor whose memory this one views; `_version` the clock tick of the last in-place change of that memory
+    (kept on the base); `_index` which output of `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks,
+    history of grad_fns before in-place changes, retain_grad).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_data",
+        "_extra",
+        "_index",
+        "_version",
+        "grad",
+        "grad_fn",
+        "requires_grad",
+    )

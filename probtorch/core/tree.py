@@ -1,0 +1,87 @@
+"""Trees: nested tuples, lists, dicts and records whose leaves are anything else.
+
+`record` makes a frozen dataclass that is also a tree node; `static` fields are part of its structure, not leaves. Inference
+kernels, states and infos are records, so that they can be mapped over, flattened and replaced without special code.
+"""
+
+import dataclasses
+from typing import dataclass_transform
+
+__all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unflatten"]
+
+replace = dataclasses.replace
+
+
+def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
+    """A record field that belongs to the structure: compared, never traced or mapped over."""
+    return dataclasses.field(
+        default=default, default_factory=default_factory, metadata={"static": True}
+    )
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def record(cls):
+    """Make `cls` a frozen dataclass whose fields (except `static` ones) are the children of a tree node."""
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    cls.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
+    cls.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
+    return cls
+
+
+def flatten(tree):
+    """Return ``(leaves, structure)``; dict keys are visited in insertion order, None is a leafless node."""
+    out = []
+    return out, _flatten(tree, out)
+
+
+def _flatten(tree, out):
+    kind = type(tree)
+    if tree is None:
+        return ("none",)
+    if kind is tuple or kind is list:
+        return (kind, tuple(_flatten(x, out) for x in tree))
+    if kind is dict:
+        return (dict, tuple(tree), tuple(_flatten(x, out) for x in tree.values()))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return (kind, tuple(_flatten(x, out) for x in tree))
+    names = getattr(kind, "__tree_fields__", None)
+    if names is not None:
+        fixed = tuple(getattr(tree, n) for n in kind.__static_fields__)
+        return (kind, names, tuple(_flatten(getattr(tree, n), out) for n in names), fixed)
+    out.append(tree)
+    return ("leaf",)
+
+
+def unflatten(structure, items):
+    """Rebuild a tree from its structure and an iterable of leaves."""
+    return _unflatten(structure, iter(items))
+
+
+def _unflatten(structure, items):
+    kind = structure[0]
+    if kind == "leaf":
+        return next(items)
+    if kind == "none":
+        return None
+    if kind is tuple or kind is list:
+        return kind(_unflatten(s, items) for s in structure[1])
+    if kind is dict:
+        return {k: _unflatten(s, items) for k, s in zip(structure[1], structure[2], strict=True)}
+    if len(structure) == 2:
+        return kind(*(_unflatten(s, items) for s in structure[1]))
+    values = dict(zip(structure[1], (_unflatten(s, items) for s in structure[2]), strict=True))
+    values.update(zip(kind.__static_fields__, structure[3], strict=True))
+    return kind(**values)
+
+
+def leaves(tree):
+    """Return the leaves of `tree` in order."""
+    return flatten(tree)[0]
+
+
+def map_tree(fn, tree, *rest):
+    """Apply `fn` leaf by leaf to one or several trees of one structure."""
+    items, structure = flatten(tree)
+    others = [flatten(t)[0] for t in rest]
+    return unflatten(structure, [fn(*xs) for xs in zip(items, *others, strict=True)])

@@ -1,0 +1,108 @@
+"""Errors that say what was expected, what arrived and how to fix it.
+
+Every error of the library is a `ProbtorchError` made from three parts. The message also names the line of the user's
+own file that led here, found by walking up the stack to the first frame outside this package. Each class also
+inherits from the built-in exceptions that PyTorch and NumPy users already catch for the same mistake.
+"""
+
+import os
+import sys
+
+__all__ = [
+    "ArgumentError",
+    "AutogradError",
+    "CompileError",
+    "DTypeError",
+    "DeviceError",
+    "DomainError",
+    "InferenceError",
+    "ModelError",
+    "NotDifferentiableError",
+    "ProbtorchError",
+    "ShapeError",
+    "TensorIndexError",
+    "user_location",
+]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def user_location(depth=1):
+    """Return "file:line" of the innermost stack frame outside this package, or "" when there is none."""
+    frame = sys._getframe(depth)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and not name.startswith("<") and "contextlib" not in name:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+class ProbtorchError(Exception):
+    """Base of all errors of the library.
+
+    Parameters
+    ----------
+    subject : str
+        The op, site or argument that the message is about.
+    expected, got, fix : str, optional
+        What would have been right, what arrived, and one thing to do about it.
+    """
+
+    def __init__(self, subject, *, expected=None, got=None, fix=None):
+        self.subject, self.expected, self.got, self.fix = subject, expected, got, fix
+        self.location = user_location(2)
+        lines = [subject]
+        if expected is not None:
+            lines.append(f"  expected: {expected}")
+        if got is not None:
+            lines.append(f"  got:      {got}")
+        if fix is not None:
+            lines.append(f"  fix:      {fix}")
+        if self.location:
+            lines.append(f"  at:       {self.location}")
+        super().__init__("\n".join(lines))
+
+
+class ShapeError(ProbtorchError, RuntimeError, ValueError):
+    """Shapes or sizes that do not go together."""
+
+
+class DTypeError(ProbtorchError, TypeError, RuntimeError):
+    """A value of the wrong dtype or Python type."""
+
+
+class DeviceError(ProbtorchError, RuntimeError, TypeError):
+    """Tensors on different devices, or a device that is not there."""
+
+
+class ArgumentError(ProbtorchError, ValueError, TypeError):
+    """An argument that is missing, unknown, out of range or in conflict with another."""
+
+
+class TensorIndexError(ProbtorchError, IndexError):
+    """An index out of bounds or of the wrong kind."""
+
+
+class DomainError(ProbtorchError, ValueError):
+    """A value outside the set where the function or distribution is defined."""
+
+
+class AutogradError(ProbtorchError, RuntimeError):
+    """A derivative was asked for that the tape cannot give."""
+
+
+class NotDifferentiableError(AutogradError):
+    """The op has no derivative with respect to this input."""
+
+
+class ModelError(ProbtorchError, RuntimeError, ValueError):
+    """A mistake in a model: duplicate sites, missing plates, impossible data."""
+
+
+class InferenceError(ProbtorchError, RuntimeError, ValueError):
+    """Inference cannot start or go on."""
+
+
+class CompileError(ProbtorchError, RuntimeError):
+    """Something that cannot be compiled; callers fall back to eager execution."""

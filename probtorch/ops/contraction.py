@@ -1,0 +1,251 @@
+"""Contractions: matrix products in all their spellings, and einsum.
+
+One primitive, `matmul` on matrices and batches of them; vectors are reshaped, einsum is planned by opt_einsum and carried out
+with it.
+"""
+
+import numpy as np
+import opt_einsum
+
+from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.dtype import promote_types
+from probtorch.core.shape import broadcast_shapes
+from probtorch.errors import ShapeError
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.movement import diagonal, expand, permute, reshape
+from probtorch.ops.reduction import sum
+
+__all__ = ["bmm", "dot", "einsum", "inner", "matmul", "mm", "mv", "outer", "tensordot", "vdot"]
+
+
+def _t(x):
+    n = x._data.ndim
+    return permute(x, (*range(n - 2), n - 1, n - 2))
+
+
+def _matmul_vjp(g, out, inputs, attrs, needs):
+    x, y = inputs
+    gx = unbroadcast(apply(_MATMUL, (g, _t(y))), x._data.shape) if needs[0] else None
+    gy = unbroadcast(apply(_MATMUL, (_t(x), g)), y._data.shape) if needs[1] else None
+    return gx, gy
+
+
+def _matmul_jvp(tangents, out, inputs, attrs):
+    (tx, ty), (x, y) = tangents, inputs
+    parts = [apply(_MATMUL, (tx, y))] if tx is not None else []
+    parts += [apply(_MATMUL, (x, ty))] if ty is not None else []
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _samples(rng):
+    def a(*shape):
+        return rng.standard_normal(shape)
+
+    return [
+        ((a(2, 3), a(3, 4)), {}),
+        ((a(5, 1, 2, 3), a(4, 3, 2)), {}),
+        ((a(2, 0), a(0, 3)), {}),
+        ((a(7, 5), a(5, 1)), {}),
+    ]
+
+
+_MATMUL = structured(
+    "matmul", "contraction", run=lambda x, y: x @ y, vjp=_matmul_vjp, jvp=_matmul_jvp, samples=_samples,
+    reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y), doc="Product of matrices, batched over leading dims.",
+)  # fmt: skip
+
+
+def matmul(x, y):
+    """Matrix product with PyTorch's rules: vectors are rows or columns as needed, leading dims broadcast.
+
+    Raises
+    ------
+    ShapeError
+        If the inner sizes differ or an operand is 0-d.
+    """
+    x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul")
+    a, b = x._data.shape, y._data.shape
+    if not a or not b:
+        raise ShapeError(
+            "matmul",
+            expected="tensors with at least 1 dim",
+            got=f"{a} @ {b}",
+            fix="use * for scalars",
+        )
+    if a[-1] != (b[-2] if len(b) > 1 else b[0]):
+        hint = (
+            "did you mean x @ y.T?"
+            if len(b) > 1 and a[-1] == b[-1]
+            else "check which dim should be summed over"
+        )
+        raise ShapeError(
+            "matmul", expected="x.shape[-1] == y.shape[-2] (the inner sizes)",
+            got=f"{a} @ {b}: inner sizes {a[-1]} and {b[-2] if len(b) > 1 else b[0]}", fix=hint,
+        )  # fmt: skip
+    dtype = x._data.dtype
+    if y._data.dtype is not dtype:
+        dtype = promote_types(dtype, y._data.dtype)
+        x, y = cast(x, dtype), cast(y, dtype)
+    if len(a) > 1 and len(b) > 1:
+        broadcast_shapes(a[:-2], b[:-2], op="matmul (batch dims)")
+        return apply(_MATMUL, (x, y))
+    if len(a) == 1:
+        x = reshape(x, (1, *a))
+    if len(b) == 1:
+        y = reshape(y, (*b, 1))
+    out = apply(_MATMUL, (x, y))
+    shape = list(out._data.shape)
+    if len(b) == 1:
+        del shape[-1]
+    if len(a) == 1:
+        del shape[-1 if len(b) == 1 else -2]
+    return reshape(out, shape)
+
+
+def _exact(name, ndims, x, y):
+    x, y = as_tensor(x, name), as_tensor(y, name)
+    if (x._data.ndim, y._data.ndim) != ndims:
+        raise ShapeError(
+            name, expected=f"tensors with {ndims[0]} and {ndims[1]} dims", got=f"{x._data.shape} and {y._data.shape}",
+            fix="use matmul, which takes any number of dims",
+        )  # fmt: skip
+    return matmul(x, y)
+
+
+def mm(x, y):
+    """Product of two matrices."""
+    return _exact("mm", (2, 2), x, y)
+
+
+def bmm(x, y):
+    """Product of two batches of matrices with one batch dim."""
+    return _exact("bmm", (3, 3), x, y)
+
+
+def mv(x, y):
+    """Product of a matrix and a vector."""
+    return _exact("mv", (2, 1), x, y)
+
+
+def dot(x, y):
+    """Sum of the products of two vectors."""
+    return _exact("dot", (1, 1), x, y)
+
+
+vdot = dot
+
+
+def inner(x, y):
+    """Sum of products over the last dims."""
+    return tensordot(x, y, ((-1,), (-1,)))
+
+
+def outer(x, y):
+    """All products of two vectors, shape (n, m)."""
+    x, y = as_tensor(x, "outer"), as_tensor(y, "outer")
+    return reshape(x, (-1, 1)) * reshape(y, (1, -1))
+
+
+def tensordot(x, y, dims=2):
+    """Sum of products over the dims given: the last `dims` of x with the first of y, or two lists of dims."""
+    x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
+    n, m = x._data.ndim, y._data.ndim
+    if isinstance(dims, int):
+        left, right = list(range(n - dims, n)), list(range(dims))
+    else:
+        left, right = [d % n for d in dims[0]], [d % m for d in dims[1]]
+    letters = [opt_einsum.get_symbol(i) for i in range(n + m)]
+    a, b = letters[:n], letters[n:]
+    for i, j in zip(left, right, strict=True):
+        b[j] = a[i]
+    rest = [c for i, c in enumerate(a) if i not in left] + [
+        c for j, c in enumerate(b) if j not in right
+    ]
+    return einsum(f"{''.join(a)},{''.join(b)}->{''.join(rest)}", x, y)
+
+
+def einsum(equation, *operands):
+    """Einstein summation; the order of contraction is planned by opt_einsum.
+
+    Parameters
+    ----------
+    equation : str
+        For example "ij,jk->ik"; ellipsis and repeated indices are allowed.
+    *operands : Tensor
+    """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    tensors = [as_tensor(t, "einsum") for t in operands]
+    try:
+        inputs, output, _ = opt_einsum.parser.parse_einsum_input(
+            (equation, *[t._data for t in tensors])
+        )
+        plan = opt_einsum.contract_path(equation, *[t._data.shape for t in tensors], shapes=True)[0]
+    except ValueError as e:
+        raise ShapeError(
+            "einsum", expected="an equation that fits the operands",
+            got=f"{equation!r} with shapes {', '.join(str(t._data.shape) for t in tensors)}: {e}",
+            fix="one letter per dim of each operand; equal letters have equal sizes",
+        ) from None  # fmt: skip
+    terms = list(zip(inputs.split(","), tensors, strict=True))
+    for step in plan:
+        chosen = [terms.pop(i) for i in sorted(step, reverse=True)]
+        later = set(output).union(*(t for t, _ in terms)) if terms else set(output)
+        while len(chosen) > 1:
+            a, b = chosen.pop(), chosen.pop()
+            keep = later.union(*(t for t, _ in chosen)) if chosen else later
+            chosen.append(_pair(a, b, keep))
+        letters, x = _sum_out(*_take_diagonals(*chosen[0]), later)
+        terms.append((letters, x))
+    letters, x = terms[0]
+    letters, x = _sum_out(*_take_diagonals(letters, x), set(output))
+    return permute(x, tuple(letters.index(c) for c in output))
+
+
+def _take_diagonals(letters, x):
+    """Merge repeated letters of one operand by taking diagonals."""
+    for c in dict.fromkeys(letters):
+        while letters.count(c) > 1:
+            i = letters.index(c)
+            j = letters.index(c, i + 1)
+            x = diagonal(x, 0, i, j)
+            letters = letters[:i] + letters[i + 1 : j] + letters[j + 1 :] + c
+    return letters, x
+
+
+def _sum_out(letters, x, keep):
+    dims = tuple(i for i, c in enumerate(letters) if c not in keep)
+    return ("".join(c for c in letters if c in keep), sum(x, dims)) if dims else (letters, x)
+
+
+def _pair(left, right, keep):
+    """Contract two operands into one whose letters are those in `keep`, by one batched matmul."""
+    a, x = _take_diagonals(*left)
+    b, y = _take_diagonals(*right)
+    a, x = _sum_out(a, x, keep | set(b))
+    b, y = _sum_out(b, y, keep | set(a))
+    batch = [c for c in a if c in b and c in keep]
+    inner_ = [c for c in a if c in b and c not in keep]
+    rows = [c for c in a if c not in b]
+    cols = [c for c in b if c not in a]
+    size = {**dict(zip(b, y._data.shape, strict=True)), **dict(zip(a, x._data.shape, strict=True))}
+    for c in batch + inner_:  # a size of 1 broadcasts, as in NumPy
+        size[c] = max(x._data.shape[a.index(c)], y._data.shape[b.index(c)])
+    x = expand(x, [size[c] for c in a])
+    y = expand(y, [size[c] for c in b])
+    x = permute(x, tuple(a.index(c) for c in batch + rows + inner_))
+    y = permute(y, tuple(b.index(c) for c in batch + inner_ + cols))
+
+    def count(letters):
+        return int(np.prod([size[c] for c in letters], dtype=int))
+
+    shape = [size[c] for c in batch]
+    if not inner_:
+        x = reshape(x, (*shape, *[size[c] for c in rows], *[1] * len(cols)))
+        y = reshape(y, (*shape, *[1] * len(rows), *[size[c] for c in cols]))
+        return "".join(batch + rows + cols), x * y
+    dtype = promote_types(x._data.dtype, y._data.dtype)
+    x = reshape(cast(x, dtype), (*shape, count(rows), count(inner_)))
+    y = reshape(cast(y, dtype), (*shape, count(inner_), count(cols)))
+    out = apply(_MATMUL, (x, y))
+    return "".join(batch + rows + cols), reshape(out, [size[c] for c in batch + rows + cols])

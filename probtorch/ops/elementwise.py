@@ -1,0 +1,618 @@
+"""Elementwise ops: arithmetic, comparisons, exponentials, trigonometry, rounding, choosing.
+
+One declaration per op (see families.py); special functions are in special.py. At non-smooth points the derivative is fixed:
+abs and relu have 0 at 0, ties of maximum and minimum are split evenly, clamp passes the gradient at its bounds.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor, cast
+from probtorch.errors import ArgumentError
+from probtorch.ops.families import elementwise
+
+LN2 = math.log(2.0)
+LN10 = math.log(10.0)
+
+# ---------------------------------------------------------------------------------------------------- arithmetic
+
+add = elementwise(
+    "add",
+    formula=lambda s, x, y: x + y,
+    partials=(lambda g, *_: g, lambda g, *_: g),
+    domain=("real", "real"),
+    eager=np.add,
+    reference=np.add,
+    doc="Sum, x + y.",
+)
+sub = elementwise(
+    "sub",
+    formula=lambda s, x, y: x - y,
+    partials=(lambda g, *_: g, lambda g, *_: -g),
+    domain=("real", "real"),
+    eager=np.subtract,
+    reference=np.subtract,
+    doc="Difference, x - y.",
+)
+mul = elementwise(
+    "mul",
+    formula=lambda s, x, y: x * y,
+    partials=(lambda g, _, x, y: g * y, lambda g, _, x, y: g * x),
+    domain=("real", "real"),
+    eager=np.multiply,
+    reference=np.multiply,
+    doc="Product, x * y.",
+)
+div = elementwise(
+    "div",
+    formula=lambda s, x, y: x / y,
+    partials=(lambda g, _, x, y: g / y, lambda g, z, x, y: -(g * z) / y),
+    domain=("real", "nonzero"),
+    eager=np.true_divide,
+    reference=np.true_divide,
+    result="float",
+    doc="Quotient, x / y; integers give the default float dtype.",
+)
+neg = elementwise(
+    "neg",
+    formula=lambda s, x: -x,
+    partials=(lambda g, *_: -g,),
+    domain=("real",),
+    eager=np.negative,
+    reference=np.negative,
+    doc="Negative, -x.",
+)
+reciprocal = elementwise(
+    "reciprocal",
+    formula=lambda s, x: 1.0 / x,
+    partials=(lambda g, y, _x: -(g * y) * y,),
+    domain=("nonzero",),
+    eager=lambda x: 1.0 / x,
+    reference=lambda x: 1.0 / x,
+    result="float",
+    doc="1 / x.",
+)
+square = elementwise(
+    "square",
+    formula=lambda s, x: x * x,
+    partials=(lambda g, _, x: g * (x * 2.0),),
+    domain=("real",),
+    eager=np.square,
+    reference=np.square,
+    doc="x * x.",
+)
+sqrt = elementwise(
+    "sqrt",
+    formula=lambda s, x: s.sqrt(x),
+    partials=(lambda g, y, _x: g / (y * 2.0),),
+    domain=("positive",),
+    eager=np.sqrt,
+    reference=np.sqrt,
+    result="float",
+    doc="Square root; nan below 0, derivative infinite at 0.",
+)
+rsqrt = elementwise(
+    "rsqrt",
+    formula=lambda s, x: 1.0 / s.sqrt(x),
+    partials=(lambda g, y, x: g * y / (x * -2.0),),
+    domain=("positive",),
+    reference=lambda x: x**-0.5,
+    result="float",
+    doc="1 / sqrt(x).",
+)
+cbrt = elementwise(
+    "cbrt",
+    formula=lambda s, x: s.cbrt(x),
+    partials=(lambda g, y, _x: g / (y * y * 3.0),),
+    domain=("nonzero",),
+    eager=np.cbrt,
+    reference=np.cbrt,
+    result="float",
+    doc="Real cube root.",
+)
+abs = elementwise(
+    "abs",
+    formula=lambda s, x: s.abs(x),
+    partials=(lambda g, _, x: g * sign(x),),
+    domain=("nonzero",),
+    eager=np.abs,
+    reference=np.abs,
+    doc="Absolute value; derivative 0 at 0.",
+)
+sign = elementwise(
+    "sign",
+    formula=lambda s, x: s.where(x > 0.0, 1.0 + x * 0.0, s.where(x < 0.0, -1.0 + x * 0.0, x)),
+    partials=(None,),
+    domain=("nonzero",),
+    eager=np.sign,
+    reference=np.sign,
+    doc="-1, 0 or 1; nan for nan.",
+)
+
+
+def _pow_base(g, _, x, y):
+    zero = eq(y, 0.0)
+    return where(zero, 0.0, g * (y * pow(x, where(zero, 1.0, y - 1.0))))
+
+
+def _pow_exponent(g, z, x, y):
+    flat = logical_and(eq(x, 0.0), ge(y, 0.0))
+    return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
+
+
+pow = elementwise(
+    "pow",
+    formula=lambda s, x, y: s.pow(x, y),
+    partials=(_pow_base, _pow_exponent),
+    domain=("positive", "real"),
+    eager=np.power,
+    reference=np.power,
+    doc="x ** y. Derivatives at x = 0 are the limits where finite; the exponent's is nan for x < 0.",
+)
+fmod = elementwise(
+    "fmod",
+    formula=lambda s, x, y: s.fmod(x, y),
+    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * trunc(x / y))),
+    domain=("real", "nonzero"),
+    eager=np.fmod,
+    reference=np.fmod,
+    doc="Remainder with the sign of x (C's fmod).",
+)
+
+
+def _remainder(s, x, y):
+    r = s.fmod(x, y)
+    return s.where(
+        (r != 0.0) & ((r < 0.0) != (y < 0.0)), r + y, s.where(r == 0.0, s.copysign(r, y), r)
+    )
+
+
+remainder = elementwise(
+    "remainder",
+    formula=_remainder,
+    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * floor(x / y))),
+    domain=("real", "nonzero"),
+    eager=np.remainder,
+    reference=np.mod,
+    doc="Remainder with the sign of y (Python's %).",
+)
+floor_divide = elementwise(
+    "floor_divide",
+    formula=lambda s, x, y: s.floor(x / y),
+    partials=(None, None),
+    domain=("real", "nonzero"),
+    eager=np.floor_divide,
+    reference=np.floor_divide,
+    doc="floor(x / y).",
+)
+
+# ---------------------------------------------------------------------------------------------------- exponentials
+
+exp = elementwise(
+    "exp",
+    formula=lambda s, x: s.exp(x),
+    partials=(lambda g, y, _x: g * y,),
+    domain=("real",),
+    eager=np.exp,
+    reference=np.exp,
+    result="float",
+    doc="Exponential.",
+)
+exp2 = elementwise(
+    "exp2",
+    formula=lambda s, x: s.exp(x * LN2),
+    partials=(lambda g, y, _x: g * (y * LN2),),
+    domain=("real",),
+    eager=np.exp2,
+    reference=np.exp2,
+    result="float",
+    doc="2 ** x.",
+)
+expm1 = elementwise(
+    "expm1",
+    formula=lambda s, x: s.expm1(x),
+    partials=(lambda g, y, _x: g * (y + 1.0),),
+    domain=("real",),
+    eager=np.expm1,
+    reference=np.expm1,
+    result="float",
+    doc="exp(x) - 1, accurate near 0.",
+)
+log = elementwise(
+    "log",
+    formula=lambda s, x: s.log(x),
+    partials=(lambda g, _, x: g / x,),
+    domain=("positive",),
+    eager=np.log,
+    reference=np.log,
+    result="float",
+    doc="Natural logarithm.",
+)
+log2 = elementwise(
+    "log2",
+    formula=lambda s, x: s.log(x) * (1.0 / LN2),
+    partials=(lambda g, _, x: g / (x * LN2),),
+    domain=("positive",),
+    eager=np.log2,
+    reference=np.log2,
+    result="float",
+    doc="Logarithm to base 2.",
+)
+log10 = elementwise(
+    "log10",
+    formula=lambda s, x: s.log(x) * (1.0 / LN10),
+    partials=(lambda g, _, x: g / (x * LN10),),
+    domain=("positive",),
+    eager=np.log10,
+    reference=np.log10,
+    result="float",
+    doc="Logarithm to base 10.",
+)
+log1p = elementwise(
+    "log1p",
+    formula=lambda s, x: s.log1p(x),
+    partials=(lambda g, _, x: g / (x + 1.0),),
+    domain=("positive",),
+    eager=np.log1p,
+    reference=np.log1p,
+    result="float",
+    doc="log(1 + x), accurate near 0.",
+)
+
+
+def _sigmoid(s, x):
+    # exp(-|x|) never overflows; the two branches are 1 / (1 + e) and e / (1 + e).
+    e = s.exp(-s.abs(x))
+    return s.where(x >= 0.0, 1.0, e) / (1.0 + e)
+
+
+sigmoid = elementwise(
+    "sigmoid",
+    formula=_sigmoid,
+    partials=(lambda g, y, _x: g * y * (1.0 - y),),
+    domain=("real",),
+    reference=lambda x: 1.0 / (1.0 + np.exp(-x)),
+    result="float",
+    doc="Logistic function, 1 / (1 + exp(-x)).",
+)
+
+
+def _softplus(s, x):
+    # max(x, 0) + log1p(exp(-|x|)): exact to rounding at both ends, and smooth in every derivative.
+    return s.maximum(x, 0.0) + s.log1p(s.exp(-s.abs(x)))
+
+
+softplus = elementwise(
+    "softplus",
+    formula=_softplus,
+    partials=(lambda g, _, x: g * sigmoid(x),),
+    domain=("real",),
+    reference=lambda x: np.logaddexp(0.0, x),
+    result="float",
+    doc="Smooth positive part, log(1 + exp(x)).",
+)
+log_sigmoid = elementwise(
+    "log_sigmoid",
+    formula=lambda s, x: -_softplus(s, -x),
+    partials=(lambda g, _, x: g * sigmoid(-x),),
+    domain=("real",),
+    reference=lambda x: -np.logaddexp(0.0, -x),
+    result="float",
+    doc="log(sigmoid(x)).",
+)
+
+
+def _logaddexp(s, x, y):
+    m = s.maximum(x, y)
+    # Equal infinities would give inf - inf; then the larger one is already the answer.
+    d = s.where(x == y, 0.0, -s.abs(x - y))
+    return m + s.log1p(s.exp(d))
+
+
+logaddexp = elementwise(
+    "logaddexp",
+    formula=_logaddexp,
+    partials=(lambda g, _, x, y: _share(g, x, y), lambda g, _, x, y: _share(g, y, x)),
+    domain=("real", "real"),
+    eager=np.logaddexp,
+    reference=np.logaddexp,
+    result="float",
+    doc="log(exp(x) + exp(y)) without overflow.",
+)
+
+
+def _share(g, x, y):
+    """Weight of `x` in logaddexp(x, y): sigmoid(x - y), with equal infinities handled."""
+    both = eq(x, y)
+    weight = sigmoid(where(both, 0.0, x - where(both, 0.0, y)))
+    return g * where(logical_and(both, eq(x, -math.inf)), 0.0, weight)
+
+
+# ---------------------------------------------------------------------------------------------------- trigonometry
+
+sin = elementwise(
+    "sin", formula=lambda s, x: s.sin(x), partials=(lambda g, _, x: g * cos(x),),
+    domain=("real",), eager=np.sin, reference=np.sin, result="float", doc="Sine of radians.",
+)  # fmt: skip
+cos = elementwise(
+    "cos", formula=lambda s, x: s.cos(x), partials=(lambda g, _, x: -(g * sin(x)),),
+    domain=("real",), eager=np.cos, reference=np.cos, result="float", doc="Cosine of radians.",
+)  # fmt: skip
+tan = elementwise(
+    "tan", formula=lambda s, x: s.tan(x), partials=(lambda g, y, _x: g * (y * y + 1.0),),
+    domain=("unit",), eager=np.tan, reference=np.tan, result="float", doc="Tangent of radians.",
+)  # fmt: skip
+asin = elementwise(
+    "asin", formula=lambda s, x: s.asin(x), partials=(lambda g, _, x: g * rsqrt(1.0 - x * x),),
+    domain=("unit",), eager=np.arcsin, reference=np.arcsin, result="float", doc="Arc sine, in radians.",
+)  # fmt: skip
+acos = elementwise(
+    "acos", formula=lambda s, x: s.acos(x), partials=(lambda g, _, x: -(g * rsqrt(1.0 - x * x)),),
+    domain=("unit",), eager=np.arccos, reference=np.arccos, result="float", doc="Arc cosine, in radians.",
+)  # fmt: skip
+atan = elementwise(
+    "atan", formula=lambda s, x: s.atan(x), partials=(lambda g, _, x: g / (x * x + 1.0),),
+    domain=("real",), eager=np.arctan, reference=np.arctan, result="float", doc="Arc tangent, in radians.",
+)  # fmt: skip
+sinh = elementwise(
+    "sinh", formula=lambda s, x: s.sinh(x), partials=(lambda g, _, x: g * cosh(x),),
+    domain=("real",), eager=np.sinh, reference=np.sinh, result="float", doc="Hyperbolic sine.",
+)  # fmt: skip
+cosh = elementwise(
+    "cosh", formula=lambda s, x: s.cosh(x), partials=(lambda g, _, x: g * sinh(x),),
+    domain=("real",), eager=np.cosh, reference=np.cosh, result="float", doc="Hyperbolic cosine.",
+)  # fmt: skip
+tanh = elementwise(
+    "tanh", formula=lambda s, x: s.tanh(x), partials=(lambda g, y, _x: g * (1.0 - y * y),),
+    domain=("real",), eager=np.tanh, reference=np.tanh, result="float", doc="Hyperbolic tangent.",
+)  # fmt: skip
+asinh = elementwise(
+    "asinh", formula=lambda s, x: s.asinh(x), partials=(lambda g, _, x: g * rsqrt(x * x + 1.0),),
+    domain=("real",), eager=np.arcsinh, reference=np.arcsinh, result="float", doc="Inverse hyperbolic sine.",
+)  # fmt: skip
+acosh = elementwise(
+    "acosh", formula=lambda s, x: s.acosh(x), partials=(lambda g, _, x: g * rsqrt(x * x - 1.0),),
+    domain=("above_one",), eager=np.arccosh, reference=np.arccosh, result="float", doc="Inverse hyperbolic cosine.",
+)  # fmt: skip
+atanh = elementwise(
+    "atanh", formula=lambda s, x: s.atanh(x), partials=(lambda g, _, x: g / (1.0 - x * x),),
+    domain=("unit",), eager=np.arctanh, reference=np.arctanh, result="float", doc="Inverse hyperbolic tangent.",
+)  # fmt: skip
+
+
+def _over_radius(g, x, y):
+    """g / (x^2 + y^2), and 0 at the origin."""
+    r = x * x + y * y
+    origin = eq(r, 0.0)
+    return where(origin, 0.0, g / where(origin, 1.0, r))
+
+
+atan2 = elementwise(
+    "atan2",
+    formula=lambda s, y, x: s.atan2(y, x),
+    partials=(
+        lambda g, _, y, x: _over_radius(g * x, x, y),
+        lambda g, _, y, x: _over_radius(-(g * y), x, y),
+    ),
+    domain=("nonzero", "nonzero"),
+    eager=np.arctan2,
+    reference=np.arctan2,
+    result="float",
+    doc="Angle of the point (x, y) in radians, arguments (y, x); derivative 0 at the origin.",
+)
+
+# ---------------------------------------------------------------------------------------------------- rounding
+
+floor = elementwise(
+    "floor", formula=lambda s, x: s.floor(x), partials=(None,), domain=("real",), eager=np.floor,
+    reference=np.floor, doc="Largest integer not above x.",
+)  # fmt: skip
+ceil = elementwise(
+    "ceil", formula=lambda s, x: s.ceil(x), partials=(None,), domain=("real",), eager=np.ceil,
+    reference=np.ceil, doc="Smallest integer not below x.",
+)  # fmt: skip
+trunc = elementwise(
+    "trunc", formula=lambda s, x: s.trunc(x), partials=(None,), domain=("real",), eager=np.trunc,
+    reference=np.trunc, doc="Integer part.",
+)  # fmt: skip
+round = elementwise(
+    "round", formula=lambda s, x: s.rint(x), partials=(None,), domain=("real",), eager=np.rint,
+    reference=np.rint, doc="Nearest integer, halves to even.",
+)  # fmt: skip
+copysign = elementwise(
+    "copysign",
+    formula=lambda s, x, y: s.copysign(x, y),
+    partials=(lambda g, _, x, y: g * sign(x) * where(signbit(y), -1.0, 1.0), None),
+    domain=("nonzero", "nonzero"),
+    eager=np.copysign,
+    reference=np.copysign,
+    result="float",
+    doc="Magnitude of x with the sign of y.",
+)
+
+# ---------------------------------------------------------------------------------------------------- choosing
+
+where = elementwise(
+    "where",
+    formula=lambda s, c, x, y: s.where(c, x, y),
+    partials=(
+        None,
+        lambda g, _, c, _x, _y: where(c, g, 0.0),
+        lambda g, _, c, _x, _y: where(c, 0.0, g),
+    ),
+    domain=("boolean", "real", "real"),
+    eager=np.where,
+    reference=np.where,
+    extra={"mask_inputs": (0,)},
+    doc="x where the condition holds, else y. Both are computed: keep the unused one finite where gradients flow.",
+)
+
+
+def _tied(g, larger, x, y):
+    """Cotangent of the chosen operand; half of it at a tie."""
+    return where(larger, g, where(eq(x, y), g * 0.5, 0.0))
+
+
+maximum = elementwise(
+    "maximum",
+    formula=lambda s, x, y: s.maximum(x, y),
+    partials=(
+        lambda g, _, x, y: _tied(g, gt(x, y), x, y),
+        lambda g, _, x, y: _tied(g, lt(x, y), x, y),
+    ),
+    domain=("real", "real"),
+    eager=np.maximum,
+    reference=np.maximum,
+    doc="Elementwise maximum; nan wins.",
+)
+minimum = elementwise(
+    "minimum",
+    formula=lambda s, x, y: s.minimum(x, y),
+    partials=(
+        lambda g, _, x, y: _tied(g, lt(x, y), x, y),
+        lambda g, _, x, y: _tied(g, gt(x, y), x, y),
+    ),
+    domain=("real", "real"),
+    eager=np.minimum,
+    reference=np.minimum,
+    doc="Elementwise minimum; nan wins.",
+)
+relu = elementwise(
+    "relu",
+    formula=lambda s, x: s.where(x < 0.0, x * 0.0, x),
+    partials=(lambda g, _, x: where(gt(x, 0.0), g, 0.0),),
+    domain=("nonzero",),
+    eager=lambda x: np.maximum(x, 0),
+    reference=lambda x: np.maximum(x, 0),
+    doc="Positive part; derivative 0 at 0.",
+)
+_clamp = elementwise(
+    "clamp",
+    formula=lambda s, x, lo, hi: s.where(x < lo, lo, s.where(x > hi, hi, x)),
+    partials=(
+        lambda g, _, x, lo, hi: where(logical_or(lt(x, lo), gt(x, hi)), 0.0, g),
+        lambda g, _, x, lo, _hi: where(lt(x, lo), g, 0.0),
+        lambda g, _, x, lo, hi: where(logical_and(gt(x, hi), ge(x, lo)), g, 0.0),
+    ),
+    domain=("real", "negative", "positive"),
+    eager=lambda x, lo, hi: np.where(x < lo, lo, np.where(x > hi, hi, x)),
+    reference=lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),
+    doc="x limited to [min, max].",
+)
+
+
+def clamp(x, min=None, max=None, *, out=None):
+    """Limit `x` to ``[min, max]``; a bound of None is no bound. The gradient passes at the bounds themselves.
+
+    Raises
+    ------
+    ArgumentError
+        If both bounds are None.
+    """
+    if min is None and max is None:
+        raise ArgumentError(
+            "clamp", expected="min, max or both", got="neither", fix="give at least one bound"
+        )
+    x = as_tensor(x, "clamp")
+    if x._data.dtype.kind != "f":
+        if min is not None:
+            x = maximum(x, min)
+        return x if max is None else minimum(x, max, out=out)
+    return _clamp(x, -math.inf if min is None else min, math.inf if max is None else max, out=out)
+
+
+# ---------------------------------------------------------------------------------------------------- comparisons
+
+
+def _comparison(name, ufunc, formula, doc):
+    return elementwise(
+        name, formula=formula, partials=(None, None), domain=("real", "real"), eager=ufunc, reference=ufunc,
+        result="bool", doc=doc,
+    )  # fmt: skip
+
+
+eq = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.")
+ne = _comparison("ne", np.not_equal, lambda s, x, y: x != y, "x != y, elementwise.")
+lt = _comparison("lt", np.less, lambda s, x, y: x < y, "x < y, elementwise.")
+le = _comparison("le", np.less_equal, lambda s, x, y: x <= y, "x <= y, elementwise.")
+gt = _comparison("gt", np.greater, lambda s, x, y: x > y, "x > y, elementwise.")
+ge = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elementwise.")
+
+
+def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
+    return elementwise(
+        name, formula=formula, partials=(None,) * arity, domain=(domain,) * arity, eager=ufunc, reference=ufunc,
+        result="bool", doc=doc,
+    )  # fmt: skip
+
+
+isnan = _predicate("isnan", np.isnan, lambda s, x: s.isnan(x), "Whether x is nan.")
+isinf = _predicate(
+    "isinf", np.isinf, lambda s, x: s.isinf(x), "Whether x is plus or minus infinity."
+)
+isfinite = _predicate(
+    "isfinite",
+    np.isfinite,
+    lambda s, x: s.logical_not(s.logical_or(s.isnan(x), s.isinf(x))),
+    "Whether x is finite.",
+)
+signbit = _predicate(
+    "signbit",
+    np.signbit,
+    lambda s, x: s.copysign(1.0 + x * 0.0, x) < 0.0,
+    "Whether the sign bit is set.",
+)
+logical_not = _predicate(
+    "logical_not", np.logical_not, lambda s, x: s.logical_not(x), "not x.", 1, "boolean"
+)
+logical_and = _predicate(
+    "logical_and", np.logical_and, lambda s, x, y: s.logical_and(x, y), "x and y.", 2, "boolean"
+)
+logical_or = _predicate(
+    "logical_or", np.logical_or, lambda s, x, y: s.logical_or(x, y), "x or y.", 2, "boolean"
+)
+logical_xor = _predicate(
+    "logical_xor", np.logical_xor, lambda s, x, y: s.logical_and(s.logical_or(x, y), s.logical_not(s.logical_and(x, y))),
+    "Exactly one of x and y.", 2, "boolean",
+)  # fmt: skip
+
+
+def _bits(name, ufunc, formula, doc):
+    return elementwise(
+        name, formula=formula, partials=(None, None), domain=("integer", "integer"), eager=ufunc, reference=ufunc,
+        doc=doc, extra={"integers_only": True},
+    )  # fmt: skip
+
+
+bitwise_and = _bits(
+    "bitwise_and", np.bitwise_and, lambda s, x, y: x & y, "Bitwise and of integers or booleans."
+)
+bitwise_or = _bits(
+    "bitwise_or", np.bitwise_or, lambda s, x, y: x | y, "Bitwise or of integers or booleans."
+)
+bitwise_xor = _bits(
+    "bitwise_xor",
+    np.bitwise_xor,
+    lambda s, x, y: x ^ y,
+    "Bitwise exclusive or of integers or booleans.",
+)
+shift_left = _bits("shift_left", np.left_shift, lambda s, x, y: x << y, "x shifted left by y bits.")
+shift_right = _bits(
+    "shift_right",
+    np.right_shift,
+    lambda s, x, y: x >> y,
+    "x shifted right by y bits, keeping its sign.",
+)
+
+
+def bitwise_not(x):
+    """Bitwise complement of integers; logical not of booleans."""
+    x = as_tensor(x, "bitwise_not")
+    return logical_not(x) if x._data.dtype == dtypes.bool_ else bitwise_xor(x, -1)
+
+
+def to_float(x):
+    """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
+    return x if x._data.dtype.kind in "fc" else cast(x, dtypes.default_dtype())

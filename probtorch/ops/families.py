@@ -1,0 +1,181 @@
+"""Families: how an op is declared. Each function here fills the `Op` record from as little as its kin needs.
+
+- `elementwise`: a scalar formula and one partial per input; vjp, jvp, broadcasting and dtype rules follow.
+- `linear`: a run and its transpose; the tangent rule is the op itself. Movement and summing ops are of this kind.
+- `structured`: everything stated, side by side (cholesky, matmul, prod ...).
+
+Partials are written in Tensor ops, as ``lambda g, y, x: ...``: cotangent, output, inputs. An argument a partial does not
+look at is called `_` (output) or is swallowed by ``*_`` (output and inputs): that is how the tape knows what it must guard.
+"""
+
+from probtorch.core.dispatch import apply, binary_door, general, unary_door
+from probtorch.core.op import Op, register
+from probtorch.ops.scalar import numpy_algebra, special_function
+
+__all__ = ["elementwise", "linear", "structured", "unbroadcast", "use_sum_to"]
+
+_sum_to = None
+
+
+def use_sum_to(fn):
+    """Register the op that sums a cotangent down to a shape; called once, by ops/reduction.py."""
+    global _sum_to
+    _sum_to = fn
+    return fn
+
+
+def unbroadcast(g, shape):
+    """Sum cotangent `g` over the dims that broadcasting added to `shape`."""
+    return g if g._data.shape == shape else _sum_to(g, shape)
+
+
+def _reads(partials):
+    """Return whether any partial looks at its inputs, and at the output (see the module docstring)."""
+    inputs = output = False
+    for p in partials:
+        if p is None:
+            continue
+        code = p.__code__
+        names = code.co_varnames[: code.co_argcount]
+        output |= len(names) > 1 and not names[1].startswith("_")
+        inputs |= any(not n.startswith("_") for n in names[2:])
+    return inputs, output
+
+
+def elementwise(
+    name, *, formula, partials, domain, reference, eager=None, result="same", doc="", extra=None
+):
+    """Declare an elementwise op and return its public function.
+
+    Parameters
+    ----------
+    name : str
+    formula : callable
+        ``formula(s, x, ...)``: the scalar definition over the algebra `s` (operators and the names in ops/scalar.py).
+    partials : tuple of callable or None
+        One per input, ``(g, y, *inputs) -> cotangent``; None where not differentiable. Used for vjp and jvp alike.
+    domain : tuple of str
+        One interval per input (names in testing/domains.py).
+    reference : callable
+        The oracle on NumPy arrays.
+    eager : ufunc or str, optional
+        A single fast array function; "special.NAME" for SciPy's. Without it the formula runs on arrays.
+    result : {"same", "float", "bool"}
+        Dtype rule; "float" turns integers into the default float dtype first.
+    """
+    differentiable = any(p is not None for p in partials)
+    reads_inputs, reads_output = _reads(partials)
+    if isinstance(eager, str):
+        eager = special_function(eager.removeprefix("special."))
+
+    def run_formula(*arrays):
+        return formula(numpy_algebra, *arrays)
+
+    fn = eager or run_formula
+    op = register(
+        Op(
+            name,
+            "elementwise",
+            fn,
+            formula=formula,
+            partials=partials,
+            result=result,
+            reads_inputs=reads_inputs,
+            reads_output=reads_output,
+            domain=domain,
+            reference=reference,
+            doc=doc,
+            extra=dict(extra or {}),
+        )
+    )
+    op.vjp = _bind_vjp(op) if differentiable else None
+    op.jvp = _bind_jvp(op) if differentiable else None
+    arity = len(partials)
+    if arity == 1:
+        call = unary_door(op, fn)
+    elif arity == 2:
+        call = binary_door(op, fn)
+    else:
+
+        def call(*operands, out=None):
+            return general(op, fn, operands, out)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    call.op = op
+    op.public = call
+    return call
+
+
+def _bind_vjp(op):
+    partials = op.partials
+
+    def vjp(g, out, inputs, attrs, needs):
+        grads = []
+        for partial, x, need in zip(partials, inputs, needs, strict=True):
+            if need and partial is not None:
+                gx = partial(g, out, *inputs)
+                grads.append(
+                    gx if gx._data.shape == x._data.shape else unbroadcast(gx, x._data.shape)
+                )
+            else:
+                grads.append(None)
+        return grads
+
+    return vjp
+
+
+def _bind_jvp(op):
+    partials = op.partials
+
+    def jvp(tangents, out, inputs, attrs):
+        total = None
+        for partial, t in zip(partials, tangents, strict=True):
+            if t is not None and partial is not None:
+                term = partial(t, out, *inputs)
+                total = term if total is None else total + term
+        if total is not None and total._data.shape != out._data.shape:
+            total = total.expand(out._data.shape)
+        return total
+
+    return jvp
+
+
+def linear(name, family, *, run, transpose, samples, reference=None, view=False, doc=""):
+    """Declare an op that is linear in its one tensor input; ``transpose(g, x, **attrs)`` is its adjoint."""
+
+    def vjp(g, out, inputs, attrs, needs):
+        return (transpose(g, inputs[0], **attrs),)
+
+    def jvp(tangents, out, inputs, attrs):
+        return apply(op, (tangents[0],), attrs)
+
+    op = register(
+        Op(
+            name,
+            family,
+            run,
+            vjp,
+            jvp,
+            reads_inputs=False,
+            samples=samples,
+            reference=reference,
+            doc=doc,
+        )
+    )
+    if view:
+        op.extra["view"] = True
+    return op
+
+
+def structured(
+    name, family, *, run, samples, vjp=None, jvp=None, reference=None, reads_inputs=True, reads_output=False,
+    num_outputs=1, doc="", extra=None,
+):  # fmt: skip
+    """Declare an op by stating every rule; see `Op` for the meaning of each."""
+    return register(
+        Op(
+            name, family, run, vjp, jvp, reads_inputs=reads_inputs, reads_output=reads_output, samples=samples,
+            reference=reference, num_outputs=num_outputs, doc=doc, extra=dict(extra or {}),
+        )
+    )  # fmt: skip

@@ -1,0 +1,441 @@
+"""Indexing: Python's and NumPy's index syntax, translated into four primitives that have gradients.
+
+`slice` and `unslice` (movement.py) serve basic indices; `take` and its transpose `untake` serve integer tensors; `put` writes
+values at integer tensors, `slice_put` at slices. Boolean masks become integer tensors first, which fixes their shape.
+Integer indices out of bounds raise; negative ones count from the end.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import (
+    apply,
+    as_tensor,
+    assign,
+    cast,
+    grad_enabled,
+    mark_changed,
+    recorder,
+)
+from probtorch.core.dtype import int64
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.backends.registry import array_module as namespace
+from probtorch.errors import ShapeError, TensorIndexError
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.movement import expand, python_slices, reshape, slice_
+
+__all__ = [
+    "gather",
+    "getitem",
+    "index_put",
+    "index_select",
+    "masked_select",
+    "nonzero",
+    "one_hot",
+    "scatter",
+    "setitem",
+]
+
+
+def _key(ndim, dims, index):
+    key = [slice(None)] * ndim
+    for d, i in zip(dims, index, strict=True):
+        key[d] = i
+    return tuple(key)
+
+
+def _check_bounds(shape, dims, index):
+    for d, i in zip(dims, index, strict=True):
+        if i.size and (int(i.min()) < -shape[d] or int(i.max()) >= shape[d]):
+            bad = i.max() if int(i.max()) >= shape[d] else i.min()
+            raise TensorIndexError(
+                "index", expected=f"indices in [{-shape[d]}, {shape[d] - 1}] for dim {d} of shape {shape}",
+                got=f"{int(bad)}", fix="check the index tensor; categories are numbered from 0",
+            )  # fmt: skip
+
+
+def _run_take(x, *index, dims):
+    _check_bounds(x.shape, dims, index)
+    return x[_key(x.ndim, dims, index)]
+
+
+def _run_untake(g, *index, dims, shape):
+    out = namespace(g).zeros(shape, g.dtype)
+    if isinstance(g, np.ndarray):
+        np.add.at(out, _key(len(shape), dims, index), g)
+    else:
+        namespace(g).add.at(out, _key(len(shape), dims, index), g)
+    return out
+
+
+def _take_vjp(g, out, inputs, attrs, needs):
+    x, *index = inputs
+    gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x._data.shape})
+    return (gx, *[None] * len(index))
+
+
+def _untake_vjp(g, out, inputs, attrs, needs):
+    return (apply(_TAKE, (g, *inputs[1:]), {"dims": attrs["dims"]}), *[None] * (len(inputs) - 1))
+
+
+def _first_only(op):
+    def jvp(tangents, out, inputs, attrs):
+        return apply(op(), (tangents[0], *inputs[1:]), attrs)
+
+    return jvp
+
+
+def _take_samples(rng):
+    x = rng.standard_normal((4, 3, 5))
+    i, j = np.array([[0, 3, 3], [1, -1, 0]]), np.array([2, 0, 2])
+    return [
+        ((x, i), {"dims": (0,)}),
+        ((x, i, j), {"dims": (0, 1)}),
+        ((x, i, j), {"dims": (0, 2)}),
+        ((x, np.array(2)), {"dims": (1,)}),
+    ]
+
+
+def _untake_samples(rng):
+    i = np.array([0, 3, 3])
+    return [((rng.standard_normal((3, 2)), i), {"dims": (0,), "shape": (4, 2)})]
+
+
+def _untake_reference(g, i, dims, shape):
+    out = np.zeros(shape)
+    for k, where in enumerate(i):
+        out[where] += g[k]
+    return out
+
+
+_TAKE = structured(
+    "take", "indexing", run=_run_take, vjp=_take_vjp, jvp=_first_only(lambda: _TAKE), samples=_take_samples,
+    reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)], doc="Elements at integer indices along some dims.",
+)  # fmt: skip
+_UNTAKE = structured(
+    "untake", "indexing", run=_run_untake, vjp=_untake_vjp, jvp=_first_only(lambda: _UNTAKE), samples=_untake_samples,
+    reference=_untake_reference, doc="Zeros with values added at integer indices: the transpose of `take`.",
+)  # fmt: skip
+
+
+def _run_put(x, v, *index, dims, accumulate):
+    _check_bounds(x.shape, dims, index)
+    out = x.copy()
+    if accumulate:
+        namespace(x).add.at(out, _key(x.ndim, dims, index), v)
+    else:
+        out[_key(x.ndim, dims, index)] = v
+    return out
+
+
+def _put_vjp(g, out, inputs, attrs, needs):
+    x, v, *index = inputs
+    dims = attrs["dims"]
+    gx = (
+        g
+        if attrs["accumulate"]
+        else apply(_PUT, (g, as_tensor(np.zeros((), g._data.dtype)), *index), attrs)
+    )
+    gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v._data.shape)
+    return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
+
+
+def _put_jvp(tangents, out, inputs, attrs):
+    x, v, *index = inputs
+    tx = x * 0.0 if tangents[0] is None else tangents[0]
+    tv = v * 0.0 if tangents[1] is None else tangents[1]
+    return apply(_PUT, (tx, tv, *index), attrs)
+
+
+def _put_samples(rng):
+    x = rng.standard_normal((4, 3))
+    i = np.array([0, 3])
+    return [
+        ((x, rng.standard_normal((2, 3)), i), {"dims": (0,), "accumulate": False}),
+        ((x, rng.standard_normal((3,)), np.array([1, 1])), {"dims": (0,), "accumulate": True}),
+        ((x, rng.standard_normal(()), np.array(-1)), {"dims": (1,), "accumulate": False}),
+    ]
+
+
+def _put_reference(x, v, *index, dims, accumulate):
+    out = x.copy()
+    at = _key(x.ndim, dims, index)
+    v = np.broadcast_to(v, out[at].shape)
+    for where in np.ndindex(*index[0].shape):
+        one = _key(x.ndim, dims, [i[where] for i in index])
+        out[one] = v[where] + (out[one] if accumulate else 0.0)
+    return out
+
+
+_PUT = structured(
+    "put", "indexing", run=_run_put, vjp=_put_vjp, jvp=_put_jvp, samples=_put_samples, reference=_put_reference,
+    doc="A copy with values written (or added) at integer indices along some dims.",
+)  # fmt: skip
+
+
+def _run_slice_put(x, v, spec):
+    out = x.copy()
+    out[python_slices(spec)] = v
+    return out
+
+
+def _slice_put_vjp(g, out, inputs, attrs, needs):
+    x, v = inputs
+    gx = apply(_SLICE_PUT, (g, as_tensor(np.zeros((), g._data.dtype))), attrs) if needs[0] else None
+    return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
+
+
+def _slice_put_jvp(tangents, out, inputs, attrs):
+    x, v = inputs
+    tx = x * 0.0 if tangents[0] is None else tangents[0]
+    tv = v * 0.0 if tangents[1] is None else tangents[1]
+    return apply(_SLICE_PUT, (tx, tv), attrs)
+
+
+def _slice_put_samples(rng):
+    x = rng.standard_normal((4, 3))
+    return [
+        ((x, rng.standard_normal((2, 3))), {"spec": ((3, -2, 2), (0, 1, 3))}),
+        ((x, rng.standard_normal(())), {"spec": ((1, 1, 2), (2, 1, 1))}),
+    ]
+
+
+_SLICE_PUT = structured(
+    "slice_put", "indexing", run=_run_slice_put, vjp=_slice_put_vjp, jvp=_slice_put_jvp, samples=_slice_put_samples,
+    reads_inputs=False, reference=_run_slice_put, doc="A copy with values written at slices.",
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------- index syntax
+
+
+def nonzero(x):
+    """Return a tuple of int64 tensors, one per dim: the places where `x` is not 0 (or is True)."""
+    x = as_tensor(x, "nonzero")
+    if recorder() is not None:
+        recorder().data_dependent("nonzero", x)
+    return tuple(as_tensor(i) for i in x._data.nonzero())
+
+
+def _parse(x, key):
+    """Split `key` into a slice spec, the positions where size-1 dims appear or vanish, and integer tensors.
+
+    Returns ``(spec, drop, new, index)``: `drop` the source dims that an int removes, `new` a layout list for the basic part,
+    `index` a dict from source dim to integer tensor.
+    """
+    shape = x._data.shape
+    key = key if isinstance(key, tuple) else (key,)
+    items = []
+    for k in key:
+        if isinstance(k, (list, np.ndarray)) or (
+            isinstance(k, TensorBase) and k._data.dtype.kind in "biu"
+        ):
+            t = as_tensor(np.asarray(k) if isinstance(k, list) else k, "index")
+            if t._data.dtype.kind == "b":
+                items.extend(_mask(t, shape, items))
+                continue
+            if t._data.dtype.kind not in "iu" and t._data.size == 0:
+                t = cast(t, int64)
+            if t._data.dtype.kind not in "iu":
+                raise _bad_key(k)
+            items.append(t)
+        else:
+            items.append(k)
+    used = len([k for k in items if k is not None and k is not Ellipsis])
+    if used > len(shape):
+        raise TensorIndexError(
+            "index",
+            expected=f"at most {len(shape)} indices for shape {shape}",
+            got=str(used),
+            fix="remove an index",
+        )
+    if Ellipsis not in [k for k in items if k is Ellipsis]:
+        items.append(Ellipsis)
+    at = next(i for i, k in enumerate(items) if k is Ellipsis)
+    items[at : at + 1] = [slice(None)] * (len(shape) - used)
+    spec, layout, index, d = [], [], {}, 0
+    for k in items:
+        if k is None:
+            layout.append("new")
+            continue
+        n = shape[d]
+        if isinstance(k, slice):
+            start, stop, step = k.indices(n)
+            spec.append((start, step, len(range(start, stop, step))))
+            layout.append(d)
+        elif isinstance(k, TensorBase):
+            spec.append((0, 1, n))
+            layout.append(d)
+            index[d] = k
+        else:
+            i = _integer(k)
+            if not -n <= i < n:
+                raise TensorIndexError(
+                    "index", expected=f"an index in [{-n}, {n - 1}] for dim {d} of shape {shape}", got=str(i),
+                    fix="dims are numbered from 0; the last element is -1",
+                )  # fmt: skip
+            spec.append((i % n, 1, 1))
+        d += 1
+    return tuple(spec), layout, index
+
+
+def _mask(mask, shape, before):
+    at = len([k for k in before if k is not None and k is not Ellipsis])
+    if Ellipsis not in before and mask._data.shape != shape[at : at + mask._data.ndim]:
+        raise ShapeError(
+            "boolean index", expected=f"a mask of shape {shape[at : at + mask._data.ndim]}", got=str(mask._data.shape),
+            fix="the mask must have the shape of the dims it selects from",
+        )  # fmt: skip
+    return nonzero(mask)
+
+
+def _integer(k):
+    if isinstance(k, (bool, np.bool_)) or not hasattr(k, "__index__"):
+        raise _bad_key(k)
+    return k.__index__()
+
+
+def _bad_key(k):
+    kind = (
+        f"a tensor of dtype {k._data.dtype}"
+        if isinstance(k, TensorBase)
+        else f"{type(k).__name__} {k!r:.40}"
+    )
+    return TensorIndexError(
+        "index", expected="integers, slices, None, Ellipsis, integer or boolean tensors", got=kind,
+        fix="convert the index with .long()",
+    )  # fmt: skip
+
+
+def getitem(x, key):
+    """x[key] with NumPy's rules; differentiable in `x`."""
+    if type(key) is int and x._data.ndim:
+        n = x._data.shape[0]
+        if -n <= key < n:
+            rest = x._data.shape[1:]
+            return reshape(slice_(x, ((key % n, 1, 1), *((0, 1, s) for s in rest))), rest)
+    spec, layout, index = _parse(x, key)
+    shape = x._data.shape
+    if any(s != (0, 1, n) for s, n in zip(spec, shape, strict=True)):
+        x = slice_(x, spec)
+    x = reshape(x, tuple(1 if d == "new" else spec[d][2] for d in layout))
+    if not index:
+        return x
+    dims = tuple(layout.index(d) for d in index)
+    return _take(x, dims, list(index.values()))
+
+
+def _take(x, dims, index):
+    broadcast_shapes(*(i._data.shape for i in index), op="index")
+    return apply(_TAKE, (x, *(cast(i, int64) for i in index)), {"dims": dims})
+
+
+def _put(x, value, dims, index, accumulate):
+    return apply(
+        _PUT, (x, value, *(cast(i, int64) for i in index)), {"dims": dims, "accumulate": accumulate}
+    )
+
+
+def setitem(x, key, value):
+    """x[key] = value in place, on the tape where a gradient is wanted."""
+    value = as_tensor(value, "setitem")
+    if recorder() is None and not (grad_enabled() and (x.requires_grad or value.requires_grad)):
+        if not isinstance(key, (int, slice)):
+            parts = key if isinstance(key, tuple) else (key,)
+            parts = tuple(k._data if isinstance(k, TensorBase) else k for k in parts)
+            key = parts if isinstance(key, tuple) else parts[0]
+        try:
+            x._data[key] = value._data
+        except IndexError as e:
+            raise TensorIndexError(
+                "index assignment", expected=f"an index into shape {x._data.shape}", got=str(e)
+            ) from None
+        except ValueError as e:
+            raise ShapeError(
+                "index assignment", expected="a value that broadcasts into the place", got=str(e)
+            ) from None
+        mark_changed(x)
+        return
+    assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
+
+
+def _updated(x, key, value, accumulate=False):
+    """Return a copy of `x` with `value` at `key`."""
+    spec, layout, index = _parse(x, key)
+    shape = x._data.shape
+    if not index:
+        target = tuple(1 if d == "new" else spec[d][2] for d in layout)
+        value = expand(value, target) if value._data.ndim and value._data.shape != target else value
+        if value._data.ndim:
+            value = reshape(value, tuple(n for _, _, n in spec))
+        return apply(_SLICE_PUT, (x, value), {"spec": spec})
+    if "new" in layout or any(
+        s != (0, 1, n) for d, (s, n) in enumerate(zip(spec, shape, strict=True)) if d in layout
+    ):
+        raise TensorIndexError(
+            "index assignment", expected="integer tensors with full slices only",
+            got="a mixture of integer tensors with partial slices or None",
+            fix="assign in two steps, or turn the slice into an integer tensor",
+        )  # fmt: skip
+    fixed = [d for d in range(len(shape)) if d not in layout]
+    for d in fixed:
+        index[d] = as_tensor(np.asarray(spec[d][0]))
+    dims = tuple(sorted(index))
+    return _put(x, value, dims, [index[d] for d in dims], accumulate)
+
+
+def index_put(x, indices, values, accumulate=False):
+    """Return a copy of `x` with `values` written (or added) at integer tensors along its first dims."""
+    x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
+    indices = [as_tensor(i, "index_put") for i in indices]
+    return _put(x, cast(values, x._data.dtype), tuple(range(len(indices))), indices, accumulate)
+
+
+def index_select(x, dim, index):
+    """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
+    x = as_tensor(x, "index_select")
+    return _take(x, (dim % x._data.ndim,), [as_tensor(index, "index_select")])
+
+
+def gather(x, dim, index):
+    """Return ``out[i][j][k] = x[index[i][j][k]][j][k]`` for dim 0, and likewise for other dims."""
+    x, index = as_tensor(x, "gather"), as_tensor(index, "gather")
+    if index._data.ndim != x._data.ndim:
+        raise ShapeError(
+            "gather",
+            expected=f"an index with {x._data.ndim} dims",
+            got=str(index._data.shape),
+            fix="unsqueeze it",
+        )
+    return _take(x, tuple(range(x._data.ndim)), _grid(index, dim % x._data.ndim))
+
+
+def scatter(x, dim, index, src, *, accumulate=False):
+    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]`` for dim 0, and likewise for other dims."""
+    x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
+    src = cast(as_tensor(src, "scatter"), x._data.dtype)
+    if src._data.ndim:
+        src = slice_(src, tuple((0, 1, n) for n in index._data.shape))
+    return _put(x, src, tuple(range(x._data.ndim)), _grid(index, dim % x._data.ndim), accumulate)
+
+
+def _grid(index, dim):
+    shape = index._data.shape
+    axes = [
+        as_tensor(np.arange(n).reshape([-1 if j == i else 1 for j in range(len(shape))]))
+        for i, n in enumerate(shape)
+    ]
+    axes[dim] = index
+    return axes
+
+
+def masked_select(x, mask):
+    """Return the elements of `x` where `mask` is True, as a 1-d tensor."""
+    return getitem(as_tensor(x, "masked_select"), as_tensor(mask, "masked_select"))
+
+
+def one_hot(x, num_classes=-1):
+    """Return int64 indicator vectors along a new last dim."""
+    x = as_tensor(x, "one_hot")
+    n = int(x._data.max()) + 1 if num_classes < 0 else num_classes
+    _check_bounds((n,), (0,), (x._data,))
+    return cast(x.unsqueeze(-1) == as_tensor(np.arange(n)), int64)

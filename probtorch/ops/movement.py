@@ -1,0 +1,521 @@
+"""Movement ops: they place elements elsewhere and never compute with them.
+
+Every one is linear, its transpose is another op of this file. `slice_` takes a normalised spec, one ``(start, step, count)``
+per dim, so that a view is always described in one way; ops/indexing.py translates Python's index syntax into it.
+Results share memory with the input where NumPy can.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.dtype import promote_types
+from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.families import linear, structured, unbroadcast
+
+__all__ = [
+    "broadcast_tensors",
+    "cat",
+    "chunk",
+    "diag_embed",
+    "diagonal",
+    "expand",
+    "flatten",
+    "flip",
+    "movedim",
+    "permute",
+    "repeat",
+    "reshape",
+    "roll",
+    "slice_",
+    "split",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "tril",
+    "triu",
+    "unbind",
+    "unslice",
+    "unsqueeze",
+]
+
+
+def _array(rng, *shape):
+    return rng.standard_normal(shape)
+
+
+_RESHAPE = linear(
+    "reshape",
+    "movement",
+    run=lambda x, shape: x.reshape(shape),
+    transpose=lambda g, x, shape: reshape(g, x._data.shape),
+    samples=lambda rng: [
+        ((_array(rng, 2, 6),), {"shape": (3, 4)}),
+        ((_array(rng),), {"shape": (1, 1)}),
+    ],
+    reference=lambda x, shape: np.reshape(x, shape),
+    view=True,
+    doc="Same elements in row-major order, another shape.",
+)
+
+
+def reshape(x, *shape):
+    """Return `x` with another shape of as many elements; one size may be -1.
+
+    Raises
+    ------
+    ShapeError
+        If the number of elements differs.
+    """
+    x = as_tensor(x, "reshape")
+    shape = parse_size(shape)
+    size = x._data.size
+    if -1 in shape:
+        known = -math.prod(shape)
+        if shape.count(-1) > 1 or known == 0 or size % known:
+            raise ShapeError(
+                "reshape", expected=f"sizes whose product is {size}", got=f"{shape} from {x._data.shape}",
+                fix="use at most one -1, and sizes that divide the number of elements",
+            )  # fmt: skip
+        shape = tuple(size // known if s == -1 else s for s in shape)
+    if shape == x._data.shape:
+        return x
+    if math.prod(shape) != size:
+        raise ShapeError(
+            "reshape", expected=f"{size} elements", got=f"{shape}, which has {math.prod(shape)}",
+            fix="use -1 for the size that should follow from the others",
+        )  # fmt: skip
+    return apply(_RESHAPE, (x,), {"shape": shape})
+
+
+_PERMUTE = linear(
+    "permute",
+    "movement",
+    run=lambda x, dims: x.transpose(dims),
+    transpose=lambda g, x, dims: permute(g, tuple(int(i) for i in np.argsort(dims))),
+    samples=lambda rng: [
+        ((_array(rng, 2, 3, 4),), {"dims": (2, 0, 1)}),
+        ((_array(rng, 0, 3),), {"dims": (1, 0)}),
+    ],
+    reference=lambda x, dims: np.transpose(x, dims),
+    view=True,
+    doc="Dims in another order.",
+)
+
+
+def permute(x, *dims):
+    """Return `x` with its dims in the order `dims`."""
+    x = as_tensor(x, "permute")
+    ndim = x._data.ndim
+    dims = tuple(normalize_dim(d, ndim, "permute") for d in parse_size(dims))
+    if len(dims) != ndim or len(set(dims)) != ndim:
+        raise ShapeError(
+            "permute", expected=f"each of {ndim} dims once", got=str(dims), fix="list every dim"
+        )
+    if dims == tuple(range(ndim)):
+        return x
+    return apply(_PERMUTE, (x,), {"dims": dims})
+
+
+def transpose(x, dim0, dim1):
+    """Return `x` with two dims swapped."""
+    x = as_tensor(x, "transpose")
+    dims = list(range(x._data.ndim))
+    a, b = normalize_dim(dim0, len(dims), "transpose"), normalize_dim(dim1, len(dims), "transpose")
+    if dims:
+        dims[a], dims[b] = dims[b], dims[a]
+    return permute(x, tuple(dims))
+
+
+swapaxes = transpose
+
+
+def movedim(x, source, destination):
+    """Return `x` with dim(s) `source` moved to `destination`, the others in order."""
+    x = as_tensor(x, "movedim")
+    ndim = x._data.ndim
+    source = [
+        normalize_dim(d, ndim, "movedim") for d in ([source] if isinstance(source, int) else source)
+    ]
+    target = [
+        normalize_dim(d, ndim, "movedim")
+        for d in ([destination] if isinstance(destination, int) else destination)
+    ]
+    order = [d for d in range(ndim) if d not in source]
+    for t, s in sorted(zip(target, source, strict=True)):
+        order.insert(t, s)
+    return permute(x, tuple(order))
+
+
+_EXPAND = linear(
+    "expand",
+    "movement",
+    run=lambda x, shape: namespace(x).broadcast_to(x, shape),
+    transpose=lambda g, x, shape: unbroadcast(g, x._data.shape),
+    samples=lambda rng: [
+        ((_array(rng, 3, 1),), {"shape": (2, 3, 4)}),
+        ((_array(rng),), {"shape": (2,)}),
+    ],
+    reference=lambda x, shape: np.broadcast_to(x, shape),
+    view=True,
+    doc="Repeat along new dims and dims of size 1 without copying.",
+)
+
+
+def expand(x, *shape):
+    """Return `x` broadcast to `shape`; -1 keeps a size. The result is a read-only view."""
+    x = as_tensor(x, "expand")
+    shape = parse_size(shape)
+    have = x._data.shape
+    pad = len(shape) - len(have)
+    if -1 in shape and pad >= 0:
+        shape = tuple(have[i - pad] if s == -1 and i >= pad else s for i, s in enumerate(shape))
+    if shape == have:
+        return x
+    if pad < 0 or any(a not in (1, b) for a, b in zip(have, shape[pad:], strict=True)):
+        raise ShapeError(
+            "expand", expected=f"a shape that {have} broadcasts to", got=str(shape),
+            fix="only dims of size 1 and new leading dims can grow",
+        )  # fmt: skip
+    return apply(_EXPAND, (x,), {"shape": shape})
+
+
+def unsqueeze(x, dim):
+    """Return `x` with a dim of size 1 inserted at `dim`."""
+    x = as_tensor(x, "unsqueeze")
+    shape = x._data.shape
+    dim = normalize_dim(dim, len(shape) + 1, "unsqueeze")
+    return reshape(x, (*shape[:dim], 1, *shape[dim:]))
+
+
+def squeeze(x, dim=None):
+    """Return `x` without its dims of size 1, or without those of `dim` that have size 1."""
+    x = as_tensor(x, "squeeze")
+    shape = x._data.shape
+    drop = normalize_dims(dim, len(shape), "squeeze")
+    return reshape(x, tuple(s for i, s in enumerate(shape) if s != 1 or i not in drop))
+
+
+def flatten(x, start_dim=0, end_dim=-1):
+    """Return `x` with dims `start_dim` to `end_dim` merged into one."""
+    x = as_tensor(x, "flatten")
+    shape = x._data.shape or (1,)
+    a, b = (
+        normalize_dim(start_dim, len(shape), "flatten"),
+        normalize_dim(end_dim, len(shape), "flatten"),
+    )
+    return reshape(x, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
+
+
+def python_slices(spec):
+    """Return the tuple of Python slices that a slice spec means."""
+    # A negative step down to element 0 needs stop=None, as -1 would mean the last element.
+    out = []
+    for start, step, count in spec:
+        stop = start + step * count
+        out.append(slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0))
+    return tuple(out)
+
+
+_SLICE = linear(
+    "slice",
+    "movement",
+    run=lambda x, spec: x[python_slices(spec)],
+    transpose=lambda g, x, spec: unslice(g, spec, x._data.shape),
+    samples=lambda rng: [
+        ((_array(rng, 5, 4),), {"spec": ((1, 2, 2), (3, -1, 4))}),
+        ((_array(rng, 3),), {"spec": ((2, 1, 0),)}),
+    ],
+    reference=lambda x, spec: x[np.ix_(*[np.arange(n) * st + a for a, st, n in spec])],
+    view=True,
+    doc="Regularly spaced elements along each dim.",
+)
+
+
+def slice_(x, spec):
+    """Return the elements ``start + step * k``, k < count, of each dim; `spec` has one (start, step, count) per dim."""
+    return apply(_SLICE, (x,), {"spec": spec})
+
+
+def _run_unslice(g, spec, shape):
+    out = namespace(g).zeros(shape, g.dtype)
+    out[python_slices(spec)] = g
+    return out
+
+
+def _unslice_reference(g, spec, shape):
+    out = np.zeros(shape)
+    out[np.ix_(*[np.arange(n) * st + a for a, st, n in spec])] = g
+    return out
+
+
+_UNSLICE = linear(
+    "unslice",
+    "movement",
+    run=_run_unslice,
+    transpose=lambda g, x, spec, shape: slice_(g, spec),
+    samples=lambda rng: [
+        ((_array(rng, 2, 3),), {"spec": ((1, 2, 2), (2, -1, 3)), "shape": (5, 4)})
+    ],
+    reference=_unslice_reference,
+    doc="Zeros of a shape, with the input at the places `slice` would read: the transpose of `slice`.",
+)
+
+
+def unslice(x, spec, shape):
+    """Return zeros of `shape` with `x` at the places that ``slice_(_, spec)`` reads."""
+    return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
+
+
+def flip(x, dims):
+    """Return `x` with the order of the elements along `dims` reversed."""
+    x = as_tensor(x, "flip")
+    dims = normalize_dims(dims, x._data.ndim, "flip")
+    return slice_(
+        x, tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(x._data.shape))
+    )
+
+
+def _cat_vjp(g, out, inputs, attrs, needs):
+    dim, at, grads = attrs["dim"], 0, []
+    shape = out._data.shape if out is not None else g._data.shape
+    for x, need in zip(inputs, needs, strict=True):
+        n = x._data.shape[dim]
+        spec = tuple((at, 1, n) if i == dim else (0, 1, s) for i, s in enumerate(shape))
+        grads.append(slice_(g, spec) if need else None)
+        at += n
+    return grads
+
+
+def _cat_jvp(tangents, out, inputs, attrs):
+    filled = [x * 0.0 if t is None else t for t, x in zip(tangents, inputs, strict=True)]
+    return apply(_CAT, tuple(filled), attrs)
+
+
+_CAT = structured(
+    "cat",
+    "movement",
+    run=lambda *xs, dim: namespace(xs[0]).concatenate(xs, dim),
+    vjp=_cat_vjp,
+    jvp=_cat_jvp,
+    reads_inputs=False,
+    samples=lambda rng: [((_array(rng, 2, 3), _array(rng, 2, 0), _array(rng, 2, 1)), {"dim": 1})],
+    reference=lambda *xs, dim: np.concatenate(xs, dim),
+    doc="Tensors joined along one dim.",
+)
+
+
+def cat(tensors, dim=0):
+    """Join tensors along dim `dim`; the other sizes must agree.
+
+    Raises
+    ------
+    ShapeError
+        Naming the first tensor that does not fit.
+    """
+    tensors = [as_tensor(t, "cat") for t in tensors]
+    if not tensors:
+        raise ArgumentError(
+            "cat",
+            expected="at least one tensor",
+            got="an empty sequence",
+            fix="pass the tensors to join",
+        )
+    first = tensors[0]._data
+    if first.ndim == 0:
+        raise ShapeError(
+            "cat", expected="tensors with at least one dim", got="a 0-d tensor", fix="use stack"
+        )
+    dim = normalize_dim(dim, first.ndim, "cat")
+    dtype = first.dtype
+    for i, t in enumerate(tensors[1:], 1):
+        a, b = first.shape, t._data.shape
+        if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
+            raise ShapeError(
+                "cat", expected=f"shapes equal to {a} except in dim {dim}", got=f"{b} for tensor {i}",
+                fix="check the dim argument, or use stack to join along a new dim",
+            )  # fmt: skip
+        dtype = promote_types(dtype, t._data.dtype)
+    return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
+
+
+def stack(tensors, dim=0):
+    """Join tensors of one shape along a new dim `dim`."""
+    tensors = [as_tensor(t, "stack") for t in tensors]
+    for i, t in enumerate(tensors[1:], 1):
+        if t._data.shape != tensors[0]._data.shape:
+            raise ShapeError(
+                "stack", expected=f"shape {tensors[0]._data.shape}, that of the first", got=f"{t._data.shape} for tensor {i}",
+                fix="expand or reshape the tensors to one shape",
+            )  # fmt: skip
+    return cat([unsqueeze(t, dim) for t in tensors], dim)
+
+
+def unbind(x, dim=0):
+    """Return a tuple of the slices of `x` along `dim`, without that dim."""
+    x = as_tensor(x, "unbind")
+    dim = normalize_dim(dim, x._data.ndim, "unbind")
+    shape = x._data.shape
+    rest = shape[:dim] + shape[dim + 1 :]
+    spec = [(0, 1, s) for s in shape]
+    out = []
+    for i in range(shape[dim]):
+        spec[dim] = (i, 1, 1)
+        out.append(reshape(slice_(x, tuple(spec)), rest))
+    return tuple(out)
+
+
+def split(x, split_size, dim=0):
+    """Return a tuple of pieces of `x` along `dim`: of one size (the last may be smaller), or of the sizes given."""
+    x = as_tensor(x, "split")
+    dim = normalize_dim(dim, x._data.ndim, "split")
+    n = x._data.shape[dim]
+    if isinstance(split_size, int):
+        sizes = [min(split_size, n - i) for i in range(0, n, split_size)] if n else [0]
+    else:
+        sizes = list(split_size)
+        if sum(sizes) != n:
+            raise ShapeError(
+                "split",
+                expected=f"sizes that add up to {n}",
+                got=str(sizes),
+                fix="check split_size",
+            )
+    at, out = 0, []
+    for size in sizes:
+        out.append(
+            slice_(
+                x,
+                tuple(
+                    (at, 1, size) if i == dim else (0, 1, s) for i, s in enumerate(x._data.shape)
+                ),
+            )
+        )
+        at += size
+    return tuple(out)
+
+
+def chunk(x, chunks, dim=0):
+    """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller."""
+    x = as_tensor(x, "chunk")
+    n = x._data.shape[normalize_dim(dim, x._data.ndim, "chunk")]
+    return split(x, max(1, -(-n // chunks)), dim)
+
+
+def repeat(x, *sizes):
+    """Return `x` tiled `sizes` times along each dim (new leading dims first), as a copy."""
+    x = as_tensor(x, "repeat")
+    sizes = parse_size(sizes)
+    shape = (1,) * (len(sizes) - x._data.ndim) + x._data.shape
+    if len(sizes) < len(shape):
+        raise ShapeError(
+            "repeat",
+            expected=f"at least {len(shape)} counts",
+            got=str(sizes),
+            fix="give one count per dim",
+        )
+    apart = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
+    tall = [n for pair in zip(sizes, shape, strict=True) for n in pair]
+    return reshape(
+        expand(reshape(x, apart), tall), [a * b for a, b in zip(sizes, shape, strict=True)]
+    )
+
+
+def tile(x, dims):
+    """Return `x` tiled as NumPy's tile does: missing counts are 1."""
+    x = as_tensor(x, "tile")
+    dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
+    return repeat(x, (1,) * (x._data.ndim - len(dims)) + dims)
+
+
+def roll(x, shifts, dims=None):
+    """Return `x` rotated by `shifts` along `dims` (flattened when dims is None)."""
+    x = as_tensor(x, "roll")
+    if dims is None:
+        return reshape(roll(reshape(x, -1), shifts, 0), x._data.shape)
+    if isinstance(dims, int):
+        dims, shifts = (dims,), (shifts,)
+    for shift, dim in zip(shifts, dims, strict=True):
+        n = x._data.shape[normalize_dim(dim, x._data.ndim, "roll")]
+        if n and shift % n:
+            x = cat(split(x, (n - shift % n, shift % n), dim)[::-1], dim)
+    return x
+
+
+_DIAGONAL = linear(
+    "diagonal",
+    "movement",
+    run=lambda x, offset: x.diagonal(offset, -2, -1),
+    transpose=lambda g, x, offset: apply(
+        _DIAG_EMBED, (g,), {"offset": offset, "shape": x._data.shape[-2:]}
+    ),
+    samples=lambda rng: [
+        ((_array(rng, 2, 3, 4),), {"offset": 1}),
+        ((_array(rng, 3, 3),), {"offset": 0}),
+    ],
+    reference=lambda x, offset: np.diagonal(x, offset, -2, -1),
+    view=True,
+    doc="Diagonal of the last two dims.",
+)
+
+
+def diagonal(x, offset=0, dim1=0, dim2=1):
+    """Return the diagonal of dims `dim1` and `dim2` as the last dim; `offset` above the main one."""
+    x = as_tensor(x, "diagonal")
+    return apply(_DIAGONAL, (movedim(x, (dim1, dim2), (-2, -1)),), {"offset": offset})
+
+
+def _run_diag_embed(x, offset, shape):
+    out = namespace(x).zeros(x.shape[:-1] + shape, x.dtype)
+    i = np.arange(x.shape[-1])
+    out[..., i + max(-offset, 0), i + max(offset, 0)] = x
+    return out
+
+
+_DIAG_EMBED = linear(
+    "diag_embed",
+    "movement",
+    run=_run_diag_embed,
+    transpose=lambda g, x, offset, shape: apply(_DIAGONAL, (g,), {"offset": offset}),
+    samples=lambda rng: [((_array(rng, 2, 3),), {"offset": 1, "shape": (3, 4)})],
+    reference=lambda x, offset, shape: np.stack(
+        [np.diag(v, offset)[: shape[0], : shape[1]] for v in x]
+    ),
+    doc="Matrices with the last dim on a diagonal and zeros elsewhere.",
+)
+
+
+def diag_embed(x, offset=0):
+    """Return square matrices with the last dim of `x` on the diagonal `offset`."""
+    x = as_tensor(x, "diag_embed")
+    n = x._data.shape[-1] + abs(offset)
+    return apply(_DIAG_EMBED, (x,), {"offset": offset, "shape": (n, n)})
+
+
+def _triangle(x, diagonal, keep):
+    x = as_tensor(x, "tril")
+    n, m = x._data.shape[-2:]
+    mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
+    return x * as_tensor(mask.astype(x._data.dtype))
+
+
+def tril(x, diagonal=0):
+    """Return `x` with the elements above diagonal `diagonal` of its last two dims set to 0."""
+    return _triangle(x, diagonal, lambda d, k: d <= k)
+
+
+def triu(x, diagonal=0):
+    """Return `x` with the elements below diagonal `diagonal` of its last two dims set to 0."""
+    return _triangle(x, diagonal, lambda d, k: d >= k)
+
+
+def broadcast_tensors(*tensors):
+    """Return the tensors expanded to their common shape."""
+    tensors = [as_tensor(t, "broadcast_tensors") for t in tensors]
+    shape = broadcast_shapes(*(t._data.shape for t in tensors), op="broadcast_tensors")
+    return tuple(expand(t, shape) for t in tensors)

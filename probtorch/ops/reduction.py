@@ -1,0 +1,456 @@
+"""Reductions: ops that combine the elements along dims, and those made of them (mean, var, softmax, norms).
+
+The primitives take normalised `dims` and `keepdim`; the public functions accept PyTorch's `dim`, `keepdim` and NumPy's `axis`,
+`keepdims`. Ties of amax and amin share the gradient evenly.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.shape import normalize_dim, normalize_dims
+from probtorch.errors import DTypeError, ShapeError
+from probtorch.ops.elementwise import eq, exp, isfinite, log, logical_not, ne, sqrt, to_float, where
+from probtorch.ops.families import linear, structured, use_sum_to
+from probtorch.ops.movement import expand, flip, reshape
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "log_softmax",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "norm",
+    "prod",
+    "softmax",
+    "std",
+    "sum",
+    "sum_to",
+    "var",
+]
+
+
+def _samples(rng):
+    x = rng.standard_normal((2, 3, 4))
+    return [
+        ((x,), {"dims": (0, 1, 2), "keepdim": False}),
+        ((x,), {"dims": (1,), "keepdim": True}),
+        ((x,), {"dims": (0, 2), "keepdim": False}),
+        ((rng.standard_normal(()),), {"dims": (), "keepdim": False}),
+    ]
+
+
+def _samples_or_empty(rng):
+    return [*_samples(rng), ((rng.standard_normal((0, 3)),), {"dims": (0,), "keepdim": False})]
+
+
+def kept_shape(shape, dims):
+    """Return `shape` with the sizes of `dims` replaced by 1."""
+    return tuple(1 if i in dims else s for i, s in enumerate(shape))
+
+
+def _arguments(x, dim, axis, op):
+    x = as_tensor(x, op)
+    return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
+
+
+# ---------------------------------------------------------------------------------------------------- sum and mean
+
+_SUM = linear(
+    "sum",
+    "reduction",
+    run=lambda x, dims, keepdim: x.sum(axis=dims, keepdims=keepdim),
+    transpose=lambda g, x, dims, keepdim: expand(
+        reshape(g, kept_shape(x._data.shape, dims)), x._data.shape
+    ),
+    samples=_samples_or_empty,
+    reference=lambda x, dims, keepdim: np.sum(x, axis=dims, keepdims=keepdim),
+    doc="Sum over dims.",
+)
+
+
+def sum(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+    """Sum over `dim` (all dims if None); integers and booleans give int64.
+
+    Parameters
+    ----------
+    x : Tensor
+    dim : int or tuple of int, optional
+    keepdim : bool
+        Keep the summed dims with size 1.
+    dtype : dtype, optional
+        Cast to it before summing.
+
+    Returns
+    -------
+    Tensor
+    """
+    x, dims = _arguments(x, dim, axis, "sum")
+    if dtype is not None:
+        x = cast(x, dtypes.as_dtype(dtype))
+    elif x._data.dtype.kind in "bui":
+        x = cast(x, dtypes.int64)
+    return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+
+
+@use_sum_to
+def sum_to(x, shape):
+    """Sum `x` over the dims along which `shape` was broadcast to get its shape."""
+    have = x._data.shape
+    extra = len(have) - len(shape)
+    dims = tuple(i for i, s in enumerate(have) if i < extra or (shape[i - extra] == 1 and s != 1))
+    if dims:
+        x = apply(_SUM, (x,), {"dims": dims, "keepdim": False})
+    return reshape(x, shape)
+
+
+def _count(x, dims):
+    return math.prod(x._data.shape[d] for d in dims)
+
+
+def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+    """Arithmetic mean over `dim` (all dims if None).
+
+    Raises
+    ------
+    DTypeError
+        For integers and booleans, as in PyTorch, unless `dtype` is a float.
+    """
+    x, dims = _arguments(x, dim, axis, "mean")
+    if dtype is not None:
+        x = cast(x, dtypes.as_dtype(dtype))
+    if x._data.dtype.kind not in "fc":
+        raise DTypeError(
+            "mean",
+            expected="a floating dtype",
+            got=str(x._data.dtype),
+            fix="call .float() first, or pass dtype=",
+        )
+    n = _count(x, dims)
+    total = apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+    return total / float(n) if n else total * math.nan
+
+
+def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
+    """Variance over `dim`, divided by n - correction (1 by default, as in PyTorch; `unbiased=False` means 0)."""
+    x, dims = _arguments(x, dim, axis, "var")
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    x = to_float(x)
+    centred = x - mean(x, dims, True) if dims else x - x
+    n = _count(x, dims) - correction
+    total = apply(_SUM, (centred * centred,), {"dims": dims, "keepdim": keepdim or keepdims})
+    return total / float(n) if n > 0 else total * math.nan
+
+
+def _safe_sqrt(x):
+    """sqrt whose derivative at 0 is 0 instead of infinite."""
+    flat = eq(x, 0.0)
+    return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
+
+
+def std(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
+    """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
+    return _safe_sqrt(
+        var(x, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
+    )
+
+
+def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number."""
+    x, dims = _arguments(x, dim, axis, "norm")
+    x, keep = to_float(x), keepdim or keepdims
+    if p in ("fro", 2):
+        return _safe_sqrt(sum(x * x, dims, keep))
+    if p == math.inf:
+        return amax(abs_(x), dims, keep)
+    if p == -math.inf:
+        return amin(abs_(x), dims, keep)
+    if p == 0:
+        return sum(cast(ne(x, 0.0), x._data.dtype), dims, keep)
+    if p == 1:
+        return sum(abs_(x), dims, keep)
+    total = sum(abs_(x) ** p, dims, keep)
+    flat = eq(total, 0.0)
+    return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
+
+
+def abs_(x):
+    """Absolute value (the ops module shadows the built-in)."""
+    return x.abs()
+
+
+# ---------------------------------------------------------------------------------------------------- extremes
+
+
+def _extreme_vjp(g, out, inputs, attrs, needs):
+    (x,), dims = inputs, attrs["dims"]
+    shape = kept_shape(x._data.shape, dims)
+    at = cast(eq(x, reshape(out, shape)), g._data.dtype)
+    share = at / sum(at, dims, True)
+    return (share * reshape(g, shape),)
+
+
+def _extreme_jvp(tangents, out, inputs, attrs):
+    (x,), dims = inputs, attrs["dims"]
+    at = cast(eq(x, reshape(out, kept_shape(x._data.shape, dims))), out._data.dtype)
+    return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
+
+
+def _extreme(name, method, reference, doc):
+    return structured(
+        name, "reduction", run=lambda x, dims, keepdim: getattr(x, method)(axis=dims, keepdims=keepdim), vjp=_extreme_vjp,
+        jvp=_extreme_jvp, reads_output=True, samples=_samples, doc=doc,
+        reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
+    )  # fmt: skip
+
+
+_AMAX = _extreme("amax", "max", np.max, "Largest element over dims.")
+_AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
+
+
+def _extremum(op, x, dim, keepdim, axis, keepdims):
+    x, dims = _arguments(x, dim, axis, op.name)
+    if _count(x, dims) == 0:
+        raise ShapeError(
+            op.name,
+            expected="at least one element",
+            got=f"shape {x._data.shape}",
+            fix="check for empty data",
+        )
+    return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+
+
+def amax(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Largest element over `dim`; nan wins, ties share the gradient."""
+    return _extremum(_AMAX, x, dim, keepdim, axis, keepdims)
+
+
+def amin(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Smallest element over `dim`; nan wins, ties share the gradient."""
+    return _extremum(_AMIN, x, dim, keepdim, axis, keepdims)
+
+
+def _run_arg(method):
+    def run(x, dims, keepdim):
+        if len(dims) == x.ndim:
+            flat = getattr(x.reshape(-1), method)()
+            return flat.reshape((1,) * x.ndim) if keepdim else flat
+        return getattr(x, method)(axis=dims[0], keepdims=keepdim)
+
+    return run
+
+
+def _arg_samples(rng):
+    x = rng.standard_normal((2, 3, 4))
+    return [((x,), {"dims": (0, 1, 2), "keepdim": False}), ((x,), {"dims": (1,), "keepdim": True})]
+
+
+_ARGMAX = structured(
+    "argmax", "reduction", run=_run_arg("argmax"), samples=_arg_samples, doc="Index of the first largest element.",
+    reference=lambda x, dims, keepdim: np.argmax(x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim),
+)  # fmt: skip
+_ARGMIN = structured(
+    "argmin", "reduction", run=_run_arg("argmin"), samples=_arg_samples, doc="Index of the first smallest element.",
+    reference=lambda x, dims, keepdim: np.argmin(x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim),
+)  # fmt: skip
+
+
+def argmax(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Index of the first largest element along `dim`, or in the flattened tensor."""
+    return _extremum(_ARGMAX, x, dim, keepdim, axis, keepdims)
+
+
+def argmin(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Index of the first smallest element along `dim`, or in the flattened tensor."""
+    return _extremum(_ARGMIN, x, dim, keepdim, axis, keepdims)
+
+
+def max(x, dim=None, keepdim=False):
+    """Largest element; with `dim` a pair (values, indices); with a tensor as second argument the elementwise maximum."""
+    return _max_or_min(x, dim, keepdim, "maximum", amax, argmax)
+
+
+def min(x, dim=None, keepdim=False):
+    """Smallest element; with `dim` a pair (values, indices); with a tensor as second argument the elementwise minimum."""
+    return _max_or_min(x, dim, keepdim, "minimum", amin, argmin)
+
+
+def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
+    if hasattr(dim, "_data"):
+        return getattr(x, pairwise)(dim)
+    if dim is None:
+        return extreme(x)
+    return extreme(x, dim, keepdim), arg(x, dim, keepdim)
+
+
+def any(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Whether any element along `dim` is true (nonzero); False for no elements."""
+    x, dims = _arguments(x, dim, axis, "any")
+    return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
+
+
+def all(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Whether all elements along `dim` are true (nonzero); True for no elements."""
+    return logical_not(
+        any(logical_not(as_tensor(x, "all")), dim, keepdim, axis=axis, keepdims=keepdims)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- products, scans
+
+
+def _others(x, dim):
+    """Product of all other elements along `dim`: exact with zeros, as no division takes part."""
+    n = x._data.shape[dim]
+    one = [slice(None)] * x._data.ndim
+    if n == 1:
+        return x * 0.0 + 1.0
+    pieces = []
+    for i in range(n):
+        one[dim] = [j for j in range(n) if j != i]
+        pieces.append(apply(_PROD, (x[tuple(one)],), {"dims": (dim,), "keepdim": True}))
+    return type(x).cat(pieces, dim)
+
+
+def _prod_flat(x, dims):
+    """Return `x` with `dims` merged into one last dim."""
+    keep = tuple(i for i in range(x._data.ndim) if i not in dims)
+    moved = x.permute(keep + dims)
+    return (
+        reshape(moved, (*(x._data.shape[i] for i in keep), _count(x, dims))),
+        moved._data.shape,
+        keep + dims,
+    )
+
+
+def _prod_vjp(g, out, inputs, attrs, needs):
+    (x,), dims = inputs, attrs["dims"]
+    if not dims:
+        return (g,)
+    flat, moved, order = _prod_flat(x, dims)
+    others = reshape(_others(flat, flat._data.ndim - 1), moved).permute(
+        tuple(int(i) for i in np.argsort(order))
+    )
+    return (others * reshape(g, kept_shape(x._data.shape, dims)),)
+
+
+def _prod_jvp(tangents, out, inputs, attrs):
+    (grad,) = _prod_vjp(out * 0.0 + 1.0, out, inputs, attrs, (True,))
+    return sum(grad * tangents[0], attrs["dims"], attrs["keepdim"])
+
+
+_PROD = structured(
+    "prod", "reduction", run=lambda x, dims, keepdim: x.prod(axis=dims, keepdims=keepdim), vjp=_prod_vjp, jvp=_prod_jvp,
+    samples=_samples, reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim), doc="Product over dims.",
+)  # fmt: skip
+
+
+def prod(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Product over `dim`; its gradient is exact where elements are 0 (at a cost quadratic in the size)."""
+    x, dims = _arguments(x, dim, axis, "prod")
+    if x._data.dtype.kind in "bui":
+        x = cast(x, dtypes.int64)
+    return apply(_PROD, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
+
+
+_CUMSUM = linear(
+    "cumsum",
+    "scan",
+    run=lambda x, dim: x.cumsum(axis=dim),
+    transpose=lambda g, x, dim: flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim),
+    samples=lambda rng: [
+        ((rng.standard_normal((3, 4)),), {"dim": 1}),
+        ((rng.standard_normal((3, 0)),), {"dim": 0}),
+    ],
+    reference=lambda x, dim: np.cumsum(x, dim),
+    doc="Running sum along one dim.",
+)
+
+
+def cumsum(x, dim=None, *, axis=None):
+    """Running sum along `dim`; without it, of the flattened tensor."""
+    x = as_tensor(x, "cumsum")
+    if x._data.dtype.kind in "bui":
+        x = cast(x, dtypes.int64)
+    dim = axis if dim is None else dim
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    if x._data.ndim == 0:
+        return x
+    return apply(_CUMSUM, (x,), {"dim": normalize_dim(dim, x._data.ndim, "cumsum")})
+
+
+# ---------------------------------------------------------------------------------------------------- logsumexp
+
+
+def _run_logsumexp(x, dims, keepdim):
+    xp = namespace(x)
+    top = (
+        x.max(axis=dims, keepdims=True, initial=-math.inf)
+        if x.size == 0
+        else x.max(axis=dims, keepdims=True)
+    )
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    out = xp.log(xp.exp(x - top).sum(axis=dims, keepdims=True)) + top
+    return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims])
+
+
+def _decomposed_logsumexp(x, dims, keepdim):
+    top = apply(_AMAX, (x,), {"dims": dims, "keepdim": True})
+    top = where(isfinite(top), top, 0.0)
+    out = log(apply(_SUM, (exp(x - top),), {"dims": dims, "keepdim": True})) + top
+    return (
+        out if keepdim else reshape(out, [s for i, s in enumerate(x._data.shape) if i not in dims])
+    )
+
+
+def _softmax_of(x, out, dims):
+    """exp(x - logsumexp(x)), with the limits 1 where both are +inf and 0 where all are -inf."""
+    z = reshape(out, kept_shape(x._data.shape, dims))
+    same = eq(x, z)
+    return where(eq(x, -math.inf), 0.0, exp(where(same, 0.0, x - where(same, 0.0, z))))
+
+
+def _logsumexp_vjp(g, out, inputs, attrs, needs):
+    (x,), dims = inputs, attrs["dims"]
+    return (reshape(g, kept_shape(x._data.shape, dims)) * _softmax_of(x, out, dims),)
+
+
+def _logsumexp_jvp(tangents, out, inputs, attrs):
+    (x,), dims = inputs, attrs["dims"]
+    return sum(tangents[0] * _softmax_of(x, out, dims), dims, attrs["keepdim"])
+
+
+_LOGSUMEXP = structured(
+    "logsumexp", "reduction", run=_run_logsumexp, vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, reads_output=True,
+    samples=_samples, doc="log(sum(exp(x))) over dims without overflow.",
+    reference=lambda x, dims, keepdim: np.log(np.sum(np.exp(x), axis=dims, keepdims=keepdim)),
+    extra={"decompose": _decomposed_logsumexp},
+)  # fmt: skip
+
+
+def logsumexp(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """log(sum(exp(x))) over `dim` without overflow; -inf with gradient 0 where all elements are -inf."""
+    x, dims = _arguments(x, dim, axis, "logsumexp")
+    return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
+
+
+def log_softmax(x, dim=-1):
+    """x - logsumexp(x) along `dim`."""
+    return x - logsumexp(x, dim, True)
+
+
+def softmax(x, dim=-1):
+    """exp(log_softmax(x)): positive, summing to 1 along `dim`; nan where all inputs are -inf."""
+    return exp(log_softmax(x, dim))

@@ -1,0 +1,147 @@
+"""Intrinsics: the scalar functions that elementwise formulas may use, one row each with its spelling per target.
+
+A formula is written once over an algebra `s`; `s.exp(x)` means a NumPy call when an array is passed, a line of LLVM IR in
+the CPU renderer, a line of CUDA C in the GPU renderer. Adding a row here makes the name available to all of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from probtorch.backends.registry import array_module, special
+
+__all__ = ["INTRINSICS", "Intrinsic", "NumpyAlgebra", "numpy_algebra"]
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """One scalar function.
+
+    `numpy` is a NumPy function name or "special.NAME" for SciPy's; `llvm` is "llvm.NAME" for an LLVM intrinsic, "pt.NAME" for
+    the vector runtime, "libm.NAME" for the C library, "scipy.NAME" for a pointer from compiler/library.py;
+    `cuda` is the CUDA C function. `result` is "same" or "bool".
+    """
+
+    name: str
+    numpy: str
+    llvm: str
+    cuda: str
+    arity: int = 1
+    result: str = "same"
+
+
+def _rows(text):
+    out = {}
+    for line in text.strip().splitlines():
+        name, numpy_, llvm, cuda, *rest = line.split()
+        out[name] = Intrinsic(name, numpy_, llvm, cuda, int(rest[0]) if rest else 1)
+    return out
+
+
+INTRINSICS = _rows(
+    """
+exp        exp               pt.exp            exp
+log        log               pt.log            log
+log1p      log1p             pt.log1p          log1p
+expm1      expm1             pt.expm1          expm1
+tanh       tanh              pt.tanh           tanh
+sqrt       sqrt              llvm.sqrt         sqrt
+abs        abs               llvm.fabs         fabs
+floor      floor             llvm.floor        floor
+ceil       ceil              llvm.ceil         ceil
+trunc      trunc             llvm.trunc        trunc
+rint       rint              llvm.rint         rint
+copysign   copysign          llvm.copysign     copysign         2
+sin        sin               libm.sin          sin
+cos        cos               libm.cos          cos
+tan        tan               libm.tan          tan
+asin       arcsin            libm.asin         asin
+acos       arccos            libm.acos         acos
+atan       arctan            libm.atan         atan
+sinh       sinh              libm.sinh         sinh
+cosh       cosh              libm.cosh         cosh
+asinh      arcsinh           libm.asinh        asinh
+acosh      arccosh           libm.acosh        acosh
+atanh      arctanh           libm.atanh        atanh
+atan2      arctan2           libm.atan2        atan2            2
+pow        power             libm.pow          pow              2
+fmod       fmod              libm.fmod         fmod             2
+cbrt       cbrt              libm.cbrt         cbrt
+lgamma     special.gammaln   scipy.gammaln     lgamma
+digamma    special.digamma   scipy.psi         pt_digamma
+erf        special.erf       scipy.erf         erf
+erfc       special.erfc      scipy.erfc        erfc
+erfinv     special.erfinv    scipy.erfinv      erfinv
+erfcx      special.erfcx     scipy.erfcx       erfcx
+ndtr       special.ndtr      scipy.ndtr        normcdf
+log_ndtr   special.log_ndtr  scipy.log_ndtr    pt_log_ndtr
+ndtri      special.ndtri     scipy.ndtri       normcdfinv
+zeta       special.zeta      scipy.zeta        pt_zeta          2
+gammainc   special.gammainc  scipy.gammainc    pt_gammainc      2
+gammaincc  special.gammaincc scipy.gammaincc   pt_gammaincc     2
+betainc    special.betainc   scipy.betainc     pt_betainc       3
+betaln     special.betaln    scipy.betaln      pt_betaln        2
+i0         special.i0        scipy.i0          cyl_bessel_i0
+i0e        special.i0e       scipy.i0e         pt_i0e
+i1         special.i1        scipy.i1          cyl_bessel_i1
+i1e        special.i1e       scipy.i1e         pt_i1e
+"""
+)
+
+
+class NumpyAlgebra:
+    """The algebra for arrays: each intrinsic as a NumPy or SciPy ufunc, and the structural operations."""
+
+    @staticmethod
+    def where(condition, x, y):
+        """Choose elementwise, keeping the dtype of the array branch when the other is a Python number."""
+        return np.where(condition, x, y)
+
+    minimum = staticmethod(np.minimum)
+    maximum = staticmethod(np.maximum)
+    isnan = staticmethod(np.isnan)
+    isinf = staticmethod(np.isinf)
+    logical_and = staticmethod(np.logical_and)
+    logical_or = staticmethod(np.logical_or)
+    logical_not = staticmethod(np.logical_not)
+
+    @staticmethod
+    def cast_like(x, y):
+        """Return `x` in the dtype of `y`."""
+        return np.asarray(x).astype(y.dtype)
+
+    def __getattr__(self, name):
+        row = INTRINSICS.get(name)
+        if row is None:
+            raise AttributeError(
+                f"the scalar algebra has no function {name!r}; add a row to ops/scalar.py"
+            )
+        fn = (
+            special_function(row.numpy[8:])
+            if row.numpy.startswith("special.")
+            else getattr(np, row.numpy)
+        )
+        setattr(self, name, fn)
+        return fn
+
+
+numpy_algebra = NumpyAlgebra()
+
+
+def special_function(name):
+    """Return a function that calls `scipy.special.NAME`, or CuPy's twin on CuPy arrays; SciPy loads at the first call."""
+    found = None
+
+    def call(*arrays):
+        nonlocal found
+        for a in arrays:
+            if hasattr(a, "__cuda_array_interface__"):
+                return getattr(special(array_module(a)), name)(*arrays)
+        if found is None:
+            import scipy.special
+
+            found = getattr(scipy.special, name)
+        return found(*arrays)
+
+    call.__name__ = name
+    return call

@@ -1,0 +1,780 @@
+"""`Tensor`: a table of methods, each one an op.
+
+What is written out here is what is not an op: construction, conversion to Python and NumPy, printing, in-place spellings,
+autograd fields, and the protocols by which other array libraries see a tensor.
+"""
+
+import numpy as np
+
+from probtorch.autograd import tape
+from probtorch.backends.registry import device_of, is_available, parse_device, to_device, to_host
+from probtorch.core import dispatch
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor, assign, cast, mark_changed, recorder, wrap
+from probtorch.core.shape import Size, normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, AutogradError, DeviceError, DTypeError, ShapeError
+from probtorch.ops import contraction, elementwise, indexing, movement, reduction
+
+__all__ = ["Tensor", "from_numpy", "tensor"]
+
+
+class Tensor(TensorBase):
+    """An n-dimensional array that remembers how it was computed.
+
+    Made by `probtorch.tensor`, the factories (`zeros`, `arange` ...) or by operations, never by calling the class with
+    sizes. Indexing, broadcasting and promotion follow PyTorch; `dim` and `axis` are both accepted.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data=(), dtype=None):
+        t = tensor(data, dtype=dtype)
+        if cls is not Tensor:
+            t = _retype(t, cls)
+        return t
+
+    # ------------------------------------------------------------------------------------------ arithmetic
+
+    __add__ = elementwise.add
+    __sub__ = elementwise.sub
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __pow__ = elementwise.pow
+    __mod__ = elementwise.remainder
+    __floordiv__ = elementwise.floor_divide
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.abs
+    __matmul__ = contraction.matmul
+    __eq__ = elementwise.eq
+    __ne__ = elementwise.ne
+    __lt__ = elementwise.lt
+    __le__ = elementwise.le
+    __gt__ = elementwise.gt
+    __ge__ = elementwise.ge
+    __and__ = elementwise.bitwise_and
+    __or__ = elementwise.bitwise_or
+    __xor__ = elementwise.bitwise_xor
+    __lshift__ = elementwise.shift_left
+    __rshift__ = elementwise.shift_right
+    __invert__ = elementwise.bitwise_not
+    __hash__ = object.__hash__
+
+    def __pos__(self):
+        return self
+
+    def __radd__(self, other):
+        return elementwise.add(other, self)
+
+    def __rsub__(self, other):
+        return elementwise.sub(other, self)
+
+    def __rmul__(self, other):
+        return elementwise.mul(other, self)
+
+    def __rtruediv__(self, other):
+        return elementwise.div(other, self)
+
+    def __rpow__(self, other):
+        return elementwise.pow(other, self)
+
+    def __rmod__(self, other):
+        return elementwise.remainder(other, self)
+
+    def __rfloordiv__(self, other):
+        return elementwise.floor_divide(other, self)
+
+    def __rmatmul__(self, other):
+        return contraction.matmul(other, self)
+
+    def __rand__(self, other):
+        return elementwise.bitwise_and(other, self)
+
+    def __ror__(self, other):
+        return elementwise.bitwise_or(other, self)
+
+    def __rxor__(self, other):
+        return elementwise.bitwise_xor(other, self)
+
+    # ------------------------------------------------------------------------------------------ indexing
+
+    __getitem__ = indexing.getitem
+    __setitem__ = indexing.setitem
+
+    def __len__(self):
+        if not self._data.ndim:
+            raise DTypeError(
+                "len()", expected="a tensor with dims", got="a 0-d tensor", fix="use numel()"
+            )
+        return self._data.shape[0]
+
+    def __iter__(self):
+        if not self._data.ndim:
+            raise DTypeError(
+                "iteration", expected="a tensor with dims", got="a 0-d tensor", fix="use item()"
+            )
+        return iter(movement.unbind(self, 0))
+
+    def __contains__(self, value):
+        return bool((self == value).any())
+
+    # ------------------------------------------------------------------------------------------ facts
+
+    @property
+    def shape(self):
+        """Sizes of the dims."""
+        return Size(self._data.shape)
+
+    @property
+    def dtype(self):
+        """Dtype of the elements (a NumPy dtype)."""
+        return self._data.dtype
+
+    @property
+    def ndim(self):
+        """Number of dims."""
+        return self._data.ndim
+
+    @property
+    def device(self):
+        """Where the memory is."""
+        return device_of(self._data)
+
+    @property
+    def is_leaf(self):
+        """Whether no recorded operation made this tensor."""
+        return self.grad_fn is None
+
+    @property
+    def is_cuda(self):
+        """Whether the memory is on a GPU."""
+        return not isinstance(self._data, np.ndarray)
+
+    @property
+    def data(self):
+        """The same memory without its place on the tape."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value):
+        self._data = as_tensor(value)._data
+        mark_changed(self)
+
+    @property
+    def T(self):
+        """The tensor with its dims in reverse order."""
+        return movement.permute(self, tuple(range(self._data.ndim))[::-1])
+
+    @property
+    def mT(self):
+        """The tensor with its last two dims swapped."""
+        return movement.transpose(self, -2, -1)
+
+    def dim(self):
+        """Return the number of dims."""
+        return self._data.ndim
+
+    def size(self, dim=None):
+        """Return the shape, or the size of one dim."""
+        return (
+            self.shape
+            if dim is None
+            else self._data.shape[normalize_dim(dim, self._data.ndim, "size")]
+        )
+
+    def numel(self):
+        """Return the number of elements."""
+        return self._data.size
+
+    nelement = numel
+
+    def element_size(self):
+        """Return the bytes per element."""
+        return self._data.dtype.itemsize
+
+    def is_floating_point(self):
+        """Whether the dtype is a real floating one."""
+        return self._data.dtype.kind == "f"
+
+    def is_contiguous(self):
+        """Whether the elements lie in row-major order."""
+        return bool(self._data.flags.c_contiguous)
+
+    def contiguous(self):
+        """Return the tensor itself or a row-major copy."""
+        return self if self.is_contiguous() else self.clone()
+
+    # ------------------------------------------------------------------------------------------ Python values
+
+    def item(self):
+        """Return the one element as a Python number. While recording this becomes a guard."""
+        if self._data.size != 1:
+            raise ShapeError(
+                "item",
+                expected="a tensor with one element",
+                got=f"shape {self._data.shape}",
+                fix="use tolist() or index it",
+            )
+        value = self._data.item()
+        if recorder() is not None:
+            recorder().guard(self, value)
+        return value
+
+    def _number(self, convert, what):
+        if self._data.size != 1:
+            raise ShapeError(
+                what, expected="a tensor with one element", got=f"shape {self._data.shape}",
+                fix="use any() or all() for truth, index it, or compute with the tensor itself",
+            )  # fmt: skip
+        value = convert(self._data.item())
+        if recorder() is not None:
+            recorder().guard(self, value)
+        return value
+
+    def __bool__(self):
+        return self._number(bool, "bool()")
+
+    def __int__(self):
+        return self._number(int, "int()")
+
+    def __float__(self):
+        return self._number(float, "float()")
+
+    def __index__(self):
+        if self._data.dtype.kind not in "iub":
+            raise DTypeError(
+                "index",
+                expected="an integer tensor",
+                got=str(self._data.dtype),
+                fix="use .long() or int()",
+            )
+        return self._number(int, "index")
+
+    def tolist(self):
+        """Return nested lists of Python numbers."""
+        if recorder() is not None:
+            recorder().data_dependent("tolist", self)
+        return to_host(self._data).tolist()
+
+    def numpy(self, *, force=False):
+        """Return the memory as a NumPy array (shared; a copy with ``force=True`` where needed).
+
+        Raises
+        ------
+        AutogradError
+            If the tensor requires grad and `force` is False.
+        """
+        if self.requires_grad and not force:
+            raise AutogradError(
+                "Can't call numpy() on Tensor that requires grad.", expected="a tensor without a gradient",
+                got="requires_grad=True", fix="use tensor.detach().numpy() instead",
+            )  # fmt: skip
+        if self.is_cuda and not force:
+            raise DeviceError(
+                "numpy()",
+                expected="a cpu tensor",
+                got=str(self.device),
+                fix="use tensor.cpu().numpy()",
+            )
+        if recorder() is not None:
+            recorder().data_dependent("numpy", self)
+        return to_host(self._data)
+
+    # ------------------------------------------------------------------------------------------ protocols
+
+    __array_priority__ = 1000
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        if method != "__call__" or kwargs:
+            return NotImplemented
+        op = _UFUNCS.get(ufunc)
+        if op is None:
+            return NotImplemented
+        return op(*(as_tensor(x) for x in inputs))
+
+    def __dlpack__(self, **kwargs):
+        if self.requires_grad:
+            raise AutogradError(
+                "Can't export tensors that require gradient, use tensor.detach()", expected="requires_grad=False",
+                got="requires_grad=True", fix="call detach() first",
+            )  # fmt: skip
+        return self._data.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self._data.__dlpack_device__()
+
+    def __getattr__(self, name):
+        if name == "__cuda_array_interface__" and self.is_cuda:
+            return self._data.__cuda_array_interface__
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+    def __repr__(self):
+        body = np.array2string(
+            to_host(self._data), separator=", ", prefix="tensor(", precision=4, threshold=1000
+        )
+        notes = []
+        if self._data.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
+            notes.append(f"dtype={self._data.dtype}")
+        if self.is_cuda:
+            notes.append(f"device='{self.device}'")
+        if self.grad_fn is not None:
+            notes.append(f"grad_fn={self.grad_fn!r}")
+        elif self.requires_grad:
+            notes.append("requires_grad=True")
+        return f"tensor({', '.join([body, *notes])})"
+
+    def __format__(self, spec):
+        if self._data.ndim == 0 and spec:
+            return format(self._data.item(), spec)
+        return repr(self) if not spec else format(repr(self), spec)
+
+    def __deepcopy__(self, memo):
+        if self.grad_fn is not None:
+            raise AutogradError(
+                "deepcopy",
+                expected="a leaf tensor",
+                got="the result of an operation",
+                fix="detach().clone() it first",
+            )
+        out = _retype(wrap(self._data.copy()), type(self))
+        out.requires_grad = self.requires_grad
+        out.grad = None if self.grad is None else wrap(self.grad._data.copy())
+        memo[id(self)] = out
+        return out
+
+    def __reduce_ex__(self, protocol):
+        if self.grad_fn is not None:
+            raise AutogradError(
+                "pickle",
+                expected="a leaf tensor",
+                got="the result of an operation",
+                fix="detach() it first",
+            )
+        return _rebuild, (type(self), to_host(self._data), self.requires_grad)
+
+    # ------------------------------------------------------------------------------------------ autograd
+
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+        """Accumulate the gradient of this tensor into the `.grad` of the leaves it was computed from."""
+        tape.backward(
+            self, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph
+        )
+
+    def requires_grad_(self, requires_grad=True):
+        """Ask for (or stop) the recording of operations on this leaf; returns it."""
+        if requires_grad and self._data.dtype.kind not in "fc":
+            raise DTypeError(
+                "requires_grad_",
+                expected="a floating tensor",
+                got=str(self._data.dtype),
+                fix="convert with .float() or .double()",
+            )
+        if self.grad_fn is not None and not requires_grad:
+            raise AutogradError(
+                "requires_grad_(False)",
+                expected="a leaf",
+                got="the result of an operation",
+                fix="use detach()",
+            )
+        self.requires_grad = bool(requires_grad)
+        return self
+
+    def detach(self):
+        """Return the same memory without its place on the tape."""
+        t = _retype(wrap(self._data), Tensor)
+        t._base = self if self._base is None else self._base
+        if recorder() is not None:
+            recorder().alias(self, t)
+        return t
+
+    def detach_(self):
+        """Take this tensor off the tape in place."""
+        self.grad_fn, self.requires_grad = None, False
+        return self
+
+    def register_hook(self, hook):
+        """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it. Returns a handle."""
+        if not self.requires_grad:
+            raise AutogradError(
+                "register_hook",
+                expected="requires_grad=True",
+                got="False",
+                fix="requires_grad_() it first",
+            )
+        if self.grad_fn is None:
+            if self._extra is None:
+                self._extra = {}
+            table, entry = self._extra.setdefault("hooks", {}), hook
+        else:
+            if self.grad_fn.hooks is None:
+                self.grad_fn.hooks = {}
+            table, entry = self.grad_fn.hooks, (self._index, hook)
+        return _Handle(table, entry)
+
+    def retain_grad(self):
+        """Fill `.grad` of this non-leaf tensor too."""
+        if self.grad_fn is not None:
+
+            def keep(g):
+                self.grad = g.detach() if self.grad is None else self.grad + g
+
+            self.register_hook(keep)
+
+    # ------------------------------------------------------------------------------------------ conversion
+
+    def to(self, *args, dtype=None, device=None, copy=False):
+        """Return the tensor with another dtype, on another device, or like another tensor."""
+        for a in args:
+            if isinstance(a, TensorBase):
+                dtype, device = a._data.dtype, device_of(a._data)
+            elif isinstance(a, bool):
+                continue
+            elif a is None:
+                continue
+            elif (
+                isinstance(a, np.dtype)
+                or a in (float, int, bool)
+                or (isinstance(a, type) and issubclass(a, np.generic))
+            ):
+                dtype = a
+            else:
+                device = a
+        out = self
+        if device is not None and parse_device(device) != device_of(self._data):
+            moved = to_device(self._data, device)
+            if self.requires_grad and dispatch.grad_enabled():
+                out = dispatch.apply(_MOVE, (self,), {"device": str(device)})
+            else:
+                out = wrap(moved)
+        if dtype is not None:
+            out = cast(out, dtypes.as_dtype(dtype))
+        return out.clone() if copy and out is self else out
+
+    def type(self, dtype):
+        """Return the tensor in another dtype."""
+        return cast(self, dtypes.as_dtype(dtype))
+
+    def type_as(self, other):
+        """Return the tensor in the dtype of `other`."""
+        return cast(self, other._data.dtype)
+
+    def float(self):
+        """Return the tensor as float32."""
+        return cast(self, dtypes.float32)
+
+    def double(self):
+        """Return the tensor as float64."""
+        return cast(self, dtypes.float64)
+
+    def half(self):
+        """Return the tensor as float16."""
+        return cast(self, dtypes.float16)
+
+    def long(self):
+        """Return the tensor as int64."""
+        return cast(self, dtypes.int64)
+
+    def int(self):
+        """Return the tensor as int32."""
+        return cast(self, dtypes.int32)
+
+    def bool(self):
+        """Return the tensor as booleans: what is not 0 is True."""
+        return cast(self, dtypes.bool_)
+
+    def cpu(self):
+        """Return the tensor in host memory."""
+        return self.to(device="cpu")
+
+    def cuda(self, device=None):
+        """Return the tensor on a GPU."""
+        return self.to(device="cuda" if device is None else device)
+
+    def clone(self):
+        """Return a copy that is connected on the tape."""
+        return dispatch.apply(_CLONE, (self,))
+
+    # ------------------------------------------------------------------------------------------ in place
+
+    def copy_(self, source):
+        """Overwrite the elements with those of `source`, broadcast."""
+        return assign(
+            self,
+            movement.expand(cast(as_tensor(source), self._data.dtype), self._data.shape),
+            "copy_",
+        )
+
+    def fill_(self, value):
+        """Overwrite every element with `value`."""
+        return self.copy_(as_tensor(value))
+
+    def zero_(self):
+        """Overwrite every element with 0."""
+        return self.fill_(0)
+
+    def new_zeros(self, *size):
+        """Return zeros of a size, with this dtype and device."""
+        return self.new_full(size, 0)
+
+    def new_ones(self, *size):
+        """Return ones of a size, with this dtype and device."""
+        return self.new_full(size, 1)
+
+    def new_full(self, size, value):
+        """Return a filled tensor of a size, with this dtype and device."""
+        size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        return wrap(to_device(np.full(tuple(size), value, self._data.dtype), self.device))
+
+    def new_tensor(self, data):
+        """Return `data` as a tensor of this dtype and device."""
+        return wrap(to_device(np.array(data, self._data.dtype), self.device))
+
+    # ------------------------------------------------------------------------------------------ shapes
+
+    def view(self, *shape):
+        """Return the same memory in another shape; `reshape`, or another dtype's cast when given a dtype."""
+        if len(shape) == 1 and isinstance(shape[0], np.dtype):
+            raise ArgumentError(
+                "view", expected="sizes", got=str(shape[0]), fix="use to(dtype) to convert"
+            )
+        return movement.reshape(self, *shape)
+
+    def view_as(self, other):
+        """Return `self` in the shape of `other`."""
+        return movement.reshape(self, other._data.shape)
+
+    reshape_as = view_as
+
+    def expand_as(self, other):
+        """Return `self` expanded to the shape of `other`."""
+        return movement.expand(self, other._data.shape)
+
+    def t(self):
+        """Return a matrix transposed."""
+        return self.T
+
+    def where(self, condition, other):
+        """Return `self` where `condition` holds, else `other`."""
+        return elementwise.where(condition, self, other)
+
+
+_CLONE = dispatch.register(
+    dispatch.Op(
+        "clone",
+        "elementwise",
+        lambda x: x.copy(),
+        lambda g, out, inputs, attrs, needs: (g,),
+        lambda tangents, out, inputs, attrs: tangents[0],
+        formula=lambda s, x: x,
+        reads_inputs=False,
+        domain=("real",),
+        reference=lambda x: x,
+        doc="A copy.",
+    )
+)
+_MOVE = dispatch.register(
+    dispatch.Op(
+        "to_device",
+        "transfer",
+        to_device,
+        lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0]._data)),),
+        lambda tangents, out, inputs, attrs: tangents[0].to(device=attrs["device"]),
+        reads_inputs=False,
+        doc="A copy on another device.",
+    )
+)
+
+_METHODS = {
+    elementwise: (
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cbrt ceil clamp copysign "
+        "cos cosh div eq exp exp2 expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
+        "log_sigmoid logical_and logical_not logical_or logical_xor lt maximum minimum mul ne neg pow reciprocal relu remainder "
+        "round rsqrt sigmoid sign signbit sin sinh softplus sqrt square sub tan tanh trunc"
+    ),
+    reduction: (
+        "all amax amin any argmax argmin cumsum log_softmax logsumexp max mean min norm prod softmax std sum sum_to var"
+    ),
+    movement: (
+        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll split squeeze swapaxes tile "
+        "transpose tril triu unbind unsqueeze"
+    ),
+    indexing: "gather index_put index_select masked_select scatter",
+    contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
+}
+_IN_PLACE = (
+    "abs add ceil clamp cos div exp expm1 floor fmod log log1p mul neg pow reciprocal relu remainder round rsqrt sigmoid sin "
+    "sqrt square sub tanh trunc"
+)
+
+
+def _in_place(name, fn):
+    def method(self, *args, **kwargs):
+        return assign(self, fn(self, *args, **kwargs), name + "_")
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"In-place `{name}`."
+    return method
+
+
+def add_method(name, fn, *, in_place=False):
+    """Make `fn` the method `name` of Tensor (and `name_` its in-place form); ops of higher floors join the table so."""
+    setattr(Tensor, name, fn)
+    if in_place:
+        setattr(Tensor, name + "_", _in_place(name, fn))
+
+
+for _module, _names in _METHODS.items():
+    for _name in _names.split():
+        add_method(
+            _name,
+            getattr(_module, _name),
+            in_place=_module is elementwise and _name in _IN_PLACE.split(),
+        )
+for _name, _alias in {"absolute": "abs", "subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg",
+                      "clip": "clamp", "true_divide": "div", "greater": "gt", "less": "lt", "arctan2": "atan2"}.items():  # fmt: skip
+    setattr(Tensor, _name, getattr(Tensor, _alias))
+for _symbol, _method in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+    "mod": "remainder",
+}.items():
+    setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
+
+_UFUNCS = {
+    getattr(np, ufunc): getattr(elementwise, op)
+    for ufunc, op in {
+        "add": "add", "subtract": "sub", "multiply": "mul", "true_divide": "div", "power": "pow", "negative": "neg",
+        "absolute": "abs", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
+        "log1p": "log1p", "sqrt": "sqrt", "square": "square", "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin",
+        "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
+        "maximum": "maximum", "minimum": "minimum", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le",
+        "greater": "gt", "greater_equal": "ge", "logical_and": "logical_and", "logical_or": "logical_or",
+        "logical_not": "logical_not", "isnan": "isnan", "isfinite": "isfinite", "isinf": "isinf", "floor": "floor",
+        "ceil": "ceil", "sign": "sign", "remainder": "remainder", "floor_divide": "floor_divide", "logaddexp": "logaddexp",
+        "reciprocal": "reciprocal", "cbrt": "cbrt", "rint": "round", "trunc": "trunc", "fmod": "fmod",
+    }.items()
+}  # fmt: skip
+_UFUNCS[np.matmul] = contraction.matmul
+dispatch.set_tensor_class(Tensor)
+
+
+class _Handle:
+    """Removes a hook again."""
+
+    def __init__(self, table, hook):
+        self._table, self._key = table, max(table, default=-1) + 1
+        table[self._key] = hook
+
+    def remove(self):
+        """Take the hook off."""
+        self._table.pop(self._key, None)
+
+
+def _retype(t, cls):
+    if type(t) is cls:
+        return t
+    out = object.__new__(cls)
+    for slot in TensorBase.__slots__:
+        if slot != "__weakref__":
+            setattr(out, slot, getattr(t, slot))
+    return out
+
+
+def _rebuild(cls, array, requires_grad):
+    out = _retype(wrap(array), cls)
+    out.requires_grad = requires_grad
+    return out
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad=False):
+    """Make a tensor from numbers, nested sequences, an array or a tensor; always a copy.
+
+    Python floats become the default dtype (float32), integers int64, booleans bool; arrays keep their dtype.
+
+    Raises
+    ------
+    ShapeError
+        If nested sequences are ragged.
+    DTypeError
+        If the data are not numbers, or `requires_grad` is asked of integers.
+    """
+    if isinstance(data, TensorBase):
+        array = data._data.copy()
+    elif isinstance(data, (np.ndarray, np.generic)):
+        array = np.array(data)
+    elif hasattr(data, "__cuda_array_interface__"):
+        array = data.copy()
+    else:
+        array = _from_python(data)
+    if array.dtype.kind not in "biufc":
+        raise DTypeError(
+            "tensor",
+            expected="numbers",
+            got=f"data of dtype {array.dtype}",
+            fix="convert the data to numbers",
+        )
+    if dtype is not None:
+        array = array.astype(dtypes.as_dtype(dtype))
+    if device is not None and parse_device(device) != device_of(array):
+        array = to_device(array, device)
+    t = wrap(array)
+    return t.requires_grad_() if requires_grad else t
+
+
+def _from_python(data):
+    if isinstance(data, (list, tuple)):
+        data = _plain(data)
+    try:
+        array = np.array(data)
+    except ValueError as e:
+        raise ShapeError(
+            "tensor", expected="rows of equal length", got=f"ragged data ({e})", fix="pad the rows"
+        ) from None
+    if array.dtype.kind == "f" and not hasattr(data, "dtype"):
+        floats = _dtypes_inside(data)
+        array = array.astype(floats or dtypes.get_default_dtype())
+    elif array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(dtypes.get_default_dtype())
+    return array
+
+
+def _plain(data):
+    """Replace tensors inside nested sequences by arrays."""
+    return [
+        x._data if isinstance(x, TensorBase) else _plain(x) if isinstance(x, (list, tuple)) else x
+        for x in data
+    ]
+
+
+def _dtypes_inside(data):
+    """Return the float dtype of arrays inside nested sequences, or None if there are only Python numbers."""
+    if isinstance(data, (list, tuple)):
+        return next((d for d in map(_dtypes_inside, data) if d is not None), None)
+    dtype = getattr(data, "dtype", None)
+    return dtype if dtype is not None and dtype.kind == "f" else None
+
+
+def from_numpy(array):
+    """Return a tensor that shares memory with `array`; a read-only array gives a tensor that refuses in-place changes."""
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(
+            "from_numpy",
+            expected="a NumPy array",
+            got=type(array).__name__,
+            fix="use probtorch.tensor",
+        )
+    return as_tensor(array, "from_numpy")
+
+
+def cuda_is_available():
+    """Whether a GPU can be used."""
+    return is_available("cuda")
