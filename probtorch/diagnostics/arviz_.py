@@ -16,6 +16,7 @@ import datetime
 import json
 import warnings
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def to_datatree(draws):
     groups = {group: variables for group, variables in groups.items() if variables}
     names = _spelling(groups)
     dims = _dim_spelling(draws, groups, names)
-    layout = {
+    layout: dict[str, Any] = {
         "names": {name: new for name, new in names.items() if new != name},
         "dims": {name: list(given) for name, given in draws.dims.items()},
         "dim_names": {dim: new for dim, new in dims.items() if new != dim},

@@ -82,7 +82,7 @@ class Finding:
         )
 
 
-def warn_about(draws: Draws, *, stacklevel=2, **thresholds) -> list[Finding]:
+def warn_about(draws: Draws, *, stacklevel=1, **thresholds) -> list[Finding]:
     """Warn of everything serious that `diagnose` finds.
 
     Parameters
@@ -90,7 +90,7 @@ def warn_about(draws: Draws, *, stacklevel=2, **thresholds) -> list[Finding]:
     draws : Draws
         What an inference engine returned.
     stacklevel : int
-        Frames between this call and the line to be named in the warning, as in `warnings.warn`.
+        Which caller the warning names: 1 for the line that calls this function, 2 for its caller.
     **thresholds
         Passed to `diagnose`.
 
@@ -174,7 +174,7 @@ def diagnose(
     return [finding for finding in findings if finding is not None]
 
 
-# --------------------------------------------------------------------------------- the single checks
+# -------------------------------------------------------------------------------- the single checks
 
 
 def _non_finite(entries):
@@ -274,7 +274,8 @@ def _convergence(draws, quality, rhat_max, ess_per_chain, min_draws):
 
 def _short_run(draws, quality, min_draws):
     labels, r_hat, ess = quality
-    parameters, detail = (), ""
+    parameters: tuple[str, ...] = ()
+    detail = ""
     if np.isfinite(ess).any():
         worst = int(np.argmax(np.nan_to_num(r_hat, nan=0.0)))
         if np.isnan(r_hat[worst]):
@@ -412,4 +413,4 @@ def _out_of(count, total):
 
 
 def _percent(share):
-    return f"{100.0 * share:.2g} %"
+    return f"{100.0 * share:.3g} %"

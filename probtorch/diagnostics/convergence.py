@@ -9,8 +9,8 @@ no harm.
 Conventions for awkward draws, the same everywhere:
 
 - an entry with a NaN or an infinity among its draws gives NaN;
-- an entry that never varies gives R-hat NaN, an effective size equal to the number of draws, and
-  errors of 0;
+- an entry that never varies gives R-hat NaN, an effective size equal to the number of draws (less
+  the middle one of odd chains, which no half holds), and errors of 0;
 - fewer than 4 draws per chain give NaN;
 - one chain is enough: its two halves are compared.
 

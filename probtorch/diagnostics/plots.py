@@ -48,6 +48,12 @@ def trace_plot(draws: Draws, path, names=None):
     -----
     Divergent draws are marked below the traces. Integer variables show their frequencies.
     """
+    figure = _figure(draws, names)
+    figure.savefig(os.fspath(path), dpi=120)
+    return os.fspath(path)
+
+
+def _figure(draws, names):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,7 +73,7 @@ def trace_plot(draws: Draws, path, names=None):
             color = f"C{chain % 10}"
             x, y = _density(series)
             if x.size:
-                drawstyle = "steps-mid" if values.dtype.kind in "biu" else "default"
+                drawstyle = "steps-mid" if x.dtype.kind == "i" else "default"
                 density.plot(x, y, color=color, linewidth=1.2, drawstyle=drawstyle)
             trace.plot(series, color=color, linewidth=0.5, alpha=0.8)
         if diverging.any():
@@ -90,8 +96,7 @@ def trace_plot(draws: Draws, path, names=None):
     if diverging.any():
         note += f"; {int(diverging.sum())} divergences (black ticks)"
     figure.suptitle(note, fontsize=10)
-    figure.savefig(os.fspath(path), dpi=120)
-    return os.fspath(path)
+    return figure
 
 
 def _scalars(draws, names):
@@ -113,13 +118,11 @@ def _scalars(draws, names):
 def _density(series):
     """Points of a density curve; none when the draws have no spread to estimate one from."""
     if series.dtype.kind in "biu":
-        values, counts = np.unique(series, return_counts=True)
-        values = values.astype(float)
-        edges = [values[0] - 1.0], [values[-1] + 1.0]
-        return (
-            np.concatenate([edges[0], values, edges[1]]),
-            np.concatenate([[0.0], counts / series.size, [0.0]]),
-        )
+        values = series.astype(np.int64)
+        low, high = int(values.min()) - 1, int(values.max()) + 1
+        if high - low < GRID_POINTS:
+            counts = np.bincount(values - low, minlength=high - low + 1)
+            return np.arange(low, high + 1), counts / values.size
     series = series[np.isfinite(series)].astype(float)
     series = series[:: max(1, series.size // DENSITY_DRAWS)]
     if series.size < 2 or np.ptp(series) == 0:
