@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from probtorch.diagnostics import Draws
+from probtorch.diagnostics import Draws, bfmi, diagnose
 
 
 def is_new(az):
@@ -96,8 +96,6 @@ def test_netcdf_is_read_by_arviz_and_the_file_is_closed(az, schools, tmp_path):
 def test_bfmi_and_divergences_are_found_by_arviz(az, schools):
     data = schools.to_arviz()
     assert not data["sample_stats"]["diverging"].any()
-    from probtorch.diagnostics import bfmi
-
     theirs = az.bfmi(data)
     theirs = theirs if isinstance(theirs, np.ndarray) else theirs["energy"].values
     np.testing.assert_allclose(bfmi(schools.sample_stats["energy"]), theirs, rtol=1e-10)
@@ -107,3 +105,19 @@ def test_one_chain_of_independent_draws_is_summarised(az):
     draws = Draws({"x": np.random.default_rng(1).normal(size=(1, 500))})
     theirs = az.summary(draws.to_arviz(), kind="stats", round_to="none")
     assert draws.summary()["x"]["mean"] == pytest.approx(theirs["mean"]["x"], rel=1e-12)
+
+
+def test_arviz_diagnose_reads_our_statistics_and_agrees(az, schools):
+    if not hasattr(az, "diagnose"):
+        pytest.skip("this ArviZ has no diagnose (it came with 1.0)")
+    shape = (4, 200)
+    flags = np.zeros(shape, bool)
+    flags[0, :30] = True
+    stats = {**schools.sample_stats, "diverging": flags, "reached_max_treedepth": flags}
+    draws = schools.with_group("sample_stats", stats)
+    failed, theirs = az.diagnose(draws.to_arviz(), return_diagnostics=True, show_diagnostics=False)
+    assert failed
+    assert theirs["divergent"]["n_divergent"] == 30
+    kinds = {finding.kind for finding in diagnose(draws)}
+    assert {"divergence", "treedepth"} <= kinds
+    assert ("energy" in kinds) == bool(theirs["bfmi"]["failed_chains"])

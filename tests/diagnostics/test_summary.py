@@ -53,7 +53,7 @@ def test_summary_agrees_with_arviz(az, schools):
         columns = list(COLUMNS)
         assert list(theirs.columns) == columns
     else:
-        # Intervals there are equal-tailed, and the tail ESS is that of their ends, not of 5 and 95 %.
+        # Intervals there are equal-tailed, and the tail ESS is that of their ends.
         theirs = az.summary(schools.to_arviz(), var_names=["mu", "theta"], round_to="none")
         columns = [name for name in COLUMNS if name[:3] != "hdi" and name != "ess_tail"]
     assert list(theirs.index) == list(ours.rows)
