@@ -1,0 +1,1 @@
+"""The compiler: record a function, optimise its graph, render native code, replay it."""
