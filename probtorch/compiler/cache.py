@@ -31,7 +31,7 @@ from typing import Any
 
 from probtorch.compiler import host
 
-__all__ = ["Entry", "directory", "key_of", "load", "store"]
+__all__ = ["Entry", "directory", "forget_directories", "key_of", "load", "prune", "store"]
 
 # Part of every key: raise it when the meaning of an entry changes, and old ones are never found
 # again.
@@ -120,9 +120,35 @@ def store(key: str, data: bytes, meta: dict[str, Any]) -> None:
         temporary = _write_temporary(path, _encode(key, data, meta, secret))
         os.replace(temporary, path / (key + _SUFFIX))
         if next(_stores) % _STORES_PER_PRUNE == 0:
-            _prune(path)
+            prune(path)
     except OSError:
         return
+
+
+def prune(path: Path) -> None:
+    """Delete what dead processes left, and the least recently used entries beyond `MAX_BYTES`."""
+    entries, now = [], time.time()
+    for file in path.iterdir():
+        try:
+            status = file.lstat()
+        except FileNotFoundError:
+            continue  # another process prunes too
+        if file.suffix == ".tmp" and now - status.st_mtime > _STALE:
+            _remove(file)
+        elif file.suffix == _SUFFIX:
+            entries.append((status.st_mtime, status.st_size, file))
+    total = sum(size for _, size, _ in entries)
+    for _, size, file in sorted(entries, key=lambda entry: entry[0]):
+        if total <= MAX_BYTES:
+            break
+        _remove(file)
+        total -= size
+
+
+def forget_directories() -> None:
+    """Check directories and their keys again at the next use, as a new process does."""
+    with _lock:
+        _secrets.clear()
 
 
 def _configured() -> Path | None:
@@ -219,10 +245,14 @@ def _write_temporary(path: Path, content: bytes) -> Path:
     """Write a new file that only we can read, and sync it."""
     file = path / f"{secrets.token_hex(16)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError:
+        _remove(file)
+        raise
     return file
 
 
@@ -257,23 +287,3 @@ def _decode(key: str, content: bytes, secret: bytes) -> Entry | None:
     if header["sha256"] != hashlib.sha256(data).hexdigest():
         return None
     return Entry(data, header["meta"])
-
-
-def _prune(path: Path) -> None:
-    """Delete what dead processes left, then the least recently used entries until the rest fits."""
-    entries, now = [], time.time()
-    for file in path.iterdir():
-        try:
-            status = file.lstat()
-        except FileNotFoundError:
-            continue  # another process prunes too
-        if file.suffix == ".tmp" and now - status.st_mtime > _STALE:
-            _remove(file)
-        elif file.suffix == _SUFFIX:
-            entries.append((status.st_mtime, status.st_size, file))
-    total = sum(size for _, size, _ in entries)
-    for _, size, file in sorted(entries, key=lambda entry: entry[0]):
-        if total <= MAX_BYTES:
-            break
-        _remove(file)
-        total -= size

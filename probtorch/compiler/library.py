@@ -25,7 +25,16 @@ from dataclasses import dataclass
 from probtorch.compiler import host
 from probtorch.errors import CompileError
 
-__all__ = ["available", "declaration", "integer_type", "knows", "names", "require", "signature"]
+__all__ = [
+    "SPECIAL",
+    "available",
+    "declaration",
+    "integer_type",
+    "knows",
+    "names",
+    "require",
+    "signature",
+]
 
 _BLAS = (
     "asum axpy copy dot gemm gemv ger nrm2 rot scal swap symm symv syr syr2 syr2k syrk "
@@ -38,7 +47,7 @@ _LAPACK = (
 ).split()
 
 # Our name to SciPy's and the number of double arguments.
-_SPECIAL = {
+SPECIAL = {
     "gammaln": ("gammaln", 1),
     "gamma": ("gamma", 1),
     "rgamma": ("rgamma", 1),
@@ -170,7 +179,7 @@ def _places() -> dict[str, tuple[str, str, int]]:
         for stem in stems
         for letter in "ds"
     }
-    for name, (theirs, arity) in _SPECIAL.items():
+    for name, (theirs, arity) in SPECIAL.items():
         table[f"pt_{name}"] = ("scipy.special.cython_special", theirs, arity)
     return table
 
