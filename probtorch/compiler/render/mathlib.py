@@ -1,7 +1,7 @@
 """Our vector runtime: exp, log, log1p, expm1, tanh and Philox, for scalars and for vectors.
 
 Why: LLVM does not vectorise a loop that calls libm, and inlining polynomials into every loop
-makes compiling five times slower. So a generated loop calls ``pt_exp_f64``, a symbol of this
+makes compiling six times slower. So a generated loop calls ``pt_exp_f64``, a symbol of this
 runtime, whose declaration tells the loop vectoriser that ``pt_exp_f64_v4`` does the same for four
 lanes. The runtime is compiled once per machine and read from the disk cache after.
 
@@ -29,9 +29,10 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from probtorch.compiler import cache, host
-from probtorch.compiler.render.zeta import zeta_ir
+from probtorch.compiler.render import zeta
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = ["FUNCTIONS", "declarations", "ensure_loaded", "lanes", "philox_ir", "runtime_ir"]
@@ -410,19 +411,28 @@ def ensure_loaded() -> Mapping[str, int]:
     The work is done once per process.
     """
     with host.lock:
-        ir = runtime_ir()
-        key = cache.key_of(ir, 2)
+        key = cache.key_of(_fingerprint(), 2)
         entry = cache.load(key)
-        data = host.emit_object(ir) if entry is None else entry.data
+        data = host.emit_object(runtime_ir()) if entry is None else entry.data
         loaded = host.load_object(data, symbols(), {})
         if entry is None:
-            cache.store(key, data, {"symbols": sorted(symbols())})
+            cache.store(key, data, {})
         # The runtime is never unloaded: other code has its addresses.
         _loaded.append(loaded)
         return loaded.addresses
 
 
 _loaded: list[host.LoadedObject] = []
+
+
+def _fingerprint() -> str:
+    """Return a text that changes when the runtime does; its whole IR takes 10 ms to write."""
+    parts = [repr((MULTIPLIERS, INCREMENTS, ROUNDS))]
+    try:
+        parts += [Path(file).read_text(encoding="utf-8") for file in (__file__, zeta.__file__)]
+    except OSError:  # imported from an archive
+        return runtime_ir()
+    return "\n".join(parts)
 
 
 def runtime_ir(*, fused: bool | None = None) -> str:
@@ -435,7 +445,7 @@ def runtime_ir(*, fused: bool | None = None) -> str:
     """
     if fused is None:
         fused = host.target().has_fma
-    text = [zeta_ir(_PURE)]
+    text = [zeta.zeta_ir(_PURE)]
     for name, function in _functions().items():
         if function.formula is not None:
             text.append(_define(name, function, 1, fused))
