@@ -18,7 +18,7 @@ calls of exp, and straight-line functions of 3000 and 10 000 operations, a quart
 Level 0 does not vectorise. Level 2 is the default; functions of more than `LARGE_FUNCTION` lines
 get level 1, which was 13 % faster for them, for code of the same size. Vectorising straight-line
 code (``slp``) cost up to 10 % and found nothing to do: off. Instruction selection above "less"
-cost 10 % and changed no byte. The runtime's functions are never inlined: that made compiling five
+cost 10 % and changed no byte. The runtime's functions are never inlined: that made compiling six
 times slower. A cached module is ready in 0.4 ms, the runtime itself in 4 ms, once per process.
 """
 
