@@ -33,7 +33,8 @@ METHOD = (
     f"{CHAINS} chains x ({WARMUP} + {DRAWS}), each system's default settings (diagonal mass "
     "matrix, target acceptance 0.8), float64, one core. First and second result: wall time from "
     "starting `python` to the printed summary, caches empty and caches filled. Sampling: best of "
-    "{repeats} further runs in that process, everything compiled. ESS/s: smallest bulk ESS over "
+    "{repeats} further runs in that process, everything compiled or in the system's cache (NumPyro "
+    "retraces and reloads in each run, which is counted). ESS/s: smallest bulk ESS over "
     "all parameters, by that time. Agreement: largest difference in posterior mean to the first "
     "system, in Monte Carlo standard errors (over {max_z:.0f}: not the same posterior)."
 )

@@ -1,4 +1,9 @@
-"""NumPyro's NUTS in float64; chains one after the other, since there is one core."""
+"""NumPyro's NUTS in float64, its chains vectorised.
+
+That is the faster of its two ways on one core for all three models (0.8 s against 1.7 s a run for
+the eight schools), though its first result comes up to 4 s later. Every `run` traces the model anew
+and asks XLA to compile it; with JAX's persistent cache on, as the suite has it, that loads instead.
+"""
 
 import numpy as np
 
@@ -43,7 +48,6 @@ def sampler(problem):
     from numpyro.infer import MCMC, NUTS
 
     fn, data = model(problem)
-    # One MCMC object: a second run then reuses what the first compiled.
     objects = {}
 
     def run(seed, chains, warmup, draws):
@@ -53,7 +57,7 @@ def sampler(problem):
                 num_warmup=warmup,
                 num_samples=draws,
                 num_chains=chains,
-                chain_method="sequential",
+                chain_method="vectorized",
                 progress_bar=False,
             )
         mcmc = objects["mcmc"]
