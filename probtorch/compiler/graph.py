@@ -1,0 +1,77 @@
+"""`Graph`: what a recording becomes and what the passes and renderers read.
+
+A graph is a list of nodes in program order, each with input values and output values; a value
+knows its shape and dtype, its producer, and its array if it is constant. Loops and branches are
+nodes whose attrs hold subgraphs.
+"""
+
+import itertools
+
+__all__ = ["Graph", "Node", "Value"]
+
+_ids = itertools.count()
+
+
+class Value:
+    """One array of the program.
+
+    `kind` is "input", "const" (then `array` holds it, frozen at recording), "ref" (`array` is a
+    tensor, read anew at each call) or "node".
+    """
+
+    __slots__ = ("array", "dtype", "id", "index", "kind", "node", "shape", "static")
+
+    def __init__(self, shape, dtype, kind, array=None, node=None, index=0):
+        self.id = next(_ids)
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.kind = kind
+        self.array = array
+        self.node = node
+        self.index = index
+        self.static = kind == "const"
+
+    def __repr__(self):
+        return f"%{self.id}:{self.dtype}{list(self.shape)}"
+
+
+class Node:
+    """One operation: op (its name in `name`), inputs (values or Python numbers), attrs, outputs, and the user's line."""
+
+    __slots__ = ("attrs", "inputs", "location", "name", "op", "outs")
+
+    def __init__(self, op, name, inputs, attrs, outs, location=None):
+        self.op = op
+        self.name = name
+        self.inputs = inputs
+        self.attrs = attrs
+        self.outs = outs
+        self.location = location
+        for i, v in enumerate(outs):
+            v.node, v.index, v.kind = self, i, "node"
+
+    def values(self):
+        """Yield the inputs that are values."""
+        return [x for x in self.inputs if type(x) is Value]
+
+    def __repr__(self):
+        left = ", ".join(map(repr, self.outs))
+        return f"{left} = {self.name}({', '.join(map(repr, self.inputs))})"
+
+
+class Graph:
+    """A recorded program: inputs, nodes in order, outputs.
+
+    `guards` lists ``(value, expected, location)`` in program order; each also stands among the
+    nodes (name "guard"), so that a renderer checks it where it was taken.
+    """
+
+    def __init__(self):
+        self.inputs = []
+        self.nodes = []
+        self.outputs = []
+        self.guards = []
+
+    def __repr__(self):
+        lines = [f"inputs {self.inputs}", *map(repr, self.nodes), f"outputs {self.outputs}"]
+        return "\n".join(lines)

@@ -1,0 +1,14 @@
+"""Passes: pure functions from graph to graph, run in the order of `optimise`."""
+
+from probtorch.compiler.passes.accumulate import merge_slices
+from probtorch.compiler.passes.simplify import drop_dead, simplify
+
+__all__ = ["optimise"]
+
+
+def optimise(graph):
+    """Run all passes on `graph` and its subgraphs, in place."""
+    simplify(graph)
+    merge_slices(graph)
+    drop_dead(graph)
+    return graph

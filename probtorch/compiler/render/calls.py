@@ -1,0 +1,179 @@
+"""Library calls and small helper functions of the driver, as IR text.
+
+Matrices are row-major here and column-major in BLAS and LAPACK, which therefore see transposes: a row-major lower factor is their
+upper one, and C = A B becomes C' = B' A'.
+"""
+
+from probtorch.compiler import library
+
+__all__ = ["HELPERS", "helper_text"]
+
+_NAN = "0x7FF8000000000000"
+
+
+def _prefix(buffer):
+    return "d" if str(buffer.dtype) == "float64" else "s"
+
+
+def _scalar(driver, ty, value):
+    """Return a pointer to a fresh stack cell that holds `value`."""
+    name = driver.s.fresh("c")
+    driver.entry.append(f"  {name} = alloca {ty}")
+    driver.s.lines.append(f"  store {ty} {value}, ptr {name}")
+    return name
+
+
+def _shifted(driver, buffer, offset):
+    pointer = driver.pointer(buffer)
+    if not offset:
+        return pointer
+    return driver.s.emit(
+        f"getelementptr i8, ptr {pointer}, i64 {offset * buffer.dtype.itemsize}", "ptr"
+    ).name
+
+
+def gemm(driver, call):
+    """C = A B by BLAS."""
+    a, b, c = call.buffers
+    at = call.attrs
+    p = _prefix(c)
+    ty = "double" if p == "d" else "float"
+    integer = library.integer_type()
+    symbol = f"pt_{p}gemm"
+    driver.module.declare(library.declaration(symbol))
+    flags = [_scalar(driver, "i8", ord("T" if t else "N")) for t in reversed(at["transposed"])]
+    m, n, k = (_scalar(driver, integer, v) for v in (at["n"], at["m"], at["k"]))
+    one = _scalar(driver, ty, "0x3FF0000000000000")
+    zero = _scalar(driver, ty, "0x0000000000000000")
+    lda, ldb, ldc = (_scalar(driver, integer, v) for v in (at["ld"][1], at["ld"][0], at["n"]))
+    left, right = _shifted(driver, b, at["offsets"][1]), _shifted(driver, a, at["offsets"][0])
+    args = [*flags, m, n, k, one, left, lda, right, ldb, zero, driver.pointer(c), ldc]
+    return [f"  call void @{symbol}({', '.join(f'ptr {x}' for x in args)})"]
+
+
+def cholesky(driver, call):
+    """Lower factors in place; a matrix that is not positive definite becomes nan."""
+    (a,) = call.buffers
+    name = f"cholesky_{_prefix(a)}"
+    driver.module.helpers.add(name)
+    return [
+        f"  call void @pt_{name}(ptr {driver.pointer(a)}, i64 {call.attrs['n']}, i64 {call.attrs['batch']})"
+    ]
+
+
+def trsm(driver, call):
+    """Triangular solves in place."""
+    a, b = call.buffers
+    at = call.attrs
+    p = _prefix(b)
+    ty = "double" if p == "d" else "float"
+    integer = library.integer_type()
+    symbol = f"pt_{p}trsm"
+    driver.module.declare(library.declaration(symbol))
+    left = at.get("left", True)
+    n, m = at["n"], at["m"]
+    side = "R" if left else "L"
+    uplo = "L" if at.get("upper") else "U"
+    diag = "U" if at.get("unitriangular") else "N"
+    flags = [_scalar(driver, "i8", ord(c)) for c in (side, uplo, "N", diag)]
+    rows, cols = (_scalar(driver, integer, v) for v in (m, n))
+    one = _scalar(driver, ty, "0x3FF0000000000000")
+    order = n if left else m
+    lda, ldb = _scalar(driver, integer, order), _scalar(driver, integer, m)
+    size = b.dtype.itemsize
+    lines = []
+    for i in range(at["batch"]):
+        x = driver.s.emit(
+            f"getelementptr i8, ptr {driver.pointer(a)}, i64 {i * order * order * size}", "ptr"
+        ).name
+        y = driver.s.emit(
+            f"getelementptr i8, ptr {driver.pointer(b)}, i64 {i * n * m * size}", "ptr"
+        ).name
+        args = [*flags, rows, cols, one, x, lda, y, ldb]
+        driver.s.lines.append(f"  call void @{symbol}({', '.join(f'ptr {v}' for v in args)})")
+    return lines
+
+
+def density(driver, call):
+    """A density by its address: ``double f(const double *q, double *grad, void *context)``."""
+    q, function, context, logp, grad = call.buffers
+    f = driver.s.emit(f"inttoptr i64 {driver.load(function).name} to ptr", "ptr").name
+    c = driver.s.emit(f"inttoptr i64 {driver.load(context).name} to ptr", "ptr").name
+    v = driver.s.emit(
+        f"call double {f}(ptr {driver.pointer(q)}, ptr {driver.pointer(grad)}, ptr {c})", "double"
+    )
+    return [f"  store double {v.name}, ptr {driver.pointer(logp)}"]
+
+
+HELPERS = {"gemm": gemm, "cholesky": cholesky, "trsm": trsm, "density": density}
+
+
+def _fill(ty):
+    return f"""define internal void @pt_fill_{ty}(ptr %p, i64 %n, {ty} %v) nounwind {{
+entry:
+  %empty = icmp eq i64 %n, 0
+  br i1 %empty, label %out, label %h
+h:
+  %i = phi i64 [ 0, %entry ], [ %next, %h ]
+  %a = getelementptr {ty}, ptr %p, i64 %i
+  store {ty} %v, ptr %a
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp ult i64 %next, %n
+  br i1 %more, label %h, label %out
+out:
+  ret void
+}}"""
+
+
+def _cholesky(p, module):
+    ty = "double" if p == "d" else "float"
+    integer = library.integer_type()
+    module.declare(library.declaration(f"pt_{p}potrf"))
+    return f"""define internal void @pt_cholesky_{p}(ptr %p, i64 %n, i64 %batch) nounwind {{
+entry:
+  %uplo = alloca i8
+  %size = alloca {integer}
+  %info = alloca {integer}
+  store i8 85, ptr %uplo
+  %n.int = {"trunc i64 %n to " + integer if integer == "i32" else "add i64 %n, 0"}
+  store {integer} %n.int, ptr %size
+  %nn = mul i64 %n, %n
+  %none = icmp eq i64 %batch, 0
+  br i1 %none, label %out, label %each
+each:
+  %b = phi i64 [ 0, %entry ], [ %b.next, %done ]
+  %start = mul i64 %b, %nn
+  %a = getelementptr {ty}, ptr %p, i64 %start
+  call void @pt_{p}potrf(ptr %uplo, ptr %size, ptr %a, ptr %size, ptr %info)
+  %failed = load {integer}, ptr %info
+  %bad = icmp ne {integer} %failed, 0
+  br label %cell
+cell:
+  %k = phi i64 [ 0, %each ], [ %k.next, %next ]
+  %row = udiv i64 %k, %n
+  %col = urem i64 %k, %n
+  %upper = icmp ugt i64 %col, %row
+  %touch = or i1 %upper, %bad
+  br i1 %touch, label %write, label %next
+write:
+  %v = select i1 %bad, {ty} {_NAN}, {ty} 0.0
+  %at = getelementptr {ty}, ptr %a, i64 %k
+  store {ty} %v, ptr %at
+  br label %next
+next:
+  %k.next = add i64 %k, 1
+  %k.more = icmp ult i64 %k.next, %nn
+  br i1 %k.more, label %cell, label %done
+done:
+  %b.next = add i64 %b, 1
+  %more = icmp ult i64 %b.next, %batch
+  br i1 %more, label %each, label %out
+out:
+  ret void
+}}"""
+
+
+def helper_text(name, module):
+    """Return the IR of a helper function by name."""
+    kind, _, rest = name.partition("_")
+    return _fill(rest) if kind == "fill" else _cholesky(rest, module)

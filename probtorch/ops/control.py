@@ -1,0 +1,97 @@
+"""Control flow as ops: `while_loop` and `cond`.
+
+Run eagerly they are Python's own loop and branch, so models can be stepped through in a debugger and differentiate by the
+tape. Under a recorder they become one node each, with the recorded bodies as subgraphs, which the compiler renders as native
+loops and branches; where a gradient flows through the carried values they are instead unrolled, each test a guard.
+"""
+
+from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import ShapeError
+
+__all__ = ["cond", "while_loop"]
+
+
+def while_loop(cond_fn, body_fn, init):
+    """Repeat ``state = body_fn(state)`` while ``cond_fn(state)`` is true.
+
+    Parameters
+    ----------
+    cond_fn : callable
+        From the state to a boolean tensor with one element.
+    body_fn : callable
+        From the state to the next state: same structure, shapes and dtypes.
+    init : tree of tensors and numbers
+        Initial state.
+
+    Returns
+    -------
+    tree of Tensor
+        The first state for which `cond_fn` is false.
+
+    Notes
+    -----
+    Both functions must be pure: when recorded they are called once, not once per iteration.
+    """
+    items, structure = flatten(init)
+    items = [as_tensor(x, "while_loop") for x in items]
+    active = recorder()
+    if active is not None and not _differentiated(items):
+        return active.while_loop(cond_fn, body_fn, items, structure)
+    state = unflatten(structure, items)
+    while bool(cond_fn(state)):
+        before = [x._data for x in items]
+        items, after = flatten(body_fn(state))
+        items = [as_tensor(x, "while_loop") for x in items]
+        check_same_state("while_loop", before, [x._data for x in items], structure == after)
+        state = unflatten(structure, items)
+    return state
+
+
+def cond(pred, true_fn, false_fn, *operands):
+    """Return ``true_fn(*operands)`` if `pred` is true, else ``false_fn(*operands)``.
+
+    Parameters
+    ----------
+    pred : Tensor with one element, or bool
+    true_fn, false_fn : callable
+        Pure functions that return trees of one structure, with equal shapes and dtypes.
+    *operands : trees of tensors and numbers
+
+    Returns
+    -------
+    tree of Tensor
+    """
+    if isinstance(pred, bool):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    items, structure = flatten(operands)
+    items = [as_tensor(x, "cond") for x in items]
+    active = recorder()
+    if active is not None and not _differentiated(items):
+        return active.cond(pred, true_fn, false_fn, items, structure)
+    branch = true_fn if bool(pred) else false_fn
+    return branch(*unflatten(structure, items))
+
+
+def _differentiated(items):
+    return grad_enabled() and any(isinstance(x, TensorBase) and x.requires_grad for x in items)
+
+
+def check_same_state(op, before, after, same_structure=True):
+    """Raise ShapeError unless two lists of arrays (or graph values) agree in number, shapes and dtypes."""
+    if not same_structure or len(before) != len(after):
+        raise ShapeError(
+            op,
+            expected="results of one structure",
+            got=f"{len(before)} and {len(after)} leaves, or different containers",
+            fix="return the same tuple, dict or record from every branch and iteration",
+        )
+    for i, (a, b) in enumerate(zip(before, after, strict=True)):
+        if tuple(a.shape) != tuple(b.shape) or a.dtype != b.dtype:
+            raise ShapeError(
+                op,
+                expected=f"leaf {i} of shape {tuple(a.shape)} and dtype {a.dtype} throughout",
+                got=f"shape {tuple(b.shape)} and dtype {b.dtype}",
+                fix="expand or cast the leaf so that it keeps its shape and dtype",
+            )

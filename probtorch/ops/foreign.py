@@ -1,0 +1,45 @@
+"""Ops that are native functions by address.
+
+`native_density` is how a sampler written in tensor ops calls a model: the sampler's program is compiled once per dimension and
+takes the density's address as data.
+"""
+
+import ctypes
+
+import numpy as np
+
+from probtorch.core.dispatch import apply, as_tensor
+from probtorch.ops.families import structured
+
+__all__ = ["native_density"]
+
+_DENSITY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _run(q, function, context):
+    q = np.ascontiguousarray(q)
+    grad = np.empty_like(q)
+    value = _DENSITY(int(function))(q.ctypes.data, grad.ctypes.data, int(context))
+    return np.asarray(value), grad
+
+
+_NATIVE_DENSITY = structured(
+    "native_density", "control", run=_run, num_outputs=2, samples=None,
+    doc="Log density and gradient at q of a C function ``double f(const double *q, double *grad, void *context)``.",
+)  # fmt: skip
+
+
+def native_density(q, function, context):
+    """Return ``(log density, gradient)`` of a native density.
+
+    Parameters
+    ----------
+    q : Tensor, shape (d,), float64
+    function, context : Tensor, 0-d int64, or int
+        Addresses of the C function and of what it is given.
+
+    Notes
+    -----
+    Not differentiable: the gradient is a result. The addresses must be valid; nothing can check them.
+    """
+    return apply(_NATIVE_DENSITY, (q, as_tensor(function), as_tensor(context)))
