@@ -232,7 +232,7 @@ class Lowering:
                 for s, n in zip(array.strides, array.shape, strict=True)
             )
         ]
-        root = self._constant_root(np.ascontiguousarray(small))
+        root = self._constant_root(np.asarray(small, order="C"))
         layout = Layout(array.shape, contiguous(small.shape).broadcast(array.shape), 0)
         return root, layout
 

@@ -133,11 +133,19 @@ sign = elementwise(
 
 
 def _pow_base(g, _, x, y):
+    if isinstance(y, (int, float)):
+        return g * (y * pow(x, y - 1)) if y else g * 0.0
     zero = eq(y, 0.0)
     return where(zero, 0.0, g * (y * pow(x, where(zero, 1.0, y - 1.0))))
 
 
 def _pow_exponent(g, z, x, y):
+    if isinstance(x, (int, float)):
+        return (
+            g * (z * (math.log(x) if x > 0 else math.nan))
+            if x
+            else g * where(ge(y, 0.0), 0.0, math.nan)
+        )
     flat = logical_and(eq(x, 0.0), ge(y, 0.0))
     return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
 
@@ -178,9 +186,18 @@ remainder = elementwise(
     reference=np.mod,
     doc="Remainder with the sign of y (Python's %).",
 )
+
+
+def _floor_divide(s, x, y):
+    # As NumPy: from the exact remainder, so that rounding of x / y cannot cross an integer.
+    d = (x - _remainder(s, x, y)) / y
+    low = s.floor(d)
+    return s.where(d - low > 0.5, low + 1.0, low)
+
+
 floor_divide = elementwise(
     "floor_divide",
-    formula=lambda s, x, y: s.floor(x / y),
+    formula=_floor_divide,
     partials=(None, None),
     domain=("real", "nonzero"),
     eager=np.floor_divide,

@@ -22,7 +22,7 @@ from probtorch.ops.scalar import INTRINSICS
 __all__ = ["Plan", "render"]
 
 _TYPES = {
-    "float64": "double", "float32": "float", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "i8", "bool": "i1",
+    "float64": "double", "float32": "float", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1",
 }  # fmt: skip
 _BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
 _FLOATS = ("double", "float")
@@ -184,7 +184,18 @@ class Algebra:
             return self.emit(
                 {"add": f"or i1 {a.name}, {b.name}", "mul": f"and i1 {a.name}, {b.name}"}[op], ty
             )
-        return self.emit(f"{'sdiv' if op == 'div' else op} {ty} {a.name}, {b.name}", ty)
+        if op == "div":
+            return self.divide_integers("sdiv", a, b)
+        return self.emit(f"{op} {ty} {a.name}, {b.name}", ty)
+
+    def divide_integers(self, op, a, b):
+        """Emit a quotient ("sdiv") or remainder ("srem") of integers that is 0, as NumPy's, where the divisor is 0."""
+        zero = self.compare("eq", b, 0)
+        # -1 would overflow for the smallest integer, with a trap; its quotient is a negation.
+        minus = self.compare("eq", b, -1)
+        safe = self.where(self.logical_or(zero, minus), 1, b)
+        got = self.emit(f"{op} {a.ty} {a.name}, {safe.name}", a.ty)
+        return self.where(zero, 0, self.where(minus, -a if op == "sdiv" else 0, got))
 
     def negate(self, a):
         """Emit a negation."""
@@ -344,6 +355,12 @@ class Algebra:
                     return args[0]
                 if ty != "i1" and name == "abs":
                     return self.where(args[0] < 0, -args[0], args[0])
+                if ty != "i1" and name == "fmod":
+                    return self.divide_integers("srem", *self._pair(*args)[:2])
+                if ty != "i1" and name == "copysign":
+                    x, y, _ = self._pair(*args)
+                    size = self.where(x < 0, -x, x)
+                    return self.where(y < 0, -size, size)
                 raise CompileError(
                     f"{name} of {ty}", expected="floats", got=ty, fix="cast to float first"
                 )

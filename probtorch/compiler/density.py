@@ -1,0 +1,274 @@
+"""`NativeDensity`: a log density and its gradient as a C function, with eager Python behind it.
+
+    double density(const double *q, double *grad, void *context)
+
+`context` is one thread's table of paths. A path is the machine code of one recorded run, guarded by what Python saw. The C
+function tries the paths, the last one that fitted first; when none fits it calls back: that point is evaluated eagerly, which is
+also a recording, and the new path is compiled and joins the table. So a branch on data in a model is never frozen. What cannot
+be compiled at all is evaluated by the same callback every time, after one warning that names the user's line.
+"""
+
+import ctypes
+import math
+import threading
+import time
+import warnings
+
+import numpy as np
+
+from probtorch.autograd.tape import grad
+from probtorch.compiler import engine
+from probtorch.compiler.executor import Program, address_of
+from probtorch.compiler.explain import describe
+from probtorch.compiler.record import record
+from probtorch.config import settings
+from probtorch.core.dispatch import wrap
+from probtorch.errors import ArgumentError, CompileError, DomainError
+
+__all__ = ["CompileWarning", "Context", "NativeDensity"]
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+MAX_PATHS = 64
+_FIRST_PATH = 4
+
+_DISPATCH_IR = f"""
+define double @pt_density(ptr %q, ptr %grad, ptr %context) {{
+entry:
+  %count.p = getelementptr i64, ptr %context, i64 1
+  %last.p = getelementptr i64, ptr %context, i64 2
+  %count = load i64, ptr %count.p
+  %last = load i64, ptr %last.p
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %fallback, label %try
+try:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %missed ]
+  %shifted = add i64 %last, %k
+  %over = icmp uge i64 %shifted, %count
+  %wrapped = sub i64 %shifted, %count
+  %path = select i1 %over, i64 %wrapped, i64 %shifted
+  %pair = shl i64 %path, 1
+  %slot = add i64 %pair, {_FIRST_PATH}
+  %slot.next = add i64 %slot, 1
+  %run.p = getelementptr ptr, ptr %context, i64 %slot
+  %table.p = getelementptr ptr, ptr %context, i64 %slot.next
+  %run = load ptr, ptr %run.p
+  %table = load ptr, ptr %table.p
+  store ptr %q, ptr %table
+  %grad.p = getelementptr ptr, ptr %table, i64 2
+  store ptr %grad, ptr %grad.p
+  %status = call i64 %run(ptr %table)
+  %fits = icmp eq i64 %status, 0
+  br i1 %fits, label %done, label %missed
+missed:
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, %count
+  br i1 %more, label %try, label %fallback
+done:
+  store i64 %path, ptr %last.p
+  %value.pp = getelementptr ptr, ptr %table, i64 1
+  %value.p = load ptr, ptr %value.pp
+  %value = load double, ptr %value.p
+  ret double %value
+fallback:
+  %callback = load ptr, ptr %context
+  %eager = call double %callback(ptr %q, ptr %grad, ptr %context)
+  ret double %eager
+}}
+"""
+
+
+class CompileWarning(UserWarning):
+    """A function runs eagerly because it could not be compiled."""
+
+
+def warn_eager(what, reason, location):
+    """Warn once per call site that `what` runs eagerly."""
+    at = f"\n  at:       {location}" if location else ""
+    warnings.warn(
+        f"{what} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
+        "  fix:      see explain() for the whole list; results are right either way",
+        CompileWarning,
+        stacklevel=3,
+    )
+
+
+class NativeDensity:
+    """A log density on R^dim and its gradient, compiled path by path.
+
+    Parameters
+    ----------
+    fn : callable
+        From a float64 Tensor of shape (dim,) to a 0-d Tensor, the log density up to a constant.
+    dim : int
+    name : str
+        Used in messages.
+
+    Notes
+    -----
+    Tensors that `fn` finds outside its argument are constants of the compiled code.
+    """
+
+    def __init__(self, fn, dim, *, name="the log density"):
+        self.fn, self.dim, self.name = fn, dim, name
+        self.paths = []
+        self.reason = None
+        self.evaluations = 0
+        self.seconds = 0.0
+        self._known = {}
+        self._python = None
+        self._lock = threading.RLock()
+        if not settings.jit:
+            self.reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
+
+    @classmethod
+    def from_python(cls, value_and_grad, dim, *, name="the log density"):
+        """Wrap ``value_and_grad(q) -> (float, array)`` on NumPy arrays; every evaluation calls back into Python."""
+        self = cls(None, dim, name=name)
+        self._python = value_and_grad
+        self.reason = ("a Python function was given", "")
+        return self
+
+    def context(self):
+        """Return a `Context`, one thread's memory; keep it alive while native code may call it."""
+        return Context(self)
+
+    def value_and_grad(self, q):
+        """Return ``(log density, gradient)`` at an array q, natively where a path fits."""
+        context = getattr(self, "_own", None)
+        if context is None:
+            context = self._own = self.context()
+        return context.value_and_grad(q)
+
+    def explain(self):
+        """Return a text: paths, guards, loop nests and what fused, or why the density runs eagerly."""
+        return describe(self.name, [(p.graph, p) for p in self.paths], self.reason)
+
+    # ------------------------------------------------------------------------------------------ evaluation in Python
+
+    def eager(self, q):
+        """Evaluate at an array, without compiling; returns ``(float, array)``."""
+        if self._python is not None:
+            value, g = self._python(q)
+            return float(value), np.asarray(g, np.float64)
+        value, g = self._evaluate(wrap(q))
+        return float(value._data), g._data
+
+    def _evaluate(self, q):
+        q.requires_grad = True
+        value = self.fn(q)
+        if value._data.shape != ():
+            raise ArgumentError(
+                self.name, expected="a 0-d tensor", got=f"shape {value._data.shape}", fix="sum the terms of the log density"
+            )
+        if not value.requires_grad:
+            return value, wrap(np.zeros(self.dim))
+        (g,) = grad(value, q)
+        return value.detach(), g
+
+    def _extend(self, q):
+        """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float, array)``."""
+        start = time.perf_counter()
+        point = wrap(np.array(q))
+        rec, (value, g) = record(self._evaluate, [point])
+        if rec.unsupported:
+            self._give_up(*rec.unsupported[0])
+        elif len(self.paths) >= MAX_PATHS:
+            self._give_up(f"more than {MAX_PATHS} different paths through the function were met", "", keep=True)
+        else:
+            key = tuple((v, type(v)) for _, v, _ in rec.graph.guards)
+            if key not in self._known:
+                try:
+                    program = Program(rec.graph)
+                except CompileError as e:
+                    self._give_up(f"{e.subject}: {e.got}", e.location)
+                else:
+                    self._known[key] = program
+                    self.paths.append(program)
+        self.seconds += time.perf_counter() - start
+        return float(value._data), np.array(g._data, np.float64)
+
+    def _give_up(self, reason, location, *, keep=False):
+        if self.reason is None:
+            self.reason = (reason, location)
+            if not keep:
+                self.paths.clear()
+            warn_eager(self.name, reason, location)
+
+    def evaluate(self, q, context):
+        """Evaluate for a context none of whose paths fitted; compile or pick up new paths on the way."""
+        with self._lock:
+            self.evaluations += 1
+            if self.reason is not None:
+                return self.eager(np.array(q))
+            if context.bound < len(self.paths):
+                context.sync()
+                return None
+            out = self._extend(q)
+            context.sync()
+            return out
+
+
+class Context:
+    """One thread's paths and memory. `function` and `address` are what native code calls and passes."""
+
+    def __init__(self, density):
+        self.density = density
+        self.error = None
+        self.bound = 0
+        self._bindings = []
+        self._value = np.zeros(1)
+        self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
+        self._callback = _CALLBACK(self._call_back)
+        self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value
+        self._dispatch = engine.compile_module(_DISPATCH_IR)
+        self.function = self._dispatch.address("pt_density")
+        self.address = address_of(self.table)
+        self._entry = _CALLBACK(self.function)
+        self._q = np.zeros(density.dim)
+        self._grad = np.zeros(density.dim)
+        self.sync()
+
+    def sync(self):
+        """Take over paths that were compiled since the last time."""
+        paths = self.density.paths
+        while self.bound < len(paths):
+            program = paths[self.bound]
+            binding = program.bind()
+            binding.table[1] = address_of(self._value)
+            self._bindings.append(binding)
+            at = _FIRST_PATH + 2 * self.bound
+            self.table[at], self.table[at + 1] = program.address, binding.address
+            self.bound += 1
+            self.table[1] = self.bound
+            self.table[2] = self.bound - 1
+
+    def _call_back(self, q, g, _):
+        # Called from native code, so no exception may leave: it is kept for the caller to raise.
+        try:
+            dim = self.density.dim
+            point = np.ctypeslib.as_array(ctypes.cast(q, ctypes.POINTER(ctypes.c_double)), (dim,))
+            out = self.density.evaluate(point, self)
+            if out is None:
+                return self._entry(q, g, self.address)
+            value, gradient = out
+            np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))[:] = gradient
+            return value
+        except (DomainError, np.linalg.LinAlgError, FloatingPointError, ZeroDivisionError, OverflowError):
+            # The point is outside of where the model can be evaluated: the proposal is rejected.
+            return -math.inf
+        except BaseException as e:
+            self.error = self.error or e
+            return math.nan
+
+    def value_and_grad(self, q):
+        """Return ``(log density, gradient)`` at an array."""
+        self._q[:] = q
+        value = self._entry(address_of(self._q), address_of(self._grad), self.address)
+        self.raise_error()
+        return value, self._grad.copy()
+
+    def raise_error(self):
+        """Raise the first exception that an evaluation inside native code met, if any."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error

@@ -1,0 +1,119 @@
+"""`NativeProgram`: a pure function of a tree of tensors as one native call.
+
+For programs whose shapes do not depend on values, above all samplers. The function is recorded once, abstractly (its loops run once,
+for their shapes); a call then copies nothing but results and holds no interpreter lock.
+"""
+
+import time
+
+import numpy as np
+
+from probtorch.compiler.executor import Program
+from probtorch.compiler.explain import describe
+from probtorch.compiler.record import record
+from probtorch.config import settings
+from probtorch.core.dispatch import as_tensor, set_grad_enabled, wrap
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import CompileError, ShapeError
+
+__all__ = ["NativeProgram"]
+
+
+class NativeProgram:
+    """Compile ``fn(tree)`` for the structure, shapes and dtypes of `example`.
+
+    Parameters
+    ----------
+    fn : callable
+        Pure: everything it needs is in its argument (other tensors are constants).
+    example : tree of tensors and numbers
+        Used for structure, shapes and dtypes; `fn` is run on it once.
+    name : str
+        Used in messages.
+
+    Raises
+    ------
+    CompileError
+        If the function cannot be compiled; a sampler with a Python branch on a tensor, for instance.
+
+    Notes
+    -----
+    Calls from several threads run at the same time if each has its own `bind()`. With ``PROBTORCH_JIT=0`` the function runs
+    eagerly.
+    """
+
+    def __init__(self, fn, example, *, name="the program"):
+        start = time.perf_counter()
+        self.fn, self.name = fn, name
+        items, self.structure = flatten(example)
+        items = [as_tensor(x) for x in items]
+        self.signature = [(x._data.shape, x._data.dtype) for x in items]
+        self.program = None
+        if settings.jit:
+            out_structure = []
+
+            def flat(*leaves):
+                found, structure = flatten(fn(unflatten(self.structure, leaves)))
+                out_structure.append(structure)
+                return tuple(found)
+
+            before = set_grad_enabled(False)
+            try:
+                rec, _ = record(flat, [wrap(x._data) for x in items], abstract=True)
+            finally:
+                set_grad_enabled(before)
+            if rec.unsupported:
+                reason, location = rec.unsupported[0]
+                raise CompileError(name, expected="a program of tensor ops", got=reason, fix=f"see {location}")
+            self.program = Program(rec.graph)
+            self.out_structure = out_structure[0]
+        self.seconds = time.perf_counter() - start
+
+    def bind(self):
+        """Return a callable with memory of its own, for one thread."""
+        return _Bound(self)
+
+    def __call__(self, tree):
+        """Run on a tree like the example; returns the tree of results."""
+        bound = getattr(self, "_own", None)
+        if bound is None:
+            bound = self._own = self.bind()
+        return bound(tree)
+
+    def eager(self, tree):
+        """Run without compiled code."""
+        before = set_grad_enabled(False)
+        try:
+            return self.fn(tree)
+        finally:
+            set_grad_enabled(before)
+
+    def explain(self):
+        """Return what the program became, as text."""
+        paths = [] if self.program is None else [(self.program.graph, self.program)]
+        return describe(self.name, paths, None if paths else ("compiling is switched off (PROBTORCH_JIT=0)", ""))
+
+
+class _Bound:
+    def __init__(self, owner):
+        self.owner = owner
+        self.binding = None if owner.program is None else owner.program.bind()
+
+    def __call__(self, tree):
+        owner = self.owner
+        if self.binding is None:
+            return owner.eager(tree)
+        items = [np.asarray(as_tensor(x)._data, order="C") for x in flatten(tree)[0]]
+        for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
+            if array.shape != shape or array.dtype != dtype:
+                raise ShapeError(
+                    owner.name, expected=f"leaf {i} of shape {shape} and dtype {dtype}, as when it was compiled",
+                    got=f"shape {array.shape} and dtype {array.dtype}", fix="compile a program for the new shapes",
+                )  # fmt: skip
+        status, out = self.binding.run(items)
+        if status:
+            raise CompileError(
+                owner.name, expected="indices within bounds", got=f"status {status} from native code",
+                fix="run .eager(tree) to see which index is out of bounds",
+            )  # fmt: skip
+        return unflatten(owner.out_structure, [wrap(x) for x in out])
