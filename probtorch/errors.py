@@ -47,11 +47,13 @@ class ProbtorchError(Exception):
         The op, site or argument that the message is about.
     expected, got, fix : str, optional
         What would have been right, what arrived, and one thing to do about it.
+    at : str, optional
+        The "file:line" to blame, where that is not the line that is running now.
     """
 
-    def __init__(self, subject, *, expected=None, got=None, fix=None):
+    def __init__(self, subject, *, expected=None, got=None, fix=None, at=None):
         self.subject, self.expected, self.got, self.fix = subject, expected, got, fix
-        self.location = user_location(2)
+        self.location = at or user_location(2)
         lines = [subject]
         if expected is not None:
             lines.append(f"  expected: {expected}")

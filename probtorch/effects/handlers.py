@@ -1,0 +1,640 @@
+"""The handlers: what can be done to a model without touching it.
+
+Each is a small class over `runtime.Handler`, usable as a wrapper (``condition(model, data)``), as a
+decorator and as a context manager. Where two handlers of one kind meet a site, the inner one acts
+first, so that the outer one has the last word. Names and signatures are Pyro's; NumPyro's keyword
+spellings work too.
+
+Read `runtime.py` first; reparam.py has the reparameterisations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.core.rng import Generator
+from probtorch.effects.plates import place
+from probtorch.effects.runtime import STATE, Handler, outside, perform
+from probtorch.effects.site import Site, as_mask, as_value
+from probtorch.effects.trace import Trace
+from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.ops.elementwise import logical_and
+
+__all__ = [
+    "block",
+    "condition",
+    "do",
+    "infer_config",
+    "lift",
+    "mask",
+    "replay",
+    "scale",
+    "scope",
+    "seed",
+    "substitute",
+    "trace",
+    "uncondition",
+]
+
+
+class trace(Handler):
+    """Record the sites of a run.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    graph_type : {"flat"}
+        Accepted for Pyro's sake.
+    param_only : bool
+        Record parameters alone.
+
+    Raises
+    ------
+    ModelError
+        While running, if two sites share a name; both source lines are in the message.
+
+    Examples
+    --------
+    >>> tr = trace(model).get_trace(data)
+    >>> tr.nodes["x"]["value"], tr.log_prob_sum()
+    >>> with trace() as tr:
+    ...     model(data)
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        graph_type: str = "flat",
+        param_only: bool = False,
+    ) -> None:
+        super().__init__(fn)
+        if graph_type != "flat":
+            raise ArgumentError(
+                "trace",
+                expected="graph_type='flat'",
+                got=repr(graph_type),
+                fix="leave graph_type out: which sites depend on which is read from the tape",
+            )
+        self.param_only = param_only
+        self.trace = Trace()
+
+    def __enter__(self) -> Trace:
+        super().__enter__()
+        self.trace = Trace()
+        return self.trace
+
+    def get_trace(self, *args: Any, **kwargs: Any) -> Trace:
+        """Run the wrapped function and return the trace of that run."""
+        run = trace(None, param_only=self.param_only)
+        with run as recorded:
+            recorded.args, recorded.kwargs = args, kwargs
+            recorded.returned = None if self.fn is None else self.fn(*args, **kwargs)
+        self.trace = recorded
+        return recorded
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fn is None:
+            return self._wrap(*args, **kwargs)
+        return self.get_trace(*args, **kwargs).returned
+
+    def after_param(self, site: Site) -> None:
+        """Keep the site."""
+        self.trace.add(site)
+
+    def after_sample(self, site: Site) -> None:
+        """Keep the site, unless only parameters are wanted."""
+        if not self.param_only:
+            self.trace.add(site)
+
+    after_deterministic = after_factor = after_plate = after_sample
+
+
+class _Values(Handler):
+    """Base of the handlers that give values to named sites.
+
+    Values are converted to tensors once. A name that no run has met is an error at the end of a run
+    when `strict`.
+    """
+
+    _kinds: tuple[str, ...] = ("sample",)
+
+    def __init__(self, fn: Any, data: Any, strict: bool) -> None:
+        if data is None and not callable(fn):
+            fn, data = None, fn
+        super().__init__(fn)
+        kind = type(self).__name__
+        if isinstance(data, Trace):
+            data = {name: site.value for name, site in data.items() if site.kind in self._kinds}
+        if not isinstance(data, Mapping):
+            raise ArgumentError(
+                kind,
+                expected="data as a dict from site names to values, or a Trace",
+                got=type(data).__name__,
+                fix=f"write {kind}(model, data={{'x': value}})",
+            )
+        self.data = {
+            name: None if value is None else as_value(value, name) for name, value in data.items()
+        }
+        self.strict = strict
+        # Names met in any run: it only grows, so that runs in several threads do not disturb each
+        # other.
+        self._met: set[str] = set()
+
+    def __exit__(self, kind: Any = None, *exc: Any) -> None:
+        super().__exit__(kind, *exc)
+        if kind is None and self.strict and not self._met.issuperset(self.data):
+            raise self._unknown()
+
+    def _unknown(self):
+        name = next(name for name in self.data if name not in self._met)
+        close = difflib.get_close_matches(name, self._met, 1)
+        return ModelError(
+            f"{type(self).__name__}: the model has no site {name!r}",
+            expected=f"one of {', '.join(sorted(map(repr, self._met))) or '(no site was met)'}",
+            got=repr(name),
+            fix=f"did you mean {close[0]!r}?" if close else "drop the name, or pass strict=False",
+        )
+
+
+class condition(_Values):
+    """Observe values at sites of the model.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    data : dict or Trace
+        Values by site name. They replace values the model observes itself; None makes a site
+        latent.
+    strict : bool, default True
+        Whether a name that the model does not have is an error.
+
+    Raises
+    ------
+    ModelError
+        At the end of a run, for a name the model does not have, with the closest one it has.
+
+    Examples
+    --------
+    >>> condition(model, data={"y": y})
+    """
+
+    def __init__(self, fn: Any = None, data: Any = None, *, strict: bool = True) -> None:
+        super().__init__(fn, data, strict)
+
+    def on_sample(self, site: Site) -> None:
+        """Give the site its value and make it observed."""
+        self._met.add(site.name)
+        if site.name in self.data:
+            site.value = self.data[site.name]
+            site.observed = site.value is not None
+
+
+class substitute(_Values):
+    """Fix the values of latent sites and parameters by name; observed sites are left alone.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    data : dict or Trace
+        Values by name; constrained ones.
+    substitute_fn : callable, optional
+        ``substitute_fn(site) -> value or None``, asked instead of `data`.
+    strict : bool, default False
+        Whether a name that the model does not have is an error.
+    """
+
+    _kinds = ("sample", "param")
+
+    def __init__(
+        self,
+        fn: Any = None,
+        data: Any = None,
+        *,
+        substitute_fn: Callable[[Site], Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        if substitute_fn is not None and data is None and (fn is None or callable(fn)):
+            data = {}
+        super().__init__(fn, data, strict)
+        self.substitute_fn = substitute_fn
+
+    def on_sample(self, site: Site) -> None:
+        """Give the site its value."""
+        self._met.add(site.name)
+        if site.observed:
+            return
+        value = self.data.get(site.name)
+        if value is None and self.substitute_fn is not None:
+            value = self.substitute_fn(site)
+        if value is not None:
+            site.value = value
+
+    on_param = on_sample
+
+
+class replay(Handler):
+    """Reuse the values of another run: latent sites by a trace, parameters by a dict.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    trace : Trace, optional
+        Its latent values, and the subsamples of its plates, are used where the names agree.
+    params : dict, optional
+        Parameters by name.
+
+    Raises
+    ------
+    ModelError
+        If the trace has an observed value where the model is latent.
+    ShapeError
+        If a value has not the shape that the model's site has.
+    """
+
+    def __init__(
+        self,
+        fn: Any = None,
+        trace: Mapping[str, Site] | None = None,
+        params: dict[str, Any] | None = None,
+        *,
+        guide_trace: Mapping[str, Site] | None = None,
+    ) -> None:
+        if isinstance(fn, Trace):
+            fn, trace = None, fn
+        super().__init__(fn)
+        self.trace: Mapping[str, Site] = (guide_trace if trace is None else trace) or {}
+        self.params = params or {}
+
+    def on_sample(self, site: Site) -> None:
+        """Take the value from the trace."""
+        if site.observed or site.name not in self.trace:
+            return
+        other = self.trace[site.name]
+        if other.kind != "sample" or other.observed:
+            raise ModelError(
+                f"site {site.name!r}",
+                expected=f"a latent sample site in the trace to replay, as at {site.location}",
+                got=f"{'an observed' if other.observed else 'a'} {other.kind} site "
+                f"at {other.location}",
+                fix="rename one of them, or make both latent",
+                at=site.location,
+            )
+        self._check_shape(site, other)
+        site.value = other.value
+        site.infer = dict(other.infer)
+
+    def _check_shape(self, site, other):
+        shape, have = getattr(site.fn, "batch_shape", None), getattr(other.value, "shape", None)
+        if shape is None or have is None:
+            return
+        shape = tuple(shape) + tuple(site.fn.event_shape)
+        if tuple(have) != shape and site.free_dim is None and other.free_dim is None:
+            raise ShapeError(
+                f"Model and guide shapes disagree at site {site.name!r}: {shape} vs {tuple(have)}",
+                expected=f"a value of shape {shape}, as at {site.location}",
+                got=f"a value of shape {tuple(have)} from {other.location}",
+                fix="give both the same plates and to_event dims",
+                at=site.location,
+            )
+
+    def on_param(self, site: Site) -> None:
+        """Take the value from `params`."""
+        if site.name in self.params:
+            site.value = as_value(self.params[site.name], site.name)
+
+    def on_plate(self, site: Site) -> None:
+        """Take the subsample from the trace."""
+        other = self.trace.get(site.name)
+        if other is None or other.kind != "plate":
+            return
+        if other.notes["full_size"] == site.notes["full_size"] != other.notes["size"]:
+            site.value = other.value
+
+
+class block(Handler):
+    """Hide sites from the handlers outside.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    hide_fn, expose_fn : callable, optional
+        ``f(site) -> bool``: hide what it accepts, or all but what it accepts.
+    hide_all, expose_all : bool
+        What happens to sites that nothing else names; everything is hidden unless a list says
+        otherwise.
+    hide, expose : list of str, optional
+        Names to hide, or not to hide.
+    hide_types, expose_types : list of str, optional
+        Kinds ("sample", "param", ...) to hide, or not to hide. The kind of an observed site is
+        "observe" here.
+
+    Notes
+    -----
+    A hidden site still draws from the `seed` handler around it, and keeps its plates.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        hide_fn: Callable[[Site], bool | None] | None = None,
+        expose_fn: Callable[[Site], bool | None] | None = None,
+        hide_all: bool = True,
+        expose_all: bool = False,
+        hide: Collection[str] | None = None,
+        expose: Collection[str] | None = None,
+        hide_types: Collection[str] | None = None,
+        expose_types: Collection[str] | None = None,
+    ) -> None:
+        super().__init__(fn)
+        if hide_fn is not None and expose_fn is not None:
+            raise ArgumentError(
+                "block",
+                expected="hide_fn or expose_fn",
+                got="both",
+                fix="write one function that says what to hide",
+            )
+        if hide_fn is not None:
+            self.hides = hide_fn
+        elif expose_fn is not None:
+            self.hides = lambda site: not expose_fn(site)
+        else:
+            # Pyro's rule: a list of what to hide exposes the rest, a list of what to expose hides
+            # it.
+            hide_the_rest = hide_all and not expose_all
+            for names, rest in (
+                (hide, False),
+                (expose, True),
+                (hide_types, False),
+                (expose_types, True),
+            ):
+                if names is not None:
+                    hide_the_rest = rest
+            self.hides = _chooser(hide, expose, hide_types, expose_types, hide_the_rest)
+
+    def on_sample(self, site: Site) -> None:
+        """Stop the site here if it is to be hidden."""
+        if self.hides(site):
+            site.stop = True
+
+    on_param = on_deterministic = on_factor = on_plate = on_sample
+
+
+def _chooser(hide, expose, hide_types, expose_types, hide_the_rest):
+    """The `hide_fn` that the lists of `block` amount to; see there."""
+    hide, expose = set(hide or ()), set(expose or ())
+    hide_types, expose_types = set(hide_types or ()), set(expose_types or ())
+    for kind, a, b in (("names", hide, expose), ("types", hide_types, expose_types)):
+        if a & b:
+            raise ArgumentError(
+                "block",
+                expected=f"{kind} to hide and to expose that differ",
+                got=f"{', '.join(sorted(a & b))} in both",
+                fix="take them out of one of the lists",
+            )
+
+    def hides(site):
+        kind = "observe" if site.observed and site.kind == "sample" else site.kind
+        if site.name in hide or kind in hide_types:
+            return True
+        return hide_the_rest and site.name not in expose and kind not in expose_types
+
+    return hides
+
+
+class mask(Handler):
+    """Let only some elements of the sites count.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    mask : bool, or bool Tensor that broadcasts with the plates
+        Elements that are False get log density 0 and no gradient, whatever their values; False
+        switches the density off altogether. Masks of nested handlers are combined with "and".
+    """
+
+    def __init__(self, fn: Any = None, mask: Any = None) -> None:
+        if mask is None and not callable(fn):
+            fn, mask = None, fn
+        super().__init__(fn)
+        self.mask = as_mask(True if mask is None else mask, "mask")
+
+    def on_sample(self, site: Site) -> None:
+        """Combine the masks."""
+        if site.mask is None or site.mask is True:
+            site.mask = self.mask
+        elif self.mask is False or site.mask is False:
+            site.mask = False
+        elif self.mask is not True:
+            site.mask = logical_and(site.mask, self.mask)
+
+    on_factor = on_sample
+
+
+class scale(Handler):
+    """Multiply the log density of the sites.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    scale : float or Tensor, > 0
+        Nested scales multiply, also with those of subsampling plates.
+    """
+
+    def __init__(self, fn: Any = None, scale: Any = None) -> None:
+        if scale is None and not callable(fn):
+            fn, scale = None, fn
+        super().__init__(fn)
+        number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if scale is None or (number and not scale > 0):
+            raise ArgumentError(
+                "scale",
+                expected="a factor > 0",
+                got=repr(scale),
+                fix="to switch sites off use mask(mask=False)",
+            )
+        self.scale = float(scale) if number else as_tensor(scale, "scale")
+
+    def on_sample(self, site: Site) -> None:
+        """Multiply the scales."""
+        site.scale = self.scale * site.scale
+
+    on_factor = on_sample
+
+
+class seed(Handler):
+    """Draw from a generator of one's own: every run of the wrapped function draws the same.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    rng_seed : int or Generator
+        An int starts a fresh generator at each run; a Generator is used as it is, and goes on.
+
+    Notes
+    -----
+    The innermost `seed` counts. It serves sample statements and subsampling plates; other draws,
+    such as ``probtorch.rand``, come from the default generator (`manual_seed`).
+    """
+
+    def __init__(self, fn: Any = None, rng_seed: int | Generator | None = None) -> None:
+        if rng_seed is None and not callable(fn):
+            fn, rng_seed = None, fn
+        super().__init__(fn)
+        if rng_seed is None:
+            raise ArgumentError(
+                "seed",
+                expected="rng_seed, an int or a Generator",
+                got="None",
+                fix="write seed(model, rng_seed=0)",
+            )
+        # Made once already, so that a seed that is none is refused here and not inside a run.
+        self.rng_seed = (
+            rng_seed if isinstance(rng_seed, Generator) else Generator(rng_seed).initial_seed()
+        )
+
+    def __enter__(self) -> seed:
+        given = self.rng_seed
+        self.generator = given if isinstance(given, Generator) else Generator(given)
+        return super().__enter__()
+
+    def for_one_run(self) -> seed:
+        """Return a handler with a generator of its own."""
+        return seed(None, self.rng_seed)
+
+
+class do(_Values):
+    """Intervene: downstream of a site the model sees the given value; the site stays as it was.
+
+    The site is drawn and traced as before, so nothing that depends on the intervention informs its
+    parents (Pearl 2009, ch. 3).
+
+    Parameters
+    ----------
+    fn : callable, optional
+    data : dict
+        Values by site name.
+    strict : bool, default True
+        Whether a name that the model does not have is an error.
+    """
+
+    def __init__(self, fn: Any = None, data: Any = None, *, strict: bool = True) -> None:
+        super().__init__(fn, data, strict)
+
+    def on_sample(self, site: Site) -> None:
+        """Send a copy of the site on its way, and give the model the value."""
+        self._met.add(site.name)
+        if self.data.get(site.name) is None:
+            return
+        with outside(self):
+            perform(dataclasses.replace(site))
+        # Hidden from the handlers outside; a trace inside sees the intervention under Pyro's name
+        # for it.
+        site.value, site.observed, site.stop = self.data[site.name], False, True
+        site.name, site.kind, site.fn = f"{site.name}__CF", "deterministic", None
+
+
+class uncondition(Handler):
+    """Make observed sites latent again; their data are kept in ``site.notes["obs"]``."""
+
+    def on_sample(self, site: Site) -> None:
+        """Take the data away."""
+        if site.observed:
+            site.notes["obs"] = site.value
+            site.value, site.observed = None, False
+
+
+class infer_config(Handler):
+    """Set inference options of sites.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    config_fn : callable
+        ``config_fn(site) -> dict``, merged into ``site.infer``.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        config_fn: Callable[[Site], dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(fn)
+        if config_fn is None:
+            raise ArgumentError(
+                "infer_config",
+                expected="config_fn, a function from a site to a dict",
+                got="None",
+                fix="write infer_config(model, lambda site: {...})",
+            )
+        self.config_fn = config_fn
+
+    def on_sample(self, site: Site) -> None:
+        """Merge the options."""
+        site.infer.update(self.config_fn(site))
+
+    on_param = on_sample
+
+
+class lift(Handler):
+    """Turn parameters into random sites.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    prior : Distribution, or dict from names to distributions, or callable
+        A callable is given the site and returns its prior or None. Parameters without a prior stay
+        parameters.
+    """
+
+    def __init__(self, fn: Callable[..., Any] | None = None, prior: Any = None) -> None:
+        super().__init__(fn)
+        if prior is None:
+            raise ArgumentError(
+                "lift",
+                expected="prior as a distribution, a dict of them, or a function",
+                got="None",
+                fix="write lift(model, prior={'w': Normal(0., 1.)})",
+            )
+        self.prior = prior
+
+    def on_param(self, site: Site) -> None:
+        """Make the site a sample site of the prior; handlers further out see only that."""
+        if isinstance(self.prior, Mapping):
+            prior = self.prior.get(site.name)
+        elif hasattr(self.prior, "log_prob"):
+            prior = self.prior
+        else:
+            prior = self.prior(site)
+        if prior is None:
+            return
+        site.kind = "sample"
+        site.fn = place(prior, site.name, site.plates, site.plate_shape)
+        site.args, site.event_dim, site.scale = (), None, STATE.plates.scale
+
+
+class scope(Handler):
+    """Prefix the names of sites, so that a model can be used twice in another.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    prefix : str
+    divider : str, default "/"
+        Put between prefix and name.
+    """
+
+    def __init__(self, fn: Any = None, prefix: str = "", divider: str = "/") -> None:
+        if isinstance(fn, str):
+            fn, prefix = None, fn
+        super().__init__(fn)
+        self.prefix = prefix + divider
+
+    def on_sample(self, site: Site) -> None:
+        """Prefix the name."""
+        site.name = self.prefix + site.name
+
+    on_param = on_deterministic = on_factor = on_plate = on_sample

@@ -1,0 +1,225 @@
+"""`ParamStore`: named parameters, kept unconstrained and read constrained.
+
+A store belongs to whoever optimises: an inference object makes one and activates it around the
+model; scripts that call `param` outside of any share one store, of which `get_param_store` is the
+view that Pyro users expect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import ItemsView, Iterator, KeysView
+from typing import Any
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import cast, set_grad_enabled, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.registry import transform_to
+from probtorch.effects.runtime import STATE
+from probtorch.effects.site import as_value
+from probtorch.errors import ArgumentError, DomainError, ModelError
+
+__all__ = ["ParamStore", "clear_param_store", "get_param_store"]
+
+
+class ParamStore:
+    """Named parameters: each a leaf of unconstrained numbers and the constraint of its value.
+
+    Reads like a dict of constrained values: ``store["scale"]`` is differentiable with respect to
+    the leaf that `named_parameters` hands to an optimizer.
+
+    Examples
+    --------
+    >>> store = ParamStore()
+    >>> scale = store.setdefault("scale", 2.0, constraints.positive)
+    >>> (scale.item(), store.unconstrained("scale").requires_grad)
+    (2.0, True)
+    """
+
+    def __init__(self) -> None:
+        self._leaves: dict[str, Any] = {}
+        self._constraints: dict[str, Any] = {}
+
+    # -------------------------------------------------------------------- values
+
+    def __getitem__(self, name: str) -> Any:
+        return transform_to(self._constraints[name])(self.unconstrained(name))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Give a parameter a new constrained value, keeping its constraint (real for a new one)."""
+        self._put(name, value, self._constraints.get(name, constraints.real))
+
+    def __delitem__(self, name: str) -> None:
+        self.unconstrained(name)
+        del self._leaves[name], self._constraints[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._leaves
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._leaves)
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    def keys(self) -> KeysView[str]:
+        """Return the names, in order of creation."""
+        return self._leaves.keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names with constrained values."""
+        return {name: self[name] for name in self._leaves}.items()
+
+    def values(self) -> list[Any]:
+        """Return the constrained values."""
+        return [self[name] for name in self._leaves]
+
+    def setdefault(self, name: str, init: Any, constraint: Any = constraints.real) -> Any:
+        """Return the constrained value of `name`, made from `init` if there is none yet.
+
+        Parameters
+        ----------
+        name : str
+        init : Tensor, array, number or callable
+            Initial constrained value; a callable is asked for it.
+        constraint : Constraint
+
+        Raises
+        ------
+        DomainError
+            If `init` violates the constraint.
+        """
+        if name not in self._leaves:
+            self._put(name, init() if callable(init) else init, constraint)
+        return self[name]
+
+    def unconstrained(self, name: str) -> Any:
+        """Return the leaf tensor of unconstrained numbers behind `name`."""
+        try:
+            return self._leaves[name]
+        except KeyError:
+            raise ArgumentError(
+                f"parameter {name!r}",
+                expected=f"one of {', '.join(map(repr, self._leaves)) or '(the store is empty)'}",
+                got=repr(name),
+                fix="run the model first: param() makes its parameters when it is first called",
+            ) from None
+
+    def _put(self, name, init, constraint):
+        value = as_value(init, name)
+        if value._data.dtype.kind != "f":
+            value = cast(value, dtypes.default_dtype())
+        elif not isinstance(init, TensorBase) and not hasattr(init, "dtype"):
+            # Numbers in the source become the default dtype, as probtorch.tensor makes them.
+            value = cast(value, dtypes.default_dtype())
+        valid = constraint.check(value)
+        if not bool(valid.all()):
+            raise DomainError(
+                f"parameter {name!r}",
+                expected=f"an initial value in {constraint}",
+                got=f"{np.array2string(value.detach().numpy(), threshold=8)}",
+                fix="start inside it, or state another one: param(name, init, constraint=...)",
+            )
+        before = set_grad_enabled(False)
+        try:
+            free = transform_to(constraint).inv(value)
+        finally:
+            set_grad_enabled(before)
+        self._leaves[name] = wrap(np.array(free._data) if not free.is_cuda else free._data.copy())
+        self._leaves[name].requires_grad_()
+        self._constraints[name] = constraint
+
+    # -------------------------------------------------------------------- the whole store
+
+    def named_parameters(self) -> ItemsView[str, Any]:
+        """Return names with the unconstrained leaves, what an optimizer updates."""
+        return self._leaves.items()
+
+    def get_all_param_names(self) -> list[str]:
+        """Return the names, in order of creation."""
+        return list(self._leaves)
+
+    def match(self, pattern: str) -> dict[str, Any]:
+        """Return the constrained values of the names that a regular expression matches."""
+        regex = re.compile(pattern)
+        return {name: self[name] for name in self._leaves if regex.match(name)}
+
+    def clear(self) -> None:
+        """Forget every parameter."""
+        self._leaves.clear()
+        self._constraints.clear()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return ``{"params": leaves, "constraints": ...}``, the leaves themselves."""
+        return {"params": dict(self._leaves), "constraints": dict(self._constraints)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Replace everything by what `get_state` returned."""
+        if set(state["params"]) != set(state["constraints"]):
+            raise ArgumentError(
+                "ParamStore.set_state",
+                expected="the same names under 'params' and 'constraints'",
+                got=f"{sorted(state['params'])} and {sorted(state['constraints'])}",
+                fix="pass what get_state() returned",
+            )
+        self._leaves = dict(state["params"])
+        self._constraints = dict(state["constraints"])
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[ParamStore]:
+        """Context manager: `param` statements of this thread live in this store."""
+        before, STATE.params = STATE.params, self
+        try:
+            yield self
+        finally:
+            STATE.params = before
+
+    @contextlib.contextmanager
+    def scope(self, state: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Context manager: an empty store, or one with `state`; what was before comes back after.
+
+        Gives a dict that holds the inner state when the block has ended; pass it to the next
+        `scope`.
+        """
+        inner = {"params": {}, "constraints": {}} if state is None else state
+        outer = self.get_state()
+        try:
+            self.set_state(inner)
+            yield inner
+            inner.update(self.get_state())
+        finally:
+            self.set_state(outer)
+
+    def __repr__(self) -> str:
+        return f"<ParamStore of {', '.join(self._leaves) or 'nothing'}>"
+
+
+# Only for scripts: whoever optimises activates a store of its own.
+_SCRIPT_STORE = ParamStore()
+
+
+def get_param_store() -> ParamStore:
+    """Return the store `param` uses now: the active inference object's, else the script's."""
+    return _SCRIPT_STORE if STATE.params is None else STATE.params
+
+
+def clear_param_store() -> None:
+    """Forget every parameter of the store that `param` uses now."""
+    get_param_store().clear()
+
+
+def read_param(name: str, init: Any, constraint: Any) -> Any:
+    """Return the constrained value of `name` in the store in use, made from `init` if new."""
+    store = get_param_store()
+    if init is None and name not in store:
+        raise ModelError(
+            f"param {name!r}",
+            expected="an initial value at the first call",
+            got="none, and no such parameter in the store",
+            fix=f"write param({name!r}, tensor(...), constraint=...)",
+        )
+    return store.setdefault(name, init, constraint)

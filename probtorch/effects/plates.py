@@ -1,0 +1,444 @@
+"""Plates: independent rows as named dims that place themselves.
+
+``with plate("school", 8):`` declares that what is inside happens independently for 8 rows. Every
+sample statement inside is expanded to the plate's shape; the plate takes the rightmost negative
+batch dim that is free, so nested plates stack up to the left and plates side by side share a dim.
+``for i in plate(...)`` runs the rows one by one.
+
+A plate may work on a random subsample of its rows; the log density inside is then scaled up, so
+that it estimates the full one without bias. Labels given as ``coords`` travel with the results.
+
+Placement is a scoped setting of the handler stack (`runtime.STATE`). Read `runtime.py` first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import default_generator
+from probtorch.effects.runtime import (
+    STATE,
+    Handler,
+    Placement,
+    default_for,
+    generator_in_force,
+    perform,
+)
+from probtorch.effects.site import Frame, Site, as_value, calling_line
+from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.ops.sampling import randperm
+
+__all__ = [
+    "EmptyPlateWarning",
+    "place",
+    "plate",
+    "plate_stack",
+    "replicate",
+    "subsample",
+    "take_rows",
+]
+
+
+class EmptyPlateWarning(UserWarning):
+    """A plate without rows: nothing inside it counts."""
+
+
+class plate:
+    """Independent rows, as a tensor dim or as a loop.
+
+    Parameters
+    ----------
+    name : str
+        Names the dim of every site inside, in traces and in results.
+    size : int, optional
+        Number of rows; may be left out when `coords` says it. 0 is allowed: the rows contribute
+        nothing.
+    subsample_size : int, optional
+        Work on that many rows drawn at random without replacement; log densities inside are scaled
+        by ``size / subsample_size``.
+    subsample : int Tensor, shape (subsample_size,), optional
+        The rows to work on, chosen by the caller.
+    dim : int, optional
+        Negative batch dim. By default the rightmost free one when the plate is first entered; it is
+        kept after that.
+    coords : sequence, optional
+        One label per row.
+    use_cuda, device : optional
+        Where the indices are to live.
+
+    Raises
+    ------
+    ArgumentError
+        If sizes, subsample, coords or dim do not go together.
+    ModelError
+        On entering: if the dim is taken or the plate is already active.
+
+    Notes
+    -----
+    Entered with ``with``, it gives the indices of its rows, an int64 Tensor: use them to index
+    data. Iterated, it gives one Python int per row; sites inside then need a name per row.
+    Subsample indices are drawn when the plate is made, from the generator of the `seed` handler
+    around it or the default one.
+
+    Examples
+    --------
+    >>> with plate("school", coords=["A", "B", "C"]):
+    ...     theta = sample("theta", Normal(0.0, 1.0))
+    >>> theta.shape
+    Size([3])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        subsample: Any = None,
+        dim: int | None = None,
+        *,
+        coords: Sequence[Any] | None = None,
+        use_cuda: bool | None = None,
+        device: Any = None,
+    ) -> None:
+        self.name = name
+        self.coords = None if coords is None else tuple(coords)
+        self.full_size = _full_size(name, size, self.coords, subsample)
+        self.dim = _negative(name, dim)
+        if subsample is not None:
+            subsample = as_value(subsample, name)
+            if subsample.ndim != 1:
+                raise ArgumentError(
+                    f"plate {name!r}",
+                    expected="subsample as a 1-d tensor of row numbers",
+                    got=f"shape {tuple(subsample.shape)}",
+                    fix="flatten it, or use one plate per dim",
+                )
+        self.size = _subsample_size(name, self.full_size, subsample_size, subsample)
+        self._device = "cuda" if use_cuda else device
+        code, instruction = calling_line()
+        site = Site(
+            "plate",
+            name,
+            value=subsample,
+            plates=STATE.plates.frames,
+            code=code,
+            instruction=instruction,
+            notes={"full_size": self.full_size, "size": self.size},
+        )
+        if subsample is None and self.size == self.full_size:
+            # The site is announced, but there is nothing to draw and nothing to replace.
+            site.value = _all_rows(self.full_size)
+            self._chosen = None
+            perform(site)
+        else:
+            self._chosen = perform(site)
+            self.size = self._chosen.shape[0]
+        if not self.size:
+            warnings.warn(
+                f"plate {name!r} has no rows: what is inside contributes nothing",
+                EmptyPlateWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def indices(self) -> Any:
+        """Rows in use, an int64 Tensor of shape (subsample_size,)."""
+        rows = _all_rows(self.full_size) if self._chosen is None else self._chosen
+        return rows if self._device is None else rows.to(device=self._device)
+
+    @property
+    def subsample_size(self) -> int:
+        """Number of rows in use."""
+        return self.size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __enter__(self) -> Any:
+        self._check_not_active()
+        now = STATE.plates
+        taken = {frame.dim for frame in now.frames}
+        if self.dim is None:
+            self.dim = _free_dim(taken)
+        elif self.dim in taken:
+            raise self._collision(taken)
+        self._push(self._frame(self.dim), _with_size(now.shape, self.dim, self.size))
+        return self.indices
+
+    def __exit__(self, *exc: Any) -> None:
+        STATE.plates = STATE.plates.outer
+
+    def __iter__(self) -> Iterator[int]:
+        self._check_not_active()
+        rows = range(self.full_size) if self._chosen is None else self._chosen.tolist()
+        for row in rows:
+            outer = STATE.plates
+            self._push(self._frame(None, row), outer.shape)
+            try:
+                yield row
+            finally:
+                STATE.plates = outer
+
+    def _frame(self, dim, index=None):
+        return Frame(self.name, self.size, self.full_size, dim, index, self.coords, self._chosen)
+
+    def _push(self, frame, shape):
+        now = STATE.plates
+        STATE.plates = Placement(now.frames + (frame,), shape, now.scale * frame.scale, now)
+
+    def _check_not_active(self):
+        if any(frame.name == self.name for frame in STATE.plates.frames):
+            raise ModelError(
+                f"plate {self.name!r} is entered inside itself",
+                expected="nested plates of different names",
+                got=f"two plates named {self.name!r}, one inside the other",
+                fix="rename one of them, or leave the inner one out",
+            )
+
+    def _collision(self, taken):
+        other = next(frame for frame in STATE.plates.frames if frame.dim == self.dim)
+        return ModelError(
+            f"plates {other.name!r} and {self.name!r} collide at dim={self.dim}",
+            expected="a dim of its own for every active plate",
+            got=f"plate {self.name!r} at dim={self.dim}, where {other.name!r} already is",
+            fix=f"give plate {self.name!r} dim={_free_dim(taken)} where it is made",
+        )
+
+    def __repr__(self) -> str:
+        return f"plate({self.name!r}, {self.full_size}, dim={self.dim})"
+
+
+@contextlib.contextmanager
+def plate_stack(prefix: str, sizes: Sequence[int], rightmost_dim: int = -1) -> Iterator[None]:
+    """Enter one plate per size, named ``{prefix}_0``, ``{prefix}_1`` ... from the right.
+
+    Parameters
+    ----------
+    prefix : str
+    sizes : sequence of int
+        The batch shape, read from left to right.
+    rightmost_dim : int, negative
+        Dim of the last size.
+    """
+    with contextlib.ExitStack() as stack:
+        for i, size in enumerate(reversed(sizes)):
+            stack.enter_context(plate(f"{prefix}_{i}", size, dim=rightmost_dim - i))
+        yield
+
+
+def subsample(data: Any, event_dim: int) -> Any:
+    """Return the rows of `data` that the subsampling plates around the call work on.
+
+    Parameters
+    ----------
+    data : Tensor or array, shape (..., *batch, *event)
+        Full data, or rows already taken, which are returned unchanged.
+    event_dim : int
+        Number of rightmost dims that belong to no plate.
+
+    Returns
+    -------
+    rows : Tensor
+        Differentiable in `data`.
+
+    Raises
+    ------
+    ShapeError
+        If a batch dim has neither the plate's size, nor the subsample's, nor 1.
+    """
+    return take_rows(as_value(data, "subsample"), event_dim, STATE.plates.frames, "subsample")
+
+
+def take_rows(value: Any, event_dim: int, frames: tuple[Frame, ...], subject: str) -> Any:
+    """Return the rows of `value` that `frames` work on; `subject` names it in errors."""
+    for frame in frames:
+        if frame.dim is None or frame.indices is None:
+            continue
+        dim = frame.dim - event_dim
+        if -dim > value.ndim:
+            continue
+        size = value.shape[dim]
+        if size == frame.full_size:
+            value = value.index_select(dim, frame.indices)
+        elif size not in (1, frame.size):
+            raise ShapeError(
+                subject,
+                expected=f"{frame.full_size} rows at dim {dim} for plate {frame.name!r} "
+                f"(or its subsample's {frame.size}, or 1)",
+                got=f"shape {tuple(value.shape)}",
+                fix=f"check event_dim={event_dim} and the plate's size",
+            )
+    return value
+
+
+def place(fn: Any, name: str, frames: tuple[Frame, ...], shape: tuple[int, ...]) -> Any:
+    """Return distribution `fn` of site `name` expanded to `shape`, that of the plates `frames`.
+
+    Raises
+    ------
+    ShapeError
+        If a batch dim of `fn` has neither the size of its plate nor 1.
+    """
+    batch = tuple(fn.batch_shape)
+    if batch == shape:
+        return fn
+    if len(batch) < len(shape):
+        batch = (1,) * (len(shape) - len(batch)) + batch
+    target = list(batch)
+    for frame in frames:
+        if frame.dim is None:
+            continue
+        size = batch[frame.dim]
+        if size != 1 and size != frame.size:
+            raise ShapeError(
+                f"Shape mismatch inside plate({frame.name!r}) at site {name!r} dim {frame.dim}, "
+                f"{frame.size} vs {size}",
+                expected=f"size {frame.size} or 1 at batch dim {frame.dim}",
+                got=f"a distribution of batch shape {tuple(fn.batch_shape)}",
+                fix=f"make the plate's size {size}, or index the parameters with its rows"
+                if frame.indices is None
+                else f"the plate works on {frame.size} of {frame.full_size} rows: index the "
+                "parameters with what `with plate(...) as rows` gives",
+            )
+        target[frame.dim] = frame.size
+    return fn.expand(tuple(target)) if tuple(target) != tuple(fn.batch_shape) else fn
+
+
+class replicate(Handler):
+    """Run a whole model `size` times at once, along a batch dim of inference's own.
+
+    Latent draws get `size` copies at `dim`, left of all plates of the model; data need not have the
+    dim.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    size : int
+    dim : int, negative
+        Left of every plate of the model. Dims at or to the left of it are held to no plate.
+    """
+
+    def __init__(self, fn: Any = None, size: int = 1, dim: int = -1) -> None:
+        super().__init__(fn)
+        self.size, self.dim = size, dim
+
+    def on_sample(self, site: Site) -> None:
+        """Expand a draw that is still to be made, and release the dim from the plates."""
+        site.free_dim = self.dim if site.free_dim is None else max(self.dim, site.free_dim)
+        if site.value is None and hasattr(site.fn, "batch_shape"):
+            batch = tuple(site.fn.batch_shape)
+            batch = (1,) * (-self.dim - len(batch)) + batch
+            shape = _with_size(batch, self.dim, self.size)
+            if shape != batch:
+                site.fn = site.fn.expand(shape)
+
+    def on_factor(self, site: Site) -> None:
+        """Release the dim from the plates."""
+        site.free_dim = self.dim if site.free_dim is None else max(self.dim, site.free_dim)
+
+
+@default_for("plate")
+def _draw_rows(site):
+    """Rows without replacement, from the generator in force."""
+    generator = site.generator or generator_in_force() or default_generator
+    return randperm(site.notes["full_size"], generator=generator)[: site.notes["size"]]
+
+
+# A model asks for the same few index tensors at every run, and a large one takes longer to build
+# than the rest of the plate.
+@functools.lru_cache(maxsize=32)
+def _all_rows(size):
+    rows = np.arange(size)
+    rows.setflags(write=False)
+    return wrap(rows)
+
+
+def _free_dim(taken):
+    """The rightmost negative dim that is not in `taken`."""
+    return next(dim for dim in range(-1, -len(taken) - 2, -1) if dim not in taken)
+
+
+def _with_size(shape, dim, size):
+    """`shape` with `size` at the negative `dim`, padded with 1 on the left as needed."""
+    shape = (1,) * (-dim - len(shape)) + shape
+    i = len(shape) + dim
+    return shape[:i] + (size,) + shape[i + 1 :]
+
+
+def _count(name, value, what):
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise ArgumentError(
+            f"plate {name!r}",
+            expected=f"{what} as an integer >= 0",
+            got=repr(value),
+            fix=f"pass the number of rows, for example {what}=len(data)",
+        )
+    return count
+
+
+def _full_size(name, size, coords, rows):
+    if size is None:
+        if coords is None:
+            raise ArgumentError(
+                f"plate {name!r}",
+                expected="a size",
+                got="neither size nor coords" + ("" if rows is None else ", only a subsample"),
+                fix=f"write plate({name!r}, len(data))",
+            )
+        return len(coords)
+    size = _count(name, size, "size")
+    if coords is not None and len(coords) != size:
+        raise ArgumentError(
+            f"plate {name!r}",
+            expected=f"one label per row, {size} of them",
+            got=f"{len(coords)} coords",
+            fix="leave size out: coords say it",
+        )
+    return size
+
+
+def _subsample_size(name, size, subsample_size, rows):
+    if rows is not None:
+        given = rows.shape[0]
+        if subsample_size is not None and subsample_size != given:
+            raise ArgumentError(
+                f"plate {name!r}",
+                expected=f"as many rows in subsample as subsample_size={subsample_size} says",
+                got=f"{given} rows",
+                fix="leave subsample_size out: subsample says it",
+            )
+        subsample_size = given
+    if subsample_size is None:
+        return size
+    subsample_size = _count(name, subsample_size, "subsample_size")
+    if subsample_size > size:
+        raise ArgumentError(
+            f"plate {name!r}: subsample_size={subsample_size} exceeds size={size}",
+            expected=f"a subsample of at most {size} rows",
+            got=f"{subsample_size} rows",
+            fix="make the subsample smaller, or correct the plate's size",
+        )
+    return subsample_size
+
+
+def _negative(name, dim):
+    if dim is not None and dim >= 0:
+        raise ArgumentError(
+            f"plate {name!r}",
+            expected="a negative dim: batch dims count from the right",
+            got=f"dim={dim}",
+            fix="leave dim out, or use dim=-1 for the rightmost batch dim",
+        )
+    return dim

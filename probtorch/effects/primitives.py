@@ -1,0 +1,307 @@
+"""The statements a model is written in: sample, param, factor, deterministic; plates.py has plate.
+
+Each makes a `Site` and hands it to `perform`; without handlers around, `sample` draws and `param`
+reads the store. What can be wrong with a statement on its own (names, shapes of data against the
+distribution) is said here, at the user's line.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions import constraints
+from probtorch.effects.params import read_param
+from probtorch.effects.plates import place, take_rows
+from probtorch.effects.runtime import STATE, default_for, perform
+from probtorch.effects.site import Site, as_mask, as_value
+from probtorch.errors import DTypeError, ShapeError
+from probtorch.ops.elementwise import where
+
+__all__ = ["deterministic", "factor", "param", "sample"]
+
+
+def sample(
+    name: str,
+    fn: Any,
+    *args: Any,
+    obs: Any = None,
+    obs_mask: Any = None,
+    infer: dict[str, Any] | None = None,
+    rng_key: Any = None,
+    sample_shape: tuple[int, ...] = (),
+    **kwargs: Any,
+) -> Any:
+    """Draw a value, or state that one was observed.
+
+    Parameters
+    ----------
+    name : str
+        Unique within one run of the model.
+    fn : Distribution or callable
+        A callable is called with ``*args, **kwargs``, and has no density.
+    obs : Tensor, array, list or number, optional
+        The observed value, of the distribution's shape; None makes the site latent.
+    obs_mask : bool Tensor or array, optional
+        Which elements of `obs` are there. The others are latent: the site splits into
+        ``{name}_observed``, ``{name}_unobserved`` and the deterministic `name` that joins them.
+    infer : dict, optional
+        Settings for inference, for example ``{"enumerate": "parallel"}``.
+    rng_key : optional
+        Accepted for NumPyro's sake, and ignored: use the `seed` handler.
+    sample_shape : tuple of int
+        Independent copies, on the left of the batch shape.
+
+    Returns
+    -------
+    value : Tensor, shape ``fn.batch_shape + fn.event_shape`` within the plates around it
+
+    Raises
+    ------
+    ShapeError
+        If the shape of the data, or of a plate, does not fit the distribution.
+
+    Notes
+    -----
+    Draws are reparameterised where the distribution can. The elements that `obs_mask` leaves out
+    follow the distribution at every position, also where there are data: their extra density
+    integrates to 1, and no direction of the posterior is flat.
+
+    Examples
+    --------
+    >>> with plate("data", 3):
+    ...     y = sample("y", Normal(0.0, 1.0), obs=[0.1, -0.3, 2.0])
+    """
+    frame = sys._getframe(1)
+    where_from = frame.f_code, frame.f_lasti
+    if sample_shape:
+        fn = fn.expand(tuple(sample_shape) + tuple(fn.batch_shape))
+    if obs_mask is not None and obs is not None:
+        return _partly_observed(name, fn, as_value(obs, name), obs_mask, infer, where_from)
+    return _sample(name, fn, args, kwargs, obs, None, infer, where_from)
+
+
+def _sample(name, fn, args, kwargs, obs, mask, infer, where_from):
+    """The statement without its conveniences."""
+    plates = STATE.plates
+    if type(name) is not str or not hasattr(fn, "log_prob"):
+        _check_statement(name, fn)
+    elif plates.shape:
+        fn = place(fn, name, plates.frames, plates.shape)
+    site = Site(
+        "sample",
+        name,
+        fn,
+        args,
+        kwargs,
+        None if obs is None else as_value(obs, name),
+        obs is not None,
+        mask,
+        plates.scale,
+        dict(infer) if infer else {},
+        plates.frames,
+        plates.shape,
+        code=where_from[0],
+        instruction=where_from[1],
+    )
+    value = perform(site)
+    if site.observed and hasattr(site.fn, "event_shape"):
+        shape = value._data.shape
+        if shape != tuple(site.fn.batch_shape) + tuple(site.fn.event_shape):
+            _check_data(site, shape)
+    return value
+
+
+def param(
+    name: str,
+    init_tensor: Any = None,
+    constraint: Any = constraints.real,
+    event_dim: int | None = None,
+    *,
+    init_value: Any = None,
+) -> Any:
+    """Return the value of a learnable parameter, made from its initial value at the first call.
+
+    Parameters
+    ----------
+    name : str
+    init_tensor : Tensor, array, number or callable
+        Initial value, inside the constraint; a callable is asked for it. `init_value` is NumPyro's
+        name for it.
+    constraint : Constraint, default real
+        Where the value lives; it is optimised through ``transform_to(constraint)``.
+    event_dim : int, optional
+        Rightmost dims that belong to no plate; by default all of them. Inside a subsampling plate
+        the other dims are cut to the rows in use.
+
+    Returns
+    -------
+    value : Tensor
+        Differentiable with respect to the unconstrained leaf in the store.
+
+    Raises
+    ------
+    ModelError
+        If the parameter is new and has no initial value.
+    DomainError
+        If the initial value violates the constraint.
+    """
+    plates = STATE.plates
+    init = init_value if init_tensor is None else init_tensor
+    frame = sys._getframe(1)
+    site = Site(
+        "param",
+        name,
+        args=(init, constraint, event_dim),
+        infer={},
+        plates=plates.frames,
+        plate_shape=plates.shape,
+        event_dim=event_dim,
+        code=frame.f_code,
+        instruction=frame.f_lasti,
+    )
+    value = perform(site)
+    if event_dim is None or not plates.frames:
+        return value
+    site.value = take_rows(value, event_dim, plates.frames, f"param {name!r}")
+    return site.value
+
+
+def factor(name: str, log_factor: Any, *, has_rsample: bool | None = None) -> None:
+    """Add a term to the joint log density.
+
+    Parameters
+    ----------
+    name : str
+    log_factor : Tensor or number, shape broadcastable with the plates around it
+        Natural log of the factor; one term per row of the plates.
+    has_rsample : bool, optional
+        In a guide: whether the factor comes from differentiable draws.
+    """
+    plates = STATE.plates
+    value = as_value(log_factor, name)
+    if plates.shape and value.shape != plates.shape:
+        value = value.expand(
+            broadcast_shapes(tuple(value.shape), plates.shape, op=f"factor {name!r}")
+        )
+    frame = sys._getframe(1)
+    perform(
+        Site(
+            "factor",
+            name,
+            value=value,
+            observed=True,
+            scale=plates.scale,
+            infer={} if has_rsample is None else {"has_rsample": has_rsample},
+            plates=plates.frames,
+            plate_shape=plates.shape,
+            code=frame.f_code,
+            instruction=frame.f_lasti,
+        )
+    )
+
+
+def deterministic(name: str, value: Any, event_dim: int | None = None) -> Any:
+    """Name a computed value, so that traces and results contain it; return it.
+
+    Parameters
+    ----------
+    name : str
+    value : Tensor, array or number
+    event_dim : int, optional
+        Rightmost dims that belong to no plate; None leaves it to the sizes of the plates around the
+        statement.
+    """
+    plates = STATE.plates
+    frame = sys._getframe(1)
+    return perform(
+        Site(
+            "deterministic",
+            name,
+            value=as_value(value, name),
+            plates=plates.frames,
+            plate_shape=plates.shape,
+            event_dim=event_dim,
+            code=frame.f_code,
+            instruction=frame.f_lasti,
+        )
+    )
+
+
+@default_for("param")
+def _read_param(site):
+    init, constraint, _ = site.args
+    return read_param(site.name, init, constraint)
+
+
+def _partly_observed(name, fn, data, obs_mask, infer, where_from):
+    """`sample` with data for some elements only."""
+    there = as_mask(obs_mask, f"obs_mask of site {name!r}")
+    observed = _sample(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
+    unobserved = _sample(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
+    for _ in fn.event_shape:
+        there = there.unsqueeze(-1)
+    return deterministic(name, where(there, observed, unobserved), len(fn.event_shape))
+
+
+def _check_statement(name, fn):
+    if type(name) is not str:
+        raise DTypeError(
+            "sample",
+            expected="a name as its first argument",
+            got=f"{type(name).__name__} {name!r:.60}",
+            fix="write sample('x', distribution)",
+        )
+    if not callable(fn):
+        raise DTypeError(
+            f"site {name!r}",
+            expected="a distribution (or a function that draws)",
+            got=f"{type(fn).__name__} {fn!r:.60}",
+            fix="for a known value use deterministic(name, value), for data sample(..., obs=)",
+        )
+
+
+def _check_data(site, shape):
+    """Refuse data of another shape than the distribution where that changes the sum."""
+    batch, event = tuple(site.fn.batch_shape), tuple(site.fn.event_shape)
+    expected = batch + event
+    n = len(event)
+    try:
+        full = broadcast_shapes(shape, expected)
+    except ShapeError:
+        full = None
+    if full is None or (n and shape[-n:] != event):
+        raise _misfit(site, shape, batch, event)
+    have = (1,) * (len(full) - len(shape)) + shape
+    for i in range(n + 1, len(full) + 1):
+        if have[-i] != full[-i] and (site.free_dim is None or n - i > site.free_dim):
+            terms, rows = math.prod(full[: len(full) - n]), math.prod(have[: len(full) - n])
+            raise ShapeError(
+                f"site {site.name!r}: log_prob would have {terms} terms for {rows} observations",
+                expected=f"data of the shape {full} that data and distribution broadcast to",
+                got=f"data of shape {shape}, a distribution of shape {expected}",
+                fix="squeeze or flatten the side that has a dim of size 1 too many; "
+                f"if every row is meant, expand the data to {full}",
+                at=site.location,
+            )
+
+
+def _misfit(site, shape, batch, event):
+    """Error for data that do not broadcast with the distribution."""
+    fix = "check the order of the dims, and that the last ones are the event's"
+    for frame in site.plates:
+        i = (frame.dim or 0) - len(event)
+        if frame.indices is not None and -i <= len(shape) and shape[i] == frame.full_size:
+            fix = (
+                f"plate {frame.name!r} works on {frame.size} of {frame.full_size} rows: "
+                f"`with plate(...) as rows:` and obs=data[rows]"
+            )
+    return ShapeError(
+        f"site {site.name!r}",
+        expected=f"data of shape {batch + event} (batch {batch}, event {event})",
+        got=f"shape {shape}",
+        fix=fix,
+        at=site.location,
+    )

@@ -1,0 +1,169 @@
+"""Reparameterisations: the same model in coordinates that are easier to explore.
+
+A `Reparam` states auxiliary sites in place of one sample site and computes its value from them; the
+site itself becomes deterministic. The `reparam` handler applies them by name. The joint law of all
+named values is unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions import constraints
+from probtorch.effects.primitives import param, sample
+from probtorch.effects.runtime import Handler, outside
+from probtorch.effects.site import Site
+from probtorch.errors import ArgumentError, ModelError
+
+__all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "reparam"]
+
+
+class Reparam(Protocol):
+    """What `reparam` asks of a reparameterisation."""
+
+    def apply(self, site: Site) -> Any:
+        """State auxiliary sites and return the value that `site` takes."""
+
+
+class reparam(Handler):
+    """Reparameterise latent sites.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    config : dict from names to Reparam, or callable
+        A callable is given the site and returns a Reparam or None. Auxiliary sites are not
+        reparameterised again; nest a second handler for that.
+
+    Raises
+    ------
+    ModelError
+        If an observed site is to be reparameterised.
+
+    Examples
+    --------
+    >>> reparam(model, config={"theta": LocScaleReparam(centered=0.0)})
+    """
+
+    def __init__(self, fn: Any = None, config: Any = None) -> None:
+        if isinstance(fn, Mapping):
+            fn, config = None, fn
+        super().__init__(fn)
+        if config is None:
+            raise ArgumentError(
+                "reparam",
+                expected="config, a dict from site names to reparameterisations, or a function",
+                got="None",
+                fix="write reparam(model, config={'x': LocScaleReparam(0.)})",
+            )
+        self.config: Callable[[Site], Reparam | None] = (
+            (lambda site: config.get(site.name)) if isinstance(config, Mapping) else config
+        )
+
+    def on_sample(self, site: Site) -> None:
+        """Replace the site by its auxiliary sites."""
+        change = self.config(site)
+        if change is None:
+            return
+        if site.value is not None:
+            raise ModelError(
+                f"site {site.name!r} cannot be reparameterised",
+                expected="a latent site without a value",
+                got="an observed site" if site.observed else "a site whose value is fixed already",
+                fix="leave it out of config, or put the handler that fixes it outside of reparam",
+                at=site.location,
+            )
+        with outside(self):
+            site.value = change.apply(site)
+        site.event_dim = len(site.fn.event_shape)
+        site.kind, site.fn = "deterministic", None
+
+
+class LocScaleReparam:
+    """Decentre a location-scale family (Gorinova, Moore and Hoffman 2019).
+
+    Draws ``{name}_decentered`` and returns ``loc + scale**(1 - c) * (decentered - c * loc)``.
+
+    Parameters
+    ----------
+    centered : float or Tensor in [0, 1], optional
+        c: 1 leaves the site as it is, 0 is the fully non-centred form; by default learned, one
+        number per element, as the parameter ``{name}_centered``.
+    shape_params : tuple of str
+        Further parameters of the family that are passed on, such as ``df``.
+    """
+
+    def __init__(self, centered: Any = None, shape_params: tuple[str, ...] = ()) -> None:
+        if isinstance(centered, (int, float)) and not 0.0 <= centered <= 1.0:
+            raise ArgumentError(
+                "LocScaleReparam",
+                expected="centered in [0, 1]",
+                got=repr(centered),
+                fix="0 is the non-centred form, 1 the centred one",
+            )
+        self.centered, self.shape_params = centered, shape_params
+
+    def apply(self, site: Site) -> Any:
+        """State the decentred site and return the value."""
+        fn, name = site.fn, site.name
+        event_dim = len(fn.event_shape)
+        base = fn
+        while not hasattr(base, "loc") and hasattr(base, "base_dist"):
+            base = base.base_dist
+        if not (hasattr(base, "loc") and hasattr(base, "scale")):
+            raise ModelError(
+                f"site {name!r} cannot be decentred",
+                expected="a distribution with loc and scale",
+                got=type(fn).__name__,
+                fix="use another reparameterisation for this site",
+                at=site.location,
+            )
+        loc, scale, c = base.loc, base.scale, self.centered
+        if c is None:
+            half = loc.new_full(broadcast_shapes(tuple(loc.shape), tuple(scale.shape)), 0.5)
+            c = param(f"{name}_centered", half, constraint=constraints.unit_interval)
+        if isinstance(c, (int, float)) and c == 0.0:
+            # Constants: no gradient of loc and scale passes through the auxiliary density.
+            new_loc, new_scale = loc.new_zeros(loc.shape), scale.new_ones(scale.shape)
+        else:
+            new_loc, new_scale = loc * c, scale**c
+        shape = {key: getattr(base, key) for key in self.shape_params}
+        decentered = type(base)(loc=new_loc, scale=new_scale, **shape)
+        decentered = decentered.expand(tuple(fn.batch_shape) + tuple(fn.event_shape))
+        if event_dim:
+            decentered = decentered.to_event(event_dim)
+        z = sample(f"{name}_decentered", decentered, infer=site.infer)
+        return loc + scale ** (1.0 - c) * (z - c * loc)
+
+
+class TransformReparam:
+    """Draw the base of a `TransformedDistribution` as ``{name}_base``, and transform it."""
+
+    def apply(self, site: Site) -> Any:
+        """State the base site and return its image."""
+        fn = site.fn
+        wrapped = fn
+        while not hasattr(wrapped, "transforms") and hasattr(wrapped, "base_dist"):
+            wrapped = wrapped.base_dist
+        if not hasattr(wrapped, "transforms"):
+            raise ModelError(
+                f"site {site.name!r} has no transforms to take apart",
+                expected="a TransformedDistribution",
+                got=type(fn).__name__,
+                fix="use TransformedDistribution(base, transforms), or leave the site as it is",
+                at=site.location,
+            )
+        base = wrapped.base_dist
+        batch = tuple(fn.batch_shape)
+        rows = tuple(base.batch_shape) + tuple(base.event_shape)
+        event_dim = len(rows) - len(batch)
+        if event_dim > len(base.event_shape):
+            base = base.to_event(event_dim - len(base.event_shape))
+        if tuple(base.batch_shape) != batch:
+            base = base.expand(batch)
+        value = sample(f"{site.name}_base", base, infer=site.infer)
+        for transform in wrapped.transforms:
+            value = transform(value)
+        return value

@@ -1,0 +1,216 @@
+"""One handler stack, and the walk of a site through it.
+
+A model statement makes a `Site` and hands it to `perform`. Handlers see it from the innermost to
+the outermost, each through the hook for its kind (`on_sample`, `on_param`, `on_plate` ...); then
+the default behaviour supplies what is still missing (a draw, a parameter's value), and the handlers
+that saw the site see it again, outermost first (`after_sample` ...). Hooks are found once per
+class. A handler is a context manager, a decorator and a wrapper of a function, all through
+`Handler`.
+
+Plates are a scoped setting of the same stack, and a draw asks the whole stack for a generator: so
+`block`, which hides a site from the handlers outside, can neither take it out of its plates nor
+unseed it.
+
+The stack belongs to the thread, so that chains may run in threads. What `perform` does is algebraic
+effects (Plotkin and Pretnar 2009) as Pyro spells them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any, ClassVar, NamedTuple
+
+from probtorch.core.rng import Generator
+from probtorch.effects.site import Frame, Site
+
+__all__ = [
+    "STATE",
+    "Handler",
+    "Placement",
+    "default_for",
+    "draw",
+    "generator_in_force",
+    "outside",
+    "perform",
+]
+
+
+class Placement(NamedTuple):
+    """The plates in force.
+
+    Attributes
+    ----------
+    frames : tuple of Frame
+        Outermost first.
+    shape : tuple of int
+        Batch shape of what is inside, 1 at dims that no plate takes.
+    scale : float
+        Product of the frames' scales.
+    outer : Placement or None
+        What was in force before the innermost plate.
+    """
+
+    frames: tuple[Frame, ...] = ()
+    shape: tuple[int, ...] = ()
+    scale: float = 1.0
+    outer: Any = None
+
+
+class _State(threading.local):
+    """What is active in this thread; every field is an immutable value, replaced and put back."""
+
+    handlers: tuple[Handler, ...] = ()
+    plates: Placement = Placement()
+    params: Any = None
+
+
+STATE = _State()
+
+# What a kind of site does when no handler gave it a value; filled in by the module that owns the
+# primitive.
+_DEFAULTS: dict[str, Callable[[Site], Any]] = {}
+
+
+def default_for(kind: str) -> Callable[[Callable[[Site], Any]], Callable[[Site], Any]]:
+    """Decorator: make a function the default behaviour of sites of `kind` without a value."""
+
+    def register(fn):
+        _DEFAULTS[kind] = fn
+        return fn
+
+    return register
+
+
+def perform(site: Site) -> Any:
+    """Send `site` through the handler stack and return its value."""
+    stack = STATE.handlers
+    if not stack:
+        if site.value is None:
+            site.value = _DEFAULTS[site.kind](site)
+        return site.value
+    seen = len(stack)
+    while seen:
+        seen -= 1
+        handler = stack[seen]
+        hook = handler._before.get(site.kind)
+        if hook is not None:
+            hook(handler, site)
+            if site.stop:
+                break
+    if site.value is None:
+        site.value = _DEFAULTS[site.kind](site)
+    for handler in stack[seen:]:
+        hook = handler._after.get(site.kind)
+        if hook is not None:
+            hook(handler, site)
+    return site.value
+
+
+def generator_in_force() -> Generator | None:
+    """Return the innermost handler's generator; None stands for the default generator."""
+    for handler in reversed(STATE.handlers):
+        if handler.generator is not None:
+            return handler.generator
+    return None
+
+
+@contextlib.contextmanager
+def outside(handler: Handler) -> Iterator[None]:
+    """Context manager: what a hook of `handler` states goes to the handlers outside of it.
+
+    Those inside have had their say on the statement at hand. Only the ones that merely watch, such
+    as traces, see the new statements too.
+    """
+    stack = STATE.handlers
+    position = len(stack) - 1 - stack[::-1].index(handler)
+    watching = tuple(inner for inner in stack[position + 1 :] if not inner._before)
+    STATE.handlers = stack[:position] + watching
+    try:
+        yield
+    finally:
+        STATE.handlers = stack
+
+
+@default_for("sample")
+def draw(site: Site) -> Any:
+    """Return a draw from the site's distribution; a reparameterised one where there is one."""
+    fn = site.fn
+    if not hasattr(fn, "log_prob"):
+        return fn(*site.args, **(site.kwargs or {}))
+    method = fn.rsample if fn.has_rsample else fn.sample
+    site.inside = True
+    generator = site.generator
+    if generator is None:
+        generator = site.generator = generator_in_force()
+    return method() if generator is None else method(generator=generator)
+
+
+class Handler:
+    """Base of all effect handlers.
+
+    A subclass defines hooks by name: ``on_KIND(site)`` on the way out and ``after_KIND(site)`` on
+    the way back, with KIND one of sample, param, deterministic, factor, plate.
+
+    Parameters
+    ----------
+    fn : callable, optional
+        With it the handler is a wrapped function: calling it runs `fn` under the handler. Without
+        it, it is a context manager and a decorator.
+    """
+
+    _before: ClassVar[dict[str, Callable[..., None]]] = {}
+    _after: ClassVar[dict[str, Callable[..., None]]] = {}
+
+    fn: Callable[..., Any] | None = None
+    generator: Generator | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        hooks = {
+            name: getattr(cls, name) for name in dir(cls) if name.startswith(("on_", "after_"))
+        }
+        cls._before = {k.removeprefix("on_"): h for k, h in hooks.items() if k.startswith("on_")}
+        cls._after = {
+            k.removeprefix("after_"): h for k, h in hooks.items() if k.startswith("after_")
+        }
+
+    def __init__(self, fn: Callable[..., Any] | None = None) -> None:
+        self.fn = fn
+        if fn is not None:
+            functools.update_wrapper(self, fn, updated=())
+
+    def __enter__(self) -> Any:
+        STATE.handlers += (self,)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        STATE.handlers = STATE.handlers[:-1]
+
+    def for_one_run(self) -> Handler:
+        """Return the handler that one call of the wrapped function enters.
+
+        A handler that keeps state per run returns a copy, so that calls in several threads do not
+        meet.
+        """
+        return self
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        # A decorated method binds like any other.
+        return self if instance is None or self.fn is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fn is None:
+            return self._wrap(*args, **kwargs)
+        with self.for_one_run():
+            return self.fn(*args, **kwargs)
+
+    def _wrap(self, fn):
+        """Use as a decorator: a copy of the handler that wraps `fn`."""
+        wrapped = copy.copy(self)
+        Handler.__init__(wrapped, fn)
+        return wrapped
