@@ -158,7 +158,10 @@ class NativeDensity:
         value = self.fn(q)
         if value._data.shape != ():
             raise ArgumentError(
-                self.name, expected="a 0-d tensor", got=f"shape {value._data.shape}", fix="sum the terms of the log density"
+                self.name,
+                expected="a 0-d tensor",
+                got=f"shape {value._data.shape}",
+                fix="sum the terms of the log density",
             )
         if not value.requires_grad:
             return value, wrap(np.zeros(self.dim))
@@ -173,7 +176,11 @@ class NativeDensity:
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
         elif len(self.paths) >= MAX_PATHS:
-            self._give_up(f"more than {MAX_PATHS} different paths through the function were met", "", keep=True)
+            self._give_up(
+                f"more than {MAX_PATHS} different paths through the function were met",
+                "",
+                keep=True,
+            )
         else:
             key = tuple((v, type(v)) for _, v, _ in rec.graph.guards)
             if key not in self._known:
@@ -251,9 +258,17 @@ class Context:
             if out is None:
                 return self._entry(q, g, self.address)
             value, gradient = out
-            np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))[:] = gradient
+            np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))[:] = (
+                gradient
+            )
             return value
-        except (DomainError, np.linalg.LinAlgError, FloatingPointError, ZeroDivisionError, OverflowError):
+        except (
+            DomainError,
+            np.linalg.LinAlgError,
+            FloatingPointError,
+            ZeroDivisionError,
+            OverflowError,
+        ):
             # The point is outside of where the model can be evaluated: the proposal is rejected.
             return -math.inf
         except BaseException as e:

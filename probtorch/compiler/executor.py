@@ -11,17 +11,13 @@ import numpy as np
 
 from probtorch.compiler import engine
 from probtorch.compiler.loops import Lowering
+from probtorch.compiler.loops import address as address_of
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.llvm import render
 
 __all__ = ["Binding", "Program", "address_of"]
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-
-
-def address_of(array):
-    """Return the address of an array's first element."""
-    return array.__array_interface__["data"][0]
 
 
 class Program:
@@ -59,7 +55,7 @@ class Program:
         for i, value in enumerate(plan.packed_values):
             data = np.frombuffer(value.tobytes(), np.uint8)
             raw[i * 8 : i * 8 + data.size] = data
-        self.consts = [np.ascontiguousarray(a) for a in plan.consts]
+        self.consts = [np.asarray(a, order="C") for a in plan.consts]
 
     def bind(self):
         """Return fresh memory to run this program in."""

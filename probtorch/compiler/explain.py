@@ -24,7 +24,10 @@ def describe(name, paths, reason):
             f"{plan.scalars} scalars, {len(plan.consts)} constant arrays"
         )
         for i, (value, expected, location) in enumerate(graph.guards):
-            lines.append(f"  guard {i}: {value!r} is {expected!r}" + (f" (at {location})" if location else ""))
+            lines.append(
+                f"  guard {i}: {value!r} is {expected!r}"
+                + (f" (at {location})" if location else "")
+            )
         lines += _block(program.lowering.block, "  ")
     return "\n".join(lines)
 

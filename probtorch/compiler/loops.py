@@ -165,6 +165,11 @@ class Block:
         return known[-1]
 
 
+def address(array):
+    """Return the address of an array's first element."""
+    return array.__array_interface__["data"][0]
+
+
 def squeeze(shape):
     """Return the domain of a shape: without its sizes of 1."""
     return tuple(n for n in shape if n != 1)
@@ -225,19 +230,21 @@ class Lowering:
                 f"value {v!r} has no producer", expected="a recorded value", got=v.kind
             )
         array = np.asarray(v.array)
-        # An expanded array has strides of 0: keep one element per such dim.
-        small = array[
-            tuple(
-                slice(0, 1) if s == 0 and n > 1 else slice(None)
-                for s, n in zip(array.strides, array.shape, strict=True)
-            )
-        ]
-        root = self._constant_root(np.asarray(small, order="C"))
-        layout = Layout(array.shape, contiguous(small.shape).broadcast(array.shape), 0)
-        return root, layout
+        # An expanded array has strides of 0: keep one element per such dim. A transposed one keeps its memory too.
+        cut = [slice(0, 1) if s == 0 else slice(None) for s in array.strides]
+        small = array[tuple(cut)] if array.size else array
+        order = sorted(range(small.ndim), key=lambda d: -small.strides[d])
+        moved = small.transpose(order)
+        if not moved.flags.c_contiguous:
+            order, moved = list(range(small.ndim)), np.asarray(small, order="C")
+        root = self._constant_root(moved)
+        back = tuple(order.index(d) for d in range(small.ndim))
+        layout = contiguous(moved.shape).view("permute", {"dims": back})
+        return root, Layout(array.shape, layout.broadcast(array.shape), 0)
 
     def _constant_root(self, array):
-        key = (array.dtype.str, array.shape, array.tobytes() if array.size <= 64 else id(array))
+        place = array.tobytes() if array.size <= 64 else address(array)
+        key = (array.dtype.str, array.shape, place)
         root = self._const_of.get(key)
         if root is None:
             if array.size == 1:

@@ -64,7 +64,9 @@ class NativeProgram:
                 set_grad_enabled(before)
             if rec.unsupported:
                 reason, location = rec.unsupported[0]
-                raise CompileError(name, expected="a program of tensor ops", got=reason, fix=f"see {location}")
+                raise CompileError(
+                    name, expected="a program of tensor ops", got=reason, fix=f"see {location}"
+                )
             self.program = Program(rec.graph)
             self.out_structure = out_structure[0]
         self.seconds = time.perf_counter() - start
@@ -91,7 +93,9 @@ class NativeProgram:
     def explain(self):
         """Return what the program became, as text."""
         paths = [] if self.program is None else [(self.program.graph, self.program)]
-        return describe(self.name, paths, None if paths else ("compiling is switched off (PROBTORCH_JIT=0)", ""))
+        return describe(
+            self.name, paths, None if paths else ("compiling is switched off (PROBTORCH_JIT=0)", "")
+        )
 
 
 class _Bound:

@@ -1,0 +1,160 @@
+"""`probtorch.compile`: any function of tensors, recorded, compiled and replayed, path by path.
+
+A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs eagerly and is recorded; the next
+call of that kind is one native call. Tensors that the function finds outside its arguments are read anew at each call. Where a
+replay could be wrong (random draws, shapes that depend on values, gradients through the call) the function runs eagerly.
+"""
+
+import functools
+import threading
+
+import numpy as np
+
+from probtorch.compiler.density import MAX_PATHS, warn_eager
+from probtorch.compiler.executor import Program
+from probtorch.compiler.explain import describe
+from probtorch.compiler.record import record
+from probtorch.config import settings
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import CompileError
+
+__all__ = ["CompiledFunction", "compile"]
+
+
+def compile(fn=None):
+    """Return a compiled version of `fn`; also a decorator.
+
+    Parameters
+    ----------
+    fn : callable
+        From trees of tensors (and hashable values, which select a version) to a tree of tensors.
+
+    Returns
+    -------
+    CompiledFunction
+        With `explain()` and `source()`.
+
+    Notes
+    -----
+    Python side effects such as `print` happen only when a path is first met. Calls that need a gradient through the function
+    run eagerly; take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> @probtorch.compile
+    ... def f(x):
+    ...     return (x * x).sum() if x[0] > 0 else x.exp().sum()
+    >>> f(probtorch.tensor([1.0, 2.0]))
+    tensor(5.)
+    """
+    return CompiledFunction(fn) if fn is not None else CompiledFunction
+
+
+class _Path:
+    """One native path: the program, how to rebuild its result, and the outside tensors it reads."""
+
+    def __init__(self, program, structure):
+        self.program = program
+        self.structure = structure
+        self.refs = program.plan.refs
+        self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
+        self.local = threading.local()
+
+    def run(self, arrays):
+        """Return the result tree, or None if a guard failed or an outside tensor changed its shape."""
+        refs = []
+        for t, (shape, dtype) in zip(self.refs, self.signature, strict=True):
+            if t._data.shape != shape or t._data.dtype != dtype:
+                return None
+            refs.append(np.asarray(t._data, order="C"))
+        binding = getattr(self.local, "binding", None)
+        if binding is None:
+            binding = self.local.binding = self.program.bind()
+        status, out = binding.run(arrays, refs)
+        return None if status else unflatten(self.structure, [wrap(x) for x in out])
+
+
+class CompiledFunction:
+    """A function with its compiled paths; see `compile`."""
+
+    def __init__(self, fn):
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = getattr(fn, "__name__", type(fn).__name__)
+        self.reason = None
+        self._versions = {}
+
+    def __call__(self, *args, **kwargs):
+        if self.reason is not None or not settings.jit or recorder() is not None:
+            return self.fn(*args, **kwargs)
+        leaves, structure = flatten((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        if grad_enabled() and any(t.requires_grad for t in tensors):
+            return self.fn(*args, **kwargs)
+        key = (
+            structure,
+            tuple(
+                (x._data.shape, x._data.dtype) if isinstance(x, TensorBase) else (type(x), x)
+                for x in leaves
+            ),
+        )
+        try:
+            paths = self._versions.setdefault(key, [])
+        except TypeError:
+            return self.fn(*args, **kwargs)
+        if paths:
+            arrays = [np.asarray(t._data, order="C") for t in tensors]
+            for i, path in enumerate(paths):
+                out = path.run(arrays)
+                if out is not None:
+                    if i:
+                        paths.insert(0, paths.pop(i))
+                    return out
+        return self._record(leaves, structure, tensors, paths)
+
+    def _record(self, leaves, structure, tensors, paths):
+        out_structure = []
+
+        def flat(*stand_ins):
+            walk = iter(stand_ins)
+            items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+            args, kwargs = unflatten(structure, items)
+            found, shape = flatten(self.fn(*args, **kwargs))
+            out_structure.append(shape)
+            return tuple(found)
+
+        rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
+        if any(not isinstance(x, TensorBase) for x in result):
+            rec.refuse("a result that is not a tensor")
+        if any(x.requires_grad for x in result if isinstance(x, TensorBase)):
+            rec.refuse("a gradient that flows to a tensor outside the arguments")
+        if rec.unsupported:
+            self._give_up(*rec.unsupported[0])
+        elif len(paths) < MAX_PATHS:
+            try:
+                paths.append(_Path(Program(rec.graph), out_structure[0]))
+            except CompileError as e:
+                self._give_up(f"{e.subject}: {e.got}", e.location)
+        else:
+            self._give_up(f"more than {MAX_PATHS} different paths were met", "")
+        return unflatten(out_structure[0], result)
+
+    def _give_up(self, reason, location):
+        self.reason = (reason, location)
+        warn_eager(self.name, reason, location)
+
+    def _paths(self):
+        return [p for paths in self._versions.values() for p in paths]
+
+    def explain(self):
+        """Return a text: versions, paths, guards, loop nests, or why the function runs eagerly."""
+        return describe(
+            self.name, [(p.program.graph, p.program) for p in self._paths()], self.reason
+        )
+
+    def source(self):
+        """Return the generated LLVM IR of all paths."""
+        return "\n\n".join(p.program.ir for p in self._paths())

@@ -1,0 +1,415 @@
+"""One loop nest as one LLVM function.
+
+Loops are written with phi nodes, accumulators as stack cells that LLVM turns into registers. Every buffer is a ``noalias``
+parameter, scalars and packed constants come as one area each ("S", "P"). Only sums, products and dot products may be
+reassociated.
+"""
+
+import math
+
+from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.render.algebra import BYTES, FLOATS, Algebra, V, ir_type, literal
+
+__all__ = ["Nest"]
+
+
+class Nest(Algebra):
+    """Writes the function of one loop nest."""
+
+    def __init__(self, module, group):
+        super().__init__(module)
+        self.group = group
+        self.rank = len(group.domain)
+        self.params = {}
+        self.registers = {}
+        self.loaded = {}
+        self.written = {id(b) for b in self._written()}
+        self.allocas = []
+        self.label = "entry"
+        self.labels = 0
+        self.index = []
+        self.checked = False
+
+    def _written(self):
+        for item in self.group.items:
+            if "buffer" in item.attrs:
+                yield item.attrs["buffer"]
+            if item.root is not None and item.root.buffer is not None:
+                yield item.root.buffer
+
+    # ------------------------------------------------------------------------------------------ memory
+
+    def base(self, b):
+        """Return ``(pointer name, element offset)`` of a buffer inside this function."""
+        if b.kind in ("scalar", "packed"):
+            key = "S" if b.kind == "scalar" else "P"
+            self.params.setdefault(key, f"%{key}")
+            return f"%{key}", b.slot * 8
+        name = self.params.setdefault(b, f"%p{len(self.params)}")
+        return name, 0
+
+    def address(self, b, offset, strides, extra=None):
+        """Emit the address of an element; `extra` is a further index register with its stride."""
+        pointer, shift = self.base(b)
+        ty = ir_type(b.dtype)
+        size = BYTES[ty]
+        terms = [(i, s) for i, s in zip(self.index, strides, strict=False) if s]
+        if extra is not None:
+            terms.append(extra)
+        total = None
+        for i, s in terms:
+            term = i if s == 1 else self.emit(f"mul nsw i64 {i}, {s}", "i64").name
+            total = term if total is None else self.emit(f"add nsw i64 {total}, {term}", "i64").name
+        if shift or offset:
+            pointer = self.emit(
+                f"getelementptr i8, ptr {pointer}, i64 {shift + offset * size}", "ptr"
+            ).name
+        if total is not None:
+            pointer = self.emit(
+                f"getelementptr {'i8' if ty == 'i1' else ty}, ptr {pointer}, i64 {total}", "ptr"
+            ).name
+        return pointer
+
+    def load_at(self, pointer, ty):
+        """Emit a load."""
+        if ty == "i1":
+            return self.emit(
+                f"icmp ne i8 {self.emit(f'load i8, ptr {pointer}', 'i8').name}, 0", "i1"
+            )
+        return self.emit(f"load {ty}, ptr {pointer}", ty)
+
+    def store_at(self, v, pointer):
+        """Emit a store."""
+        if v.ty == "i1":
+            v = self.emit(f"zext i1 {v.name} to i8", "i8")
+        self.lines.append(f"  store {v.ty} {v.name}, ptr {pointer}")
+
+    def read(self, x, ty=None):
+        """Return an operand's value at the current index."""
+        if isinstance(x, Reg):
+            return self.registers[id(x.root)]
+        if isinstance(x, Mem):
+            key = (id(x.buffer), x.offset, x.strides)
+            if key not in self.loaded or id(x.buffer) in self.written:
+                self.loaded[key] = self.load_at(
+                    self.address(x.buffer, x.offset, x.strides), ir_type(x.buffer.dtype)
+                )
+            return self.loaded[key]
+        return self.value(x, ty) if ty else x
+
+    # ------------------------------------------------------------------------------------------ the nest
+
+    def define(self):
+        """Write the function; returns its name, its parameters (buffers, "S", "P") and whether it returns a status."""
+        self._write_loops()
+        return self._finish_function()
+
+    def _write_loops(self):
+        reduces = [
+            i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] is not None
+        ]
+        closers = []
+        for depth, size in enumerate(self.group.domain):
+            self._open_reductions(reduces, depth)
+            closers.append(self._open(size))
+        for item in self.group.items:
+            self._write_item(item)
+        for depth in reversed(range(self.rank)):
+            self._close(*closers[depth], self.group.domain[depth])
+            self._close_reductions(reduces, depth)
+
+    def _write_item(self, item):
+        getattr(self, f"_{item.kind}")(item)
+        if item.root is not None and item.root.in_register and item.root.buffer is not None:
+            pointer = self.address(item.root.buffer, 0, kept_strides(item.root.shape))
+            self.store_at(self.registers[id(item.root)], pointer)
+
+    def _finish_function(self):
+        self.module.groups += 1
+        name = f"nest{self.module.groups}"
+        params = list(self.params)
+        result = "i64" if self.checked else "void"
+        signature = ", ".join(
+            f"ptr noalias {'readonly ' if p == 'P' else ''}{self.params[p]}" for p in params
+        )
+        inline = "" if self.module.inline and len(self.group.items) < 100 else " noinline"
+        ending = "  ret void"
+        if self.checked:
+            self.allocas = ["  %bad = alloca i64", "  store i64 0, ptr %bad", *self.allocas]
+            ending = "  %status = load i64, ptr %bad\n  ret i64 %status"
+        self.module.functions.append(
+            "\n".join(
+                [
+                    f"define internal {result} @{name}({signature}) nounwind{inline} {{",
+                    "entry:",
+                    *self.allocas,
+                    *self.lines,
+                    ending,
+                    "}",
+                ]
+            )
+        )
+        return name, params, self.checked
+
+    def _open(self, size):
+        self.labels += 1
+        k = self.labels
+        i = f"%i{k}"
+        if size == 1:
+            self.index.append("0")
+            return k, i, None
+        self.lines += [
+            f"  br label %h{k}",
+            f"h{k}:",
+            f"  {i} = phi i64 [ 0, %{self.label} ], [ {i}.n, %l{k} ]",
+        ]
+        self.label = f"h{k}"
+        self.index.append(i)
+        return k, i, size
+
+    def _close(self, k, i, opened, size):
+        self.index.pop()
+        if opened is None:
+            return
+        self.lines += [
+            f"  br label %l{k}", f"l{k}:", f"  {i}.n = add nuw nsw i64 {i}, 1", f"  {i}.c = icmp ult i64 {i}.n, {size}",
+            f"  br i1 {i}.c, label %h{k}, label %x{k}", f"x{k}:",
+        ]  # fmt: skip
+        self.label = f"x{k}"
+
+    def _inner(self, size, body):
+        """Write an inner loop of `size` around ``body(index register)``."""
+        if size == 1:
+            body("0")
+            return
+        k, i, opened = self._open(size)
+        self.index.pop()
+        held, self.loaded = self.loaded, {}
+        body(i)
+        self.loaded = held
+        self.index.append(i)
+        self._close(k, i, opened, size)
+
+    def _variable(self, ty, start):
+        name = self.fresh("a")
+        self.allocas.append(f"  {name} = alloca {ty}")
+        if start is not None:
+            self.lines.append(f"  store {ty} {start}, ptr {name}")
+        return name
+
+    # ------------------------------------------------------------------------------------------ items
+
+    def _compute(self, item):
+        node = item.node
+        if node.name == "cast":
+            (x,) = item.operands
+            v = self.convert(self.read(x), ir_type(node.outs[0].dtype))
+        else:
+            operands = [self.read(x) for x in item.operands]
+            ty = ir_type(node.outs[0].dtype)
+            self.default = next((o.ty for o in operands if isinstance(o, V) and o.ty != "i1"), ty)
+            operands = self._numbers(node, operands)
+            v = node.op.formula(self, *operands)
+            v = self.value(v, ty)
+            if v.ty != ty:
+                v = self.convert(v, ty)
+        self.registers[id(item.root)] = v
+
+    def _numbers(self, node, operands):
+        """Make the first operand a value when all operands are numbers, so that operators have something to act on."""
+        if any(isinstance(o, V) for o in operands):
+            return operands
+        return [self.value(o, self.default) for o in operands]
+
+    def _store(self, item):
+        a = item.attrs
+        v = self.read(item.operands[0], ir_type(a["buffer"].dtype))
+        pointer = self.address(a["buffer"], a["offset"], a["strides"])
+        if a["mode"] == "add":
+            v = self.binary("add", self.load_at(pointer, v.ty), v)
+        self.store_at(v, pointer)
+
+    def _indexed(self, operands, wraps):
+        """Emit the element offset that index operands make, with bounds checks where the indices are not known."""
+        total = None
+        for x, (size, stride, check, negative) in zip(operands, wraps, strict=True):
+            i = self.convert(self.read(x), "i64")
+            if negative:
+                i = self.where(i < 0, i + size, i)
+            if check:
+                self.checked = True
+                bad = self.emit(f"icmp uge i64 {i.name}, {size}", "i1")
+                before = self.emit("load i64, ptr %bad", "i64")
+                self.lines.append(f"  store i64 {self.where(bad, 1, before).name}, ptr %bad")
+                i = self.where(bad, 0, i)
+            term = i * stride
+            total = term if total is None else total + term
+        return total.name
+
+    def _gather(self, item):
+        source, *index = item.operands
+        at = self._indexed(index, item.attrs["wraps"])
+        pointer = self.address(source.buffer, source.offset, source.strides, (at, 1))
+        self.registers[id(item.root)] = self.load_at(pointer, ir_type(source.buffer.dtype))
+
+    def _scatter(self, item):
+        value, *index = item.operands
+        a = item.attrs
+        at = self._indexed(index, a["wraps"])
+        pointer = self.address(a["buffer"], 0, a["strides"], (at, 1))
+        v = self.read(value, ir_type(a["buffer"].dtype))
+        if a["mode"] == "add":
+            v = self.binary("add", self.load_at(pointer, v.ty), v)
+        self.store_at(v, pointer)
+
+    def _dot(self, item):
+        a, b = item.operands
+        ty = ir_type(item.root.dtype)
+        total = self._variable(ty, literal(0, ty))
+
+        def body(k):
+            x = self.load_at(
+                self.address(a.buffer, a.offset, a.strides, (k, item.attrs["steps"][0])), ty
+            )
+            y = self.load_at(
+                self.address(b.buffer, b.offset, b.strides, (k, item.attrs["steps"][1])), ty
+            )
+            product = self.binary("mul", x, y)
+            self.lines.append(
+                f"  store {ty} {self._plus(self.load_at(total, ty), product).name}, ptr {total}"
+            )
+
+        self._inner(item.attrs["size"], body)
+        self.registers[id(item.root)] = self.load_at(total, ty)
+
+    def _plus(self, a, b):
+        return self.binary("add", a, b, "reassoc contract")
+
+    def _axpy(self, item):
+        matrix, vector = item.operands
+        ty = ir_type(item.root.dtype)
+        v = self.read(vector, ty)
+        out = item.root.buffer
+
+        def body(m):
+            x = self.load_at(
+                self.address(matrix.buffer, matrix.offset, matrix.strides, (m, item.attrs["step"])),
+                ty,
+            )
+            pointer = self.address(out, 0, (), (m, 1))
+            self.store_at(self._plus(self.load_at(pointer, ty), x * v), pointer)
+
+        self._inner(item.attrs["size"], body)
+
+    def _scan(self, item):
+        (x,) = item.operands
+        a = item.attrs
+        ty = ir_type(a["buffer"].dtype)
+        total = self._variable(ty, literal(0, ty))
+
+        def body(k):
+            v = self.load_at(self.address(x.buffer, x.offset, x.strides, (k, a["step"])), ty)
+            new = self.binary("add", self.load_at(total, ty), v, "")
+            self.lines.append(f"  store {ty} {new.name}, ptr {total}")
+            self.store_at(new, self.address(a["buffer"], 0, a["strides"], (k, a["out_step"])))
+
+        self._inner(a["size"], body)
+
+    # ------------------------------------------------------------------------------------------ reductions
+
+    def _start(self, kind, ty):
+        if kind in ("sum", "prod"):
+            return literal(0 if kind == "sum" else 1, ty)
+        low = -math.inf if kind in ("amax", "argmax") else math.inf
+        if ty in FLOATS:
+            return literal(low, ty)
+        if ty == "i1":
+            return literal(low > 0, ty)
+        edge = 2 ** (BYTES[ty] * 8 - 1)
+        return str(-edge if low < 0 else edge - 1)
+
+    def _open_reductions(self, reduces, depth):
+        for item in reduces:
+            if item.attrs["depth"] == depth:
+                self._begin(item)
+
+    def _begin(self, item):
+        kind = item.attrs["reduce"]
+        ty = self._reduced_type(item)
+        start = self._start(kind, ty)
+        item.attrs["total"] = self._variable(ty, start)
+        if kind in ("argmax", "argmin"):
+            item.attrs["best"] = self._variable("i64", "-1")
+
+    def _reduced_type(self, item):
+        if item.attrs["reduce"] in ("argmax", "argmin"):
+            return ir_type(item.node.inputs[0].dtype)
+        return ir_type(item.root.dtype)
+
+    def _reduce(self, item):
+        kind, depth = item.attrs["reduce"], item.attrs["depth"]
+        ty = self._reduced_type(item)
+        v = self.read(item.operands[0], ty)
+        if depth is None:
+            pointer = self.address(item.root.buffer, 0, item.attrs["strides"])
+            self.store_at(self._combine(kind, self.load_at(pointer, ty), v), pointer)
+            return
+        if depth == self.rank:
+            self._begin(item)
+        total = item.attrs["total"]
+        if kind in ("argmax", "argmin"):
+            best = item.attrs["best"]
+            old = self.load_at(total, ty)
+            first = self.emit(f"icmp slt i64 {self.load_at(best, 'i64').name}, 0", "i1")
+            better = self.compare("gt" if kind == "argmax" else "lt", v, old)
+            if ty in FLOATS:
+                better = self.logical_or(
+                    better, self.logical_and(self.isnan(v), self.logical_not(self.isnan(old)))
+                )
+            better = self.logical_or(first, better)
+            self.lines.append(f"  store {ty} {self.where(better, v, old).name}, ptr {total}")
+            position = self.where(
+                better, V(self._position(depth), "i64", self), self.load_at(best, "i64")
+            )
+            self.lines.append(f"  store i64 {position.name}, ptr {best}")
+        else:
+            new = self._combine(kind, self.emit(f"load {ty}, ptr {total}", ty), v)
+            self.lines.append(f"  store {ty} {new.name}, ptr {total}")
+        if depth == self.rank:
+            self._finish_reduction(item)
+
+    def _position(self, depth):
+        """Emit the row-major index over the reduced dims."""
+        total = "0"
+        for i, size in zip(self.index[depth:], self.group.domain[depth:], strict=True):
+            scaled = self.emit(f"mul nsw i64 {total}, {size}", "i64").name
+            total = self.emit(f"add nsw i64 {scaled}, {i}", "i64").name
+        return total
+
+    def _combine(self, kind, a, b):
+        if kind == "sum":
+            return self._plus(a, b)
+        if kind == "prod":
+            return self.binary("mul", a, b, "reassoc contract")
+        return self.maximum(a, b) if kind == "amax" else self.minimum(a, b)
+
+    def _close_reductions(self, reduces, depth):
+        for item in reduces:
+            if item.attrs["depth"] == depth:
+                self._finish_reduction(item)
+
+    def _finish_reduction(self, item):
+        name = item.attrs.get("best")
+        ty = "i64" if name else self._reduced_type(item)
+        v = self.emit(f"load {ty}, ptr {name or item.attrs['total']}", ty)
+        self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
+
+
+def kept_strides(shape):
+    """Row-major strides of `shape` over its domain."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        if n != 1:
+            strides.append(step)
+            step *= n
+    return tuple(reversed(strides))
