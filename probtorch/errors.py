@@ -21,21 +21,28 @@ __all__ = [
     "ProbtorchError",
     "ShapeError",
     "TensorIndexError",
+    "user_frame",
     "user_location",
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def user_location(depth=1):
-    """Return "file:line" of the innermost stack frame outside this package, or "" when there is none."""
+def user_frame(depth=1):
+    """Return ``(file, line)`` of the innermost stack frame outside this package, or None when there is none."""
     frame = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_PACKAGE) and not name.startswith("<") and "contextlib" not in name:
-            return f"{name}:{frame.f_lineno}"
+            return name, frame.f_lineno
         frame = frame.f_back
-    return ""
+    return None
+
+
+def user_location(depth=1):
+    """Return "file:line" of the innermost stack frame outside this package, or "" when there is none."""
+    found = user_frame(depth + 1)
+    return f"{found[0]}:{found[1]}" if found else ""
 
 
 class ProbtorchError(Exception):

@@ -1,12 +1,17 @@
 """`describe`: what a compiled function became, as text.
 
-For each path: its guards with the user's lines, the loop nests with their ops (one line per nest is one pass over memory), library
-calls, loops and branches, the memory it needs, and how long compiling took.
+For each path: its guards and its graph with the user's lines, the loop nests with their ops (one line per nest is one pass over
+memory), library calls, loops and branches, the memory it needs, and how long compiling took.
 """
+
+import os
 
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
 
 __all__ = ["describe"]
+
+# Nodes listed per path; a longer graph is cut.
+MAX_NODES = 400
 
 
 def describe(name, paths, reason):
@@ -23,13 +28,22 @@ def describe(name, paths, reason):
             f"path {k}: {len(graph.nodes)} ops, {source} in {total:.1f} ms; arena {plan.arena} bytes, "
             f"{plan.scalars} scalars, {len(plan.consts)} constant arrays"
         )
-        for i, (value, expected, location) in enumerate(graph.guards):
-            lines.append(
-                f"  guard {i}: {value!r} is {expected!r}"
-                + (f" (at {location})" if location else "")
-            )
-        lines += _block(program.lowering.block, "  ")
+        for i, (value, expected, node) in enumerate(graph.guards):
+            lines.append(f"  guard {i}: {value!r} is {expected!r}{_at(node)}")
+        lines.append("  loop nests:")
+        lines += _block(program.lowering.block, "    ")
+        lines.append(f"  graph of {graph.inputs}:")
+        lines += [f"    {node!r}{_at(node)}" for node in graph.nodes[:MAX_NODES]]
+        if len(graph.nodes) > MAX_NODES:
+            lines.append(f"    ... and {len(graph.nodes) - MAX_NODES} more")
+        lines.append(f"  outputs: {graph.outputs}")
     return "\n".join(lines)
+
+
+def _at(node):
+    if not node.location:
+        return ""
+    return f"  # {os.path.basename(node.location[0])}:{node.location[1]}"
 
 
 def _block(block, indent):

@@ -36,7 +36,10 @@ class Value:
 
 
 class Node:
-    """One operation: op (its name in `name`), inputs (values or Python numbers), attrs, outputs, and the user's line."""
+    """One operation: op (its name in `name`), inputs (values or Python numbers), attrs, outputs, and the user's line.
+
+    `location` is ``(file, line)`` of the innermost frame outside the package when the op was recorded, or None.
+    """
 
     __slots__ = ("attrs", "inputs", "location", "name", "op", "outs")
 
@@ -50,6 +53,11 @@ class Node:
         for i, v in enumerate(outs):
             v.node, v.index, v.kind = self, i, "node"
 
+    @property
+    def place(self):
+        """The user's line as "file:line", "" if unknown."""
+        return f"{self.location[0]}:{self.location[1]}" if self.location else ""
+
     def values(self):
         """Yield the inputs that are values."""
         return [x for x in self.inputs if type(x) is Value]
@@ -62,7 +70,7 @@ class Node:
 class Graph:
     """A recorded program: inputs, nodes in order, outputs.
 
-    `guards` lists ``(value, expected, location)`` in program order; each also stands among the
+    `guards` lists ``(value, expected, node)`` in program order; each also stands among the
     nodes (name "guard"), so that a renderer checks it where it was taken.
     """
 

@@ -321,13 +321,13 @@ class Lowering:
         for node in graph.nodes:
             op = node.op
             if op is not None and (op.family == "elementwise" or op.name == "cast"):
-                self._elementwise(node, block)
-                continue
-            handler = getattr(self, f"_lower_{node.name.replace('.', '_')}", None)
+                handler = self._elementwise
+            else:
+                handler = getattr(self, f"_lower_{node.name}", None)
             if handler is None:
                 raise CompileError(
-                    f"op {node.name}", expected="an op that the compiler can render", got="one it cannot yet",
-                    fix="the function runs eagerly instead",
+                    f"op {node.name}", expected="an op that the compiler can render",
+                    got=f"{node.name}, which it cannot yet", fix="the function runs eagerly instead", at=node.place,
                 )  # fmt: skip
             handler(node, block)
 

@@ -18,7 +18,7 @@ from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.core.dispatch import as_tensor, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.errors import CompileError, user_location
+from probtorch.errors import CompileError, user_frame, user_location
 from probtorch.ops.control import check_same_state
 
 __all__ = ["Recorder", "record"]
@@ -96,7 +96,7 @@ class Recorder:
             for v, o in zip(fresh, outs, strict=True):
                 v.kind, v.static, v.array = "const", True, o._data
         else:
-            self.graph.nodes.append(Node(op, op.name, values, attrs, fresh))
+            self.graph.nodes.append(Node(op, op.name, values, attrs, fresh, user_frame(2)))
             if "view" in op.extra:
                 self._viewed.add(id(inputs[0]))
         for v, o in zip(fresh, outs, strict=True):
@@ -136,9 +136,9 @@ class Recorder:
             (v,),
             {"value": value, "index": len(self.graph.guards)},
             (),
-            user_location(2),
+            user_frame(2),
         )
-        self.graph.guards.append((v, value, node.location))
+        self.graph.guards.append((v, value, node))
         self.graph.nodes.append(node)
 
     def data_dependent(self, what, t):
@@ -177,7 +177,7 @@ class Recorder:
             graphs[key] = child.graph
         graphs["counts"] = tuple(len(child.captures) for child in children)
         self.graph.nodes.append(
-            Node(None, name, tuple(own_inputs) + tuple(captured), graphs, values, user_location(3))
+            Node(None, name, tuple(own_inputs) + tuple(captured), graphs, values, user_frame(3))
         )
         for t, v in zip(out, values, strict=True):
             self._bind(t, v)

@@ -9,6 +9,7 @@ import math
 
 from probtorch.compiler.loops import Mem, Reg
 from probtorch.compiler.render.algebra import BYTES, FLOATS, Algebra, V, ir_type, literal
+from probtorch.errors import CompileError
 
 __all__ = ["Nest"]
 
@@ -119,7 +120,14 @@ class Nest(Algebra):
             self._close_reductions(reduces, depth)
 
     def _write_item(self, item):
-        getattr(self, f"_{item.kind}")(item)
+        try:
+            getattr(self, f"_{item.kind}")(item)
+        except CompileError as e:
+            if item.node is None:
+                raise
+            raise CompileError(
+                f"op {item.node.name}: {e.subject}", expected=e.expected, got=e.got, fix=e.fix, at=item.node.place
+            ) from None  # fmt: skip
         if item.root is not None and item.root.in_register and item.root.buffer is not None:
             pointer = self.address(item.root.buffer, 0, kept_strides(item.root.shape))
             self.store_at(self.registers[id(item.root)], pointer)
