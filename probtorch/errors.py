@@ -1,9 +1,9 @@
 """Errors that say what was expected, what arrived and how to fix it.
 
-Every error of the library is a `ProbtorchError` made from three parts. The message also names the line of the user's
-own file that led here, found by walking up the stack to the first frame outside this package. Each class also
-inherits from the built-in exceptions that PyTorch and NumPy users already catch for the same mistake.
-"""
+Every error of the library is a `ProbtorchError` made from three parts. The message also names the
+line of the user's own file that led here, found by walking up the stack to the first frame outside
+this package. Each class also inherits from the built-in exceptions that PyTorch and NumPy users
+already catch for the same mistake."""
 
 import os
 import sys
@@ -14,7 +14,9 @@ __all__ = [
     "CompileError",
     "DTypeError",
     "DeviceError",
+    "DivisionByZeroError",
     "DomainError",
+    "ExportError",
     "InferenceError",
     "ModelError",
     "NotDifferentiableError",
@@ -29,7 +31,9 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def user_frame(depth=1):
-    """Return ``(file, line)`` of the innermost stack frame outside this package, or None when there is none."""
+    """Return ``(file, line)`` of the innermost stack frame outside this package, or None when there
+    is none.
+    """
     frame = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -40,7 +44,9 @@ def user_frame(depth=1):
 
 
 def user_location(depth=1):
-    """Return "file:line" of the innermost stack frame outside this package, or "" when there is none."""
+    """Return "file:line" of the innermost stack frame outside this package, or "" when there is
+    none.
+    """
     found = user_frame(depth + 1)
     return f"{found[0]}:{found[1]}" if found else ""
 
@@ -97,12 +103,20 @@ class DomainError(ProbtorchError, ValueError):
     """A value outside the set where the function or distribution is defined."""
 
 
+class DivisionByZeroError(DomainError, ZeroDivisionError):
+    """An integer divided by 0."""
+
+
 class AutogradError(ProbtorchError, RuntimeError):
     """A derivative was asked for that the tape cannot give."""
 
 
 class NotDifferentiableError(AutogradError):
     """The op has no derivative with respect to this input."""
+
+
+class ExportError(AutogradError, BufferError):
+    """Memory that cannot be handed to another library."""
 
 
 class ModelError(ProbtorchError, RuntimeError, ValueError):

@@ -13,10 +13,17 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, assign, cast, mark_changed, recorder, wrap
 from probtorch.core.shape import Size, normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, AutogradError, DeviceError, DTypeError, ShapeError
+from probtorch.errors import (
+    ArgumentError,
+    AutogradError,
+    DeviceError,
+    DTypeError,
+    ExportError,
+    ShapeError,
+)
 from probtorch.ops import contraction, elementwise, indexing, movement, reduction
 
-__all__ = ["Tensor", "from_numpy", "tensor"]
+__all__ = ["Tensor", "from_dlpack", "from_numpy", "tensor"]
 
 
 class Tensor(TensorBase):
@@ -146,6 +153,11 @@ class Tensor(TensorBase):
         return self.grad_fn is None
 
     @property
+    def retains_grad(self):
+        """Whether this is a non-leaf whose `.grad` is filled."""
+        return bool(self._extra) and "retains_grad" in self._extra
+
+    @property
     def is_cuda(self):
         """Whether the memory is on a GPU."""
         return not isinstance(self._data, np.ndarray)
@@ -157,7 +169,9 @@ class Tensor(TensorBase):
 
     @data.setter
     def data(self, value):
-        self._data = as_tensor(value)._data
+        value = as_tensor(value)
+        self._data = value._data
+        self._base = None if value is self else value._base or value
         mark_changed(self)
 
     @property
@@ -285,10 +299,7 @@ class Tensor(TensorBase):
     __array_priority__ = 1000
 
     def __array__(self, dtype=None, copy=None):
-        array = self.numpy()
-        if dtype is not None and array.dtype != dtype:
-            return array.astype(dtype)
-        return array.copy() if copy else array
+        return np.array(self.numpy(), dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         if method != "__call__" or kwargs:
@@ -300,10 +311,12 @@ class Tensor(TensorBase):
 
     def __dlpack__(self, **kwargs):
         if self.requires_grad:
-            raise AutogradError(
-                "Can't export tensors that require gradient, use tensor.detach()", expected="requires_grad=False",
-                got="requires_grad=True", fix="call detach() first",
-            )  # fmt: skip
+            raise ExportError(
+                "Can't export tensors that require gradient, use tensor.detach()",
+                expected="requires_grad=False",
+                got="requires_grad=True",
+                fix="call detach() first",
+            )
         return self._data.__dlpack__(**kwargs)
 
     def __dlpack_device__(self):
@@ -387,8 +400,9 @@ class Tensor(TensorBase):
 
     def detach(self):
         """Return the same memory without its place on the tape."""
-        t = _retype(wrap(self._data), Tensor)
+        t = wrap(self._data)
         t._base = self if self._base is None else self._base
+        t._extra = {"detached": True}
         if recorder() is not None:
             recorder().alias(self, t)
         return t
@@ -419,7 +433,10 @@ class Tensor(TensorBase):
 
     def retain_grad(self):
         """Fill `.grad` of this non-leaf tensor too."""
-        if self.grad_fn is not None:
+        if self._extra is None:
+            self._extra = {}
+        if self.grad_fn is not None and "retains_grad" not in self._extra:
+            self._extra["retains_grad"] = True
 
             def keep(g):
                 self.grad = g.detach() if self.grad is None else self.grad + g
@@ -496,19 +513,13 @@ class Tensor(TensorBase):
         """Return the tensor on a GPU."""
         return self.to(device="cuda" if device is None else device)
 
-    def clone(self):
-        """Return a copy that is connected on the tape."""
-        return dispatch.apply(_CLONE, (self,))
-
     # ------------------------------------------------------------------------------------------ in place
 
     def copy_(self, source):
-        """Overwrite the elements with those of `source`, broadcast."""
-        return assign(
-            self,
-            movement.expand(cast(as_tensor(source), self._data.dtype), self._data.shape),
-            "copy_",
-        )
+        """Overwrite the elements with those of `source`, broadcast and converted."""
+        value = movement.expand(cast(as_tensor(source), self._data.dtype), self._data.shape)
+        # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
+        return assign(self, elementwise.clone(value) if value is source else value, "copy_")
 
     def fill_(self, value):
         """Overwrite every element with `value`."""
@@ -564,20 +575,6 @@ class Tensor(TensorBase):
         return elementwise.where(condition, self, other)
 
 
-_CLONE = dispatch.register(
-    dispatch.Op(
-        "clone",
-        "elementwise",
-        lambda x: x.copy(),
-        lambda g, out, inputs, attrs, needs: (g,),
-        lambda tangents, out, inputs, attrs: tangents[0],
-        formula=lambda s, x: x,
-        reads_inputs=False,
-        domain=("real",),
-        reference=lambda x: x,
-        doc="A copy.",
-    )
-)
 _MOVE = dispatch.register(
     dispatch.Op(
         "to_device",
@@ -592,8 +589,8 @@ _MOVE = dispatch.register(
 
 _METHODS = {
     elementwise: (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cbrt ceil clamp copysign "
-        "cos cosh div eq exp exp2 expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
+        "cbrt ceil clamp clone copysign cos cosh div eq exp exp2 expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
         "log_sigmoid logical_and logical_not logical_or logical_xor lt maximum minimum mul ne neg pow reciprocal relu remainder "
         "round rsqrt sigmoid sign signbit sin sinh softplus sqrt square sub tan tanh trunc"
     ),
@@ -714,7 +711,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     elif hasattr(data, "__cuda_array_interface__"):
         array = data.copy()
     else:
-        array = _from_python(data)
+        array = _from_python(data, exact=dtype is not None)
     if array.dtype.kind not in "biufc":
         raise DTypeError(
             "tensor",
@@ -730,7 +727,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     return t.requires_grad_() if requires_grad else t
 
 
-def _from_python(data):
+def _from_python(data, exact):
+    """Array of nested sequences; with `exact` its floats are not rounded to the default dtype first."""
     if isinstance(data, (list, tuple)):
         data = _plain(data)
     try:
@@ -739,7 +737,7 @@ def _from_python(data):
         raise ShapeError(
             "tensor", expected="rows of equal length", got=f"ragged data ({e})", fix="pad the rows"
         ) from None
-    if array.dtype.kind == "f" and not hasattr(data, "dtype"):
+    if array.dtype.kind == "f" and not exact and not hasattr(data, "dtype"):
         floats = _dtypes_inside(data)
         array = array.astype(floats or dtypes.get_default_dtype())
     elif array.size == 0 and array.dtype.kind == "f":
@@ -773,6 +771,25 @@ def from_numpy(array):
             fix="use probtorch.tensor",
         )
     return as_tensor(array, "from_numpy")
+
+
+def from_dlpack(source):
+    """Return a tensor that shares memory with `source`, an array of any library with ``__dlpack__``.
+
+    Read-only sources give a tensor that refuses in-place changes.
+    """
+    if isinstance(source, np.ndarray):
+        return from_numpy(source)
+    if hasattr(source, "__cuda_array_interface__"):
+        return as_tensor(source, "from_dlpack")
+    if not hasattr(source, "__dlpack__"):
+        raise DTypeError(
+            "from_dlpack",
+            expected="an array with a __dlpack__ method",
+            got=type(source).__name__,
+            fix="use probtorch.tensor",
+        )
+    return as_tensor(np.from_dlpack(source), "from_dlpack")
 
 
 def cuda_is_available():

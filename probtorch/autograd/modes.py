@@ -40,7 +40,11 @@ def enable_grad(fn=None):
     return _Mode(True) if fn is None else _Mode(True)(fn)
 
 
-inference_mode = no_grad
+def inference_mode(mode=True):
+    """Context manager or decorator: `no_grad` if `mode`, as PyTorch spells it for inference."""
+    if callable(mode):
+        return no_grad(mode)
+    return _Mode(False) if mode else _Mode(dispatch.grad_enabled())
 
 
 class set_grad_enabled(_Mode):

@@ -1,69 +1,114 @@
 """The tape read backwards: `backward` and `grad`.
 
-Nodes carry the clock tick of their making, so the sweep pops them newest first from a heap: iterative (a chain of 100 000
-nodes is nothing special), in a fixed order, and freeing each node's inputs as it goes unless the graph is kept.
-Rules (`Op.vjp`) are written in Tensor ops: with `create_graph` they are taped too, and under a recorder they are recorded.
+Nodes carry the clock tick of their making, so the sweep pops them newest first from a heap:
+iterative (a chain of 100 000 nodes is nothing special), in a fixed order, and freeing each node's
+inputs as it goes unless the graph is kept. Rules (`Op.vjp`) are written in Tensor ops: with
+`create_graph` they are taped too, and under a recorder they are recorded. Nodes that no wanted input
+hangs on are left out.
 """
 
 from heapq import heappop, heappush
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
-from probtorch.core.dispatch import saved_output, set_grad_enabled, stale, wrap
+from probtorch.core.dispatch import as_tensor, recorder, saved_output, set_grad_enabled, stale, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import AutogradError, ShapeError
-from probtorch.ops.elementwise import add
+from probtorch.errors import ArgumentError, AutogradError, ShapeError
+from probtorch.ops.elementwise import add, clone
 from probtorch.ops.families import unbroadcast
 
-__all__ = ["backward", "grad"]
+__all__ = ["backward", "grad", "set_inspector"]
+
+_NUMBERS = frozenset((bool, int, float, complex))
+_inspector = None
+
+
+def set_inspector(fn):
+    """Call ``fn(node, i, g)`` with every cotangent a node sends to its input `i`; returns the one before."""
+    global _inspector
+    before, _inspector = _inspector, fn
+    return before
 
 
 def backward(outputs, gradients=None, *, inputs=None, retain_graph=None, create_graph=False):
-    """Accumulate the gradients of `outputs` into the `.grad` of the leaves (or only of `inputs`).
+    """Accumulate the gradients of `outputs` into the `.grad` of the leaves they were computed from.
+
+    Parameters
+    ----------
+    outputs : Tensor or sequence of Tensor
+    gradients : Tensor or sequence of (Tensor or None), optional
+        Cotangents, one per output and of its shape; 1 for outputs with one element.
+    inputs : sequence of Tensor, optional
+        Accumulate into these only; they need not be leaves.
+    retain_graph : bool, optional
+        Keep what another backward pass over the same graph needs (default: `create_graph`).
+    create_graph : bool
+        Put the pass itself on the tape, for derivatives of derivatives.
 
     Raises
     ------
     AutogradError
-        If an output does not require grad, is not a scalar and has no gradient given, or its graph was freed.
+        If an output does not require grad, is not a scalar and has no gradient given, or its graph
+        was freed.
     """
     seeds = _seeds(outputs, gradients)
-    targets = None if inputs is None else _targets(inputs)
+    if inputs is not None:
+        inputs = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
+    targets = None if inputs is None else _targets(inputs, "backward")
     keep = create_graph if retain_graph is None else retain_graph
     found, leaves = _sweep(seeds, targets, keep, create_graph)
     for leaf, g in leaves.values():
         _accumulate(leaf, g, create_graph)
-    if inputs is not None:
-        for t in inputs:
-            g = found.get(_place(t))
-            if g is not None and t.grad_fn is not None:
-                _accumulate(t, g, create_graph)
+    for t in {id(t): t for t in inputs or ()}.values():
+        g = found.get(_place(t))
+        if g is not None and t.grad_fn is not None:
+            _accumulate(t, g, create_graph)
 
 
 def grad(
-    outputs, inputs, grad_outputs=None, *, retain_graph=None, create_graph=False, allow_unused=None
+    outputs,
+    inputs,
+    grad_outputs=None,
+    *,
+    retain_graph=None,
+    create_graph=False,
+    allow_unused=None,
+    materialize_grads=False,
 ):
-    """Return the gradients of the sum of `outputs` with respect to `inputs`, without touching any `.grad`.
+    """Return the gradients of the sum of `outputs` with respect to `inputs`, leaving every `.grad`.
 
     Parameters
     ----------
     outputs, inputs : Tensor or sequence of Tensor
-    grad_outputs : Tensor or sequence, optional
-        Cotangents; 1 for scalar outputs.
+    grad_outputs : Tensor or sequence of (Tensor or None), optional
+        Cotangents, one per output and of its shape; 1 for outputs with one element.
+    retain_graph, create_graph : bool
+        See `backward`.
     allow_unused : bool, optional
         Return None for inputs that the outputs do not depend on, instead of raising.
+    materialize_grads : bool
+        Return zeros for such inputs.
 
     Returns
     -------
     tuple of Tensor
+        One per input, each of the input's shape and dtype.
+
+    Raises
+    ------
+    AutogradError
+        As `backward`; also if an input does not require grad or, unless allowed, is unused.
     """
     inputs = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
     seeds = _seeds(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
-    found, leaves = _sweep(seeds, _targets(inputs), keep, create_graph)
+    found, leaves = _sweep(seeds, _targets(inputs, "grad"), keep, create_graph)
     out = []
     for i, t in enumerate(inputs):
         g = leaves[id(t)][1] if id(t) in leaves else found.get(_place(t))
-        if g is None and not allow_unused:
+        if g is None and materialize_grads:
+            g = wrap(array_module(t._data).zeros(t._data.shape, t._data.dtype))
+        elif g is None and not allow_unused:
             raise AutogradError(
                 f"grad: input {i} is not part of the graph of the outputs",
                 expected="inputs with requires_grad=True that the outputs were computed from",
@@ -78,42 +123,67 @@ def _place(t):
     return (id(t.grad_fn), t._index) if t.grad_fn is not None else ("leaf", id(t))
 
 
-def _targets(inputs):
+def _targets(inputs, op):
+    if not inputs:
+        raise ArgumentError(
+            f"{op}: inputs is empty",
+            expected="at least one tensor",
+            got="none",
+            fix="leave `inputs` out to differentiate with respect to every leaf",
+        )
     for i, t in enumerate(inputs):
         if not t.requires_grad:
             raise AutogradError(
-                f"grad: input {i} does not require grad", expected="tensors with requires_grad=True",
+                f"{op}: input {i} does not require grad",
+                expected="tensors with requires_grad=True",
                 got=f"a tensor of shape {t._data.shape} with requires_grad=False",
-                fix="create it with requires_grad=True, or call requires_grad_() before computing with it",
-            )  # fmt: skip
+                fix="create it with requires_grad=True, or call requires_grad_() before using it",
+            )
     return {_place(t) for t in inputs}
 
 
 def _seeds(outputs, gradients):
     outputs = [outputs] if isinstance(outputs, TensorBase) else list(outputs)
-    if gradients is None or isinstance(gradients, TensorBase):
-        gradients = [gradients] * len(outputs)
+    if gradients is None:
+        gradients = [None] * len(outputs)
+    elif not isinstance(gradients, (list, tuple)):
+        gradients = [gradients]
+    if len(gradients) != len(outputs):
+        raise ArgumentError(
+            "backward: gradients do not match the outputs",
+            expected=f"one gradient (or None) per output, {len(outputs)} of them",
+            got=str(len(gradients)),
+            fix="pass a sequence of the same length",
+        )
     seeds = []
-    for out, g in zip(outputs, gradients, strict=True):
+    for out, g in zip(outputs, gradients):
+        shape = out._data.shape
         if not out.requires_grad:
             raise AutogradError(
                 "backward: the output does not require grad",
-                expected="an output computed from a tensor with requires_grad=True, outside no_grad()",
-                got=f"a tensor of shape {out._data.shape} with requires_grad=False" + _why_not(out),
+                expected="an output computed, outside no_grad(), from a tensor with "
+                "requires_grad=True",
+                got=f"a tensor of shape {shape} with requires_grad=False" + _why_not(out),
                 fix="create the parameters with requires_grad=True",
             )
         if g is None:
             if out._data.size != 1:
                 raise AutogradError(
-                    "backward: the output is not a scalar", expected="an output with one element, or a gradient for each element",
-                    got=f"shape {out._data.shape}", fix="use .sum() or .mean() first, or backward(gradient=...)",
-                )  # fmt: skip
-            g = wrap(array_module(out._data).ones(out._data.shape, out._data.dtype))
-        elif g._data.shape != out._data.shape:
-            raise ShapeError(
-                "backward", expected=f"a gradient of shape {out._data.shape}, that of the output", got=str(g._data.shape),
-                fix="give one number per element of the output",
-            )  # fmt: skip
+                    "backward: the output is not a scalar",
+                    expected="an output with one element, or a gradient for each element",
+                    got=f"shape {shape}",
+                    fix="use .sum() or .mean() first, or backward(gradient=...)",
+                )
+            g = wrap(array_module(out._data).ones(shape, out._data.dtype))
+        else:
+            g = as_tensor(g, "backward")
+            if g._data.shape != shape:
+                raise ShapeError(
+                    "backward",
+                    expected=f"a gradient of shape {shape}, that of the output",
+                    got=str(g._data.shape),
+                    fix="give one number per element of the output",
+                )
         seeds.append((out, g))
     return seeds
 
@@ -125,104 +195,176 @@ def _why_not(out):
 def _accumulate(leaf, g, create_graph):
     before = set_grad_enabled(create_graph)
     try:
-        for hook in (leaf._extra or {}).get("hooks", {}).values():
-            replaced = hook(g)
-            g = g if replaced is None else replaced
-        # A copy when g may be shared with another leaf or with the caller.
-        leaf.grad = (
-            (g if create_graph else wrap(g._data.copy()))
-            if leaf.grad is None
-            else add(leaf.grad, g)
-        )
+        if leaf.grad is not None:
+            leaf.grad = add(leaf.grad, g)
+        elif create_graph or recorder() is not None:
+            leaf.grad = clone(g)
+        else:
+            # A copy, as g may be shared with another leaf or with the caller.
+            leaf.grad = wrap(g._data.copy())
     finally:
         set_grad_enabled(before)
 
 
-def _sweep(seeds, targets, keep, create_graph):
-    """Run the tape backwards; returns the cotangents of `targets` that are not leaves, and those of the leaves.
+def _freed(node):
+    return AutogradError(
+        f"backward: the graph of {node.op.name} was already freed",
+        expected="one backward pass per forward pass",
+        got="a second one",
+        fix="pass retain_graph=True to the first, or run the forward pass again",
+    )
 
-    `pending` maps a node to its cotangent (a list for nodes with several outputs).
+
+def _edges(node):
+    """Return ``(tensor, grad_fn, index, wanted)`` for each input, as it was when `node` was made."""
+    return [
+        (t, *dispatch.edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
+        for t in node.inputs
+    ]
+
+
+def _needed(seeds, targets):
+    """Return the nodes below the seeds from which a target can be reached."""
+    seen, stack, nodes = set(), [t.grad_fn for t, _ in seeds if t.grad_fn is not None], []
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        if node.inputs is None:
+            raise _freed(node)
+        seen.add(node)
+        edges = [e for e in _edges(node) if e[3]]
+        nodes.append((node.epoch, node, edges))
+        stack += [fn for _, fn, _, _ in edges if fn is not None]
+    nodes.sort(key=lambda entry: entry[0])
+    needed = set()
+    for _, node, edges in nodes:
+        for t, fn, index, _ in edges:
+            place = ("leaf", id(t)) if fn is None else (id(fn), index)
+            if place in targets or fn in needed:
+                needed.add(node)
+                break
+    return needed
+
+
+def _sweep(seeds, targets, keep, create_graph):
+    """Run the tape backwards.
+
+    Returns the cotangents of `targets` that are not leaves, by place, and ``(leaf, cotangent)`` of
+    the leaves (those among the targets, if given), by id. `pending` maps a node to its cotangent (a
+    list for nodes with several outputs).
     """
     pending, heap, leaves, found = {}, [], {}, {}
+    needed = None if targets is None else _needed(seeds, targets)
+    inspect = _inspector
 
     def send(t, grad_fn, index, g):
         if grad_fn is None:
-            if targets is None or ("leaf", id(t)) in targets:
-                old = leaves.get(id(t))
-                leaves[id(t)] = (t, g if old is None else add(old[1], g))
-            return
-        several = grad_fn.op.num_outputs > 1
-        if grad_fn not in pending:
-            heappush(heap, (-grad_fn.epoch, grad_fn))
-            if several:
-                parts = [None] * grad_fn.op.num_outputs
-                parts[index] = g
-                g = parts
-            pending[grad_fn] = g
-        elif several:
-            parts = pending[grad_fn]
+            old = leaves.get(id(t))
+            leaves[id(t)] = (t, g if old is None else add(old[1], g))
+        elif grad_fn.op.num_outputs > 1:
+            parts = pending.get(grad_fn)
+            if parts is None:
+                pending[grad_fn] = parts = [None] * grad_fn.op.num_outputs
+                heappush(heap, (-grad_fn.epoch, grad_fn))
             parts[index] = g if parts[index] is None else add(parts[index], g)
-        else:
+        elif grad_fn in pending:
             pending[grad_fn] = add(pending[grad_fn], g)
+        else:
+            pending[grad_fn] = g
+            heappush(heap, (-grad_fn.epoch, grad_fn))
+
+    def wanted_by_target(t, grad_fn, index):
+        if grad_fn is None:
+            return ("leaf", id(t)) in targets
+        return grad_fn in needed or (id(grad_fn), index) in targets
 
     before = set_grad_enabled(create_graph)
     try:
         for out, g in seeds:
-            send(out, out.grad_fn, out._index, g)
+            if needed is None or wanted_by_target(out, out.grad_fn, out._index):
+                send(out, out.grad_fn, out._index, g)
         while heap:
             node = heappop(heap)[1]
             g = pending.pop(node)
             op, inputs = node.op, node.inputs
             if node.hooks is not None:
                 g = _run_hooks(node, g)
-            if targets is not None:
+            if needed is not None:
                 for i, part in enumerate(g if op.num_outputs > 1 else (g,)):
                     if (id(node), i) in targets:
                         found[id(node), i] = part
+                if node not in needed:
+                    continue
             if inputs is None:
-                raise AutogradError(
-                    f"backward: the graph of {op.name} was already freed", expected="one backward pass per forward pass",
-                    got="a second one", fix="pass retain_graph=True to the first, or run the forward pass again",
-                )  # fmt: skip
+                raise _freed(node)
             epoch = node.epoch
+            # Without an in-place change since the node was made there is nothing to check.
+            careful = epoch < dispatch._CHANGED
             out = saved_output(node) if op.reads_output else None
-            if op.reads_inputs:
-                for i, t in enumerate(inputs):
-                    if (
-                        isinstance(t, TensorBase)
-                        and (t if t._base is None else t._base)._version > epoch
-                    ):
-                        raise stale(node, f"input {i}")
-            if op.partials:
-                for partial, t in zip(op.partials, inputs, strict=True):
-                    if isinstance(t, TensorBase) and partial is not None:
-                        if t._version > epoch:
-                            fn, index, wanted = dispatch.edge(t, node)
-                        else:
-                            fn, index, wanted = t.grad_fn, t._index, t.requires_grad
-                        if wanted:
-                            gx = partial(g, out, *inputs)
-                            if gx._data.shape != t._data.shape:
-                                gx = unbroadcast(gx, t._data.shape)
-                            send(t, fn, index, gx)
+            if op.rules:
+                for i, partial, reads in op.rules:
+                    t = inputs[i]
+                    if t.__class__ in _NUMBERS:
+                        continue
+                    if careful:
+                        fn, index, wanted = dispatch.edge(t, node)
+                    else:
+                        fn, index, wanted = t.grad_fn, t._index, t.requires_grad
+                    if not wanted or (needed is not None and not wanted_by_target(t, fn, index)):
+                        continue
+                    if careful:
+                        _check_fresh(node, inputs, reads)
+                    gx = partial(g, out, *inputs)
+                    shape = t._data.shape
+                    if gx._data.shape != shape:
+                        gx = unbroadcast(gx, shape)
+                    if inspect is not None:
+                        inspect(node, i, gx)
+                    if fn is None or fn in pending or fn.op.num_outputs > 1:
+                        send(t, fn, index, gx)
+                    else:
+                        pending[fn] = gx
+                        heappush(heap, (-fn.epoch, fn))
             else:
-                edges = [
-                    dispatch.edge(t, node) if isinstance(t, TensorBase) else (None, 0, False)
-                    for t in inputs
+                edges = _edges(node)
+                if careful and op.reads_inputs:
+                    whole = range(len(inputs))
+                    _check_fresh(
+                        node, inputs, whole if op.reads_inputs is True else whole[op.reads_inputs]
+                    )
+                needs = [
+                    wanted and (needed is None or wanted_by_target(t, fn, index))
+                    for t, fn, index, wanted in edges
                 ]
-                grads = op.vjp(g, out, inputs, node.attrs, [e[2] for e in edges])
-                for t, (fn, index, wanted), gx in zip(inputs, edges, grads, strict=True):
-                    if wanted and gx is not None:
+                grads = op.vjp(g, out, inputs, node.attrs, needs)
+                for i, ((t, fn, index, _), need, gx) in enumerate(zip(edges, needs, grads)):
+                    if need and gx is not None:
+                        if inspect is not None:
+                            inspect(node, i, gx)
                         send(t, fn, index, gx)
             if not keep:
                 node.inputs = node.saved = None
+        for key, (leaf, g) in leaves.items():
+            if leaf._extra is not None and "hooks" in leaf._extra:
+                for hook in list(leaf._extra["hooks"].values()):
+                    replaced = hook(g)
+                    g = g if replaced is None else replaced
+                leaves[key] = (leaf, g)
     finally:
         set_grad_enabled(before)
     return found, leaves
 
 
+def _check_fresh(node, inputs, positions):
+    for i in positions:
+        t = inputs[i]
+        if isinstance(t, TensorBase) and dispatch.changed_since(t, node.epoch):
+            raise stale(node, f"input {i}")
+
+
 def _run_hooks(node, g):
-    for index, hook in node.hooks.values():
+    for index, hook in list(node.hooks.values()):
         part = g[index] if node.op.num_outputs > 1 else g
         if part is None:
             continue

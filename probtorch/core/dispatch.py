@@ -5,11 +5,12 @@ ops get a specialised door each (`unary_door`, `binary_door`), because on small 
 cost of this file: see benchmarks/eager.py and its budget in DESIGN. Nothing here knows a particular op, except
 `cast`, which promotion needs.
 
-The interpreter's state is three module globals: grad mode, the active recorder, and a clock that ticks with every node and
-every in-place change. A node's epoch is the tick of its making: it orders the tape, and a tensor whose memory changed at a
-later tick is stale for that node.
+The interpreter's state is a few module globals: grad mode, the active recorder, and a clock that
+ticks with every node and every in-place change. A node's epoch is the tick of its making: it
+orders the tape, and a tensor whose memory changed at a later tick is stale for that node.
 """
 
+import warnings
 import weakref
 
 import numpy as np
@@ -26,25 +27,45 @@ __all__ = [
     "as_tensor",
     "binary_door",
     "cast",
+    "changed_since",
+    "edge",
+    "finish",
+    "general",
     "grad_enabled",
     "mark_changed",
     "recorder",
+    "restore",
+    "save_output",
+    "saved_output",
     "set_grad_enabled",
     "set_recorder",
     "set_tensor_class",
+    "stale",
+    "take_over",
     "unary_door",
+    "use_view_writer",
     "wrap",
 ]
 
 _GRAD = True
 _RECORDER = None
 _CLOCK = 0
+_CHANGED = 0  # the tick of the last in-place change of any tensor
+_view_writer = None
 _Tensor = TensorBase
 _new = object.__new__
+_ref = weakref.ref
 _ndarray = np.ndarray
+_generic = np.generic
+_asarray = np.asarray
 _NUMBERS = frozenset((int, float))
 _PYTHON_NUMBERS = (bool, int, float, complex)
 EMPTY: dict = {}
+
+# Infinities and nan mean what IEEE says they mean, as in PyTorch: log(0) is -inf, quietly. The
+# filter covers NumPy's calls from this package only; np.errstate around each call costs as much
+# as the call.
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"probtorch\.(core|ops|tensor)\b")
 
 
 def set_tensor_class(cls):
@@ -78,9 +99,12 @@ def set_recorder(new):
 
 
 class Node:
-    """One entry of the tape: the op, its inputs, and what its vjp may need."""
+    """One entry of the tape: the op, its inputs, and what its vjp may need.
 
-    __slots__ = ("__weakref__", "attrs", "epoch", "hooks", "inputs", "op", "out", "saved")
+    `where`, the user's line, is set in anomaly mode only (autograd/anomaly.py).
+    """
+
+    __slots__ = ("__weakref__", "attrs", "epoch", "hooks", "inputs", "op", "out", "saved", "where")
 
     def __init__(self, op, inputs, attrs):
         global _CLOCK
@@ -155,10 +179,16 @@ def as_tensor(value, op="tensor"):
 
 def mark_changed(t):
     """Note an in-place change of `t`'s memory; returns the tick of the clock."""
-    global _CLOCK
+    global _CLOCK, _CHANGED
     _CLOCK += 1
+    _CHANGED = _CLOCK
     (t if t._base is None else t._base)._version = _CLOCK
     return _CLOCK
+
+
+def changed_since(t, epoch):
+    """Whether the memory of `t` changed in place after tick `epoch`."""
+    return (t if t._base is None else t._base)._version > epoch
 
 
 def save_output(node, out):
@@ -181,16 +211,17 @@ def saved_output(node):
     """
     if type(node.out) is tuple:
         return tuple(
-            _restore(node, ref, data, i)
+            restore(node, ref, data, i)
             for i, (ref, data) in enumerate(zip(node.out, node.saved, strict=True))
         )
-    return _restore(node, node.out, node.saved, 0)
+    return restore(node, node.out, node.saved, 0)
 
 
-def _restore(node, ref, data, index):
+def restore(node, ref, data, index):
+    """Return output `index` of `node`: the tensor behind `ref` if alive, else a new one on `data`."""
     out = ref()
     if out is not None:
-        if (out if out._base is None else out._base)._version > node.epoch:
+        if changed_since(out, node.epoch):
             raise stale(node, "its output")
         return out
     out = wrap(data)
@@ -228,9 +259,14 @@ def apply(op, inputs, attrs=EMPTY):
     result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     several = type(result) is tuple
     out = tuple(wrap(r) for r in result) if several else wrap(result)
-    if op.extra and "view" in op.extra and out._data.base is not None:
+    if op.extra and "view" in op.extra:
         x = inputs[0]
-        out._base = x if x._base is None else x._base
+        base, owner = out._data.base, x._data.base
+        # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
+        if base is not None and (base is x._data or base is owner):
+            out._base = x if x._base is None else x._base
+            if x._extra is not None and "detached" in x._extra:
+                out._extra = {"detached": True}
     if _GRAD and op.vjp is not None:
         for x in inputs:
             if isinstance(x, TensorBase) and x.requires_grad:
@@ -263,6 +299,7 @@ def unary_door(op, fn):
     reads_output = op.reads_output
 
     def call(x, *, out=None):
+        global _CLOCK
         try:
             a = x._data
         except AttributeError:
@@ -272,20 +309,30 @@ def unary_door(op, fn):
             x = cast(x, dtypes.default_dtype())
             a = x._data
         r = fn(a)
-        if type(r) is not _ndarray:
-            return finish(op, (x,), r, out)
         if out is not None:
             return finish(op, (x,), r, out)
+        if type(r) is not _ndarray:
+            if not isinstance(r, _generic):
+                return finish(op, (x,), r)
+            r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
         t._data = r
         t.grad = t._base = t._extra = None
         t._version = t._index = 0
-        if _GRAD and differentiable and x.requires_grad:
+        if differentiable and x.requires_grad and _GRAD:
             t.requires_grad = True
-            t.grad_fn = node = Node(op, (x,), EMPTY)
+            t.grad_fn = node = _new(Node)
+            _CLOCK += 1
+            node.epoch = _CLOCK
+            node.op = op
+            node.inputs = (x,)
+            node.attrs = EMPTY
+            node.hooks = None
             if reads_output:
-                node.out = weakref.ref(t)
+                node.out = _ref(t)
                 node.saved = r
+            else:
+                node.out = node.saved = None
         else:
             t.requires_grad = False
             t.grad_fn = None
@@ -303,6 +350,7 @@ def binary_door(op, fn):
     reads_output = op.reads_output
 
     def call(x, y, *, out=None):
+        global _CLOCK
         try:
             a = x._data
             if type(y) in _NUMBERS:
@@ -318,20 +366,30 @@ def binary_door(op, fn):
             r = fn(a, b)
         except (AttributeError, ValueError, TypeError):
             return general(op, fn, (x, y), out)
-        if type(r) is not _ndarray:
-            return finish(op, (x, y), r, out)
         if out is not None:
             return finish(op, (x, y), r, out)
+        if type(r) is not _ndarray:
+            if not isinstance(r, _generic):
+                return finish(op, (x, y), r)
+            r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
         t._data = r
         t.grad = t._base = t._extra = None
         t._version = t._index = 0
         if wanted and _GRAD and differentiable:
             t.requires_grad = True
-            t.grad_fn = node = Node(op, (x, y), EMPTY)
+            t.grad_fn = node = _new(Node)
+            _CLOCK += 1
+            node.epoch = _CLOCK
+            node.op = op
+            node.inputs = (x, y)
+            node.attrs = EMPTY
+            node.hooks = None
             if reads_output:
-                node.out = weakref.ref(t)
+                node.out = _ref(t)
                 node.saved = r
+            else:
+                node.out = node.saved = None
         else:
             t.requires_grad = False
             t.grad_fn = None
@@ -365,9 +423,14 @@ def general(op, fn, operands, out=None):
     inputs = tuple(
         (cast(x, dtypes.bool_) if isinstance(x, TensorBase) else bool(x))
         if i in skip
-        else (cast(x, common) if isinstance(x, TensorBase) else _number(x, common))
+        else (cast(x, common) if isinstance(x, TensorBase) else _number(x, common, op))
         for i, x in enumerate(operands)
     )
+    if all(i in skip or not isinstance(x, TensorBase) for i, x in enumerate(inputs)):
+        # Numbers alone carry no dtype into the kernel, as in where(mask, 1.0, 0.0).
+        inputs = tuple(
+            x if i in skip else wrap(np.asarray(x, common)) for i, x in enumerate(inputs)
+        )
     arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
     if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
         raise DeviceError(
@@ -388,8 +451,8 @@ def general(op, fn, operands, out=None):
     return finish(op, inputs, result, out)
 
 
-def _number(x, dtype):
-    """Return the Python number `x` as the kind of number that `dtype` holds."""
+def _number(x, dtype, op):
+    """Return the Python number `x` as the kind of number that `dtype` holds; integers wrap around."""
     if dtype.kind == "f":
         return float(x)
     if dtype.kind in "iu":
@@ -400,7 +463,12 @@ def _number(x, dtype):
                 got=repr(x),
                 fix="cast the tensor to float",
             )
-        return int(x)
+        x = int(x)
+        if op.result == "bool":
+            return x  # comparisons are exact for any integer
+        bits = 8 * dtype.itemsize
+        x &= (1 << bits) - 1
+        return x - (1 << bits) if dtype.kind == "i" and x >> (bits - 1) else x
     return x
 
 
@@ -423,14 +491,25 @@ def finish(op, inputs, result, out=None):
 
 
 def assign(target, value, op="copy_"):
-    """Write `value` into the memory of `target`, which takes over its place on the tape; returns `target`.
+    """Write `value` into the memory of `target`, which takes over its place on the tape.
+
+    `value` must be the fresh result of an operation, known to nobody else. Where `target` is a view
+    of a tensor on the tape, that tensor takes part in the change; other views of it, if they were
+    taken before, can no longer be differentiated. A view taken while its base required no gradient
+    does not learn that the base does later.
+
+    Returns
+    -------
+    Tensor
+        `target`.
 
     Raises
     ------
     AutogradError
-        If `target` is a leaf that requires grad, or a view of a tensor on the tape.
-    ShapeError, DTypeError
-        If `value` does not fit into `target`.
+        If `target` is a leaf that requires grad or a view of one, or a detached view of a tensor
+        and `value` requires grad.
+    ShapeError, DTypeError, ArgumentError
+        If `value` does not fit into `target`, or its memory is read-only.
     """
     data = target._data
     if value._data.shape != data.shape:
@@ -455,52 +534,116 @@ def assign(target, value, op="copy_"):
     value = cast(value, data.dtype)
     taped = _GRAD and (target.requires_grad or value.requires_grad)
     if taped:
-        if target.requires_grad and target.grad_fn is None:
-            raise AutogradError(
-                f"{op}: in-place change of a leaf that requires grad",
-                expected="a tensor that is the result of an operation",
-                got=f"a leaf of shape {data.shape}",
-                fix="wrap the change in probtorch.no_grad(), or use the out-of-place form",
-            )
+        _check_in_place(target, op)
+        _keep_old_value(target, value)
         if target._base is not None:
-            raise AutogradError(
-                f"{op}: in-place change of a view inside a recorded computation",
-                expected="a tensor that owns its memory",
-                got=f"a view of a tensor of shape {target._base._data.shape}",
-                fix="assign through the base, base[index] = value, or clone() the view first",
-            )
+            return _view_writer(target, value, op)
     if _RECORDER is not None:
         _RECORDER.inplace(target, value)
     data[...] = value._data
     changed = mark_changed(target)
     if taped:
-        if target._extra is None:
-            target._extra = {}
-        target._extra.setdefault("history", []).append(
-            (changed, target.grad_fn, target.requires_grad)
-        )
-        target.requires_grad = value.requires_grad
-        target.grad_fn = value.grad_fn
-        target._index = value._index
-        node = value.grad_fn
-        if (
-            node is not None
-            and node.out is not None
-            and type(node.out) is not tuple
-            and node.out() is value
-        ):
-            node.out = weakref.ref(target)
-            node.saved = target._data
-            node.epoch = changed
+        take_over(target, value, changed)
     return target
 
 
+def use_view_writer(fn):
+    """Register the function for taped in-place changes of views; called once, by ops/indexing.py."""
+    global _view_writer
+    _view_writer = fn
+    return fn
+
+
+def _check_in_place(target, op):
+    """Refuse the in-place changes that the tape cannot express."""
+    base = target if target._base is None else target._base
+    if base.requires_grad and base.grad_fn is None:
+        what = "a leaf" if base is target else "a view of a leaf"
+        raise AutogradError(
+            f"{op}: in-place change of {what} that requires grad",
+            expected="a tensor that is the result of an operation",
+            got=f"{what} of shape {base._data.shape} with requires_grad=True",
+            fix="wrap the change in probtorch.no_grad(), or use the out-of-place form",
+        )
+    if target._extra is not None and "detached" in target._extra:
+        raise AutogradError(
+            f"{op}: in-place change of a detached tensor inside a recorded computation",
+            expected="a tensor that owns its memory",
+            got=f"detached memory of a tensor of shape {base._data.shape}",
+            fix="clone() the detached tensor before writing values that require grad into it",
+        )
+
+
+def _keep_old_value(target, value):
+    """Give the node that made `value` the elements that `target` is about to lose, if it reads them."""
+    node = value.grad_fn
+    while node is not None and node.op is _CAST:
+        node = node.inputs[0].grad_fn
+    if node is None or not any(x is target for x in node.inputs) or not _reads(node, target):
+        return
+    old = wrap(target._data.copy())
+    old.requires_grad, old.grad_fn = target.requires_grad, target.grad_fn
+    old._index = target._index
+    if _RECORDER is not None:
+        _RECORDER.alias(target, old)
+    node.inputs = tuple(old if x is target else x for x in node.inputs)
+
+
+def _reads(node, t):
+    """Whether a wanted gradient of `node` depends on the elements of its input `t`."""
+    inputs, reads = node.inputs, node.op.reads_inputs
+    if node.op.rules:
+        return any(
+            inputs[j] is t
+            for i, _, read in node.op.rules
+            if isinstance(inputs[i], TensorBase) and inputs[i].requires_grad
+            for j in read
+        )
+    if type(reads) is slice:
+        inputs = inputs[reads]
+    return bool(reads) and any(x is t for x in inputs)
+
+
+def take_over(target, value, changed):
+    """Put `target`, changed at tick `changed`, in the place of `value` on the tape."""
+    if target._extra is None:
+        target._extra = {}
+    target._extra.setdefault("history", []).append(
+        (changed, target.grad_fn, target._index, target.requires_grad)
+    )
+    target.requires_grad = value.requires_grad
+    target.grad_fn = node = value.grad_fn
+    target._index = value._index
+    if node is not None and type(node.out) is _ref and node.out() is value:
+        node.out = _ref(target)
+        node.saved = target._data
+        node.epoch = changed
+
+
 def edge(t, node):
-    """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made."""
-    if t._version > node.epoch and t._extra and "history" in t._extra:
-        for changed, grad_fn, requires_grad in t._extra["history"]:
-            if changed > node.epoch:
-                return grad_fn, 0, requires_grad
+    """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made.
+
+    Raises
+    ------
+    AutogradError
+        If `t` is a view that was made before, and used after, its base changed on the tape: its
+        elements are new, but its place on the tape is old.
+    """
+    epoch = node.epoch
+    if t._extra and "history" in t._extra:
+        for changed, grad_fn, index, requires_grad in t._extra["history"]:
+            if changed > epoch:
+                return grad_fn, index, requires_grad
+    base = t._base
+    if base is not None and base._extra and t.grad_fn is not None:
+        for changed, *_ in base._extra.get("history", ()):
+            if t.grad_fn.epoch < changed < epoch:
+                raise AutogradError(
+                    f"{node.op.name}: an input is a view whose base was modified in place",
+                    expected="a view taken after the in-place operation",
+                    got=f"a view of shape {t._data.shape} taken before it",
+                    fix="index or reshape the tensor again after changing it",
+                )
     return t.grad_fn, t._index, t.requires_grad
 
 

@@ -36,10 +36,19 @@ class Op:
         Elementwise ops: the scalar formula over an algebra `s` (see ops/families.py).
     result : str
         Elementwise dtype rule: "same", "float" (integers become the default float dtype) or "bool".
-    reads_inputs, reads_output : bool
-        Whether `vjp` looks at the values of the inputs or the output (else a later in-place change is harmless).
+    partials : tuple of callable or None
+        Elementwise ops: ``(g, out, *inputs) -> cotangent`` per input, None where there is none.
+    rules : tuple of (int, callable, tuple of int)
+        Elementwise ops: for each input that has one, its position, its partial, and the positions
+        of the inputs that the partial looks at.
+    reads_inputs : bool or slice
+        Whether `vjp` looks at the elements of the inputs, or of the inputs in a slice (else a later
+        in-place change of them is harmless).
+    reads_output : bool
+        Whether `vjp` looks at the output.
     num_outputs : int
-        Number of output tensors.
+        Number of output tensors. With several, `vjp` and the hooks see a list of cotangents, None
+        for an output that took no part.
     domain : tuple
         For the tests: one interval per input, from `testing.domains`.
     reference : callable or None
@@ -58,7 +67,8 @@ class Op:
     formula: Callable[..., Any] | None = None
     partials: tuple[Any, ...] = ()
     result: str = "same"
-    reads_inputs: bool = True
+    rules: tuple[Any, ...] = ()
+    reads_inputs: bool | slice = True
     reads_output: bool = False
     num_outputs: int = 1
     domain: tuple[Any, ...] = ()

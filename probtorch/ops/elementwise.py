@@ -10,7 +10,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, DivisionByZeroError
 from probtorch.ops.families import elementwise
 
 LN2 = math.log(2.0)
@@ -39,7 +39,7 @@ sub = elementwise(
 mul = elementwise(
     "mul",
     formula=lambda s, x, y: x * y,
-    partials=(lambda g, _, x, y: g * y, lambda g, _, x, y: g * x),
+    partials=(lambda g, _, _x, y: g * y, lambda g, _, x, _y: g * x),
     domain=("real", "real"),
     eager=np.multiply,
     reference=np.multiply,
@@ -48,12 +48,21 @@ mul = elementwise(
 div = elementwise(
     "div",
     formula=lambda s, x, y: x / y,
-    partials=(lambda g, _, x, y: g / y, lambda g, z, x, y: -(g * z) / y),
+    partials=(lambda g, _, _x, y: g / y, lambda g, z, _x, y: -(g * z) / y),
     domain=("real", "nonzero"),
     eager=np.true_divide,
     reference=np.true_divide,
     result="float",
     doc="Quotient, x / y; integers give the default float dtype.",
+)
+clone = elementwise(
+    "clone",
+    formula=lambda s, x: x,
+    partials=(lambda g, *_: g,),
+    domain=("real",),
+    eager=lambda x: x.copy(),
+    reference=lambda x: x,
+    doc="A copy, connected on the tape.",
 )
 neg = elementwise(
     "neg",
@@ -159,12 +168,30 @@ pow = elementwise(
     reference=np.power,
     doc="x ** y. Derivatives at x = 0 are the limits where finite; the exponent's is nan for x < 0.",
 )
+
+
+def _checked(name, ufunc):
+    """Return `ufunc` with an error where integers are divided by 0, for which there is no value."""
+
+    def call(x, y):
+        if x.dtype.kind in "iu" and not np.all(y):
+            raise DivisionByZeroError(
+                name,
+                expected="integer divisors other than 0",
+                got="a divisor of 0",
+                fix="convert to float to get inf or nan, or mask the zeros",
+            )
+        return ufunc(x, y)
+
+    return call
+
+
 fmod = elementwise(
     "fmod",
     formula=lambda s, x, y: s.fmod(x, y),
     partials=(lambda g, *_: g, lambda g, _, x, y: -(g * trunc(x / y))),
     domain=("real", "nonzero"),
-    eager=np.fmod,
+    eager=_checked("fmod", np.fmod),
     reference=np.fmod,
     doc="Remainder with the sign of x (C's fmod).",
 )
@@ -182,7 +209,7 @@ remainder = elementwise(
     formula=_remainder,
     partials=(lambda g, *_: g, lambda g, _, x, y: -(g * floor(x / y))),
     domain=("real", "nonzero"),
-    eager=np.remainder,
+    eager=_checked("remainder", np.remainder),
     reference=np.mod,
     doc="Remainder with the sign of y (Python's %).",
 )
@@ -200,7 +227,7 @@ floor_divide = elementwise(
     formula=_floor_divide,
     partials=(None, None),
     domain=("real", "nonzero"),
-    eager=np.floor_divide,
+    eager=_checked("floor_divide", np.floor_divide),
     reference=np.floor_divide,
     doc="floor(x / y).",
 )

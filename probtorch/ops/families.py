@@ -4,8 +4,9 @@
 - `linear`: a run and its transpose; the tangent rule is the op itself. Movement and summing ops are of this kind.
 - `structured`: everything stated, side by side (cholesky, matmul, prod ...).
 
-Partials are written in Tensor ops, as ``lambda g, y, x: ...``: cotangent, output, inputs. An argument a partial does not
-look at is called `_` (output) or is swallowed by ``*_`` (output and inputs): that is how the tape knows what it must guard.
+Partials are written in Tensor ops, as ``lambda g, y, x: ...``: cotangent, output, inputs. The name
+of an argument that a partial does not look at starts with an underscore, or is swallowed by ``*_``:
+that is how the tape knows what it must guard against later in-place changes.
 """
 
 from probtorch.core.dispatch import apply, binary_door, general, unary_door
@@ -29,17 +30,17 @@ def unbroadcast(g, shape):
     return g if g._data.shape == shape else _sum_to(g, shape)
 
 
-def _reads(partials):
-    """Return whether any partial looks at its inputs, and at the output (see the module docstring)."""
-    inputs = output = False
-    for p in partials:
+def _rules(partials):
+    """Return `Op.rules`, and whether any partial looks at the output (see the module docstring)."""
+    rules, output = [], False
+    for i, p in enumerate(partials):
         if p is None:
             continue
         code = p.__code__
         names = code.co_varnames[: code.co_argcount]
         output |= len(names) > 1 and not names[1].startswith("_")
-        inputs |= any(not n.startswith("_") for n in names[2:])
-    return inputs, output
+        rules.append((i, p, tuple(j for j, n in enumerate(names[2:]) if not n.startswith("_"))))
+    return tuple(rules), output
 
 
 def elementwise(
@@ -64,7 +65,7 @@ def elementwise(
         Dtype rule; "float" turns integers into the default float dtype first.
     """
     differentiable = any(p is not None for p in partials)
-    reads_inputs, reads_output = _reads(partials)
+    rules, reads_output = _rules(partials)
     if isinstance(eager, str):
         eager = special_function(eager.removeprefix("special."))
 
@@ -79,8 +80,9 @@ def elementwise(
             fn,
             formula=formula,
             partials=partials,
+            rules=rules,
             result=result,
-            reads_inputs=reads_inputs,
+            reads_inputs=any(reads for _, _, reads in rules),
             reads_output=reads_output,
             domain=domain,
             reference=reference,

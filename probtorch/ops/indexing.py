@@ -5,8 +5,11 @@ values at integer tensors, `slice_put` at slices. Boolean masks become integer t
 Integer indices out of bounds raise; negative ones count from the end.
 """
 
+import math
+
 import numpy as np
 
+from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import (
     apply,
     as_tensor,
@@ -15,12 +18,13 @@ from probtorch.core.dispatch import (
     grad_enabled,
     mark_changed,
     recorder,
+    take_over,
+    use_view_writer,
 )
 from probtorch.core.dtype import int64
-from probtorch.core.shape import broadcast_shapes
+from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.backends.registry import array_module as namespace
-from probtorch.errors import ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, AutogradError, ShapeError, TensorIndexError
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import expand, python_slices, reshape, slice_
 
@@ -110,11 +114,11 @@ def _untake_reference(g, i, dims, shape):
 
 _TAKE = structured(
     "take", "indexing", run=_run_take, vjp=_take_vjp, jvp=_first_only(lambda: _TAKE), samples=_take_samples,
-    reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)], doc="Elements at integer indices along some dims.",
+    reads_inputs=slice(1, None), reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)], doc="Elements at integer indices along some dims.",
 )  # fmt: skip
 _UNTAKE = structured(
     "untake", "indexing", run=_run_untake, vjp=_untake_vjp, jvp=_first_only(lambda: _UNTAKE), samples=_untake_samples,
-    reference=_untake_reference, doc="Zeros with values added at integer indices: the transpose of `take`.",
+    reads_inputs=slice(1, None), reference=_untake_reference, doc="Zeros with values added at integer indices: the transpose of `take`.",
 )  # fmt: skip
 
 
@@ -169,7 +173,7 @@ def _put_reference(x, v, *index, dims, accumulate):
 
 _PUT = structured(
     "put", "indexing", run=_run_put, vjp=_put_vjp, jvp=_put_jvp, samples=_put_samples, reference=_put_reference,
-    doc="A copy with values written (or added) at integer indices along some dims.",
+    reads_inputs=slice(2, None), doc="A copy with values written (or added) at integer indices along some dims.",
 )  # fmt: skip
 
 
@@ -320,8 +324,14 @@ def getitem(x, key):
     x = reshape(x, tuple(1 if d == "new" else spec[d][2] for d in layout))
     if not index:
         return x
-    dims = tuple(layout.index(d) for d in index)
-    return _take(x, dims, list(index.values()))
+    index = {layout.index(d): i for d, i in index.items()}
+    if len(index) > 1:
+        # As in PyTorch, a 0-d tensor is an integer: its dim goes before the others are looked at.
+        for d in sorted((d for d, i in index.items() if not i._data.ndim), reverse=True):
+            if len(index) > 1:
+                x = _take(x, (d,), [index.pop(d)])
+                index = {k - (k > d): i for k, i in index.items()}
+    return _take(x, tuple(index), list(index.values()))
 
 
 def _take(x, dims, index):
@@ -337,50 +347,122 @@ def _put(x, value, dims, index, accumulate):
 
 def setitem(x, key, value):
     """x[key] = value in place, on the tape where a gradient is wanted."""
-    value = as_tensor(value, "setitem")
-    if recorder() is None and not (grad_enabled() and (x.requires_grad or value.requires_grad)):
-        if not isinstance(key, (int, slice)):
-            parts = key if isinstance(key, tuple) else (key,)
-            parts = tuple(k._data if isinstance(k, TensorBase) else k for k in parts)
-            key = parts if isinstance(key, tuple) else parts[0]
-        try:
-            x._data[key] = value._data
-        except IndexError as e:
-            raise TensorIndexError(
-                "index assignment", expected=f"an index into shape {x._data.shape}", got=str(e)
-            ) from None
-        except ValueError as e:
-            raise ShapeError(
-                "index assignment", expected="a value that broadcasts into the place", got=str(e)
-            ) from None
-        mark_changed(x)
+    value = as_tensor(value, "index assignment")
+    taped = grad_enabled() and (x.requires_grad or value.requires_grad)
+    if recorder() is not None or taped or _mixes_integers_and_tensors(key):
+        assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
         return
-    assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
+    if not x._data.flags.writeable:
+        raise ArgumentError(
+            "index assignment",
+            expected="writable memory",
+            got="a read-only array",
+            fix="clone() the tensor first",
+        )
+    if not isinstance(key, (int, slice)):
+        parts = key if isinstance(key, tuple) else (key,)
+        parts = tuple(k._data if isinstance(k, TensorBase) else k for k in parts)
+        key = parts if isinstance(key, tuple) else parts[0]
+    try:
+        x._data[key] = value._data
+    except IndexError as e:
+        raise TensorIndexError(
+            "index assignment",
+            expected=f"an index into shape {x._data.shape}",
+            got=str(e),
+            fix="dims and elements are numbered from 0",
+        ) from None
+    except ValueError as e:
+        raise ShapeError(
+            "index assignment",
+            expected="a value that broadcasts into the place",
+            got=str(e),
+            fix="reshape or expand the value",
+        ) from None
+    mark_changed(x)
 
 
-def _updated(x, key, value, accumulate=False):
+def _mixes_integers_and_tensors(key):
+    """Whether NumPy would place the dims of ``x[key]`` differently: integers come first here."""
+    if not isinstance(key, tuple):
+        return False
+    advanced = [isinstance(k, (list, np.ndarray, TensorBase)) for k in key]
+    return any(advanced) and any(isinstance(k, (int, np.integer)) or _is_0d(k) for k in key)
+
+
+def _is_0d(k):
+    return isinstance(k, (np.ndarray, TensorBase)) and k.ndim == 0
+
+
+def _updated(x, key, value):
     """Return a copy of `x` with `value` at `key`."""
-    spec, layout, index = _parse(x, key)
     shape = x._data.shape
+    spec, layout, index = _parse(x, key)
     if not index:
-        target = tuple(1 if d == "new" else spec[d][2] for d in layout)
-        value = expand(value, target) if value._data.ndim and value._data.shape != target else value
+        value = _fit(value, tuple(1 if d == "new" else spec[d][2] for d in layout))
         if value._data.ndim:
             value = reshape(value, tuple(n for _, _, n in spec))
         return apply(_SLICE_PUT, (x, value), {"spec": spec})
-    if "new" in layout or any(
-        s != (0, 1, n) for d, (s, n) in enumerate(zip(spec, shape, strict=True)) if d in layout
-    ):
-        raise TensorIndexError(
-            "index assignment", expected="integer tensors with full slices only",
-            got="a mixture of integer tensors with partial slices or None",
-            fix="assign in two steps, or turn the slice into an integer tensor",
-        )  # fmt: skip
-    fixed = [d for d in range(len(shape)) if d not in layout]
-    for d in fixed:
-        index[d] = as_tensor(np.asarray(spec[d][0]))
-    dims = tuple(sorted(index))
-    return _put(x, value, dims, [index[d] for d in dims], accumulate)
+    if len(layout) == len(spec) and spec == tuple((0, 1, n) for n in shape):
+        places = broadcast_shapes(*(i._data.shape for i in index.values()), op="index assignment")
+        dims = tuple(index)
+        if dims == tuple(range(dims[0], dims[0] + len(dims))):
+            value = _fit(value, shape[: dims[0]] + places + shape[dims[-1] + 1 :])
+            return _put(x, value, dims, list(index.values()), False)
+    # Integer tensors together with partial slices, integers or None: find the flat positions.
+    size = math.prod(shape)
+    at = getitem(as_tensor(np.arange(size).reshape(shape)), key)
+    flat = _put(reshape(x, -1), _fit(value, at._data.shape), (0,), [at], False)
+    return reshape(flat, shape)
+
+
+def _fit(value, shape):
+    """Return `value` ready to be written to a place of `shape`; a 0-d value is left to broadcast."""
+    have = value._data.shape
+    extra = len(have) - len(shape)
+    if extra > 0 and have[:extra] == (1,) * extra:
+        value = reshape(value, have[extra:])
+    if not value._data.ndim or value._data.shape == shape:
+        return value
+    if extra > 0 or broadcast_shapes(value._data.shape, shape, op="index assignment") != shape:
+        raise ShapeError(
+            "index assignment",
+            expected=f"a value that broadcasts to shape {shape}, that of the place",
+            got=f"shape {have}",
+            fix="reshape or expand the value",
+        )
+    return expand(value, shape)
+
+
+@use_view_writer
+def _write_through_view(view, value, op):
+    """Carry out an in-place change of a view on the tape: its base takes the values, and the view its place."""
+    base = view._base
+    at = as_tensor(_positions(view._data, base._data, op))
+    flat = _put(reshape(base, -1), value, (0,), [at], False)
+    assign(base, reshape(flat, base._data.shape), op)
+    take_over(view, _take(reshape(base, -1), (0,), [at]), base._version)
+    return view
+
+
+def _positions(view, base, op):
+    """Return where the elements of `view` lie in the flattened `base`, whose memory it shares."""
+    order = np.arange(base.size).reshape(base.shape)
+    if isinstance(base, np.ndarray):
+        laid_out = np.empty_like(base, dtype=np.int64, subok=False)
+        unit = base.itemsize
+        if tuple(s // unit for s in base.strides) == tuple(s // 8 for s in laid_out.strides):
+            laid_out[...] = order
+            offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            strides = tuple(s // unit * 8 for s in view.strides)
+            memory = laid_out.ravel(order="K")
+            return np.ndarray(view.shape, np.int64, memory, offset // unit * 8, strides).copy()
+    raise AutogradError(
+        f"{op}: in-place change of a view inside a recorded computation",
+        expected="a view of host memory without gaps",
+        got=f"a view of a tensor of shape {base.shape} and strides {base.strides}",
+        fix="assign through the base, base[index] = value, or clone() the view first",
+    )
 
 
 def index_put(x, indices, values, accumulate=False):
@@ -393,7 +475,8 @@ def index_put(x, indices, values, accumulate=False):
 def index_select(x, dim, index):
     """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
     x = as_tensor(x, "index_select")
-    return _take(x, (dim % x._data.ndim,), [as_tensor(index, "index_select")])
+    dim = normalize_dim(dim, x._data.ndim, "index_select")
+    return _take(x, (dim,), [as_tensor(index, "index_select")])
 
 
 def gather(x, dim, index):
@@ -406,7 +489,9 @@ def gather(x, dim, index):
             got=str(index._data.shape),
             fix="unsqueeze it",
         )
-    return _take(x, tuple(range(x._data.ndim)), _grid(index, dim % x._data.ndim))
+    return _take(
+        x, tuple(range(x._data.ndim)), _grid(index, normalize_dim(dim, x._data.ndim, "gather"))
+    )
 
 
 def scatter(x, dim, index, src, *, accumulate=False):
@@ -415,7 +500,13 @@ def scatter(x, dim, index, src, *, accumulate=False):
     src = cast(as_tensor(src, "scatter"), x._data.dtype)
     if src._data.ndim:
         src = slice_(src, tuple((0, 1, n) for n in index._data.shape))
-    return _put(x, src, tuple(range(x._data.ndim)), _grid(index, dim % x._data.ndim), accumulate)
+    return _put(
+        x,
+        src,
+        tuple(range(x._data.ndim)),
+        _grid(index, normalize_dim(dim, x._data.ndim, "scatter")),
+        accumulate,
+    )
 
 
 def _grid(index, dim):

@@ -5,6 +5,7 @@ The primitives take normalised `dims` and `keepdim`; the public functions accept
 """
 
 import math
+import warnings
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from probtorch.core.shape import normalize_dim, normalize_dims
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.elementwise import eq, exp, isfinite, log, logical_not, ne, sqrt, to_float, where
 from probtorch.ops.families import linear, structured, use_sum_to
-from probtorch.ops.movement import expand, flip, reshape
+from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 
 __all__ = [
     "all",
@@ -149,6 +150,12 @@ def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, k
     x = to_float(x)
     centred = x - mean(x, dims, True) if dims else x - x
     n = _count(x, dims) - correction
+    if n <= 0:
+        warnings.warn(
+            f"var, std: {_count(x, dims)} element(s) leave no degrees of freedom with correction="
+            f"{correction}; the result is nan",
+            stacklevel=2,
+        )
     total = apply(_SUM, (centred * centred,), {"dims": dims, "keepdim": keepdim or keepdims})
     return total / float(n) if n > 0 else total * math.nan
 
@@ -310,17 +317,30 @@ def all(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
 # ---------------------------------------------------------------------------------------------------- products, scans
 
 
-def _others(x, dim):
-    """Product of all other elements along `dim`: exact with zeros, as no division takes part."""
-    n = x._data.shape[dim]
-    one = [slice(None)] * x._data.ndim
-    if n == 1:
-        return x * 0.0 + 1.0
-    pieces = []
-    for i in range(n):
-        one[dim] = [j for j in range(n) if j != i]
-        pieces.append(apply(_PROD, (x[tuple(one)],), {"dims": (dim,), "keepdim": True}))
-    return type(x).cat(pieces, dim)
+def _others(x):
+    """Product of all other elements along the last dim: exact with zeros, as nothing is divided."""
+    return _before(x) * flip(_before(flip(x, -1)), -1)
+
+
+def _before(x):
+    """Product of the elements before each one along the last dim, in log2(n) doubling steps."""
+    *rest, n = x._data.shape
+    full = tuple((0, 1, s) for s in rest)
+    x = _shift(x, full, 1)
+    step = 1
+    while step < n:
+        x = x * _shift(x, full, step)
+        step *= 2
+    return x
+
+
+def _shift(x, full, step):
+    """Move the last dim by `step` places to the right, filling up with ones."""
+    n = x._data.shape[-1]
+    if not n:
+        return x
+    ones = as_tensor(namespace(x._data).ones((*x._data.shape[:-1], step), x._data.dtype))
+    return cat([ones, slice_(x, (*full, (0, 1, n - step)))], -1)
 
 
 def _prod_flat(x, dims):
@@ -339,9 +359,7 @@ def _prod_vjp(g, out, inputs, attrs, needs):
     if not dims:
         return (g,)
     flat, moved, order = _prod_flat(x, dims)
-    others = reshape(_others(flat, flat._data.ndim - 1), moved).permute(
-        tuple(int(i) for i in np.argsort(order))
-    )
+    others = reshape(_others(flat), moved).permute(tuple(int(i) for i in np.argsort(order)))
     return (others * reshape(g, kept_shape(x._data.shape, dims)),)
 
 
@@ -357,7 +375,7 @@ _PROD = structured(
 
 
 def prod(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
-    """Product over `dim`; its gradient is exact where elements are 0 (at a cost quadratic in the size)."""
+    """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
     x, dims = _arguments(x, dim, axis, "prod")
     if x._data.dtype.kind in "bui":
         x = cast(x, dtypes.int64)
