@@ -1,0 +1,191 @@
+"""Many transitions as one call: the loop over draws, with adaptation, as a program in tensor ops.
+
+`run_chunk` is pure: a `Task` in, the chain's new state and the `Trace` of its draws out. The driver compiles it once per kind
+of kernel, dimension and capacity (`program_for`), and calls it again and again; how a run is cut into calls changes nothing in
+its draws. The model is not part of the program: its density is an address in the task.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler.program import NativeProgram
+from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, map_tree, record, replace
+from probtorch.config import settings
+from probtorch.infer.mcmc.adaptation import (
+    DualAveraging,
+    Moments,
+    dual_averaging_start,
+    dual_averaging_update,
+    find_step_size,
+    moments_update,
+)
+from probtorch.infer.mcmc.hmc import HMCInfo, HMCState
+from probtorch.infer.mcmc.randomness import Key
+from probtorch.ops.control import cond, while_loop
+from probtorch.ops.elementwise import exp, where
+from probtorch.ops.indexing import index_put
+
+__all__ = ["Chain", "Plan", "Task", "Trace", "capacity_for", "program_for", "run_chunk"]
+
+# Room for this many numbers of draws in one call: enough that a call costs little, few enough to stay in the cache.
+_NUMBERS_PER_CHUNK = 2**16
+_FEWEST, _MOST = 16, 1024
+
+
+@record
+class Chain:
+    """One chain between two calls: everything that its future depends on.
+
+    Parameters
+    ----------
+    kernel : HMCKernel or NUTSKernel
+        With the step size and metric in use.
+    state : HMCState
+    key : Key
+    averaging : DualAveraging
+    moments : Moments
+    """
+
+    kernel: Any
+    state: HMCState
+    key: Key
+    averaging: DualAveraging
+    moments: Moments
+
+
+@record
+class Plan:
+    """What to do in one call.
+
+    Parameters
+    ----------
+    count : Tensor, 0-d int64
+        Transitions, at most the capacity of the program.
+    search : Tensor, 0-d bool
+        Whether to look for a step size first and start dual averaging around it.
+    adapt : Tensor, 0-d bool
+        Whether the step size follows dual averaging.
+    collect : Tensor, 0-d bool
+        Whether positions enter the moments.
+    target_accept_prob : Tensor, 0-d float64
+    """
+
+    count: TensorBase
+    search: TensorBase
+    adapt: TensorBase
+    collect: TensorBase
+    target_accept_prob: TensorBase
+
+
+@record
+class Task:
+    """The argument of the program."""
+
+    chain: Chain
+    plan: Plan
+
+
+@record
+class Trace:
+    """What was drawn: positions, shape (capacity, dim), and the fields of `HMCInfo`, each of shape (capacity,)."""
+
+    positions: TensorBase
+    info: HMCInfo
+
+
+def capacity_for(dim):
+    """Return how many draws of a given dimension one call has room for."""
+    return max(_FEWEST, min(_MOST, _NUMBERS_PER_CHUNK // max(dim, 1)))
+
+
+def run_chunk(task, capacity):
+    """Run up to `capacity` transitions of one chain.
+
+    Parameters
+    ----------
+    task : Task
+    capacity : int
+
+    Returns
+    -------
+    chain : Chain
+    trace : Trace
+        Rows from ``plan.count`` on are zero.
+    """
+    plan = task.plan
+    chain = cond(plan.search, _searched, lambda chain: chain, task.chain)
+    dim = chain.state.position._data.shape[0]
+    key, kernel = chain.key, chain.kernel
+
+    def going(carry):
+        return carry[0] < plan.count
+
+    def transition(carry):
+        at, state, step_size, averaging, moments, trace = carry
+        state, info = replace(kernel, step_size=step_size).step(key, state)
+        updated = dual_averaging_update(averaging, info.accept_prob, plan.target_accept_prob)
+        averaging = map_tree(lambda new, old: where(plan.adapt, new, old), updated, averaging)
+        step_size = where(plan.adapt, exp(updated.log_step), step_size)
+        moments = cond(
+            plan.collect, moments_update, lambda moments, _: moments, moments, state.position
+        )
+        rows = Trace(state.position, info)
+        trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
+        return at + 1, state, step_size, averaging, moments, trace
+
+    start = (
+        wrap(np.zeros((), np.int64)), chain.state, kernel.step_size, chain.averaging, chain.moments,
+        _empty_trace(capacity, dim),
+    )  # fmt: skip
+    _, state, step_size, averaging, moments, trace = while_loop(going, transition, start)
+    kernel = replace(kernel, step_size=step_size)
+    return Chain(kernel, state, key, averaging, moments), trace
+
+
+def _searched(chain):
+    kernel, state = chain.kernel, chain.state
+    step_size, counter = find_step_size(
+        kernel.density, kernel.metric, chain.key, state.counter, state, kernel.step_size
+    )
+    return replace(
+        chain,
+        kernel=replace(kernel, step_size=step_size),
+        state=replace(state, counter=counter),
+        averaging=dual_averaging_start(step_size),
+    )
+
+
+def _empty_trace(capacity, dim):
+    def column(dtype):
+        return wrap(np.broadcast_to(np.zeros((), dtype), (capacity,)))
+
+    number, count, flag = column(np.float64), column(np.int64), column(np.bool_)
+    info = HMCInfo(
+        accept_prob=number, diverging=flag, energy=number, energy_error=number, lp=number, step_size=number,
+        n_steps=count, tree_depth=count, reached_max_treedepth=flag,
+    )  # fmt: skip
+    return Trace(wrap(np.broadcast_to(0.0, (capacity, dim))), info)
+
+
+# ---------------------------------------------------------------------------------------------------- compiled once
+
+_programs: dict = {}
+_lock = threading.Lock()
+
+
+def program_for(task, capacity):
+    """Return the `NativeProgram` that runs tasks like this one; compiled on first use, shared by all models and chains."""
+    items, structure = flatten(task)
+    shapes = tuple((x._data.shape, x._data.dtype) for x in items)
+    with _lock:
+        key = (structure, shapes, capacity, settings.jit)
+        if key not in _programs:
+            _programs[key] = NativeProgram(
+                lambda task: run_chunk(task, capacity), task, name="the sampler"
+            )
+        return _programs[key]

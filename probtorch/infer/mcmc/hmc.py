@@ -1,0 +1,188 @@
+"""Hamiltonian Monte Carlo, and the state and info that all its kin share.
+
+A kernel is a frozen record with pure `init` and `step`, written once in tensor ops: it runs eagerly under a debugger, and
+chunk.py compiles it. All it knows of a model is a `density`. Read integrators.py and metrics.py first; momenta are whitened
+as explained there.
+
+References
+----------
+R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo (2011), chapter 5.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.dtype import int64
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import record, static
+from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
+from probtorch.infer.mcmc.randomness import uniform
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import clamp, exp, isfinite, where
+
+__all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "energy_drop"]
+
+# An energy error this large means that the integrator has left the level set [hoffman2014, section 3.1.1]; Stan's value.
+DIVERGENCE_THRESHOLD = 1000.0
+
+
+@record
+class HMCState:
+    """What the next transition needs.
+
+    Parameters
+    ----------
+    position : Tensor, shape (dim,), float64
+    logdensity : Tensor, 0-d
+    grad : Tensor, shape (dim,)
+    counter : Tensor, 0-d int64
+        The first random counter not used yet.
+    """
+
+    position: TensorBase
+    logdensity: TensorBase
+    grad: TensorBase
+    counter: TensorBase
+
+
+@record
+class HMCInfo:
+    """What happened in one transition; all 0-d tensors.
+
+    Parameters
+    ----------
+    accept_prob : Tensor
+        Mean over the trajectory of min(1, exp(-energy error)).
+    diverging : Tensor, bool
+    energy : Tensor
+        Hamiltonian of the new state with the momentum it was reached with.
+    energy_error : Tensor
+        `energy` minus that of the start of the trajectory.
+    lp : Tensor
+        Log density of the new state.
+    step_size : Tensor
+        What the trajectory was integrated with.
+    n_steps : Tensor, int64
+        Leapfrog steps, each one gradient.
+    tree_depth : Tensor, int64
+        Doublings; 0 for plain HMC.
+    reached_max_treedepth : Tensor, bool
+        Whether the trajectory was cut off before it turned.
+    """
+
+    accept_prob: TensorBase
+    diverging: TensorBase
+    energy: TensorBase
+    energy_error: TensorBase
+    lp: TensorBase
+    step_size: TensorBase
+    n_steps: TensorBase
+    tree_depth: TensorBase
+    reached_max_treedepth: TensorBase
+
+
+def energy_drop(start, energy):
+    """Return ``start - energy``, and -inf where the energy is nan or infinite.
+
+    An infinite log density counts as a divergence, too: a chain that reached a pole would never leave it.
+    """
+    return where(isfinite(energy), start - energy, -np.inf)
+
+
+@record
+class HMCKernel:
+    """Hamiltonian Monte Carlo with trajectories of a fixed length [neal2011]_.
+
+    Parameters
+    ----------
+    density : callable
+        ``density(position) -> (log density, gradient)``; a `DensityHandle` in compiled programs.
+    step_size : Tensor, 0-d float64
+    metric : DiagonalMetric or DenseMetric
+    length : Tensor, 0-d float64
+        Duration of a trajectory, the step size times the number of steps; read where `num_steps` is 0.
+    num_steps : int
+        A fixed number of leapfrog steps, or 0.
+    jitter : float, in [0, 1)
+        Each trajectory has its own step size, uniform within this share of `step_size`: against periodic orbits.
+    max_num_steps : int
+        Bound on the number of steps, for trajectories whose step size has become tiny.
+    divergence_threshold : float
+    """
+
+    density: Any
+    step_size: TensorBase
+    metric: Any
+    length: TensorBase
+    num_steps: int = static(default=0)
+    jitter: float = static(default=0.0)
+    max_num_steps: int = static(default=1024)
+    divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
+
+    def init(self, position, counter=0):
+        """Return the state at a position, a float64 tensor of shape (dim,); the density is evaluated once."""
+        return HMCState(position, *self.density(position), as_tensor(counter))
+
+    def step(self, key, state):
+        """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.
+
+        Parameters
+        ----------
+        key : Key
+        state : HMCState
+        """
+        dim = state.position._data.shape[0]
+        momentum = sample_momentum(key, state.counter, dim)
+        counter = state.counter + dim
+        jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)
+        step_size = self.step_size * jittered
+        accept_draw = uniform(key, counter + 1)
+        steps = self._steps(step_size)
+        start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
+        energy = kinetic_energy(momentum) - state.logdensity
+
+        def going(carry):
+            taken, drop, _ = carry
+            return (taken < steps) & (drop > -self.divergence_threshold)
+
+        def advance(carry):
+            taken, _, point = carry
+            point = leapfrog(self.density, self.metric, point, step_size)
+            drop = energy_drop(energy, kinetic_energy(point.momentum) - point.logdensity)
+            return taken + 1, drop, point
+
+        zero = wrap(np.zeros((), np.int64)), wrap(np.zeros(()))
+        taken, drop, end = while_loop(going, advance, (*zero, start))
+        accept_prob = exp(clamp(drop, max=0.0))
+        diverging = ~(drop > -self.divergence_threshold)
+        accepted = (accept_draw < accept_prob) & ~diverging
+        new = HMCState(
+            where(accepted, end.position, state.position),
+            where(accepted, end.logdensity, state.logdensity),
+            where(accepted, end.grad, state.grad),
+            counter + 2,
+        )
+        error = where(accepted, -drop, 0.0)
+        never = diverging & ~diverging
+        info = HMCInfo(
+            accept_prob,
+            diverging,
+            energy + error,
+            error,
+            new.logdensity,
+            step_size,
+            taken,
+            0 * taken,
+            never,
+        )
+        return new, info
+
+    def _steps(self, step_size):
+        if self.num_steps:
+            return wrap(np.asarray(self.num_steps))
+        # Compared as floats: the quotient may not fit an integer.
+        steps = clamp(self.length / step_size, min=1.0, max=float(self.max_num_steps))
+        return cast(steps, int64)

@@ -1,0 +1,330 @@
+"""The no-U-turn sampler: multinomial, with Stan's criterion and its extra checks, without recursion.
+
+A trajectory doubles, forwards or backwards in time, until it turns back on itself. Recursion would build each doubling as a
+balanced binary tree and check every subtree for turning. Here the leaves of a doubling are walked once, in order, and the
+subtrees that end at a leaf are checked when it is reached. Leaf k ends one subtree of 2^j leaves for each j up to the number
+of trailing ones in the binary form of k. What the checks need of the left halves is kept in O(depth) rows: the subtree of
+level j that ends at k begins at ``k + 1 - 2^j``, an even leaf, kept in row "number of ones of that leaf"; no later leaf
+before k has that row. The last leaf of its left half lies in the same row of a second table.
+
+The draw is chosen as in Stan: among the points of one doubling with probability proportional to their weight exp(-energy),
+here as each leaf arrives (the same law as Stan's subtree by subtree); between the old trajectory and the new doubling with
+probability min(1, ratio of weights), which favours points far away.
+
+Momenta are whitened (metrics.py), so the criterion is a plain dot product.
+
+References
+----------
+M. D. Hoffman, A. Gelman, "The No-U-Turn Sampler", JMLR 15 (2014).
+M. Betancourt, "A conceptual introduction to Hamiltonian Monte Carlo", arXiv:1701.02434 (2017), appendix A.
+Stan's base_nuts.hpp for the checks across two neighbouring subtrees.
+D. Phan, N. Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree, record, static
+from probtorch.infer.mcmc.hmc import DIVERGENCE_THRESHOLD, HMCInfo, HMCState, energy_drop
+from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
+from probtorch.infer.mcmc.randomness import bits, uniform
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import clamp, exp, log, shift_left, where
+from probtorch.ops.indexing import index_put
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["NUTSKernel"]
+
+
+@record
+class Proposal:
+    """The point that would be the draw if the trajectory ended here."""
+
+    position: TensorBase
+    logdensity: TensorBase
+    grad: TensorBase
+    energy: TensorBase
+
+
+@record
+class Checkpoints:
+    """Rows of momenta and momentum sums by which subtrees are checked; see the module docstring.
+
+    `first` and `before`: momentum at the first leaf of a subtree, and the sum of all momenta before it. `middle`: momentum at
+    the last leaf of its left half.
+    """
+
+    first: TensorBase
+    before: TensorBase
+    middle: TensorBase
+
+
+@record
+class Doubling:
+    """The new half of the trajectory while its leaves are walked.
+
+    `weight` is the sum of exp(energy drop - `shift`) over its leaves, `shift` the largest drop so far.
+    """
+
+    leaf: TensorBase
+    end: PhasePoint
+    momentum_sum: TensorBase
+    proposal: Proposal
+    shift: TensorBase
+    weight: TensorBase
+    accept_sum: TensorBase
+    turning: TensorBase
+    diverging: TensorBase
+    rows: Checkpoints
+
+
+@record
+class Trajectory:
+    """All that is known of the trajectory between doublings."""
+
+    left: PhasePoint
+    right: PhasePoint
+    momentum_sum: TensorBase
+    proposal: Proposal
+    log_weight: TensorBase
+    depth: TensorBase
+    n_steps: TensorBase
+    accept_sum: TensorBase
+    turning: TensorBase
+    diverging: TensorBase
+    counter: TensorBase
+
+
+@record
+class NUTSKernel:
+    """The no-U-turn sampler.
+
+    Parameters
+    ----------
+    density : callable
+        ``density(position) -> (log density, gradient)``; a `DensityHandle` in compiled programs.
+    step_size : Tensor, 0-d float64
+    metric : DiagonalMetric or DenseMetric
+    max_tree_depth : int, in [1, 20]
+        A trajectory doubles at most this often.
+    divergence_threshold : float
+        Energy error beyond which the trajectory ends and is reported as diverging.
+
+    Notes
+    -----
+    Random numbers of one transition: the momentum, one number for all directions, then one per doubling and one per leaf.
+    """
+
+    density: Any
+    step_size: TensorBase
+    metric: Any
+    max_tree_depth: int = static(default=10)
+    divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
+
+    def init(self, position, counter=0):
+        """Return the state at a position, a float64 tensor of shape (dim,); the density is evaluated once."""
+        return HMCState(position, *self.density(position), as_tensor(counter))
+
+    def step(self, key, state):
+        """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.
+
+        Parameters
+        ----------
+        key : Key
+        state : HMCState
+        """
+        dim = state.position._data.shape[0]
+        momentum = sample_momentum(key, state.counter, dim)
+        directions = bits(key, state.counter + dim)
+        energy = kinetic_energy(momentum) - state.logdensity
+        start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
+        trajectory = Trajectory(
+            left=start, right=start, momentum_sum=momentum,
+            proposal=Proposal(state.position, state.logdensity, state.grad, energy),
+            log_weight=_float(0.0), depth=_int(0), n_steps=_int(0), accept_sum=_float(0.0),
+            turning=_false(), diverging=_false(), counter=state.counter + (dim + 1),
+        )  # fmt: skip
+        trajectory = while_loop(
+            lambda t: (t.depth < self.max_tree_depth) & ~t.turning & ~t.diverging,
+            lambda t: self._double(key, directions, energy, t),
+            trajectory,
+        )
+        return self._finish(trajectory, energy)
+
+    def _finish(self, t, energy):
+        chosen = t.proposal
+        info = HMCInfo(
+            accept_prob=t.accept_sum / t.n_steps.double(),
+            diverging=t.diverging,
+            energy=chosen.energy,
+            energy_error=chosen.energy - energy,
+            lp=chosen.logdensity,
+            step_size=self.step_size,
+            n_steps=t.n_steps,
+            tree_depth=t.depth,
+            reached_max_treedepth=~t.turning & ~t.diverging,
+        )
+        return HMCState(chosen.position, chosen.logdensity, chosen.grad, t.counter), info
+
+    # ------------------------------------------------------------------------------------------ one doubling
+
+    def _double(self, key, directions, energy, t):
+        """Return the trajectory with twice the leaves, or cut off where the new half turns or diverges."""
+        forward = (directions >> t.depth & 1) == 1
+        step_size = where(forward, self.step_size, -self.step_size)
+        inner = _select(forward, t.right, t.left)
+        new = self._walk(key, t.counter + 1, energy, step_size, shift_left(_int(1), t.depth), inner)
+
+        complete = ~new.turning & ~new.diverging
+        log_weight = new.shift + log(new.weight)
+        gain = where(complete, log_weight - t.log_weight, -np.inf)
+        proposal = _select(
+            uniform(key, t.counter) < exp(clamp(gain, max=0.0)), new.proposal, t.proposal
+        )
+        momentum_sum = t.momentum_sum + new.momentum_sum
+
+        # Turning of the whole, and across the seam: each half with the nearest point of the other one.
+        first = new.rows.first[0]
+        outer = where(forward, t.left.momentum, t.right.momentum)
+        turning = (
+            _turns(momentum_sum, outer, new.end.momentum)
+            | _turns(t.momentum_sum + first, outer, first)
+            | _turns(new.momentum_sum + inner.momentum, inner.momentum, new.end.momentum)
+        )
+        return Trajectory(
+            left=_select(forward, t.left, new.end),
+            right=_select(forward, new.end, t.right),
+            momentum_sum=momentum_sum,
+            proposal=proposal,
+            log_weight=where(complete, _logaddexp(t.log_weight, log_weight), t.log_weight),
+            depth=t.depth + complete.long(),
+            n_steps=t.n_steps + new.leaf,
+            accept_sum=t.accept_sum + new.accept_sum,
+            turning=new.turning | (complete & turning),
+            diverging=new.diverging,
+            counter=t.counter + 1 + new.leaf,
+        )
+
+    def _walk(self, key, counter, energy, step_size, leaves, start):
+        """Walk up to `leaves` leapfrog steps from the end of the trajectory; returns the `Doubling`."""
+        dim = start.position._data.shape[0]
+        zeros = wrap(np.broadcast_to(0.0, (dim,)))
+        # One row more than the ones that a leaf number can have: where nothing is to be kept, that row is written.
+        rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
+        doubling = Doubling(
+            leaf=_int(0), end=start, momentum_sum=zeros,
+            proposal=Proposal(start.position, start.logdensity, start.grad, energy),
+            shift=_float(-np.inf), weight=_float(0.0), accept_sum=_float(0.0),
+            turning=_false(), diverging=_false(), rows=Checkpoints(rows, rows, rows),
+        )  # fmt: skip
+        return while_loop(
+            lambda s: (s.leaf < leaves) & ~s.turning & ~s.diverging,
+            lambda s: self._leaf(key, counter, energy, step_size, s),
+            doubling,
+        )
+
+    # ------------------------------------------------------------------------------------------ one leaf
+
+    def _leaf(self, key, counter, energy, step_size, s):
+        """Return the doubling with one more leaf."""
+        end = leapfrog(self.density, self.metric, s.end, step_size)
+        leaf_energy = kinetic_energy(end.momentum) - end.logdensity
+        drop = energy_drop(energy, leaf_energy)
+        diverging = ~(drop > -self.divergence_threshold)
+
+        # Sums of weights relative to the largest one: one exponential, no overflow.
+        higher = drop > s.shift
+        smaller = exp(-absolute(drop - s.shift))
+        weight = where(higher, s.weight * smaller + 1.0, s.weight + smaller)
+        chosen = uniform(key, counter + s.leaf) * weight < where(higher, 1.0, smaller)
+        here = Proposal(end.position, end.logdensity, end.grad, leaf_energy)
+
+        ones, trailing = _ones(s.leaf), _trailing_ones(s.leaf)
+        begins = where(trailing == 0, ones, self.max_tree_depth)
+        first = index_put(s.rows.first, (begins,), end.momentum)
+        before = index_put(s.rows.before, (begins,), s.momentum_sum)
+        momentum_sum = s.momentum_sum + end.momentum
+        turning = self._turning(
+            ones, trailing, end.momentum, momentum_sum, first, before, s.rows.middle
+        )
+        middle = index_put(s.rows.middle, (ones - trailing,), end.momentum)
+        return Doubling(
+            leaf=s.leaf + 1,
+            end=end,
+            momentum_sum=momentum_sum,
+            proposal=_select(chosen, here, s.proposal),
+            shift=where(higher, drop, s.shift),
+            weight=weight,
+            accept_sum=s.accept_sum + exp(clamp(drop, max=0.0)),
+            turning=turning,
+            diverging=diverging,
+            rows=Checkpoints(first, before, middle),
+        )
+
+    def _turning(self, ones, trailing, momentum, momentum_sum, first, before, middle):
+        """Whether a subtree that ends at the present leaf turns, each with the checks across its seam."""
+
+        def check(state):
+            level, row, right_first, right_before, _ = state
+            left_first, left_before, left_last = first[row], before[row], middle[row]
+            whole = _turns(momentum_sum - left_before, left_first, momentum)
+            left = _turns(right_before - left_before + right_first, left_first, right_first)
+            right = _turns(momentum_sum - right_before + left_last, left_last, momentum)
+            return level + 1, row - 1, left_first, left_before, whole | left | right
+
+        # A subtree of two leaves is its own seam: one check says all three.
+        row = ones - 1
+        safe_row = where(trailing > 0, row, self.max_tree_depth)
+        pair_first, pair_before = first[safe_row], before[safe_row]
+        pair = (trailing > 0) & _turns(momentum_sum - pair_before, pair_first, momentum)
+        *_, turning = while_loop(
+            lambda state: (state[0] <= trailing) & ~state[-1],
+            check,
+            (_int(2), row - 1, pair_first, pair_before, pair),
+        )
+        return turning
+
+
+def _turns(momentum_sum, p, q):
+    """Whether the sum of momenta from p to q points away from one of them (Betancourt 2017, appendix A.4.2)."""
+    return (total(momentum_sum * p) <= 0.0) | (total(momentum_sum * q) <= 0.0)
+
+
+def _select(condition, yes, no):
+    """Choose between two records leaf by leaf."""
+    return map_tree(lambda x, y: where(condition, x, y), yes, no)
+
+
+def _logaddexp(x, y):
+    larger = where(x > y, x, y)
+    return larger + log(exp(x - larger) + exp(y - larger))
+
+
+def _ones(k):
+    """Number of ones in the binary form of k, in [0, 2^31): sums of neighbouring fields, ever wider."""
+    k = k - (k >> 1 & 0x55555555)
+    k = (k & 0x33333333) + (k >> 2 & 0x33333333)
+    k = (k + (k >> 4)) & 0x0F0F0F0F
+    k = k + (k >> 8)
+    return (k + (k >> 16)) & 0x3F
+
+
+def _trailing_ones(k):
+    return _ones(k ^ (k + 1)) - 1
+
+
+def _float(x):
+    return wrap(np.asarray(x, np.float64))
+
+
+def _int(x):
+    return wrap(np.asarray(x, np.int64))
+
+
+def _false():
+    return wrap(np.asarray(False))

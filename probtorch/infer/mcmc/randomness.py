@@ -1,0 +1,48 @@
+"""Random numbers inside compiled loops: pure functions of (seed, stream, counter).
+
+A chain has one `Key` for its life; what moves is a counter, which is part of the kernel's state. So draws do not depend on
+threads, chunks or whether the program is compiled, and a saved state resumes exactly. See core/rng.py for the bits.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import record
+from probtorch.ops.sampling import bits_to_uniform, philox
+from probtorch.ops.special import ndtri
+
+__all__ = ["Key", "bits", "key_of", "normals", "uniform"]
+
+
+@record
+class Key:
+    """Seed and stream, each a 0-d int64 tensor holding the bits of an unsigned number."""
+
+    seed: TensorBase
+    stream: TensorBase
+
+
+def key_of(generator):
+    """Return the `Key` of a Generator; its counter is not looked at."""
+    seed, stream, _ = generator.get_state()
+    return Key(_signed(seed), _signed(stream))
+
+
+def _signed(word):
+    return wrap(np.asarray(np.uint64(word)).view(np.int64))
+
+
+def bits(key, counter):
+    """Return 64 random bits per element of `counter`, as int64."""
+    return philox(key.seed, key.stream, counter)
+
+
+def uniform(key, counter):
+    """Return draws from the open interval (0, 1), float64, one per element of `counter`."""
+    return bits_to_uniform(bits(key, counter))
+
+
+def normals(key, counter, size):
+    """Return `size` standard normal draws from the counters ``counter, counter + 1, ...``, shape (size,)."""
+    return ndtri(uniform(key, counter + wrap(np.arange(size))))
