@@ -76,7 +76,7 @@ erfcx      special.erfcx     scipy.erfcx       erfcx
 ndtr       special.ndtr      scipy.ndtr        normcdf
 log_ndtr   special.log_ndtr  scipy.log_ndtr    pt_log_ndtr
 ndtri      special.ndtri     scipy.ndtri       normcdfinv
-zeta       special.zeta      scipy.zeta        pt_zeta          2
+zeta       special.zeta      pt.zeta           pt_zeta          2
 gammainc   special.gammainc  scipy.gammainc    pt_gammainc      2
 gammaincc  special.gammaincc scipy.gammaincc   pt_gammaincc     2
 betainc    special.betainc   scipy.betainc     pt_betainc       3
@@ -85,6 +85,8 @@ i0         special.i0        scipy.i0          cyl_bessel_i0
 i0e        special.i0e       scipy.i0e         pt_i0e
 i1         special.i1        scipy.i1          cyl_bessel_i1
 i1e        special.i1e       scipy.i1e         pt_i1e
+iv         special.iv        scipy.iv          pt_iv            2
+ive        special.ive       scipy.ive         pt_ive           2
 """
 )
 
@@ -141,6 +143,10 @@ def special_function(name):
             import scipy.special
 
             found = getattr(scipy.special, name)
+        if len(arrays) > 1:
+            # Some of SciPy's ufuncs choose float64 as soon as one operand is a Python number.
+            dtype = next((a.dtype for a in arrays if not isinstance(a, (int, float))), float)
+            arrays = [np.asarray(a, dtype) if isinstance(a, (int, float)) else a for a in arrays]
         return found(*arrays)
 
     call.__name__ = name
