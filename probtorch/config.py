@@ -1,7 +1,7 @@
 """Settings: one typed record, read from the environment once, changed by `configure`.
 
-Every setting has the environment variable ``PROBTORCH_<NAME>``; 0, false, no and off switch a boolean off.
-"""
+Every setting has the environment variable ``PROBTORCH_<NAME>``; 0, false, no and off switch a
+boolean off."""
 
 import contextlib
 import dataclasses
@@ -54,7 +54,12 @@ def configure(**changes):
     names = [f.name for f in dataclasses.fields(Settings)]
     for name in changes:
         if name not in names:
-            raise ArgumentError("configure", expected=f"one of {', '.join(names)}", got=name, fix="check the spelling")
+            raise ArgumentError(
+                "configure",
+                expected=f"one of {', '.join(names)}",
+                got=name,
+                fix="check the spelling",
+            )
     before = {name: getattr(settings, name) for name in changes}
     for name, value in changes.items():
         setattr(settings, name, value)

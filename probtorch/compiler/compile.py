@@ -1,8 +1,9 @@
 """`probtorch.compile`: any function of tensors, recorded, compiled and replayed, path by path.
 
-A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs eagerly and is recorded; the next
-call of that kind is one native call. Tensors that the function finds outside its arguments are read anew at each call. Where a
-replay could be wrong (random draws, shapes that depend on values, gradients through the call) the function runs eagerly.
+A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs
+eagerly and is recorded; the next call of that kind is one native call. Tensors that the function
+finds outside its arguments are read anew at each call. Where a replay could be wrong (random draws,
+shapes that depend on values, gradients through the call) the function runs eagerly.
 """
 
 import functools
@@ -38,8 +39,9 @@ def compile(fn=None):
 
     Notes
     -----
-    Python side effects such as `print` happen only when a path is first met. Calls that need a gradient through the function
-    run eagerly; take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
+    Python side effects such as `print` happen only when a path is first met. Calls that need a
+    gradient through the function run eagerly; take the gradient inside it (`autograd.grad`,
+    `func.value_and_grad`) to have it compiled too.
 
     Examples
     --------

@@ -2,10 +2,11 @@
 
     double density(const double *q, double *grad, void *context)
 
-`context` is one thread's table of paths. A path is the machine code of one recorded run, guarded by what Python saw. The C
-function tries the paths, the last one that fitted first; when none fits it calls back: that point is evaluated eagerly, which is
-also a recording, and the new path is compiled and joins the table. So a branch on data in a model is never frozen. What cannot
-be compiled at all is evaluated by the same callback every time, after one warning that names the user's line.
+`context` is one thread's table of paths. A path is the machine code of one recorded run, guarded by
+what Python saw. The C function tries the paths, the last one that fitted first; when none fits it
+calls back: that point is evaluated eagerly, which is also a recording, and the new path is compiled
+and joins the table. So a branch on data in a model is never frozen. What cannot be compiled at all
+is evaluated by the same callback every time, after one warning that names the user's line.
 """
 
 import ctypes
@@ -122,7 +123,9 @@ class NativeDensity:
 
     @classmethod
     def from_python(cls, value_and_grad, dim, *, name="the log density"):
-        """Wrap ``value_and_grad(q) -> (float, array)`` on NumPy arrays; every evaluation calls back into Python."""
+        """Wrap ``value_and_grad(q) -> (float, array)`` on NumPy arrays; every evaluation calls back
+        into Python.
+        """
         self = cls(None, dim, name=name)
         self._python = value_and_grad
         self.reason = ("a Python function was given", "")
@@ -143,7 +146,7 @@ class NativeDensity:
         """Return a text: paths, guards, loop nests and what fused, or why the density runs eagerly."""
         return describe(self.name, [(p.graph, p) for p in self.paths], self.reason)
 
-    # ------------------------------------------------------------------------------------------ evaluation in Python
+    # ------------------------------------------------------------------------- evaluation in Python
 
     def eager(self, q):
         """Evaluate at an array, without compiling; returns ``(float, array)``."""
@@ -169,7 +172,9 @@ class NativeDensity:
         return value.detach(), g
 
     def _extend(self, q):
-        """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float, array)``."""
+        """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
+        array)``.
+        """
         start = time.perf_counter()
         point = wrap(np.array(q))
         rec, (value, g) = record(self._evaluate, [point])
@@ -202,7 +207,9 @@ class NativeDensity:
             warn_eager(self.name, reason, location)
 
     def evaluate(self, q, context):
-        """Evaluate for a context none of whose paths fitted; compile or pick up new paths on the way."""
+        """Evaluate for a context none of whose paths fitted; compile or pick up new paths on the
+        way.
+        """
         with self._lock:
             self.evaluations += 1
             if self.reason is not None:
@@ -216,7 +223,9 @@ class NativeDensity:
 
 
 class Context:
-    """One thread's paths and memory. `function` and `address` are what native code calls and passes."""
+    """One thread's paths and memory. `function` and `address` are what native code calls and
+    passes.
+    """
 
     def __init__(self, density):
         self.density = density

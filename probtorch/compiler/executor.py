@@ -1,7 +1,8 @@
 """Running compiled programs: pointer tables, memory, and the way back to arrays.
 
-A `Program` is a graph turned into machine code. A `Binding` is one caller's memory for it: pointer table, arena, scalars. Two
-threads share a program and each have a binding; calling `run` releases the interpreter lock.
+A `Program` is a graph turned into machine code. A `Binding` is one caller's memory for it: pointer
+table, arena, scalars. Two threads share a program and each have a binding; calling `run` releases
+the interpreter lock.
 """
 
 import ctypes
@@ -9,9 +10,12 @@ import time
 
 import numpy as np
 
-from probtorch.compiler import engine
-from probtorch.compiler.loops import Lowering
+from probtorch.compiler import (
+    engine,
+    lower,  # noqa: F401  fills the table of rules
+)
 from probtorch.compiler.loops import address as address_of
+from probtorch.compiler.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.llvm import render
 
@@ -81,7 +85,9 @@ class Binding:
         self.address = address_of(self.table)
 
     def run(self, inputs, refs=()):
-        """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard held."""
+        """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard
+        held.
+        """
         plan, table = self.program.plan, self.table
         for i, array in enumerate(inputs):
             table[i] = address_of(array)

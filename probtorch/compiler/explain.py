@@ -1,7 +1,8 @@
 """`describe`: what a compiled function became, as text.
 
-For each path: its guards and its graph with the user's lines, the loop nests with their ops (one line per nest is one pass over
-memory), library calls, loops and branches, the memory it needs, and how long compiling took.
+For each path: its guards and its graph with the user's lines, the loop nests with their ops (one
+line per nest is one pass over memory), library calls, loops and branches, the memory it needs, and
+how long compiling took.
 """
 
 import os
@@ -15,7 +16,9 @@ MAX_NODES = 400
 
 
 def describe(name, paths, reason):
-    """Return the explanation of a function with `paths`, pairs of (graph, program), and why it runs eagerly, if it does."""
+    """Return the explanation of a function with `paths`, pairs of (graph, program), and why it runs
+    eagerly, if it does.
+    """
     lines = [f"{name}: {len(paths)} compiled path{'s' if len(paths) != 1 else ''}"]
     if reason is not None:
         text, location = reason

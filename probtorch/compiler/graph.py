@@ -36,9 +36,11 @@ class Value:
 
 
 class Node:
-    """One operation: op (its name in `name`), inputs (values or Python numbers), attrs, outputs, and the user's line.
+    """One operation: op (its name in `name`), inputs (values or Python numbers), attrs, outputs,
+    and the user's line.
 
-    `location` is ``(file, line)`` of the innermost frame outside the package when the op was recorded, or None.
+    `location` is ``(file, line)`` of the innermost frame outside the package when the op was
+    recorded, or None.
     """
 
     __slots__ = ("attrs", "inputs", "location", "name", "op", "outs")

@@ -1,7 +1,8 @@
-"""Layouts: where the elements of a value lie in a buffer, as an offset and a stride per dim (in elements).
+"""Layouts: where the elements of a value lie in a buffer, as an offset and a stride per dim (in
+elements).
 
-A movement op changes a layout instead of moving memory, exactly as NumPy's views do; `None` means that it cannot and that the
-value must be copied first.
+A movement op changes a layout instead of moving memory, exactly as NumPy's views do; `None` means
+that it cannot and that the value must be copied first.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Layout:
 
 
 def _reshape(layout, shape):
-    # Group old and new dims whose products agree; within a group the old dims must be evenly spaced.
+    # Group old and new dims whose products agree; within a group the old dims must be evenly
+    # spaced.
     old = [(n, s) for n, s in zip(layout.shape, layout.strides, strict=True) if n != 1]
     if 0 in shape:
         return Layout(shape, _row_major(shape), layout.offset)

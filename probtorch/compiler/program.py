@@ -1,7 +1,8 @@
 """`NativeProgram`: a pure function of a tree of tensors as one native call.
 
-For programs whose shapes do not depend on values, above all samplers. The function is recorded once, abstractly (its loops run once,
-for their shapes); a call then copies nothing but results and holds no interpreter lock.
+For programs whose shapes do not depend on values, above all samplers. The function is recorded
+once, abstractly (its loops run once, for their shapes); a call then copies nothing but results and
+holds no interpreter lock.
 """
 
 import time
@@ -34,12 +35,13 @@ class NativeProgram:
     Raises
     ------
     CompileError
-        If the function cannot be compiled; a sampler with a Python branch on a tensor, for instance.
+        If the function cannot be compiled; a sampler with a Python branch on a tensor, for
+        instance.
 
     Notes
     -----
-    Calls from several threads run at the same time if each has its own `bind()`. With ``PROBTORCH_JIT=0`` the function runs
-    eagerly.
+    Calls from several threads run at the same time if each has its own `bind()`. With
+    ``PROBTORCH_JIT=0`` the function runs eagerly.
     """
 
     def __init__(self, fn, example, *, name="the program"):

@@ -38,7 +38,7 @@ class Recorder:
         self._alive = []
         self._viewed = set()
 
-    # ------------------------------------------------------------------------------------------ values
+    # --------------------------------------------------------------------------------------- values
 
     def add_input(self, t):
         """Make tensor `t` an input of the graph."""
@@ -52,7 +52,9 @@ class Recorder:
         self._alive.append(t)
 
     def known(self, t):
-        """Return the value of `t` if this recorder or a parent has one that is not a plain constant, else None."""
+        """Return the value of `t` if this recorder or a parent has one that is not a plain
+        constant, else None.
+        """
         v = self._values.get(id(t))
         if v is None and self.parent is not None:
             outer = self.parent.known(t)
@@ -80,7 +82,7 @@ class Recorder:
             self._bind(t, v)
         return v
 
-    # ------------------------------------------------------------------------------------------ called by the dispatcher
+    # --------------------------------------------------------------------- called by the dispatcher
 
     def record(self, op, inputs, attrs, out):
         """Append one op; an op with a decomposition is recorded as its parts."""
@@ -150,10 +152,12 @@ class Recorder:
         """Note something that a replay could not repeat."""
         self.unsupported.append((reason, user_location(2)))
 
-    # ------------------------------------------------------------------------------------------ loops and branches
+    # --------------------------------------------------------------------------- loops and branches
 
     def _child(self, fn, items, structure, op):
-        """Record `fn` on fresh stand-ins for `items`; returns (recorder, output tensors, their structure)."""
+        """Record `fn` on fresh stand-ins for `items`; returns (recorder, output tensors, their
+        structure).
+        """
         child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
         stand_ins = [wrap(x._data) for x in items]
         for t in stand_ins:
@@ -233,7 +237,8 @@ class Recorder:
 
 
 def record(fn, inputs, *, frozen=True, abstract=False):
-    """Run ``fn(*inputs)`` with a recorder; returns ``(recorder, result)``, the graph's outputs being the result's leaves.
+    """Run ``fn(*inputs)`` with a recorder; returns ``(recorder, result)``, the graph's outputs
+    being the result's leaves.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Control flow as ops: `while_loop` and `cond`.
 
-Run eagerly they are Python's own loop and branch, so models can be stepped through in a debugger and differentiate by the
-tape. Under a recorder they become one node each, with the recorded bodies as subgraphs, which the compiler renders as native
-loops and branches; where a gradient flows through the carried values they are instead unrolled, each test a guard.
-"""
+Run eagerly they are Python's own loop and branch, so models can be stepped through in a debugger
+and differentiate by the tape. Under a recorder they become one node each, with the recorded bodies
+as subgraphs, which the compiler renders as native loops and branches; where a gradient flows
+through the carried values they are instead unrolled, each test a guard."""
 
 from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
 from probtorch.core.tensor_base import TensorBase
@@ -79,7 +79,9 @@ def _differentiated(items):
 
 
 def check_same_state(op, before, after, same_structure=True):
-    """Raise ShapeError unless two lists of arrays (or graph values) agree in number, shapes and dtypes."""
+    """Raise ShapeError unless two lists of arrays (or graph values) agree in number, shapes and
+    dtypes.
+    """
     if not same_structure or len(before) != len(after):
         raise ShapeError(
             op,

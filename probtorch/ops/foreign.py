@@ -1,8 +1,7 @@
 """Ops that are native functions by address.
 
-`native_density` is how a sampler written in tensor ops calls a model: the sampler's program is compiled once per dimension and
-takes the density's address as data.
-"""
+`native_density` is how a sampler written in tensor ops calls a model: the sampler's program is
+compiled once per dimension and takes the density's address as data."""
 
 import ctypes
 
@@ -40,6 +39,6 @@ def native_density(q, function, context):
 
     Notes
     -----
-    Not differentiable: the gradient is a result. The addresses must be valid; nothing can check them.
-    """
+    Not differentiable: the gradient is a result. The addresses must be valid; nothing can check
+    them."""
     return apply(_NATIVE_DENSITY, (q, as_tensor(function), as_tensor(context)))

@@ -1,8 +1,9 @@
 """Sums of padded slices become one accumulation.
 
-The gradient of a vector that a model reads slice by slice arrives as a chain of additions of zero-padded pieces: work in the
-number of slices times the length. `merge_slices` turns each such chain into one node that adds (or, where every element is
-written once, stores) each piece at its place.
+The gradient of a vector that a model reads slice by slice arrives as a chain of additions of
+zero-padded pieces: work in the number of slices times the length. `merge_slices` turns each such
+chain into one node that adds (or, where every element is written once, stores) each piece at its
+place.
 """
 
 from probtorch.compiler.graph import Value

@@ -1,7 +1,8 @@
 """Algebra, common subexpressions, dead code, and one special thing: work on uniform values.
 
-A value is uniform when it is one number expanded to a shape. Elementwise work on uniform values is done once on the number, and a
-sum of them is a product. Constants were folded while recording. No rule changes nan, infinities or the sign of zero.
+A value is uniform when it is one number expanded to a shape. Elementwise work on uniform values is
+done once on the number, and a sum of them is a product. Constants were folded while recording. No
+rule changes nan, infinities or the sign of zero.
 """
 
 import math
@@ -144,8 +145,10 @@ def _source(x):
 
 
 def _uniform_work(node, add):
-    """Do an elementwise op or a full sum of uniform values on the number; returns the new value, or None."""
-    if node.op is None or not node.inputs or node.outs[0].shape == () and node.name != "sum":
+    """Do an elementwise op or a full sum of uniform values on the number; returns the new value, or
+    None.
+    """
+    if node.op is None or not node.inputs or (node.outs[0].shape == () and node.name != "sum"):
         return None
     elementwise = node.op.family == "elementwise" or node.name == "cast"
     out = node.outs[0]

@@ -1,7 +1,8 @@
 """The text algebra: op formulas become lines of LLVM IR.
 
-`Algebra` is the `s` of a formula; the values it hands out (`V`) carry a register name and an IR type, and their operators write
-instructions. Strict IEEE arithmetic plus ``contract``. Numbers appear as bit patterns.
+`Algebra` is the `s` of a formula; the values it hands out (`V`) carry a register name and an IR
+type, and their operators write instructions. Strict IEEE arithmetic plus ``contract``. Numbers
+appear as bit patterns.
 """
 
 import math
@@ -57,7 +58,9 @@ def literal(value, ty):
 
 
 class V:
-    """A value of the text algebra: a register name or literal and its type; operators emit instructions."""
+    """A value of the text algebra: a register name or literal and its type; operators emit
+    instructions.
+    """
 
     __slots__ = ("e", "name", "ty")
 
@@ -140,7 +143,7 @@ class Algebra:
         self.count = 0
         self.default = "double"
 
-    # ------------------------------------------------------------------------------------------ plumbing
+    # ------------------------------------------------------------------------------------- plumbing
 
     def fresh(self, prefix="v"):
         """Return a new local identifier."""
@@ -179,7 +182,9 @@ class Algebra:
         return self.emit(f"{op} {ty} {a.name}, {b.name}", ty)
 
     def divide_integers(self, op, a, b):
-        """Emit a quotient ("sdiv") or remainder ("srem") of integers that is 0, as NumPy's, where the divisor is 0."""
+        """Emit a quotient ("sdiv") or remainder ("srem") of integers that is 0, as NumPy's, where
+        the divisor is 0.
+        """
         zero = self.compare("eq", b, 0)
         # -1 would overflow for the smallest integer, with a trap; its quotient is a negation.
         minus = self.compare("eq", b, -1)
@@ -218,7 +223,7 @@ class Algebra:
             return a
         return self.compare("ne", a, 0)
 
-    # ------------------------------------------------------------------------------------------ the names formulas use
+    # ----------------------------------------------------------------------- the names formulas use
 
     def where(self, c, x, y):
         """Emit a select."""

@@ -1,8 +1,9 @@
 """Loop nests around matrix rows, in blocks.
 
-A nest over n rows that holds dot products over rows (``X @ b``), elementwise work on the results, and rows scaled and added up
-(``X.T @ r``) runs block by block: first the dot products of a block of rows, several rows at a time; then the elementwise work on the
-block, which vectorises; then the scaled rows, several at a time. Each row of the matrix is read from memory once and from the cache
+A nest over n rows that holds dot products over rows (``X @ b``), elementwise work on the results,
+and rows scaled and added up (``X.T @ r``) runs block by block: first the dot products of a block of
+rows, several rows at a time; then the elementwise work on the block, which vectorises; then the
+scaled rows, several at a time. Each row of the matrix is read from memory once and from the cache
 once, and values pass between the phases through small stack arrays.
 """
 
@@ -12,14 +13,18 @@ from probtorch.compiler.render.nest import Nest
 
 __all__ = ["write_nest"]
 
-# Rows per block: 64 rows of 50 doubles are 25 kB, which stay in the first-level cache between the phases.
+# Rows per block: 64 rows of 50 doubles are 25 kB, which stay in the first-level cache between the
+# phases.
 BLOCK = 64
-# Rows taken together in a dot product or scaled sum: enough independent sums to hide the latency of additions.
+# Rows taken together in a dot product or scaled sum: enough independent sums to hide the latency of
+# additions.
 TOGETHER = 4
 
 
 def write_nest(module, group):
-    """Write the function of a loop nest in the form that suits it; returns (name, parameters, whether it returns a status)."""
+    """Write the function of a loop nest in the form that suits it; returns (name, parameters,
+    whether it returns a status).
+    """
     products = [i for i in group.items if i.kind in ("dot", "axpy")]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
     if rows and products and all(ir_type(i.root.dtype) in FLOATS for i in products):
@@ -50,7 +55,9 @@ class BlockedNest(Nest):
             self._finish_reduction(item)
 
     def _phases(self):
-        """Split the items into phases: products and elementwise work in turn, each after what it reads from registers."""
+        """Split the items into phases: products and elementwise work in turn, each after what it
+        reads from registers.
+        """
         phase_of, phases = {}, {}
         for item in self.group.items:
             reads = [phase_of[id(x.root)] for x in item.operands if isinstance(x, Reg)]
@@ -90,7 +97,9 @@ class BlockedNest(Nest):
         ).name
 
     def read(self, x, ty=None):
-        """Return an operand's value at the current row; values of earlier phases come from their stack arrays."""
+        """Return an operand's value at the current row; values of earlier phases come from their
+        stack arrays.
+        """
         if isinstance(x, Reg) and id(x.root) not in self.registers:
             self.registers[id(x.root)] = self.load_at(
                 self._lane_address(x.root, self.lane), ir_type(x.root.dtype)
@@ -106,7 +115,9 @@ class BlockedNest(Nest):
                 self._write_lanes(items, start, count)
 
     def _over_lanes(self, count, body):
-        """Write a loop over the rows of a block around ``body(lane)``, with a fresh set of registers."""
+        """Write a loop over the rows of a block around ``body(lane)``, with a fresh set of
+        registers.
+        """
         self.registers, self.loaded = {}, {}
         k, i, opened = self._open(count)
         self.index.pop()

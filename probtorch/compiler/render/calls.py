@@ -1,7 +1,7 @@
 """Library calls and small helper functions of the driver, as IR text.
 
-Matrices are row-major here and column-major in BLAS and LAPACK, which therefore see transposes: a row-major lower factor is their
-upper one, and C = A B becomes C' = B' A'.
+Matrices are row-major here and column-major in BLAS and LAPACK, which therefore see transposes: a
+row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
 from probtorch.compiler import library

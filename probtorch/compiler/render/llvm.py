@@ -1,12 +1,14 @@
 """LLVM IR text for a lowered program.
 
-One internal function per loop nest, and a driver ``i64 run(ptr io)`` that calls them in order and does what is not a loop nest:
-native loops, branches, guards and library calls. `io` is a table of pointers: inputs, outputs, constants, references, then the
-packed scalar constants, the scalars and the arena. Buffers come in as ``noalias`` parameters, so loops vectorise without run-time
-checks. `run` returns 0, or 1 + the index of the guard that failed, or -1 for an index out of bounds.
+One internal function per loop nest, and a driver ``i64 run(ptr io)`` that calls them in order and
+does what is not a loop nest: native loops, branches, guards and library calls. `io` is a table of
+pointers: inputs, outputs, constants, references, then the packed scalar constants, the scalars and
+the arena. Buffers come in as ``noalias`` parameters, so loops vectorise without run-time checks.
+`run` returns 0, or 1 + the index of the guard that failed, or -1 for an index out of bounds.
 
-Strict IEEE arithmetic plus ``contract``; only sums, products and dot products may be reassociated. Identifiers are our own
-numbered ones: no name or number of the user's reaches the text, except numbers as bit patterns.
+Strict IEEE arithmetic plus ``contract``; only sums, products and dot products may be reassociated.
+Identifiers are our own numbered ones: no name or number of the user's reaches the text, except
+numbers as bit patterns.
 """
 
 import math
@@ -19,12 +21,15 @@ from probtorch.compiler.render.calls import HELPERS, helper_text
 
 __all__ = ["Plan", "render"]
 
-# Beyond this many loop nests nothing is inlined into the driver: LLVM's time would stop being linear.
+# Beyond this many loop nests nothing is inlined into the driver: LLVM's time would stop being
+# linear.
 _INLINE_GROUPS = 24
 
 
 class Plan:
-    """Where everything lies: the pointer table of `run` and the sizes of the arena and scalar areas (bytes)."""
+    """Where everything lies: the pointer table of `run` and the sizes of the arena and scalar areas
+    (bytes).
+    """
 
     def __init__(self, lowering):
         self.inputs = len(lowering.graph.inputs)

@@ -1,8 +1,8 @@
 """One loop nest as one LLVM function.
 
-Loops are written with phi nodes, accumulators as stack cells that LLVM turns into registers. Every buffer is a ``noalias``
-parameter, scalars and packed constants come as one area each ("S", "P"). Only sums, products and dot products may be
-reassociated.
+Loops are written with phi nodes, accumulators as stack cells that LLVM turns into registers. Every
+buffer is a ``noalias`` parameter, scalars and packed constants come as one area each ("S", "P").
+Only sums, products and dot products may be reassociated.
 """
 
 import math
@@ -38,7 +38,7 @@ class Nest(Algebra):
             if item.root is not None and item.root.buffer is not None:
                 yield item.root.buffer
 
-    # ------------------------------------------------------------------------------------------ memory
+    # --------------------------------------------------------------------------------------- memory
 
     def base(self, b):
         """Return ``(pointer name, element offset)`` of a buffer inside this function."""
@@ -98,10 +98,12 @@ class Nest(Algebra):
             return self.loaded[key]
         return self.value(x, ty) if ty else x
 
-    # ------------------------------------------------------------------------------------------ the nest
+    # ------------------------------------------------------------------------------------- the nest
 
     def define(self):
-        """Write the function; returns its name, its parameters (buffers, "S", "P") and whether it returns a status."""
+        """Write the function; returns its name, its parameters (buffers, "S", "P") and whether it
+        returns a status.
+        """
         self._write_loops()
         return self._finish_function()
 
@@ -205,7 +207,7 @@ class Nest(Algebra):
             self.lines.append(f"  store {ty} {start}, ptr {name}")
         return name
 
-    # ------------------------------------------------------------------------------------------ items
+    # ---------------------------------------------------------------------------------------- items
 
     def _compute(self, item):
         node = item.node
@@ -224,7 +226,9 @@ class Nest(Algebra):
         self.registers[id(item.root)] = v
 
     def _numbers(self, node, operands):
-        """Make the first operand a value when all operands are numbers, so that operators have something to act on."""
+        """Make the first operand a value when all operands are numbers, so that operators have
+        something to act on.
+        """
         if any(isinstance(o, V) for o in operands):
             return operands
         return [self.value(o, self.default) for o in operands]
@@ -238,7 +242,9 @@ class Nest(Algebra):
         self.store_at(v, pointer)
 
     def _indexed(self, operands, wraps):
-        """Emit the element offset that index operands make, with bounds checks where the indices are not known."""
+        """Emit the element offset that index operands make, with bounds checks where the indices
+        are not known.
+        """
         total = None
         for x, (size, stride, check, negative) in zip(operands, wraps, strict=True):
             i = self.convert(self.read(x), "i64")
@@ -323,7 +329,7 @@ class Nest(Algebra):
 
         self._inner(a["size"], body)
 
-    # ------------------------------------------------------------------------------------------ reductions
+    # ----------------------------------------------------------------------------------- reductions
 
     def _start(self, kind, ty):
         if kind in ("sum", "prod"):

@@ -1,0 +1,199 @@
+"""Loops, branches, guards and calls of a density."""
+
+import math
+
+from probtorch.compiler.layout import contiguous
+from probtorch.compiler.loops import Block, Branch, Call, Guard, Loop, Root
+from probtorch.compiler.lowering import lowers
+
+
+@lowers("native_density")
+def lower_native_density(low, node, block):
+    q, function, context = node.inputs
+    logp, grad = node.outs
+    root = low.whole(q, q.shape, block)
+    parts = [root.buffer]
+    for v in (function, context):
+        handle, _ = low.place(v)
+        parts.append(low.materialise(handle))
+    values = [
+        low.temporary(logp.dtype, 1),
+        low.temporary(grad.dtype, math.prod(grad.shape)),
+    ]
+    g = block.append(Call("density", parts + values, node))
+    if root.block is block:
+        root.last_read = max(root.last_read, g)
+    low.define(logp, Root(logp.shape, logp.dtype, block, g, buffer=values[0]))
+    low.define(grad, Root(grad.shape, grad.dtype, block, g, buffer=values[1]))
+
+
+@lowers("guard")
+def lower_guard(low, node, block):
+    (v,) = node.inputs
+    root, layout = low.place(v)
+    if not layout.is_whole():
+        root = low.copy_layout(root, layout, block)
+    buffer = low.materialise(root)
+    g = block.append(Guard(buffer, node.attrs["value"], node.attrs["index"]))
+    if root.block is block:
+        root.last_read = max(root.last_read, g)
+
+
+def lower_subgraph(low, graph, roots, block):
+    """Lower a subgraph whose inputs lie at `roots`; returns its block."""
+    inner = Block(block)
+    for v, root in zip(graph.inputs, roots, strict=True):
+        low.places[v.id] = (root, contiguous(v.shape))
+    outer, low.graph, uses, low.uses = low.graph, graph, low.uses, None
+    low.lower(graph, inner)
+    low.graph, low.uses = outer, uses
+    return inner
+
+
+def scalar(low, v, block):
+    """Return the buffer of a flag or other 0-d value."""
+    root, layout = low.place(v)
+    if not layout.is_whole():
+        root = low.copy_layout(root, layout, block)
+    return low.materialise(root)
+
+
+def inside(low, root, block):
+    """A root of an outer block as seen in an inner one: memory that only an explicit owner may
+    overwrite.
+    """
+    return Root(root.shape, root.dtype, None, -1, buffer=root.buffer)
+
+
+def bring_in(low, values, block):
+    """Return roots through which an inner block reads values of this one."""
+    out = []
+    for v in values:
+        root = low.whole(v, v.shape, block)
+        out.append(inside(low, root, block))
+    return out
+
+
+@lowers("while")
+def lower_while(low, node, block):
+    test, body = node.attrs["cond"], node.attrs["body"]
+    in_test, in_body = node.attrs["counts"]
+    n = len(node.outs)
+    carries = [low.copy(v, block) for v in node.inputs[:n]]
+    captured = bring_in(low, node.inputs[n:], block)
+    assert len(captured) == in_test + in_body
+    test_block = lower_subgraph(
+        low, test, [inside(low, c, block) for c in carries] + captured[:in_test], block
+    )
+    flag = scalar(low, test.outputs[0], test_block)
+    inner = Block(block)
+    owned = [Root(c.shape, c.dtype, inner, -1, buffer=c.buffer) for c in carries]
+    for v, root in zip(body.inputs, owned + captured[in_test:], strict=True):
+        low.places[v.id] = (root, contiguous(v.shape))
+    outer, low.graph, uses, low.uses = low.graph, body, low.uses, None
+    low.lower(body, inner)
+    low.graph, low.uses = outer, uses
+    write_back(low, body.outputs, owned, inner)
+    g = block.append(Loop(test_block, flag, inner))
+    low.touch(node, block, g)
+    for out, c in zip(node.outs, carries, strict=True):
+        low.define(out, Root(c.shape, c.dtype, block, g, buffer=c.buffer))
+
+
+def write_back(low, outputs, owned, inner):
+    """Copy a loop body's results into the carried buffers, first through temporaries where they
+    cross.
+    """
+    buffers = {id(c.buffer) for c in owned}
+    pending = []
+    for v, c in zip(outputs, owned, strict=True):
+        root, layout = low.place(v)
+        if root.buffer is c.buffer and layout.is_whole():
+            continue
+        if root.buffer is not None and id(root.buffer) in buffers:
+            temp = low.copy_layout(root, layout, inner)
+            pending.append((temp, contiguous(v.shape), c))
+        else:
+            pending.append((root, layout, c))
+    # All reads of the old carries stand before this statement, all writes after it.
+    barrier = len(inner.statements)
+    for root, layout, c in pending:
+        low.copy_layout(root, layout, inner, buffer=c.buffer, after=barrier)
+
+
+@lowers("cond")
+def lower_cond(low, node, block):
+    yes, no = node.attrs["then"], node.attrs["else"]
+    in_yes, in_no = node.attrs["counts"]
+    count = len(node.inputs) - 1 - in_yes - in_no
+    flag = scalar(low, node.inputs[0], block)
+    operands = node.inputs[1 : 1 + count]
+    results, shared = branch_results(low, node, yes, no, operands, block)
+    own = []
+    for k, v in enumerate(operands):
+        own.append(shared.get(k) or inside(low, low.whole(v, v.shape, block), block))
+    captured = bring_in(low, node.inputs[1 + count :], block)
+    blocks = []
+    for graph, extra in ((yes, captured[:in_yes]), (no, captured[in_yes:])):
+        inner = Block(block)
+        roots = [
+            Root(r.shape, r.dtype, inner if k in shared else None, -1, buffer=r.buffer)
+            for k, r in enumerate(own)
+        ]
+        for v, root in zip(graph.inputs, roots + extra, strict=True):
+            low.places[v.id] = (root, contiguous(v.shape))
+        outer, low.graph, uses, low.uses = low.graph, graph, low.uses, None
+        low.lower(graph, inner)
+        low.graph, low.uses = outer, uses
+        write_back(
+            low,
+            graph.outputs,
+            [
+                Root(v.shape, v.dtype, inner, -1, buffer=b)
+                for v, b in zip(graph.outputs, results, strict=True)
+            ],
+            inner,
+        )
+        blocks.append(inner)
+    g = block.append(Branch(flag, *blocks))
+    low.touch(node, block, g)
+    for out, buffer in zip(node.outs, results, strict=True):
+        low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+
+
+def branch_results(low, node, yes, no, operands, block):
+    """Choose the result buffers; a result that updates a dying operand in place takes over that
+    operand's buffer.
+    """
+    results, shared = [], {}
+    for out, a, b in zip(node.outs, yes.outputs, no.outputs, strict=True):
+        k = updated_operand(a, b, yes, no, len(operands))
+        if k is not None and k not in shared and low.dies_here(operands[k], node):
+            root, layout = low.place(operands[k])
+            if (
+                root.block is block
+                and root.buffer is not None
+                and root.buffer.kind in ("arena", "scalar")
+                and layout.is_whole()
+                and root.shape == layout.shape
+            ):
+                shared[k] = root
+                results.append(root.buffer)
+                continue
+        results.append(low.temporary(out.dtype, math.prod(out.shape)))
+    return results, shared
+
+
+def updated_operand(a, b, yes, no, count):
+    """Index of the operand that both branches return, each as it is or after `put` into it;
+    None if there is none.
+    """
+
+    def origin(v, graph):
+        while v.kind == "node" and v.node is not None and v.node.name in ("put", "slice_put"):
+            v = v.node.inputs[0]
+        heads = [i.id for i in graph.inputs[:count]]
+        return heads.index(v.id) if v.id in heads else None
+
+    i, j = origin(a, yes), origin(b, no)
+    return i if i is not None and i == j else None

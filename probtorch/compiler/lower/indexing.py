@@ -1,0 +1,142 @@
+"""Indexing: gathers, scattered stores and updates, in place where the old value is not read again."""
+
+import math
+
+import numpy as np
+
+from probtorch.compiler.layout import contiguous
+from probtorch.compiler.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.lowering import lowers
+from probtorch.errors import CompileError
+
+
+@lowers("slice_put")
+def lower_slice_put(low, node, block):
+    x, v = node.inputs
+    (out,) = node.outs
+    root, after = low.owned_copy(x, block, not low.dies_here(x, node))
+    layout = contiguous(out.shape).view("slice", {"spec": node.attrs["spec"]})
+    g = low.store(v, root.buffer, layout, block, "set", after)
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=root.buffer))
+
+
+@lowers("put")
+def lower_put(low, node, block):
+    x, v, *index = node.inputs
+    (out,) = node.outs
+    root, after = low.owned_copy(x, block, not low.dies_here(x, node))
+    g = scatter(
+        low,
+        v,
+        index,
+        node.attrs["dims"],
+        out.shape,
+        root.buffer,
+        block,
+        after,
+        node.attrs["accumulate"],
+    )
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=root.buffer))
+
+
+@lowers("untake")
+def lower_untake(low, node, block):
+    v, *index = node.inputs
+    (out,) = node.outs
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
+    g = scatter(low, v, index, node.attrs["dims"], out.shape, buffer, block, 0, True)
+    block.statements[g].fills.append((buffer, 0))
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+
+
+@lowers("take")
+def lower_take(low, node, block):
+    x, *index = node.inputs
+    (out,) = node.outs
+    root, layout = low.place(x)
+    bound = max([low.after(low.place(v)[0], block) for v in [x, *index]])
+    g = block.group_at(squeeze(out.shape), bound)
+    base, operands, wraps = address(low, layout, node.attrs["dims"], index, block, g)
+    source = Mem(low.materialise(root), layout.offset, base)
+    if root.block is block:
+        root.last_read = max(root.last_read, g)
+    made = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
+    block.statements[g].items.append(Item("gather", made, [source, *operands], node, wraps=wraps))
+    low.define(out, made)
+
+
+def index_plan(shape, dims, index):
+    """Shape of the indexed result, which source dim each of its axes walks ("index" for none),
+    where the index axes begin.
+    """
+    core = np.broadcast_shapes(*(i.shape for i in index))
+    adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
+    before = [d for d in range(dims[0])] if adjacent else []
+    after = [d for d in range(len(shape)) if d not in dims and d not in before]
+    axes = [*before, *["index"] * len(core), *after]
+    result = tuple([shape[d] for d in before] + list(core) + [shape[d] for d in after])
+    return result, axes, len(before), len(core)
+
+
+def address(low, layout, dims, index, block, group):
+    """How to index into `layout`: strides over the domain, one operand per index tensor, and
+    per index dim its size, stride, whether it must be checked at run time and whether it may be
+    negative.
+    """
+    shape = layout.shape
+    result, axes, lead, count = index_plan(shape, dims, index)
+    base = tuple(
+        0 if d == "index" else layout.strides[d]
+        for d, n in zip(axes, result, strict=True)
+        if n != 1
+    )
+    operands, wraps = [], []
+    for d, v in zip(dims, index, strict=True):
+        operands.append(memory_aligned(low, *low.place(v), result, lead, count, block, group))
+        known = v.array if v.static else None
+        if (
+            known is not None
+            and known.size
+            and not (-shape[d] <= known.min() and known.max() < shape[d])
+        ):
+            raise CompileError(
+                "index", expected=f"indices below {shape[d]}", got=str(int(known.max()))
+            )
+        negative = known is None or bool(known.size and known.min() < 0)
+        wraps.append((shape[d], layout.strides[d], known is None, negative))
+    return base, operands, wraps
+
+
+def memory_aligned(low, root, layout, result, lead, core_ndim, block, group):
+    """Memory operand for an index tensor whose dims stand at axes lead .. lead + core_ndim of
+    the result.
+    """
+    buffer = low.materialise(root)
+    if root.block is block:
+        root.last_read = max(root.last_read, group)
+    core = result[lead : lead + core_ndim]
+    strides = (0,) * lead + layout.broadcast(core) + (0,) * (len(result) - lead - core_ndim)
+    return Mem(
+        buffer, layout.offset, tuple(s for s, n in zip(strides, result, strict=True) if n != 1)
+    )
+
+
+def scatter(low, v, index, dims, shape, buffer, block, after, accumulate):
+    """Write or add `v` at integer indices of a contiguous buffer; returns the statement."""
+    result = index_plan(shape, dims, index)[0]
+    bound = max(
+        [
+            after,
+            low.bound([v], result, block),
+            *(low.after(low.place(i)[0], block) for i in index),
+        ]
+    )
+    g = block.group_at(squeeze(result), bound)
+    base, operands, wraps = address(low, contiguous(shape), dims, index, block, g)
+    block.statements[g].items.append(
+        Item(
+            "scatter", None, [low.operand(v, result, block, g), *operands], wraps=wraps, buffer=buffer, strides=base,
+            mode="add" if accumulate else "set",
+        )
+    )  # fmt: skip
+    return g

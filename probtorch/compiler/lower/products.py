@@ -1,0 +1,140 @@
+"""Products and factorisations: dot products inside nests, scaled rows, BLAS and LAPACK calls."""
+
+import math
+
+from probtorch.compiler.layout import contiguous
+from probtorch.compiler.loops import Call, Item, Mem, Root, squeeze
+from probtorch.compiler.lowering import lowers
+
+# Products larger than this go to BLAS; below, the loop is faster than the call.
+GEMM_FROM = 20_000
+
+
+@lowers("matmul")
+def lower_matmul(low, node, block):
+    x, y = node.inputs
+    (out,) = node.outs
+    *batch, m, n = out.shape
+    k = x.shape[-1]
+    if 0 in out.shape or k == 0:
+        low.filled(out, 0, block)
+        return
+    (xr, xl), (yr, yl) = low.place(x), low.place(y)
+    plain = not batch and len(x.shape) == 2 and len(y.shape) == 2
+    if plain and m > 1 and n > 1 and m * n * k >= GEMM_FROM and out.dtype.kind == "f":
+        return gemm(low, node, block)
+    if plain and (m == 1 or n == 1) and k > 1 and m * n > 1:
+        # (matrix layout with rows along the result and columns along the sum, vector)
+        matrix, vector = (
+            ((xr, xl), y) if n == 1 else ((yr, yl.view("permute", {"dims": (1, 0)})), x)
+        )
+        along_result, along_sum = matrix[1].strides
+        if abs(along_result) < abs(along_sum):
+            return axpy(low, node, matrix, vector, m * n, k, block)
+    bound = max(low.after(xr, block), low.after(yr, block))
+    shape = (*batch, m, n)
+    g = block.group_at(squeeze(shape), bound)
+    xs, ys = xl.broadcast((*batch, m, k)), yl.broadcast((*batch, k, n))
+    a = dot_operand(low, xr, xl, (*xs[:-1], 0), shape, block, g)
+    b = dot_operand(low, yr, yl, (*ys[:-2], 0, ys[-1]), shape, block, g)
+    root = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
+    block.statements[g].items.append(
+        Item("dot", root, [a, b], node, size=k, steps=(xs[-1], ys[-2]))
+    )
+    low.define(out, root)
+
+
+def dot_operand(low, root, layout, strides, shape, block, g):
+    buffer = low.materialise(root)
+    if root.block is block:
+        root.last_read = max(root.last_read, g)
+    return Mem(
+        buffer, layout.offset, tuple(s for s, n in zip(strides, shape, strict=True) if n != 1)
+    )
+
+
+def axpy(low, node, matrix, vector, m, k, block):
+    """out[m] += A[m, k] v[k] for each k: rows of a transposed product, fused with whatever
+    computes v.
+    """
+    (out,) = node.outs
+    root, layout = matrix
+    made = Root(out.shape, out.dtype, block, 0)
+    bound = max(low.after(root, block), low.bound([vector], vector.shape, block))
+    g = block.group_at((k,), bound)
+    block.statements[g].fills.append((low.materialise(made), 0))
+    mem = Mem(low.materialise(root), layout.offset, (layout.strides[1],))
+    if root.block is block:
+        root.last_read = max(root.last_read, g)
+    made.group = made.last_read = g
+    block.statements[g].items.append(
+        Item(
+            "axpy",
+            made,
+            [mem, low.operand(vector, vector.shape, block, g)],
+            node,
+            size=m,
+            step=layout.strides[0],
+        )
+    )
+    low.define(out, made)
+
+
+def gemm(low, node, block):
+    (out,) = node.outs
+    sides = []
+    bound = 0
+    for v in node.inputs:
+        root, layout = low.place(v)
+        a, b = layout.strides
+        if not ((b == 1 and a >= layout.shape[1]) or (a == 1 and b >= layout.shape[0])):
+            root = low.copy_layout(root, layout, block)
+            layout = contiguous(v.shape)
+            a, b = layout.strides
+        low.materialise(root)
+        bound = max(bound, low.after(root, block))
+        sides.append((root, layout, b != 1))
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
+    (xr, xl, xt), (yr, yl, yt) = sides
+    g = block.append(
+        Call(
+            "gemm", [xr.buffer, yr.buffer, buffer], node, m=out.shape[0], n=out.shape[1], k=node.inputs[0].shape[1],
+            offsets=(xl.offset, yl.offset), ld=(max(xl.strides), max(yl.strides)), transposed=(xt, yt),
+        )
+    )  # fmt: skip
+    for root in (xr, yr):
+        if root.block is block:
+            root.last_read = max(root.last_read, g)
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+
+
+@lowers("cholesky")
+def lower_cholesky(low, node, block):
+    (v,), (out,) = node.inputs, node.outs
+    copied = low.copy(v, block)
+    n = v.shape[-1]
+    g = block.append(Call("cholesky", [copied.buffer], node, n=n, batch=math.prod(v.shape[:-2])))
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=copied.buffer))
+
+
+@lowers("solve_triangular")
+def lower_solve_triangular(low, node, block):
+    a, b = node.inputs
+    (out,) = node.outs
+    *batch, n, m = out.shape
+    left = low.whole(a, (*batch, *a.shape[-2:]), block)
+    copied = low.whole(b, out.shape, block, fresh=True)
+    g = block.append(
+        Call(
+            "trsm",
+            [left.buffer, copied.buffer],
+            node,
+            n=n,
+            m=m,
+            batch=math.prod(batch),
+            **node.attrs,
+        )
+    )
+    if left.block is block:
+        left.last_read = max(left.last_read, g)
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=copied.buffer))

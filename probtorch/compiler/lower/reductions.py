@@ -1,0 +1,88 @@
+"""Reductions and running sums."""
+
+import math
+
+from probtorch.compiler.graph import Value
+from probtorch.compiler.layout import contiguous
+from probtorch.compiler.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.lowering import lowers
+
+
+@lowers("sum", "prod", "amax", "amin", "argmax", "argmin")
+def reduce(low, node, block):
+    (v,), (out,) = node.inputs, node.outs
+    shape, dims = v.shape, node.attrs["dims"]
+    identity = {"sum": 0, "prod": 1}.get(node.name)
+    if 0 in shape and identity is not None:
+        low.filled(out, identity, block)
+        return
+    domain = squeeze(shape)
+    kept = tuple(i not in dims for i, n in enumerate(shape) if n != 1)
+    count = sum(kept)
+    prefix = all(kept[:count])
+    bound = low.bound([v], shape, block)
+    root = Root(out.shape, out.dtype, block, 0)
+    low.materialise(root)
+    if not prefix:
+        if node.name not in ("sum", "prod"):
+            # A leading reduction of another kind: read a moved copy, whose reduced dims come
+            # last.
+            order = [i for i in range(len(shape)) if i not in dims] + list(dims)
+            source, layout = low.place(v)
+            moved = low.copy_layout(source, layout.view("permute", {"dims": order}), block)
+            inner = tuple(range(len(shape) - len(dims), len(shape)))
+            reduce_root(low, node, moved, contiguous(moved.shape), inner, out, block)
+            return
+    g = block.group_at(domain, bound)
+    if not prefix:
+        block.statements[g].fills.append((root.buffer, identity))
+    root.group = root.last_read = g
+    operand = low.operand(v, shape, block, g)
+    strides = kept_strides(kept, domain)
+    block.statements[g].items.append(
+        Item(
+            "reduce",
+            root,
+            [operand],
+            node,
+            reduce=node.name,
+            depth=count if prefix else None,
+            strides=strides,
+        )
+    )
+    low.define(out, root)
+
+
+def kept_strides(kept, domain):
+    inner = contiguous(tuple(n for n, k in zip(domain, kept, strict=True) if k)).strides
+    walk = iter(inner)
+    return tuple(next(walk) if k else 0 for k in kept)
+
+
+def reduce_root(low, node, source, layout, dims, out, block):
+    stand_in = Value(layout.shape, source.dtype, "node")
+    low.places[stand_in.id] = (source, layout)
+    inner = type(node)(node.op, node.name, (stand_in,), {**node.attrs, "dims": dims}, ())
+    inner.outs = (out,)
+    reduce(low, inner, block)
+
+
+@lowers("cumsum")
+def lower_cumsum(low, node, block):
+    (v,), (out,) = node.inputs, node.outs
+    dim = node.attrs["dim"]
+    root, layout = low.place(v)
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
+    outer = tuple(n for i, n in enumerate(v.shape) if i != dim)
+    g = block.group_at(squeeze(outer), low.after(root, block))
+    read = low.memory(root, layout, v.shape, block, g)
+    full = layout.broadcast(v.shape)
+    own = contiguous(out.shape).strides
+    keep = [i for i, n in enumerate(v.shape) if i != dim and n != 1]
+    block.statements[g].items.append(
+        Item(
+            "scan", None, [Mem(read.buffer, layout.offset, tuple(full[i] for i in keep))], node, buffer=buffer,
+            strides=tuple(own[i] for i in keep), size=v.shape[dim], step=full[dim], out_step=own[dim],
+        )
+    )  # fmt: skip
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
