@@ -45,6 +45,8 @@ iinfo = np.iinfo
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _PYTHON = {bool: bool_, int: int64, float: None, complex: np.dtype(np.complex64)}
 _default = float32
+# Where 0-d tensors stand in promotion: below tensors with dims (1), or among them (0, see `default_dtype_as`).
+_scalar_rank = 1
 
 
 def get_default_dtype():
@@ -73,17 +75,30 @@ def set_default_dtype(dtype):
 
 
 class default_dtype_as:
-    """Context manager that changes the default dtype inside its block and restores it after."""
+    """Context manager that changes the default dtype inside its block and restores it after.
 
-    def __init__(self, dtype):
+    Parameters
+    ----------
+    dtype : floating dtype
+    strong_scalars : bool
+        Whether 0-d tensors count like those with dims in promotion. Inference wants this: a float64 scalar parameter
+        times float32 data is float64 there.
+    """
+
+    def __init__(self, dtype, *, strong_scalars=False):
         self.dtype = dtype
+        self.strong_scalars = strong_scalars
 
     def __enter__(self):
-        self.before = _default
+        global _scalar_rank
+        self.before = _default, _scalar_rank
         set_default_dtype(self.dtype)
+        _scalar_rank = 0 if self.strong_scalars else 1
 
     def __exit__(self, *exc):
-        set_default_dtype(self.before)
+        global _scalar_rank
+        dtype, _scalar_rank = self.before
+        set_default_dtype(dtype)
 
 
 def default_dtype():
@@ -141,7 +156,7 @@ def promote(operands):
         if dtype is None:
             rank, dtype = 2, _PYTHON[type(x)] or _default
         else:
-            rank = 0 if x.ndim else 1
+            rank = 0 if x.ndim else _scalar_rank
         ranks[rank] = dtype if ranks[rank] is None else promote_types(ranks[rank], dtype)
     out = None
     for dtype in ranks:

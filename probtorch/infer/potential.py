@@ -1,0 +1,818 @@
+"""`Target`: a log density on R^dim, which is all that a sampler knows of a model.
+
+A model becomes a target in two steps. It is run once to find its latent sites; each gets a slice of
+one flat float64 vector `q` and a bijection from R^n onto the support of its distribution. After
+that, a handler (`_Evaluation`) gives the sites their values from `q`, and the density is the sum of
+all log densities and log-determinants of that run:
+
+    log p(q) = sum over sites of log p(x_s, data) + sum over latent sites of log |det dx_s / dq_s|,
+    x_s = bijection(q_s).
+
+The bijection is looked up anew at every run, so a support may depend on sites before it (garch:
+beta1 in (0, 1 - alpha1)). All is Tensor ops, so the compiler turns the model's run, its gradient
+and the way back to constrained values into native code.
+
+Read effects/runtime.py first; initialization.py finds where to start, results.py labels what comes
+out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.compiler.density import NativeDensity
+from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, wrap
+from probtorch.core.dtype import default_dtype_as, float64
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree, record
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.distributions.transforms.transform import identity_transform
+from probtorch.effects.handlers import trace
+from probtorch.effects.runtime import STATE, Handler, Placement
+from probtorch.effects.site import Site, as_value
+from probtorch.effects.trace import Trace, plate_info
+from probtorch.errors import (
+    ArgumentError,
+    DomainError,
+    InferenceError,
+    ModelError,
+    ShapeError,
+)
+from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
+from probtorch.infer.mapping import DrawMap
+from probtorch.infer.names import unknown_name
+from probtorch.ops.movement import reshape
+
+__all__ = ["Slot", "Target", "in_float64", "lifted"]
+
+# What evaluating a density may raise at a point where the model is not defined: the point has
+# density 0 then.
+OUTSIDE = (
+    DomainError,
+    np.linalg.LinAlgError,
+    FloatingPointError,
+    ZeroDivisionError,
+    OverflowError,
+)  # fmt: skip
+# Tries to find a first point at which the model runs at all.
+FIRST_RUNS = 10
+
+
+def in_float64() -> default_dtype_as:
+    """Return a context in which Python numbers and 0-d tensors are no narrower than float64."""
+    return default_dtype_as(float64, strong_scalars=True)
+
+
+def lifted(tree: Any) -> Any:
+    """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
+
+    def lift(x):
+        if isinstance(x, TensorBase):
+            return cast(x, float64) if x._data.dtype.kind == "f" else x
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+            return x.astype(float64, copy=False)
+        return x
+
+    return map_tree(lift, tree)
+
+
+@record
+class Slot:
+    """Where a latent site lives in the flat vector.
+
+    Attributes
+    ----------
+    name : str
+    start, stop : int
+        Its slice of the flat vector.
+    free_shape : tuple of int
+        Shape of the unconstrained values.
+    shape : tuple of int
+        Shape of the constrained ones, batch and event.
+    location : str
+        The "file:line" of the sample statement.
+    """
+
+    name: str
+    start: int
+    stop: int
+    free_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    location: str = ""
+
+
+class Target:
+    """A log density on R^dim with its gradient, and the way from there to named values.
+
+    Made by `from_model`, `from_density` or `from_potential`, never by calling the class.
+
+    Attributes
+    ----------
+    dim : int
+        Number of unconstrained coordinates.
+    name : str
+        The model's name, for messages and results.
+    slots : dict of str to Slot
+        Where each latent site lives in the flat vector.
+    dims, coords : dict
+        Names of the dims of each variable, and labels along them, from the model's plates.
+    observed_data, constant_data : dict of str to ndarray
+        Values at observed sites; array arguments of the model that are not among them.
+
+    Examples
+    --------
+    >>> target = Target.from_model(model, y)
+    >>> target.value_and_grad(np.zeros(target.dim))
+    """
+
+    name = "target"
+
+    def __init__(self, dim: int, slots: Mapping[str, Slot]) -> None:
+        self.dim = dim
+        self.slots = dict(slots)
+        self.dims: dict[str, tuple[str | None, ...]] = {}
+        self.coords: dict[str, Any] = {}
+        self.observed_data: dict[str, np.ndarray] = {}
+        self.constant_data: dict[str, np.ndarray] = {}
+        self._constrain_map = DrawMap(lambda inputs: self.constrain(inputs["q"]))
+
+    # --------------------------------------------------------------------------------------- makers
+
+    @classmethod
+    def from_model(cls, model: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ModelTarget:
+        """Return the posterior of a model, given its arguments.
+
+        Parameters
+        ----------
+        model : callable
+            With sample statements; is run once now.
+        *args, **kwargs
+            What it is called with; float32 tensors and arrays are lifted to float64.
+
+        Raises
+        ------
+        InferenceError
+            If a latent site is discrete, a plate draws subsamples, or there is no latent site.
+        ModelError
+            If a site has batch dims outside any plate, or two sites share a name.
+        """
+        return ModelTarget(model, args, kwargs)
+
+    @classmethod
+    def from_density(
+        cls, fn: Callable[[Any], Any], dim: int | None = None, *, example: Any = None
+    ) -> DensityTarget:
+        """Return a hand-written log density.
+
+        Parameters
+        ----------
+        fn : callable
+            Log density up to a constant, a 0-d Tensor: of a float64 Tensor of shape (dim,), or with
+            `example` of a dict of tensors.
+        dim : int, optional
+            Number of coordinates; not needed with `example`.
+        example : dict of str to array_like, or array_like of shape (dim,), optional
+            Gives names and shapes of the (unconstrained) variables.
+
+        Raises
+        ------
+        ArgumentError
+            Unless one of `dim` and `example` is given.
+        """
+        return DensityTarget(fn, dim, example)
+
+    @classmethod
+    def from_potential(
+        cls, potential_fn: Callable[[Any], Any], example: Any = None, dim: int | None = None
+    ) -> DensityTarget:
+        """Return the target of a potential, minus a log density; otherwise as `from_density`."""
+        return DensityTarget(lambda x: -as_tensor(potential_fn(x)), dim, example, potential_fn)
+
+    # -------------------------------------------------------------------------------------- density
+
+    def logdensity(self, q: Any) -> Any:
+        """Return the log density at `q`, up to a constant.
+
+        Parameters
+        ----------
+        q : Tensor, shape (dim,), float64
+
+        Returns
+        -------
+        Tensor, shape (), float64
+            Natural log; differentiable in `q`.
+        """
+        raise NotImplementedError
+
+    @cached_property
+    def density(self) -> NativeDensity:
+        """The log density and its gradient as native code; what cannot be compiled runs eagerly."""
+        return NativeDensity(self.logdensity, self.dim, name=f"the log density of {self.name}")
+
+    def value_and_grad(self, q: Any) -> tuple[float, np.ndarray]:
+        """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""
+        return self.density.value_and_grad(np.asarray(q, np.float64))
+
+    # ------------------------------------------------------------------------------------ variables
+
+    def constrain(self, q: Any) -> dict[str, Any]:
+        """Return the variables at `q`: latent sites, then deterministic ones, by name.
+
+        Parameters
+        ----------
+        q : Tensor, shape (dim,), float64
+
+        Returns
+        -------
+        dict of str to Tensor
+            Differentiable in `q`.
+        """
+        raise NotImplementedError
+
+    def constrain_many(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the variables for many draws, by one compiled loop over them.
+
+        Parameters
+        ----------
+        draws : ndarray, shape (..., dim)
+            For example (chain, draw, dim).
+
+        Returns
+        -------
+        dict of str to ndarray, each (..., *shape)
+        """
+        draws = np.asarray(draws, np.float64)
+        if draws.shape[-1:] != (self.dim,):
+            raise ShapeError(
+                "constrain_many",
+                expected=f"draws whose last dim has the target's size {self.dim}",
+                got=f"shape {draws.shape}",
+                fix="pass unconstrained draws (chain, draw, dim), as the sampler makes them",
+            )
+        return self._constrain_map({"q": draws}, draws.ndim - 1)
+
+    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the point `q` of shape (dim,) at which the variables have the given values.
+
+        Raises
+        ------
+        ModelError
+            If a name is missing or unknown.
+        DomainError
+            If a value lies outside the support of its site.
+        """
+        raise NotImplementedError
+
+    def pack(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the point `q` of shape (dim,) made of unconstrained values; undoes `unpack`.
+
+        Raises
+        ------
+        ModelError
+            If a name is missing or unknown.
+        ShapeError
+            If a value has not the unconstrained shape of its site.
+        """
+        self._check_names(values, "pack")
+        q = np.empty(self.dim)
+        for name, slot in self.slots.items():
+            array = np.asarray(as_value(values[name], name)._data)
+            if array.shape != slot.free_shape:
+                raise ShapeError(
+                    f"unconstrained value of {name!r}",
+                    expected=f"shape {slot.free_shape}",
+                    got=f"shape {array.shape}",
+                    fix="give one chain's unconstrained values, or use unconstrain()",
+                )
+            q[slot.start : slot.stop] = array.reshape(-1)
+        return q
+
+    def unpack(self, q: Any) -> dict[str, Any]:
+        """Return the unconstrained values at a Tensor `q` by name, as views."""
+        return {name: _part(q, slot) for name, slot in self.slots.items()}
+
+    def _check_names(self, values, what):
+        """Refuse unknown and missing names."""
+        for name in values:
+            if name not in self.slots:
+                raise unknown_name(
+                    f"{what}: {self.name} has no latent site {name!r}", name, self.slots
+                )
+        missing = [name for name in self.slots if name not in values]
+        if missing:
+            raise ModelError(
+                f"{what}: no value for site {missing[0]!r}",
+                expected=f"values for {', '.join(map(repr, self.slots))}",
+                got=f"values for {', '.join(map(repr, values)) or 'none'}",
+                fix="add it",
+                at=self.slots[missing[0]].location or None,
+            )
+
+    # ------------------------------------------------------------------------------ starting points
+
+    def initial(
+        self,
+        num_chains: int = 1,
+        generator: Generator | None = None,
+        strategy: Callable[..., Any] = init_to_uniform,
+    ) -> np.ndarray:
+        """Return a starting point per chain, at which density and gradient are finite.
+
+        Parameters
+        ----------
+        num_chains : int
+        generator : Generator, optional
+            Each chain draws from a child of it, so that a chain starts where it starts whatever the
+            number of chains. The default generator if None.
+        strategy : callable
+            One of `initialization`'s.
+
+        Returns
+        -------
+        ndarray, shape (num_chains, dim)
+
+        Raises
+        ------
+        InferenceError
+            If 100 tries found no such point, with what each site had to say at the last one.
+        """
+        children = (generator or default_generator).spawn(num_chains)
+        return np.stack([find_initial(self, child, strategy) for child in children])
+
+    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+        """Return the point `q` of shape (dim,) that a strategy, asked site by site, amounts to."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        sites = ", ".join(
+            f"{name} {slot.shape}" if slot.shape else name for name, slot in self.slots.items()
+        )
+        return f"Target({self.name}, dim {self.dim}: {sites})"
+
+
+class ModelTarget(Target):
+    """The posterior of a model; see `Target.from_model`.
+
+    Attributes
+    ----------
+    model : callable
+    args, kwargs
+        Its arguments, lifted to float64.
+    deterministic : tuple of str
+        Names of the deterministic sites.
+    """
+
+    def __init__(
+        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.model = model
+        self.name = getattr(model, "__name__", type(model).__name__)
+        self.given = args, kwargs
+        with in_float64():
+            self.args, self.kwargs = lifted(args), lifted(kwargs)
+        # Sampling evaluates the density in other threads and later: what holds around this call
+        # holds there too, except for traces, which would see every site again at every evaluation.
+        self._around = STATE.plates, STATE.params
+        self._outer = tuple(h for h in STATE.handlers if not isinstance(h, trace))
+        found, first = self._first_run()
+        super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
+        if not found:
+            raise _no_latent_sites(self.name, first)
+        for site in first.values():
+            if site.has_density:
+                site.compute_log_prob()
+        self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
+        self._label(first)
+        self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
+
+    # ----------------------------------------------------------------------------------------- runs
+
+    def run(self, *handlers: Handler) -> Any:
+        """Run the model under handlers, outermost first, and return its result."""
+        with in_float64(), _stack(handlers + self._outer, *self._around):
+            return self.model(*self.args, **self.kwargs)
+
+    def trace_at(self, q: Any) -> Trace:
+        """Return the trace of a run with the latent sites at a Tensor `q`."""
+        tracer = trace()
+        self.run(tracer, _Evaluation(q, self.slots, density=False))
+        return tracer.trace
+
+    def _first_run(self):
+        """Find the latent sites: ``(slots, trace)`` of a run at a point where the model runs."""
+        rng, failure = Generator(0), None
+        for _ in range(FIRST_RUNS):
+            tracer, finder = trace(), _Discovery(None if failure is None else rng)
+            try:
+                self.run(tracer, finder)
+            except OUTSIDE as error:
+                failure = failure or error
+            else:
+                return finder.slots, tracer.trace
+        raise failure
+
+    def logdensity(self, q: Any) -> Any:
+        """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
+        evaluation = _Evaluation(q, self.slots)
+        self.run(evaluation)
+        return evaluation.total()
+
+    def constrain(self, q: Any) -> dict[str, Any]:
+        """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
+        evaluation = _Evaluation(q, self.slots, density=False)
+        self.run(evaluation)
+        return evaluation.values | evaluation.computed
+
+    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the point at which the latent sites have these values; see `Target`."""
+        self._check_names(values, "unconstrain")
+        return self._invert(lambda site: values[site.name])
+
+    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+        """Return the point that a strategy amounts to; see `Target.start`."""
+
+        def value(site):
+            site.generator = generator
+            return strategy(site)
+
+        return self._invert(value)
+
+    def _invert(self, value):
+        """Run the model with ``value(site)`` at the latent sites; return the point."""
+        inversion = _Inversion(value, self.slots, self.dim)
+        before = set_grad_enabled(False)
+        try:
+            self.run(inversion)
+        finally:
+            set_grad_enabled(before)
+        return inversion.q
+
+    # ------------------------------------------------------------------------------ data and labels
+
+    def log_likelihood(self, draws: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the log density of each observation for many unconstrained draws.
+
+        Parameters
+        ----------
+        draws : ndarray, shape (..., dim)
+
+        Returns
+        -------
+        dict of str to ndarray, each (..., *batch shape of the observed site)
+            Unscaled; masked elements are 0.
+        """
+        draws = np.asarray(draws, np.float64)
+        return self._log_likelihood_map({"q": draws}, draws.ndim - 1)
+
+    def _log_likelihood(self, q):
+        evaluation = _Evaluation(q, self.slots, density=False)
+        likelihood = _Likelihood()
+        self.run(likelihood, evaluation)
+        return likelihood.terms
+
+    def _label(self, first):
+        """Take dims, coords and data from the first run."""
+        info = plate_info(first)
+        self.coords = {_spelled(name): list(labels) for name, labels in info.coords.items()}
+        wanted = {*self.slots, *self.deterministic, *first.observation_nodes}
+        for name, dims in info.dims.items():
+            if name in wanted and any(dims):
+                self.dims[name] = tuple(d and _spelled(d) for d in dims)
+        for name in first.observation_nodes:
+            if not self._computed(first[name].value):
+                self.observed_data[name] = to_host(first[name].value._data)
+        self.constant_data = self._array_arguments(first)
+
+    def _computed(self, value):
+        return value.requires_grad
+
+    def _array_arguments(self, first):
+        """Array arguments of the model by parameter name, without those that were observed."""
+        args, kwargs = self.args, self.kwargs
+        try:
+            bound = inspect.signature(self.model).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            bound = kwargs
+        found = {}
+        for name, value in bound.items():
+            if isinstance(value, TensorBase):
+                value = to_host(value._data)
+            elif isinstance(value, (list, tuple)):
+                value = _numeric(value)
+            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+                continue
+            seen = self.observed_data.values()
+            if any(value.shape == y.shape and np.array_equal(value, y) for y in seen):
+                continue
+            # A variable of the results already has the name: the argument gets another.
+            found[f"{name}_data" if name in first else name] = value
+        return found
+
+
+class DensityTarget(Target):
+    """A hand-written log density; see `Target.from_density`."""
+
+    def __init__(
+        self, fn: Callable[[Any], Any], dim: int | None, example: Any, named: Any = None
+    ) -> None:
+        if dim is None and example is None:
+            raise ArgumentError(
+                "Target.from_density",
+                expected="dim, or an example point",
+                got="neither",
+                fix="pass dim=n for a function of a vector, example={'x': array} for one of a dict",
+            )
+        self.fn = fn
+        self.name = getattr(named or fn, "__name__", "density")
+        self._of_dict = isinstance(example, Mapping)
+        if not self._of_dict:
+            size = dim if example is None else np.size(as_value(example, "example")._data)
+            example = {"x": np.empty(size)}
+        slots, start = {}, 0
+        for name, value in example.items():
+            shape = tuple(as_value(value, name)._data.shape)
+            slots[name] = Slot(name, start, start + math.prod(shape), shape, shape)
+            start = slots[name].stop
+        super().__init__(start, slots)
+
+    def logdensity(self, q: Any) -> Any:
+        """Return the user's log density at `q`."""
+        with in_float64():
+            return cast(as_tensor(self.fn(self.unpack(q) if self._of_dict else q)), float64)
+
+    def constrain(self, q: Any) -> dict[str, Any]:
+        """Return the parts of `q` by name."""
+        return self.unpack(q)
+
+    def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the values as one vector: there are no constraints."""
+        return self.pack(values)
+
+    def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
+        """Refuse: there are no sites a strategy could be asked about."""
+        raise InferenceError(
+            f"initial values of {self.name}",
+            expected="init_to_uniform, or starting points: a hand-written density has no sites",
+            got=getattr(strategy, "__name__", repr(strategy)),
+            fix="pass init_params to run()",
+        )
+
+
+# ----------------------------------------------------------------------------------------- handlers
+
+
+def is_latent(site: Site) -> bool:
+    """Whether the site is still without a value and has a density."""
+    return not site.observed and site.value is None and hasattr(site.fn, "log_prob")
+
+
+class _Discovery(Handler):
+    """Give each latent site a slot, and the value at 0 or at a random point."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+        self.slots = []
+
+    def on_sample(self, site):
+        if not is_latent(site):
+            return
+        if site.fn.is_discrete:
+            raise _discrete_site(site)
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        transform = biject_to(site.fn.support)
+        free = tuple(transform.inverse_shape(shape))
+        size = math.prod(free)
+        start = self.slots[-1].stop if self.slots else 0
+        self.slots.append(Slot(site.name, start, start + size, free, shape, site.location))
+        site.value = transform(wrap(self._point(size).reshape(free)))
+
+    def _point(self, size):
+        return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
+
+    def on_plate(self, site):
+        if site.value is None:
+            raise InferenceError(
+                f"plate {site.name!r} draws {site.notes['size']} of {site.notes['full_size']} rows",
+                expected="all rows: a sampler needs the same density at every step",
+                got="a random subsample",
+                fix="leave subsample_size out, or use SVI",
+                at=site.location,
+            )
+
+
+class _Evaluation(Handler):
+    """Give the latent sites their values from the flat vector, and collect what the run says.
+
+    Must be the outermost handler but for those that only read: what it meets without a value is
+    latent.
+    """
+
+    def __init__(self, q, slots, density=True):
+        super().__init__()
+        self.q, self.slots, self.density = q, slots, density
+        self.values, self.computed, self.terms = {}, {}, []
+
+    def on_sample(self, site):
+        if not is_latent(site):
+            return
+        slot = self.slots.get(site.name)
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        if slot is None or slot.shape != shape:
+            raise _changed(site, slot, shape)
+        free = _part(self.q, slot)
+        transform = biject_to(site.fn.support)
+        if transform is identity_transform:
+            site.value = free
+        elif self.density:
+            site.value, log_det = transform.call_and_ladj(free)
+            self.terms.append(log_det.sum() if log_det._data.ndim else log_det)
+        else:
+            site.value = transform(free)
+        self.values[site.name] = site.value
+        # The bijection keeps the value in the support: its density needs no check.
+        site.inside = True
+
+    def after_sample(self, site):
+        if self.density:
+            self.terms.append(site.compute_log_prob_sum())
+
+    def after_factor(self, site):
+        if self.density:
+            self.terms.append(site.compute_log_prob_sum())
+
+    def after_deterministic(self, site):
+        self.computed[site.name] = site.value
+
+    def total(self):
+        """The sum of all terms, a 0-d float64 tensor."""
+        if len(self.values) < len(self.slots):
+            name = next(name for name in self.slots if name not in self.values)
+            raise ModelError(
+                f"site {name!r} was not met in this run of the model",
+                expected=f"the same latent sites in every run: {', '.join(map(repr, self.slots))}",
+                got=f"only {', '.join(map(repr, self.values)) or 'none'}",
+                fix="make the statement unconditional; choose between values with where()",
+                at=self.slots[name].location,
+            )
+        total = self.terms[0]
+        for term in self.terms[1:]:
+            total = total + term
+        return cast(total, float64)
+
+
+class _Inversion(Handler):
+    """Take the latent sites' values from a function, and collect the unconstrained point."""
+
+    def __init__(self, value, slots, dim):
+        super().__init__()
+        self.value, self.slots = value, slots
+        self.q = np.zeros(dim)
+
+    def on_sample(self, site):
+        if not is_latent(site):
+            return
+        slot = self.slots.get(site.name)
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        if slot is None or slot.shape != shape:
+            raise _changed(site, slot, shape)
+        value = as_value(self.value(site), site.name)
+        value = cast(value, float64) if value._data.dtype.kind in "biuf" else value
+        support = site.fn.support
+        if value._data.shape != shape:
+            value = _fitted(value, site, shape)
+        inside = support.check(value)._data
+        if not inside.all():
+            bad = tuple(int(i) for i in np.argwhere(~inside)[0]) if inside.ndim else ()
+            raise DomainError(
+                f"value of site {site.name!r}",
+                expected=f"values in {support!r}",
+                got=f"{value._data[bad]}" + (f" at index {bad}" if bad else ""),
+                fix="give a value inside the support of the site's distribution",
+                at=site.location,
+            )
+        free = biject_to(support).inv(value)
+        self.q[slot.start : slot.stop] = free._data.reshape(-1)
+        site.value = value
+
+
+class _Likelihood(Handler):
+    """Collect the log density of each observation."""
+
+    def __init__(self):
+        super().__init__()
+        self.terms = {}
+
+    def after_sample(self, site):
+        if site.observed:
+            site.compute_log_prob()
+            self.terms[site.name] = site.unscaled_log_prob
+
+
+@contextlib.contextmanager
+def _stack(handlers, plates: Placement, params):
+    """Replace the handler stack and plates of this thread for a while."""
+    before = STATE.handlers, STATE.plates, STATE.params
+    STATE.handlers, STATE.plates, STATE.params = handlers, plates, params
+    try:
+        yield
+    finally:
+        STATE.handlers, STATE.plates, STATE.params = before
+
+
+# ------------------------------------------------------------------------------------------ helpers
+
+
+def _part(q, slot):
+    """The unconstrained values of one site, shaped."""
+    if slot.free_shape == ():
+        return q[slot.start]
+    part = q[slot.start : slot.stop]
+    return part if len(slot.free_shape) == 1 else reshape(part, slot.free_shape)
+
+
+def _fitted(value, site, shape):
+    """`value` broadcast to the site's shape, or an error."""
+    try:
+        return wrap(np.broadcast_to(value._data, shape).copy())
+    except ValueError:
+        raise ShapeError(
+            f"value of site {site.name!r}",
+            expected=f"shape {shape}",
+            got=f"shape {tuple(value._data.shape)}",
+            fix="give one value per element of the site",
+            at=site.location,
+        ) from None
+
+
+def _numeric(value):
+    try:
+        array = np.array(value)
+    except ValueError:  # a ragged list
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _spelled(plate):
+    """A plate's name as a dim of results, where chain, draw and sample mean something else."""
+    return f"{plate}_dim" if plate in ("chain", "draw", "sample") else plate
+
+
+def _discrete_site(site):
+    """Error for a discrete latent site, which gradients cannot move."""
+    kind = type(site.fn).__name__
+    expected = "continuous latent sites: the sampler follows the gradient of the log density"
+    if getattr(site.fn, "has_enumerate_support", False):
+        return InferenceError(
+            f"Continuous inference cannot handle discrete sample site {site.name!r}",
+            expected=expected,
+            got=f"a latent {kind}, whose support {site.fn.support!r} is finite",
+            fix="sum it out: write the mixture as MixtureSameFamily, or logsumexp over its values "
+            "in a factor",
+            at=site.location,
+        )
+    return InferenceError(
+        f"Continuous inference cannot handle discrete sample site {site.name!r}",
+        expected=expected,
+        got=f"a latent {kind}, whose support {site.fn.support!r} is infinite",
+        fix="marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it and "
+        "sum over its values with logsumexp in a factor",
+        at=site.location,
+    )
+
+
+def _no_latent_sites(name, first):
+    observed = ", ".join(map(repr, first.observation_nodes))
+    return InferenceError(
+        f"{name} has no latent sites",
+        expected="at least one sample statement without obs",
+        got=f"observed sites {observed}" if observed else "no sample statements",
+        fix="leave the value of what is to be inferred out: sample('x', distribution)",
+    )
+
+
+def _changed(site, slot, shape):
+    if slot is None:
+        return ModelError(
+            f"site {site.name!r} was not there when inference began",
+            expected="the same latent sites in every run of the model",
+            got=f"a new latent site {site.name!r}",
+            fix="make the statement unconditional; choose between values with where()",
+            at=site.location,
+        )
+    return ModelError(
+        f"site {site.name!r} changed its shape",
+        expected=f"shape {slot.shape}, as when inference began",
+        got=f"shape {shape}",
+        fix="let no shape depend on the value of another site",
+        at=site.location,
+    )
