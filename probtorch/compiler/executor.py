@@ -84,17 +84,25 @@ class Binding:
         self.table[plan.tail + 2] = -(-address_of(self.arena) // 64) * 64
         self.address = address_of(self.table)
 
-    def run(self, inputs, refs=()):
-        """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard
-        held.
-        """
+    def attach(self, inputs, outputs, refs=()):
+        """Point the table at contiguous arrays; the caller keeps them alive as long as it runs."""
         plan, table = self.program.plan, self.table
         for i, array in enumerate(inputs):
             table[i] = address_of(array)
-        outputs = [np.empty(v.shape, v.dtype) for v in self.program.graph.outputs]
         for i, array in enumerate(outputs):
             table[plan.inputs + i] = address_of(array)
         start = plan.start["ref"]
         for i, array in enumerate(refs):
             table[start + i] = address_of(array)
+
+    def run(self, inputs, refs=()):
+        """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard
+        held.
+        """
+        outputs = self.new_outputs()
+        self.attach(inputs, outputs, refs)
         return self.program.call(self.address), outputs
+
+    def new_outputs(self):
+        """Return uninitialised arrays for the results."""
+        return [np.empty(v.shape, v.dtype) for v in self.program.graph.outputs]
