@@ -2,7 +2,7 @@
 
 Statements (`sample`, `param`, `plate`, `factor`, `deterministic`) are in primitives.py and
 plates.py, what they say in site.py, the stack that carries it in runtime.py, and what can be done
-to it in handlers.py and reparam.py. The handlers are reached as ``effects.handlers``.
+to it in handlers.py and reparams.py. The handlers are reached as ``effects.handlers``.
 """
 
 from probtorch.effects import handlers
@@ -10,7 +10,7 @@ from probtorch.effects.density import log_density
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
 from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack, replicate, subsample
 from probtorch.effects.primitives import deterministic, factor, param, sample
-from probtorch.effects.reparam import LocScaleReparam, Reparam, TransformReparam, reparam
+from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, reparam
 from probtorch.effects.runtime import Handler, perform
 from probtorch.effects.site import Frame, Site
 from probtorch.effects.trace import PlateInfo, Trace, plate_info

@@ -5,7 +5,7 @@ decorator and as a context manager. Where two handlers of one kind meet a site, 
 first, so that the outer one has the last word. Names and signatures are Pyro's; NumPyro's keyword
 spellings work too.
 
-Read `runtime.py` first; reparam.py has the reparameterisations.
+Read `runtime.py` first; reparams.py has the reparameterisations.
 """
 
 from __future__ import annotations
@@ -59,10 +59,17 @@ class trace(Handler):
 
     Examples
     --------
-    >>> tr = trace(model).get_trace(data)
-    >>> tr.nodes["x"]["value"], tr.log_prob_sum()
+    >>> from probtorch.distributions.normal import Normal
+    >>> from probtorch.effects.primitives import sample
+    >>> def model():
+    ...     return sample("x", Normal(0.0, 1.0))
+    >>> tr = trace(model).get_trace()
+    >>> tr.nodes["x"]["value"] is tr.nodes["_RETURN"]["value"]
+    True
     >>> with trace() as tr:
-    ...     model(data)
+    ...     x = model()
+    >>> tr["x"]["value"] is x
+    True
     """
 
     def __init__(
@@ -179,7 +186,12 @@ class condition(_Values):
 
     Examples
     --------
-    >>> condition(model, data={"y": y})
+    >>> from probtorch.distributions.normal import Normal
+    >>> from probtorch.effects.primitives import sample
+    >>> def model():
+    ...     return sample("x", Normal(0.0, 1.0))
+    >>> condition(model, data={"x": 2.0})().item()
+    2.0
     """
 
     def __init__(self, fn: Any = None, data: Any = None, *, strict: bool = True) -> None:
@@ -231,7 +243,7 @@ class substitute(_Values):
         if value is None and self.substitute_fn is not None:
             value = self.substitute_fn(site)
         if value is not None:
-            site.value = value
+            site.value = as_value(value, site.name)
 
     on_param = on_sample
 

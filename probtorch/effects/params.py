@@ -47,7 +47,8 @@ class ParamStore:
     # -------------------------------------------------------------------- values
 
     def __getitem__(self, name: str) -> Any:
-        return transform_to(self._constraints[name])(self.unconstrained(name))
+        leaf = self.unconstrained(name)
+        return transform_to(self._constraints[name])(leaf)
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Give a parameter a new constrained value, keeping its constraint (real for a new one)."""

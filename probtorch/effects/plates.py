@@ -90,6 +90,8 @@ class plate:
 
     Examples
     --------
+    >>> from probtorch.distributions.normal import Normal
+    >>> from probtorch.effects.primitives import sample
     >>> with plate("school", coords=["A", "B", "C"]):
     ...     theta = sample("theta", Normal(0.0, 1.0))
     >>> theta.shape
@@ -170,8 +172,9 @@ class plate:
             self.dim = _free_dim(taken)
         elif self.dim in taken:
             raise self._collision(taken)
+        rows = self.indices
         self._push(self._frame(self.dim), _with_size(now.shape, self.dim, self.size))
-        return self.indices
+        return rows
 
     def __exit__(self, *exc: Any) -> None:
         STATE.plates = STATE.plates.outer

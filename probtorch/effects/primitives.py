@@ -71,6 +71,8 @@ def sample(
 
     Examples
     --------
+    >>> from probtorch.distributions.normal import Normal
+    >>> from probtorch.effects.plates import plate
     >>> with plate("data", 3):
     ...     y = sample("y", Normal(0.0, 1.0), obs=[0.1, -0.3, 2.0])
     """

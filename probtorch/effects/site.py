@@ -213,7 +213,9 @@ class Site:
     def _masked_factor(self, mask):
         if mask is None or mask is True:
             return self.value
-        return where(wrap(np.array(False)) if mask is False else mask, self.value, 0.0)
+        if mask is False:
+            return self.value.new_zeros(self.value.shape)
+        return where(mask, self.value, 0.0)
 
     def _check_plates(self, shape):
         covered, free = self.plate_shape, self.free_dim
@@ -231,6 +233,8 @@ class Site:
         kind = "factor" if self.kind == "factor" else "site"
         if kind == "factor":
             fix = "sum the log factor first, or put it inside a plate"
+        elif getattr(self.mask, "ndim", 0) > len(covered):
+            fix = f"its mask has shape {tuple(self.mask.shape)}: apply it inside the mask's plate"
         else:
             fix = f"add `with plate('data', {shape[-leftmost]}):` around it"
             if all(size == 1 for size in covered[-leftmost:]):

@@ -44,7 +44,12 @@ class reparam(Handler):
 
     Examples
     --------
-    >>> reparam(model, config={"theta": LocScaleReparam(centered=0.0)})
+    >>> from probtorch.distributions.normal import Normal
+    >>> from probtorch.effects.handlers import trace
+    >>> def model():
+    ...     return sample("theta", Normal(3.0, 2.0))
+    >>> list(trace(reparam(model, config={"theta": LocScaleReparam(0.0)})).get_trace())
+    ['theta_decentered', 'theta']
     """
 
     def __init__(self, fn: Any = None, config: Any = None) -> None:
@@ -108,15 +113,12 @@ class LocScaleReparam:
     def apply(self, site: Site) -> Any:
         """State the decentred site and return the value."""
         fn, name = site.fn, site.name
-        event_dim = len(fn.event_shape)
-        base = fn
-        while not hasattr(base, "loc") and hasattr(base, "base_dist"):
-            base = base.base_dist
-        if not (hasattr(base, "loc") and hasattr(base, "scale")):
+        base, event_dim = _peeled(fn)
+        if base.event_shape or not (hasattr(base, "loc") and hasattr(base, "scale")):
             raise ModelError(
                 f"site {name!r} cannot be decentred",
-                expected="a distribution with loc and scale",
-                got=type(fn).__name__,
+                expected="a univariate distribution with loc and scale",
+                got=type(base).__name__,
                 fix="use another reparameterisation for this site",
                 at=site.location,
             )
@@ -132,8 +134,7 @@ class LocScaleReparam:
         shape = {key: getattr(base, key) for key in self.shape_params}
         decentered = type(base)(loc=new_loc, scale=new_scale, **shape)
         decentered = decentered.expand(tuple(fn.batch_shape) + tuple(fn.event_shape))
-        if event_dim:
-            decentered = decentered.to_event(event_dim)
+        decentered = decentered.to_event(event_dim)
         z = sample(f"{name}_decentered", decentered, infer=site.infer)
         return loc + scale ** (1.0 - c) * (z - c * loc)
 
@@ -144,26 +145,27 @@ class TransformReparam:
     def apply(self, site: Site) -> Any:
         """State the base site and return its image."""
         fn = site.fn
-        wrapped = fn
-        while not hasattr(wrapped, "transforms") and hasattr(wrapped, "base_dist"):
-            wrapped = wrapped.base_dist
-        if not hasattr(wrapped, "transforms"):
+        whole, event_dim = _peeled(fn)
+        if not hasattr(whole, "transforms"):
             raise ModelError(
                 f"site {site.name!r} has no transforms to take apart",
                 expected="a TransformedDistribution",
-                got=type(fn).__name__,
+                got=type(whole).__name__,
                 fix="use TransformedDistribution(base, transforms), or leave the site as it is",
                 at=site.location,
             )
-        base = wrapped.base_dist
-        batch = tuple(fn.batch_shape)
-        rows = tuple(base.batch_shape) + tuple(base.event_shape)
-        event_dim = len(rows) - len(batch)
-        if event_dim > len(base.event_shape):
-            base = base.to_event(event_dim - len(base.event_shape))
-        if tuple(base.batch_shape) != batch:
-            base = base.expand(batch)
+        rows = tuple(fn.batch_shape) + tuple(fn.event_shape[:event_dim])
+        base = whole.base_dist.expand(rows).to_event(event_dim)
         value = sample(f"{site.name}_base", base, infer=site.infer)
-        for transform in wrapped.transforms:
+        for transform in whole.transforms:
             value = transform(value)
         return value
+
+
+def _peeled(fn):
+    """The distribution inside of `Independent` wrappers, and how many dims they reinterpret."""
+    event_dim = 0
+    while hasattr(fn, "reinterpreted_batch_ndims"):
+        event_dim += fn.reinterpreted_batch_ndims
+        fn = fn.base_dist
+    return fn, event_dim

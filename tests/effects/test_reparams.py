@@ -1,0 +1,143 @@
+"""Reparameterisations keep the joint law of the named values."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from probtorch.distributions import constraints
+from probtorch.distributions.normal import HalfNormal, Normal
+from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.scalar import ExpTransform
+from probtorch.effects.handlers import condition, scope, seed, substitute, trace
+from probtorch.effects.params import get_param_store
+from probtorch.effects.plates import plate
+from probtorch.effects.primitives import param, sample
+from probtorch.effects.reparams import LocScaleReparam, TransformReparam, reparam
+from probtorch.effects.trace import plate_info
+from probtorch.errors import ArgumentError, ModelError
+from probtorch.tensor import tensor
+
+
+def model():
+    mu = sample("mu", Normal(3.0, 1.0))
+    tau = sample("tau", HalfNormal(2.0))
+    with plate("school", 4):
+        return sample("theta", Normal(mu, tau))
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 1.0, None])
+def test_decentred_density_is_the_old_one_times_the_jacobian(c):
+    # theta = loc + scale**(1 - c) * (z - c * loc), so p(z) = p(theta) * scale**(1 - c) per element.
+    z = np.array([0.4, -1.0, 2.0, 0.1])
+    fixed = {"mu": 1.5, "tau": 0.7, "theta_decentered": z}
+    changed = reparam(model, {"theta": LocScaleReparam(c)})
+    tr = trace(substitute(changed, fixed, strict=True)).get_trace()
+    used = 0.5 if c is None else c
+    theta = 1.5 + 0.7 ** (1 - used) * (z - used * 1.5)
+    np.testing.assert_allclose(tr.returned.detach().numpy(), theta, rtol=1e-6)
+    want = stats.norm(1.5, 0.7).logpdf(theta).sum() + 4 * (1 - used) * math.log(0.7)
+    got = tr["theta_decentered"].compute_log_prob_sum().item()
+    assert math.isclose(got, want, rel_tol=1e-6)
+
+
+def test_non_centred_site_has_constant_parameters():
+    tau = tensor(0.7, requires_grad=True)
+    fixed = {"mu": 1.5, "tau": tau}
+    changed = seed(reparam(model, {"theta": LocScaleReparam(0.0)}), rng_seed=0)
+    tr = trace(substitute(changed, fixed)).get_trace()
+    assert not tr["theta_decentered"].compute_log_prob_sum().requires_grad
+    assert tr["theta"]["value"].requires_grad
+
+
+def test_learned_centring_is_a_parameter_in_the_unit_interval():
+    trace(reparam(model, {"theta": LocScaleReparam()})).get_trace()
+    store = get_param_store()
+    assert list(store) == ["theta_centered"] and store["theta_centered"].item() == 0.5
+    assert store.get_state()["constraints"]["theta_centered"] == constraints.unit_interval
+
+
+def test_reparameterised_site_is_deterministic_and_keeps_its_plate():
+    tr = trace(reparam(model, {"theta": LocScaleReparam(0.0)})).get_trace()
+    assert list(tr) == ["mu", "tau", "school", "theta_decentered", "theta"]
+    assert tr["theta"].kind == "deterministic" and tr["theta"]["value"].shape == (4,)
+    assert plate_info(tr).dims["theta"] == plate_info(tr).dims["theta_decentered"] == ("school",)
+
+
+def test_event_dims_survive():
+    def vector():
+        return sample("x", Normal(np.zeros(3), 2.0).to_event(1))
+
+    tr = trace(reparam(vector, {"x": LocScaleReparam(0.0)})).get_trace()
+    assert tr["x_decentered"].fn.event_shape == (3,) and tr.returned.shape == (3,)
+    assert tr["x_decentered"].compute_log_prob().shape == ()
+
+
+def test_config_can_be_a_function_and_never_meets_its_own_sites():
+    def config(site):
+        return LocScaleReparam(0.0) if isinstance(site.fn, Normal) else None
+
+    tr = trace(reparam(model, config)).get_trace()
+    assert list(tr) == ["mu_decentered", "mu", "tau", "school", "theta_decentered", "theta"]
+
+
+def test_trace_inside_sees_the_auxiliary_sites_too():
+    with reparam(config={"theta": LocScaleReparam(0.0)}), trace() as tr:
+        model()
+    assert "theta_decentered" in tr and tr["theta"].kind == "deterministic"
+
+
+def test_scope_inside_prefixes_once():
+    changed = reparam(scope(model, prefix="a"), {"a/theta": LocScaleReparam(0.0)})
+    assert "a/theta_decentered" in trace(changed).get_trace()
+
+
+def test_observed_site_cannot_be_reparameterised():
+    changed = reparam(condition(model, {"theta": np.zeros(4)}), {"theta": LocScaleReparam(0.0)})
+    with pytest.raises(ModelError, match=r"'theta' cannot[\s\S]*latent[\s\S]*observed[\s\S]*fix"):
+        changed()
+
+
+def test_family_without_loc_cannot_be_decentred():
+    with pytest.raises(ModelError, match=r"'tau' cannot be decentred[\s\S]*HalfNormal[\s\S]*fix"):
+        reparam(model, {"tau": LocScaleReparam(0.0)})()
+
+
+def test_transform_reparam_draws_the_base_and_transforms_it():
+    def fn():
+        base = Normal(np.array([0.3, -1.0]), 0.5)
+        with plate("rows", 3):
+            return sample("x", TransformedDistribution(base, ExpTransform()).to_event(1))
+
+    z = np.linspace(-1.0, 1.0, 6).reshape(3, 2)
+    changed = reparam(fn, {"x": TransformReparam()})
+    tr = trace(substitute(changed, {"x_base": z}, strict=True)).get_trace()
+    np.testing.assert_allclose(tr.returned.numpy(), np.exp(z), rtol=1e-14)
+    want = stats.norm([0.3, -1.0], 0.5).logpdf(z).sum(-1)
+    np.testing.assert_allclose(tr["x_base"].compute_log_prob().numpy(), want, rtol=1e-14)
+    assert tr["x"].event_dim == 1 and plate_info(tr).dims["x"] == ("rows",)
+
+
+def test_site_without_transforms_cannot_be_taken_apart():
+    with pytest.raises(ModelError, match=r"'mu' has no transforms[\s\S]*Normal[\s\S]*fix"):
+        reparam(model, {"mu": TransformReparam()})()
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ArgumentError, match=r"in \[0, 1\][\s\S]*2[\s\S]*non-centred"):
+        LocScaleReparam(2.0)
+    with pytest.raises(ArgumentError, match=r"config[\s\S]*None[\s\S]*reparam\(model"):
+        reparam(model)
+
+
+def test_any_object_with_apply_is_a_reparameterisation():
+    class Sum:
+        def apply(self, site):
+            parts = [sample(f"{site.name}_{i}", Normal(0.0, 1.0)) for i in range(2)]
+            return parts[0] + parts[1]
+
+    def fn():
+        return sample("x", Normal(0.0, math.sqrt(2.0))) + param("w", tensor(0.0))
+
+    assert list(trace(reparam(fn, {"x": Sum()})).get_trace()) == ["x_0", "x_1", "x", "w"]
