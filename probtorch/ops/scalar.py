@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probtorch.backends.registry import array_module, special
+from probtorch.backends.registry import array_module, device_of, special, to_device, to_host
+from probtorch.core.rng import bits_to_uniform, philox_bits
 
 __all__ = ["INTRINSICS", "Intrinsic", "NumpyAlgebra", "numpy_algebra"]
+
+# Up to here Python integers (5 us a draw) beat NumPy's fixed cost.
+_FEW_DRAWS = 16
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,24 @@ class NumpyAlgebra:
     logical_and = staticmethod(np.logical_and)
     logical_or = staticmethod(np.logical_or)
     logical_not = staticmethod(np.logical_not)
+
+    @staticmethod
+    def philox(seed, stream, counter):
+        """Return the random bits of (seed, stream, counter) as int64; see core/rng.py."""
+        device = next((device_of(x) for x in (counter, seed, stream) if hasattr(x, "dtype")), "cpu")
+        host = [x if isinstance(x, int) else to_host(x) for x in (seed, stream, counter)]
+        if np.size(host[2]) > _FEW_DRAWS and np.ndim(host[0]) == np.ndim(host[1]) == 0:
+            bits = philox_bits(int(host[0]), int(host[1]), host[2])
+        else:
+            keys = np.broadcast_arrays(*host)
+            words = [philox_bits(*(int(k) for k in key)) for key in zip(*(k.flat for k in keys))]
+            bits = np.array(words, np.uint64).reshape(keys[0].shape)
+        return to_device(bits.view(np.int64), device)
+
+    @staticmethod
+    def bits_to_uniform(bits):
+        """Return the float64 in (0, 1) that belongs to 64 random bits; see core/rng.py."""
+        return to_device(bits_to_uniform(to_host(bits)), device_of(bits))
 
     @staticmethod
     def cast_like(x, y):
