@@ -1,0 +1,303 @@
+"""Tensors made from nothing: filled ones, ranges, grids, and `as_tensor`.
+
+Signatures are PyTorch's. Sizes come as ``zeros(2, 3)`` or ``zeros((2, 3))``; the dtype is the
+default float dtype unless given, or follows from the numbers where PyTorch lets it (`full`,
+`arange`). `tensor` and `from_numpy` are in tensor.py.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import device_of, parse_device, to_device
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor as wrap_value
+from probtorch.core.dispatch import cast, wrap
+from probtorch.core.shape import parse_size
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.movement import diag_embed, expand, reshape
+from probtorch.ops.movement import diagonal as take_diagonal
+from probtorch.tensor import tensor
+
+__all__ = [
+    "arange",
+    "as_tensor",
+    "diag",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+    "zeros_like",
+]
+
+
+def _made(array, device, requires_grad):
+    """Wrap a new array, on its device, as a leaf."""
+    t = wrap(array if device is None else to_device(array, device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def _sizes(name, size):
+    shape = parse_size(size)
+    if any(n < 0 for n in shape):
+        raise ShapeError(
+            name, expected="sizes >= 0", got=str(shape), fix="check where the size comes from"
+        )
+    return shape
+
+
+def _dtype_of(value):
+    """Dtype PyTorch gives to a fill value: bool, int64 or the default float dtype."""
+    if isinstance(value, (TensorBase, np.generic, np.ndarray)):
+        return (value._data if isinstance(value, TensorBase) else value).dtype
+    return {bool: dtypes.bool_, int: dtypes.int64}.get(type(value), dtypes.default_dtype())
+
+
+# ------------------------------------------------------------------------------------------- filled
+
+
+def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
+    """Return a tensor filled with one value.
+
+    Parameters
+    ----------
+    size : int or tuple of int
+    fill_value : number
+        Its kind decides the dtype unless `dtype` is given: booleans bool, integers int64, floats
+        the default.
+    dtype : dtype, optional
+    device : str, optional
+        "cpu" if None.
+    requires_grad : bool
+        Whether operations on the tensor are recorded.
+
+    Returns
+    -------
+    Tensor, shape `size`
+
+    Raises
+    ------
+    ShapeError
+        If a size is negative.
+    """
+    dtype = _dtype_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
+    value = fill_value._data if isinstance(fill_value, TensorBase) else fill_value
+    return _made(np.full(_sizes("full", (size,)), value, dtype), device, requires_grad)
+
+
+def _floating(dtype):
+    return dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+
+
+def zeros(*size, dtype=None, device=None, requires_grad=False):
+    """Return zeros of the default float dtype; arguments as in `full`."""
+    return _made(np.zeros(_sizes("zeros", size), _floating(dtype)), device, requires_grad)
+
+
+def ones(*size, dtype=None, device=None, requires_grad=False):
+    """Return ones of the default float dtype; arguments as in `full`."""
+    return _made(np.ones(_sizes("ones", size), _floating(dtype)), device, requires_grad)
+
+
+def empty(*size, dtype=None, device=None, requires_grad=False):
+    """Return a tensor whose values are whatever its memory held; arguments as in `full`."""
+    return _made(np.empty(_sizes("empty", size), _floating(dtype)), device, requires_grad)
+
+
+def full_like(x, fill_value, *, dtype=None, device=None, requires_grad=False):
+    """Return a filled tensor in the shape of `x`, by default in its dtype and on its device."""
+    x = wrap_value(x, "full_like")
+    dtype = x._data.dtype if dtype is None else dtype
+    device = device_of(x._data) if device is None else device
+    return full(x._data.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def zeros_like(x, *, dtype=None, device=None, requires_grad=False):
+    """Return zeros in the shape of `x`, by default in its dtype and on its device."""
+    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(x, *, dtype=None, device=None, requires_grad=False):
+    """Return ones in the shape of `x`, by default in its dtype and on its device."""
+    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_like(x, *, dtype=None, device=None, requires_grad=False):
+    """Return an uninitialised tensor in the shape, dtype and on the device of `x`."""
+    x = wrap_value(x, "empty_like")
+    dtype = x._data.dtype if dtype is None else dtype
+    device = device_of(x._data) if device is None else device
+    return empty(x._data.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+# ------------------------------------------------------------------------------------------- ranges
+
+
+def _plain(*values):
+    """Tensors among the values become Python numbers."""
+    return [v.item() if isinstance(v, TensorBase) else v for v in values]
+
+
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    """Return ``start, start + step, ...`` up to but without `end`; `arange(end)` starts at 0.
+
+    Parameters
+    ----------
+    start, end, step : number
+        The dtype is int64 if all are integers, else the default float dtype.
+    dtype, device, requires_grad
+        As in `full`.
+
+    Raises
+    ------
+    ArgumentError
+        If `step` is 0 or points away from `end`.
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = _plain(start, end, step)
+    if step == 0 or (end - start) / step < 0:
+        raise ArgumentError(
+            "arange",
+            expected="a step that leads from start to end",
+            got=f"start={start}, end={end}, step={step}",
+            fix="change the sign of step, or swap start and end",
+        )
+    if dtype is None:
+        whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+        dtype = dtypes.int64 if whole else dtypes.default_dtype()
+    dtype = dtypes.as_dtype(dtype)
+    if dtype.kind == "f":
+        # Elements from their index, in float64, so that the last one carries no sum of roundings.
+        array = (start + step * np.arange(math.ceil((end - start) / step))).astype(dtype)
+    else:
+        array = np.arange(start, end, step).astype(dtype)
+    return _made(array, device, requires_grad)
+
+
+def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+    """Return `steps` numbers at equal distances from `start` to `end`, both included."""
+    if steps < 0:
+        raise ArgumentError(
+            "linspace", expected="steps >= 0", got=str(steps), fix="check the count"
+        )
+    array = np.linspace(*_plain(start, end), int(steps)).astype(_floating(dtype))
+    return _made(array, device, requires_grad)
+
+
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
+    """Return ``base ** x`` for `steps` equally spaced x from `start` to `end`, both included."""
+    if steps < 0:
+        raise ArgumentError(
+            "logspace", expected="steps >= 0", got=str(steps), fix="check the count"
+        )
+    array = np.power(float(base), np.linspace(*_plain(start, end), int(steps)))
+    return _made(array.astype(_floating(dtype)), device, requires_grad)
+
+
+# ------------------------------------------------------------------------------- matrices and grids
+
+
+def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+    """Return the identity matrix of shape (n, n), or ones on the diagonal of shape (n, m)."""
+    shape = _sizes("eye", (n, n if m is None else m))
+    return _made(np.eye(*shape, dtype=_floating(dtype)), device, requires_grad)
+
+
+def diag(x, diagonal=0):
+    """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
+    x = wrap_value(x, "diag")
+    if x._data.ndim == 1:
+        return diag_embed(x, diagonal)
+    if x._data.ndim == 2:
+        return take_diagonal(x, diagonal, 0, 1)
+    raise ShapeError(
+        "diag",
+        expected="a vector or a matrix",
+        got=f"shape {x._data.shape}",
+        fix="use diagonal or diag_embed for batches",
+    )
+
+
+def _indices(pair, dtype, device):
+    return _made(np.stack(pair).astype(dtypes.as_dtype(dtype)), device, False)
+
+
+def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
+    """Return rows and columns, shape (2, count), of the places on and below a diagonal."""
+    return _indices(np.tril_indices(row, offset, col), dtype, device)
+
+
+def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
+    """Return rows and columns, shape (2, count), of the places on and above a diagonal."""
+    return _indices(np.triu_indices(row, offset, col), dtype, device)
+
+
+def meshgrid(*tensors, indexing="ij"):
+    """Return the vectors expanded to a grid, one tensor per vector.
+
+    Parameters
+    ----------
+    *tensors : Tensor, 0-d or 1-d
+    indexing : {"ij", "xy"}
+        "xy" swaps the first two dims, as in plots.
+
+    Returns
+    -------
+    tuple of Tensor, each of shape (n1, n2, ...)
+        Views: they share the memory of the vectors.
+    """
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError("meshgrid", expected='"ij" or "xy"', got=repr(indexing), fix='use "ij"')
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tensors[0]
+    vectors = [reshape(wrap_value(t, "meshgrid"), -1) for t in tensors]
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = [1, 0]
+    shape = [0] * len(order)
+    for v, d in zip(vectors, order, strict=True):
+        shape[d] = v._data.shape[0]
+    return tuple(
+        expand(reshape(v, [-1 if i == d else 1 for i in range(len(shape))]), shape)
+        for v, d in zip(vectors, order, strict=True)
+    )
+
+
+# --------------------------------------------------------------------------------------- conversion
+
+
+def as_tensor(data, dtype=None, device=None):
+    """Return `data` as a tensor, without a copy where possible.
+
+    Parameters
+    ----------
+    data : Tensor, array, number or nested sequence
+        Tensors are returned as they are and arrays share their memory, unless dtype or device
+        differ. Python floats take the default float dtype; NumPy arrays keep theirs.
+    dtype : dtype, optional
+    device : str, optional
+
+    Returns
+    -------
+    Tensor
+    """
+    shared = isinstance(data, (TensorBase, np.ndarray, np.generic)) or hasattr(
+        data, "__cuda_array_interface__"
+    )
+    t = wrap_value(data, "as_tensor") if shared else tensor(data, dtype=dtype)
+    if dtype is not None:
+        t = cast(t, dtypes.as_dtype(dtype))
+    if device is not None and parse_device(device) != parse_device(device_of(t._data)):
+        t = t.to(device=device)
+    return t
