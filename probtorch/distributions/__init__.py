@@ -1,0 +1,76 @@
+"""Probability distributions, the sets they live on, and maps between those sets.
+
+Names and signatures are those of `torch.distributions` and Pyro. Read `normal.py` for the form of a
+distribution, then `distribution.py` for what its base class makes of it.
+"""
+
+from probtorch.distributions import constraints, transforms
+from probtorch.distributions.bernoulli import Bernoulli, Geometric
+from probtorch.distributions.beta import Beta, Dirichlet
+from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
+from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
+from probtorch.distributions.distribution import (
+    Distribution,
+    Independent,
+    MaskedDistribution,
+    enable_validation,
+    validation_enabled,
+)
+from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
+from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
+from probtorch.distributions.lkj import LKJCholesky
+from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
+from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.positive import Exponential, Pareto, Weibull
+from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.transforms.registry import biject_to, transform_to
+from probtorch.distributions.truncated import TruncatedNormal
+from probtorch.distributions.uniform import Delta, ImproperUniform, Uniform
+from probtorch.distributions.von_mises import VonMises
+
+__all__ = [
+    "Bernoulli",
+    "Beta",
+    "BetaBinomial",
+    "Binomial",
+    "Categorical",
+    "Cauchy",
+    "Chi2",
+    "Delta",
+    "Dirichlet",
+    "Distribution",
+    "Exponential",
+    "Gamma",
+    "Geometric",
+    "Gumbel",
+    "HalfCauchy",
+    "HalfNormal",
+    "ImproperUniform",
+    "Independent",
+    "InverseGamma",
+    "LKJCholesky",
+    "Laplace",
+    "LogNormal",
+    "Logistic",
+    "MaskedDistribution",
+    "MixtureSameFamily",
+    "Multinomial",
+    "NegativeBinomial",
+    "Normal",
+    "OneHotCategorical",
+    "Pareto",
+    "Poisson",
+    "StudentT",
+    "TransformedDistribution",
+    "TruncatedNormal",
+    "Uniform",
+    "VonMises",
+    "Weibull",
+    "biject_to",
+    "constraints",
+    "enable_validation",
+    "transform_to",
+    "transforms",
+    "validation_enabled",
+]

@@ -1,0 +1,137 @@
+"""Trials with two outcomes: Bernoulli, and the number of failures before a success (geometric).
+
+With logits no logarithm of a probability is taken: log p = -softplus(-l) and log(1 - p) =
+-softplus(l). With probabilities a certain outcome has log density 0 and an impossible one -inf;
+nothing is clamped.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, cast
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, one_of, param
+from probtorch.ops.elementwise import (
+    eq,
+    exp,
+    floor,
+    log,
+    log1p,
+    lt,
+    maximum,
+    sigmoid,
+    softplus,
+    where,
+)
+from probtorch.ops.special import entr, logit, xlog1py, xlogy
+from probtorch.tensor import Tensor
+
+__all__ = ["Bernoulli", "Geometric", "count_times"]
+
+
+def count_times(count, x):
+    """Count * x, and 0 where the count is 0, x infinite included."""
+    return where(eq(count, 0.0), 0.0, count * x)
+
+
+class _Trial(Distribution):
+    """What distributions share that are given by a success probability or its log odds."""
+
+    probs: Tensor = param(constraints.unit_interval, default=None)
+    logits: Tensor = param(constraints.real, default=None)
+    given = one_of("probs", "logits")
+
+    def _probs(self):
+        return sigmoid(self.logits)
+
+    def _logits(self):
+        return logit(self.probs)
+
+
+class Bernoulli(_Trial):
+    """One trial: 1 with probability `probs`, else 0.
+
+    Parameters
+    ----------
+    probs : Tensor or number in [0, 1], optional
+    logits : Tensor or number, optional
+        Log odds; exactly one of the two is given.
+    """
+
+    support = constraints.boolean
+    has_enumerate_support = True
+
+    def _sample(self, rng, shape):
+        return cast(lt(rng.uniform(shape), self.probs), rng.dtype)
+
+    def _log_prob(self, x):
+        if self._given("logits"):
+            return -softplus(self.logits * (1.0 - 2.0 * x))
+        return xlogy(x, self.probs) + xlog1py(1.0 - x, -self.probs)
+
+    def _cdf(self, x):
+        below, above = lt(x, 0.0), lt(x, 1.0)
+        return where(below, 0.0, where(above, 1.0 - self.probs, 1.0))
+
+    def _entropy(self):
+        if self._given("logits"):
+            up, down = softplus(-self.logits), softplus(self.logits)
+            return count_times(self.probs, up) + count_times(sigmoid(-self.logits), down)
+        return entr(self.probs) + entr(1.0 - self.probs)
+
+    def _enumerate_support(self):
+        dtype = self.probs._data.dtype
+        return as_tensor(np.arange(2).astype(dtype))
+
+    def _mean(self):
+        return self.probs
+
+    def _mode(self):
+        return where(self.probs > 0.5, 1.0, 0.0)
+
+    def _variance(self):
+        return self.probs * (1.0 - self.probs)
+
+
+class Geometric(_Trial):
+    """Number of failures before the first success.
+
+    Parameters
+    ----------
+    probs : Tensor or number in (0, 1], optional
+        Probability of success in each trial.
+    logits : Tensor or number, optional
+        Its log odds; exactly one of the two is given.
+    """
+
+    probs: Tensor = param(constraints.left_open_interval(0.0, 1.0), default=None)
+    support = constraints.nonnegative_integer
+
+    def _log_failure(self):
+        """log(1 - p)."""
+        return -softplus(self.logits) if self._given("logits") else log1p(-self.probs)
+
+    def _sample(self, rng, shape):
+        # With p = 1 the quotient is a number over -inf: 0 failures.
+        return floor(log(rng.uniform(shape)) / self._log_failure())
+
+    def _log_prob(self, x):
+        if self._given("logits"):
+            return -(count_times(x, softplus(self.logits)) + softplus(-self.logits))
+        return xlog1py(x, -self.probs) + log(self.probs)
+
+    def _cdf(self, x):
+        trials = maximum(floor(x) + 1.0, 0.0)
+        return 1.0 - exp(count_times(trials, self._log_failure()))
+
+    def _entropy(self):
+        p = self.probs
+        return (entr(p) + entr(1.0 - p)) / p
+
+    def _mean(self):
+        return exp(-self.logits) if self._given("logits") else (1.0 - self.probs) / self.probs
+
+    def _mode(self):
+        return self.probs * 0.0
+
+    def _variance(self):
+        return self._mean() / self.probs

@@ -1,0 +1,228 @@
+"""One of several categories: as an index, as an indicator vector, or counted over several trials.
+
+Probabilities need not add up to 1 and logits not be normalised: both are weights, and the log
+density subtracts the logarithm of their sum. A category of weight 0 has log density -inf and is
+never drawn.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions import constraints
+from probtorch.distributions.bernoulli import count_times
+from probtorch.distributions.distribution import Distribution, one_of, param, setting
+from probtorch.errors import DomainError
+from probtorch.ops.elementwise import eq, exp, log, where
+from probtorch.ops.indexing import gather, one_hot
+from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import entr, lgamma
+from probtorch.tensor import Tensor
+
+__all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
+
+WEIGHTS = constraints.independent(constraints.nonnegative, 1)
+
+
+class _Categories(Distribution):
+    """What distributions share that are given by a weight or a logit per category."""
+
+    probs: Tensor = param(WEIGHTS, default=None)
+    logits: Tensor = param(constraints.real_vector, default=None)
+    given = one_of("probs", "logits")
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self._given("probs"):
+            empty = self.__dict__["probs"]._data.sum(-1) == 0.0
+            if empty.any():
+                raise DomainError(
+                    f"{type(self).__name__}: parameter probs",
+                    expected="at least one positive weight",
+                    got=f"only zeros at batch index {tuple(int(i) for i in np.argwhere(empty)[0])}",
+                    fix="pass logits=, or check what made the weights",
+                )
+
+    @property
+    def num_categories(self):
+        """Number of categories."""
+        return (self.probs if self._given("probs") else self.logits)._data.shape[-1]
+
+    def _weights(self):
+        """Normalised probabilities."""
+        if self._given("logits"):
+            return softmax(self.logits, -1)
+        return self.probs / total(self.probs, -1, True)
+
+    def _log_weights(self):
+        """Normalised log-probabilities, -inf with gradient 0 where a weight is 0."""
+        if self._given("logits"):
+            return log_softmax(self.logits, -1)
+        none = eq(self.probs, 0.0)
+        logs = where(none, -np.inf, log(where(none, 1.0, self.probs)))
+        return logs - log(total(self.probs, -1, True))
+
+    def _probs(self):
+        return self._weights()
+
+    def _logits(self):
+        return self._log_weights()
+
+
+class Categorical(_Categories):
+    """One of several categories, as an integer from 0.
+
+    Parameters
+    ----------
+    probs : Tensor, shape (..., categories), >= 0, optional
+        Weights; divided by their sum.
+    logits : Tensor, shape (..., categories), optional
+        Their logarithms, up to an additive constant; exactly one of the two is given.
+    """
+
+    has_enumerate_support = True
+    _takes_integers = True
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self):
+        """Whole numbers below the number of categories."""
+        return constraints.integer_interval(0, self.num_categories - 1)
+
+    def _sample(self, rng, shape):
+        return rng.categorical(self._weights(), shape)
+
+    def _log_prob(self, x):
+        # The given weights are indexed first, so that only one logarithm per value is taken.
+        x = x.long()
+        if self._given("logits"):
+            return _pick(self.logits, x) - logsumexp(self.logits, -1)
+        return log(_pick(self.probs, x)) - log(total(self.probs, -1))
+
+    def _entropy(self):
+        return _entropy(self)
+
+    def _enumerate_support(self):
+        return as_tensor(np.arange(self.num_categories))
+
+    def _mean(self):
+        return self._weights()[..., 0] * np.nan
+
+    _variance = _mean
+
+    def _mode(self):
+        return argmax(self.probs if self._given("probs") else self.logits, -1)
+
+
+def _pick(table, index):
+    """table[..., index], the batch dims of both broadcast."""
+    if table._data.ndim == 1:
+        return table[index]
+    shape = broadcast_shapes(table._data.shape[:-1], index._data.shape, op="Categorical.log_prob")
+    table = expand(table, (*shape, table._data.shape[-1]))
+    index = unsqueeze(expand(index, shape), -1)
+    return reshape(gather(table, -1, index), shape)
+
+
+def _entropy(dist):
+    if dist._given("probs"):
+        return total(entr(dist._weights()), -1)
+    logs = dist._log_weights()
+    return -total(count_times(exp(logs), logs), -1)
+
+
+class OneHotCategorical(_Categories):
+    """One of several categories, as an indicator vector.
+
+    Parameters
+    ----------
+    probs, logits : Tensor, shape (..., categories), optional
+        As for `Categorical`; exactly one is given.
+    """
+
+    support = constraints.one_hot
+    has_enumerate_support = True
+
+    def _infer_event_shape(self):
+        return (self.num_categories,)
+
+    def _sample(self, rng, shape):
+        index = rng.categorical(self._weights(), shape[:-1])
+        return cast(one_hot(index, self.num_categories), rng.dtype)
+
+    def _log_prob(self, x):
+        return total(count_times(x, self._log_weights()), -1)
+
+    def _entropy(self):
+        return _entropy(self)
+
+    def enumerate_support(self, expand=True):
+        n = self.num_categories
+        values = as_tensor(np.eye(n, dtype=(self._dtype or np.dtype(np.float64))))
+        values = reshape(values, (n, *(1,) * len(self._batch_shape), n))
+        return values.expand((n, *self._batch_shape, n)) if expand else values
+
+    def _mean(self):
+        return self._weights()
+
+    def _mode(self):
+        return one_hot(argmax(self._log_weights(), -1), self.num_categories)
+
+    def _variance(self):
+        p = self._weights()
+        return p * (1.0 - p)
+
+
+class Multinomial(_Categories):
+    """Counts of the categories in `total_count` independent draws of one.
+
+    Parameters
+    ----------
+    total_count : int
+        Number of draws, the same for the whole batch.
+    probs, logits : Tensor, shape (..., categories), optional
+        As for `Categorical`; exactly one is given.
+    """
+
+    total_count: int = setting(default=1)
+    probs: Tensor = param(WEIGHTS, default=None)
+    logits: Tensor = param(constraints.real_vector, default=None)
+
+    @constraints.dependent_property(event_dim=1, is_discrete=True)
+    def support(self):
+        """Vectors of counts that add up to `total_count`."""
+        return constraints.multinomial(self.total_count)
+
+    def _infer_event_shape(self):
+        return (self.num_categories,)
+
+    def _sample(self, rng, shape):
+        # Category by category: a binomial share of the trials that are left.
+        p = expand(self._weights(), shape)
+        left, rest, counts = self.total_count, 1.0, []
+        for k in range(shape[-1] - 1):
+            share = p[..., k]
+            # The weights that are left can underflow before the trials do; then none remain.
+            whole = where(rest > share, rest, where(share > 0.0, share, 1.0))
+            draw = rng.binomial(_full(left, share), share / whole, shape[:-1])
+            counts.append(draw)
+            left, rest = left - draw, rest - share
+        counts.append(expand(_full(left, p[..., 0]), shape[:-1]))
+        return Tensor.stack(counts, -1)
+
+    def _log_prob(self, x):
+        logs = count_times(x, self._log_weights())
+        constant = lgamma(as_tensor(np.array(self.total_count + 1.0)))
+        return total(logs - lgamma(x + 1.0), -1) + constant
+
+    def _mean(self):
+        return self._weights() * float(self.total_count)
+
+    def _variance(self):
+        p = self._weights()
+        return p * (1.0 - p) * float(self.total_count)
+
+
+def _full(number, like):
+    return number if isinstance(number, Tensor) else like.new_full((), number)

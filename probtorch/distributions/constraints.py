@@ -1,0 +1,726 @@
+"""Constraints: the sets that parameters and values live in, as typed objects.
+
+A constraint says four things: `check(value)`, a boolean tensor of the batch shape; `event_dim`, how
+many rightmost dims form one element of the set (a simplex has 1, a Cholesky factor 2);
+`is_discrete`; and `interior(value)`, some harmless element, which masked densities compute with in
+place of a value outside. Bounds may be numbers or tensors, so the support of one site can depend on
+another. The maps from unconstrained space onto these sets are in transforms/registry.py.
+
+Names follow `torch.distributions.constraints` and Pyro's additions. Read the scalar ones first.
+"""
+
+import re
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import as_tensor, recorder
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
+from probtorch.ops.movement import cat as join
+from probtorch.ops.movement import diagonal, slice_, tril
+from probtorch.ops.movement import stack as pile
+from probtorch.ops.reduction import all as every
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "Constraint",
+    "boolean",
+    "cat",
+    "circular",
+    "corr_cholesky",
+    "corr_matrix",
+    "dependent",
+    "dependent_property",
+    "greater_than",
+    "greater_than_eq",
+    "half_open_interval",
+    "independent",
+    "integer",
+    "integer_greater_than",
+    "integer_interval",
+    "interval",
+    "is_dependent",
+    "less_than",
+    "left_open_interval",
+    "less_than_eq",
+    "lower_cholesky",
+    "lower_triangular",
+    "multinomial",
+    "nonnegative",
+    "nonnegative_integer",
+    "one_hot",
+    "open_interval",
+    "ordered_vector",
+    "positive",
+    "positive_definite",
+    "positive_integer",
+    "positive_ordered_vector",
+    "positive_semidefinite",
+    "real",
+    "real_matrix",
+    "real_vector",
+    "simplex",
+    "softplus_lower_cholesky",
+    "softplus_positive",
+    "sphere",
+    "square",
+    "stack",
+    "symmetric",
+    "unit_interval",
+    "unit_lower_cholesky",
+    "zero_sum",
+]
+
+
+class Constraint:
+    """A set of values, with a test for membership.
+
+    Attributes
+    ----------
+    event_dim : int
+        Number of rightmost dims that together form one element.
+    is_discrete : bool
+        Whether the set is made of isolated points.
+    """
+
+    event_dim: int = 0
+    is_discrete: bool = False
+
+    def check(self, value):
+        """Return whether each element lies in the set.
+
+        Parameters
+        ----------
+        value : Tensor, shape (..., *event)
+
+        Returns
+        -------
+        Tensor of bool, shape (...)
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define check")
+
+    def interior(self, value):
+        """Return an element of the set, a number or a tensor that broadcasts against `value`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define interior")
+
+    def __call__(self, value):
+        return self.check(value)
+
+    def __repr__(self):
+        if "_name" in self.__dict__:
+            return self._name
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        fields = ", ".join(f"{k}={_short(v)}" for k, v in self._fields().items())
+        return f"{name}({fields})"
+
+    def _fields(self):
+        """Return what tells this constraint from others of its class."""
+        return {k: v for k, v in self.__dict__.items() if k != "_name"}
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        return type(self) is type(other) and _same(self._fields(), other._fields())
+
+    def __hash__(self):
+        return hash(type(self))
+
+
+def _same(a, b):
+    """Whether two field tables agree; tensors agree only when they are the same object."""
+    return a.keys() == b.keys() and all(
+        a[k] is b[k]
+        or (not isinstance(a[k], TensorBase) and not isinstance(b[k], TensorBase) and a[k] == b[k])
+        for k in a
+    )
+
+
+def _short(bound):
+    if isinstance(bound, TensorBase):
+        return (
+            f"{bound._data.item():g}" if bound._data.size == 1 else f"<shape {bound._data.shape}>"
+        )
+    return f"{bound:g}" if isinstance(bound, float) else repr(bound)
+
+
+def _named(name, constraint):
+    """Give `constraint` the name under which this module exports it, for its repr."""
+    constraint._name = name
+    return constraint
+
+
+def _is_integral(value):
+    return eq(value, floor(value)) if value._data.dtype.kind == "f" else eq(value, value)
+
+
+# ------------------------------------------------------------------------------ dependent
+
+
+class Dependent(Constraint):
+    """A set that is known only for an instance: ``resolve(instance)`` tells it."""
+
+    def __init__(self, resolve=None, *, event_dim=0, is_discrete=False):
+        self._resolve = resolve
+        self.event_dim = event_dim
+        self.is_discrete = is_discrete
+
+    def resolve(self, owner):
+        """Return the constraint that holds for `owner`."""
+        return self._resolve(owner)
+
+    def check(self, value):
+        raise ArgumentError(
+            "dependent constraint",
+            expected="a constraint of one distribution, such as Uniform(0, 1).support",
+            got="the constraint of a class, whose bounds are not known yet",
+            fix="ask an instance for its support",
+        )
+
+    def __repr__(self):
+        return "dependent"
+
+
+dependent = Dependent
+
+
+class dependent_property(property, Dependent):
+    """Decorator for a `support` that depends on the parameters.
+
+    On the class it is a `Dependent` constraint that knows `event_dim` and `is_discrete`; on an
+    instance, the constraint itself.
+    """
+
+    def __init__(self, fn=None, *, event_dim=0, is_discrete=False):
+        property.__init__(self, fn)
+        Dependent.__init__(self, fn, event_dim=event_dim, is_discrete=is_discrete)
+
+    def __call__(self, fn):
+        return type(self)(fn, event_dim=self.event_dim, is_discrete=self.is_discrete)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else self.fget(instance)
+
+    __hash__ = Constraint.__hash__
+
+
+def is_dependent(constraint):
+    """Whether `constraint` is one whose bounds are known only for an instance."""
+    return isinstance(constraint, Dependent)
+
+
+# ------------------------------------------------------------------------------ intervals
+
+
+class Real(Constraint):
+    """Real numbers; infinities count, nan does not."""
+
+    def check(self, value):
+        return eq(value, value)
+
+    def interior(self, value):
+        return 0.0
+
+
+class Circular(Real):
+    """Angles in radians. Any real stands for an angle, so the density has to be periodic."""
+
+
+class GreaterThan(Constraint):
+    """x > lower_bound."""
+
+    def __init__(self, lower_bound):
+        self.lower_bound = lower_bound
+
+    def check(self, value):
+        return gt(value, self.lower_bound)
+
+    def interior(self, value):
+        return self.lower_bound + 1.0
+
+
+class GreaterThanEq(GreaterThan):
+    """x >= lower_bound."""
+
+    def check(self, value):
+        return ge(value, self.lower_bound)
+
+
+class SoftplusPositive(GreaterThan):
+    """Positive reals that are reached by softplus instead of exp: kinder to large values."""
+
+    def __init__(self):
+        super().__init__(0.0)
+
+
+class LessThan(Constraint):
+    """x < upper_bound."""
+
+    def __init__(self, upper_bound):
+        self.upper_bound = upper_bound
+
+    def check(self, value):
+        return lt(value, self.upper_bound)
+
+    def interior(self, value):
+        return self.upper_bound - 1.0
+
+
+class LessThanEq(LessThan):
+    """x <= upper_bound."""
+
+    def check(self, value):
+        return le(value, self.upper_bound)
+
+
+class Interval(Constraint):
+    """lower_bound <= x <= upper_bound."""
+
+    def __init__(self, lower_bound, upper_bound):
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+
+    def check(self, value):
+        return logical_and(ge(value, self.lower_bound), le(value, self.upper_bound))
+
+    def interior(self, value):
+        return 0.5 * self.lower_bound + 0.5 * self.upper_bound
+
+
+class HalfOpenInterval(Interval):
+    """lower_bound <= x < upper_bound."""
+
+    def check(self, value):
+        return logical_and(ge(value, self.lower_bound), lt(value, self.upper_bound))
+
+
+class LeftOpenInterval(Interval):
+    """lower_bound < x <= upper_bound."""
+
+    def check(self, value):
+        return logical_and(gt(value, self.lower_bound), le(value, self.upper_bound))
+
+
+class OpenInterval(Interval):
+    """lower_bound < x < upper_bound."""
+
+    def check(self, value):
+        return logical_and(gt(value, self.lower_bound), lt(value, self.upper_bound))
+
+
+greater_than = GreaterThan
+greater_than_eq = GreaterThanEq
+less_than = LessThan
+less_than_eq = LessThanEq
+interval = Interval
+half_open_interval = HalfOpenInterval
+left_open_interval = LeftOpenInterval
+open_interval = OpenInterval
+real = _named("real", Real())
+circular = _named("circular", Circular())
+positive = _named("positive", GreaterThan(0.0))
+nonnegative = _named("nonnegative", GreaterThanEq(0.0))
+softplus_positive = _named("softplus_positive", SoftplusPositive())
+unit_interval = _named("unit_interval", Interval(0.0, 1.0))
+
+
+# ------------------------------------------------------------------------------ discrete
+
+
+class Boolean(Constraint):
+    """0 or 1 (or False and True)."""
+
+    is_discrete = True
+
+    def check(self, value):
+        return eq(value * value, value) if value._data.dtype.kind != "b" else eq(value, value)
+
+    def interior(self, value):
+        return 0
+
+
+class Integer(Constraint):
+    """Whole numbers."""
+
+    is_discrete = True
+
+    def check(self, value):
+        return _is_integral(value)
+
+    def interior(self, value):
+        return 0
+
+
+class IntegerGreaterThanEq(Constraint):
+    """Whole numbers from lower_bound on."""
+
+    is_discrete = True
+
+    def __init__(self, lower_bound):
+        self.lower_bound = lower_bound
+
+    def check(self, value):
+        return logical_and(_is_integral(value), ge(value, self.lower_bound))
+
+    def interior(self, value):
+        return self.lower_bound
+
+
+class IntegerInterval(Constraint):
+    """Whole numbers from lower_bound to upper_bound, both included."""
+
+    is_discrete = True
+
+    def __init__(self, lower_bound, upper_bound):
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+
+    def check(self, value):
+        inside = logical_and(ge(value, self.lower_bound), le(value, self.upper_bound))
+        return logical_and(_is_integral(value), inside)
+
+    def interior(self, value):
+        return self.lower_bound
+
+
+class OneHot(Constraint):
+    """Vectors of one 1 and otherwise 0."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def check(self, value):
+        return logical_and(every(boolean.check(value), -1), eq(total(value, -1), 1))
+
+    def interior(self, value):
+        return _corner(value)
+
+
+class Multinomial(Constraint):
+    """Vectors of counts that add up to `total_count`."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, total_count):
+        self.total_count = total_count
+
+    def check(self, value):
+        counts = every(nonnegative_integer.check(value), -1)
+        return logical_and(counts, eq(total(value, -1), self.total_count))
+
+    def interior(self, value):
+        count = self.total_count
+        if isinstance(count, TensorBase) and count._data.ndim:
+            count = count.unsqueeze(-1)
+        return _corner(value) * count
+
+
+def _corner(value):
+    """The first unit vector of the size of the last dim of `value`."""
+    return as_tensor(np.eye(1, value._data.shape[-1], dtype=value._data.dtype)[0])
+
+
+boolean = _named("boolean", Boolean())
+integer = _named("integer", Integer())
+integer_greater_than = IntegerGreaterThanEq
+integer_interval = IntegerInterval
+nonnegative_integer = _named("nonnegative_integer", IntegerGreaterThanEq(0))
+positive_integer = _named("positive_integer", IntegerGreaterThanEq(1))
+one_hot = _named("one_hot", OneHot())
+multinomial = Multinomial
+
+
+# ------------------------------------------------------------------------------ vectors
+
+
+class Simplex(Constraint):
+    """Nonnegative vectors that add up to 1, within the rounding of a sum of that many terms."""
+
+    event_dim = 1
+
+    def check(self, value):
+        # The sum of n rounded terms is off by n eps at worst; 16 covers what made the terms.
+        size, dtype = value._data.shape[-1], value._data.dtype
+        slack = 16 * max(size, 4) * (np.finfo(dtype).eps if dtype.kind == "f" else 0.0)
+        return logical_and(
+            every(ge(value, 0.0), -1), le(absolute(total(value, -1) - 1.0), float(slack))
+        )
+
+    def interior(self, value):
+        return 1.0 / value._data.shape[-1]
+
+
+class OrderedVector(Constraint):
+    """Strictly increasing vectors."""
+
+    event_dim = 1
+
+    def check(self, value):
+        return every(gt(_from(value, 1), _until(value, -1)), -1)
+
+    def interior(self, value):
+        return as_tensor(np.arange(1, value._data.shape[-1] + 1, dtype=value._data.dtype))
+
+
+class PositiveOrderedVector(OrderedVector):
+    """Strictly increasing vectors of positive numbers."""
+
+    def check(self, value):
+        return logical_and(super().check(value), every(gt(value, 0.0), -1))
+
+
+class Sphere(Constraint):
+    """Vectors of Euclidean length 1."""
+
+    event_dim = 1
+
+    def check(self, value):
+        length = total(value * value, -1)
+        return le(absolute(length - 1.0), _slack(value))
+
+    def interior(self, value):
+        return _corner(value)
+
+
+class ZeroSum(Constraint):
+    """Arrays whose sums along each of the last `event_dim` dims are 0."""
+
+    def __init__(self, event_dim=1):
+        self.event_dim = event_dim
+
+    def check(self, value):
+        inside = None
+        for d in range(1, self.event_dim + 1):
+            size = total(absolute(value), -d, True)
+            near = le(absolute(total(value, -d, True)), (size + 1.0) * _slack(value))
+            rest = tuple(range(-self.event_dim, 0))
+            near = every(near, rest)
+            inside = near if inside is None else logical_and(inside, near)
+        return inside
+
+    def interior(self, value):
+        return 0.0
+
+
+def _from(x, start):
+    """x[..., start:] of the last dim."""
+    shape = x._data.shape
+    return slice_(x, (*((0, 1, n) for n in shape[:-1]), (start, 1, max(shape[-1] - start, 0))))
+
+
+def _until(x, stop):
+    """x[..., :stop] of the last dim, for a negative stop."""
+    shape = x._data.shape
+    return slice_(x, (*((0, 1, n) for n in shape[:-1]), (0, 1, max(shape[-1] + stop, 0))))
+
+
+def _slack(value):
+    dtype = value._data.dtype
+    return float(16 * max(value._data.shape[-1], 4) * np.finfo(dtype).eps)
+
+
+simplex = _named("simplex", Simplex())
+ordered_vector = _named("ordered_vector", OrderedVector())
+positive_ordered_vector = _named("positive_ordered_vector", PositiveOrderedVector())
+sphere = _named("sphere", Sphere())
+zero_sum = ZeroSum
+
+
+# ------------------------------------------------------------------------------ matrices
+
+
+class Square(Constraint):
+    """Square matrices."""
+
+    event_dim = 2
+
+    def check(self, value):
+        shape = value._data.shape
+        same = every(eq(value, value), (-2, -1))
+        return same if shape[-1] == shape[-2] else same & False
+
+    def interior(self, value):
+        return as_tensor(np.eye(value._data.shape[-1], dtype=value._data.dtype))
+
+
+class Symmetric(Square):
+    """Matrices equal to their transpose, within rounding."""
+
+    def check(self, value):
+        gap = absolute(value - value.mT)
+        size = absolute(value) + absolute(value.mT)
+        near = every(le(gap, size * 1e-6), (-2, -1))
+        return logical_and(super().check(value), near)
+
+
+class PositiveSemidefinite(Symmetric):
+    """Symmetric matrices without a negative eigenvalue (beyond rounding)."""
+
+    def check(self, value):
+        values = _eigenvalues(value)
+        least = values.amin(-1)
+        return logical_and(super().check(value), ge(least, -_slack(value) * values.amax(-1)))
+
+
+class PositiveDefinite(Symmetric):
+    """Symmetric matrices whose eigenvalues are all positive."""
+
+    def check(self, value):
+        return logical_and(super().check(value), gt(_eigenvalues(value).amin(-1), 0.0))
+
+
+def _eigenvalues(value):
+    """Eigenvalues of symmetric matrices, by LAPACK on the host; nan and inf count as 0.
+
+    A test of membership has no derivative, so no op is needed; a recording is told that it cannot
+    repeat this one.
+    """
+    if recorder() is not None:
+        recorder().data_dependent("a test for positive definiteness", value)
+    matrix = to_host(value._data)
+    return as_tensor(np.linalg.eigvalsh(np.where(np.isfinite(matrix), matrix, 0.0)))
+
+
+class LowerTriangular(Square):
+    """Square matrices with zeros above the diagonal."""
+
+    def check(self, value):
+        return logical_and(super().check(value), every(eq(value, tril(value)), (-2, -1)))
+
+
+class LowerCholesky(LowerTriangular):
+    """Lower-triangular matrices with a positive diagonal."""
+
+    def check(self, value):
+        return logical_and(super().check(value), every(gt(_diagonal(value), 0.0), -1))
+
+
+class SoftplusLowerCholesky(LowerCholesky):
+    """Lower-triangular matrices whose positive diagonal is reached by softplus instead of exp."""
+
+
+class UnitLowerCholesky(LowerTriangular):
+    """Lower-triangular matrices with ones on the diagonal."""
+
+    def check(self, value):
+        return logical_and(super().check(value), every(eq(_diagonal(value), 1.0), -1))
+
+
+class CorrCholesky(LowerCholesky):
+    """Cholesky factors of correlation matrices: lower Cholesky with rows of length 1."""
+
+    def check(self, value):
+        length = total(value * value, -1)
+        unit = every(le(absolute(length - 1.0), _slack(value)), -1)
+        return logical_and(super().check(value), unit)
+
+
+class CorrMatrix(PositiveDefinite):
+    """Positive definite matrices with ones on the diagonal."""
+
+    def check(self, value):
+        unit = every(le(absolute(_diagonal(value) - 1.0), _slack(value)), -1)
+        return logical_and(super().check(value), unit)
+
+
+def _diagonal(x):
+    return diagonal(x, 0, -2, -1)
+
+
+square = _named("square", Square())
+symmetric = _named("symmetric", Symmetric())
+positive_semidefinite = _named("positive_semidefinite", PositiveSemidefinite())
+positive_definite = _named("positive_definite", PositiveDefinite())
+lower_triangular = _named("lower_triangular", LowerTriangular())
+lower_cholesky = _named("lower_cholesky", LowerCholesky())
+softplus_lower_cholesky = _named("softplus_lower_cholesky", SoftplusLowerCholesky())
+unit_lower_cholesky = _named("unit_lower_cholesky", UnitLowerCholesky())
+corr_cholesky = _named("corr_cholesky", CorrCholesky())
+corr_matrix = _named("corr_matrix", CorrMatrix())
+
+
+# ------------------------------------------------------------------------------ combinations
+
+
+class Independent(Constraint):
+    """Arrays whose elements each satisfy `base`; the last dims count as one event."""
+
+    def __init__(self, base_constraint, reinterpreted_batch_ndims):
+        if isinstance(base_constraint, Independent):
+            reinterpreted_batch_ndims += base_constraint.reinterpreted_batch_ndims
+            base_constraint = base_constraint.base_constraint
+        self.base_constraint = base_constraint
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+        self.is_discrete = base_constraint.is_discrete
+
+    def check(self, value):
+        inside = self.base_constraint.check(value)
+        n = self.reinterpreted_batch_ndims
+        if n == 0:
+            return inside
+        if inside._data.ndim < n:
+            raise ShapeError(
+                "independent constraint",
+                expected=f"a value with at least {self.event_dim} dims",
+                got=f"shape {value._data.shape}",
+                fix="give the value its event dims, or use to_event with fewer",
+            )
+        return every(inside, tuple(range(-n, 0)))
+
+    def interior(self, value):
+        return self.base_constraint.interior(value)
+
+    def __repr__(self):
+        if "_name" in self.__dict__:
+            return self._name
+        return f"independent({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
+
+class Cat(Constraint):
+    """Arrays made of pieces along `dim`, each with a constraint of its own."""
+
+    def __init__(self, cseq, dim=0, lengths=None):
+        self.cseq = list(cseq)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        self.dim = dim
+        self.event_dim = max(c.event_dim for c in self.cseq)
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+
+    def check(self, value):
+        parts = value.split(self.lengths, self.dim)
+        return join([c.check(x) for c, x in zip(self.cseq, parts)], self.dim)
+
+    def interior(self, value):
+        parts = value.split(self.lengths, self.dim)
+        return join([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
+
+
+class Stack(Constraint):
+    """Arrays whose slices along `dim` each have a constraint of their own."""
+
+    def __init__(self, cseq, dim=0):
+        self.cseq = list(cseq)
+        self.dim = dim
+        inner = max(c.event_dim for c in self.cseq)
+        # One more where the new dim lies among the event dims of the slices.
+        self.event_dim = inner + 1 if self.dim + inner >= 0 > self.dim else inner
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+
+    def check(self, value):
+        parts = value.unbind(self.dim)
+        return pile([c.check(x) for c, x in zip(self.cseq, parts)], self.dim)
+
+    def interior(self, value):
+        parts = value.unbind(self.dim)
+        return pile([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
+
+
+independent = Independent
+cat = Cat
+stack = Stack
+real_vector = _named("real_vector", Independent(real, 1))
+real_matrix = _named("real_matrix", Independent(real, 2))

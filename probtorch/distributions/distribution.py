@@ -1,0 +1,849 @@
+"""`Distribution`: everything that distributions have in common.
+
+A distribution states its parameters as fields (fields.py) and its mathematics in underscored
+methods: `_log_prob(x)`, `_rsample(rng, shape)` or `_sample(rng, shape)`, `_mean()`, `_cdf(x)` and
+so on. All else is made here, once: construction, validation, shapes, `expand`, `to_event`, `mask`,
+the public methods with their checks. normal.py is the example to imitate.
+
+Three rules shape this file.
+
+- `expand` changes `batch_shape` and nothing else. Parameters keep the shape they were given in;
+  densities and draws broadcast. A scalar prior in a plate of a thousand stays a scalar in the
+  compiled program.
+- Validation looks at values, so it rests while a recorder is active. Then, and wherever it is
+  switched off, a density is -inf with gradient 0 outside the support: `_density` puts an interior
+  point in place of values outside, so that formulas may assume a value inside or on the boundary.
+- Python numbers as parameters are float64 tensors without dims: exact in a float64 density, weak in
+  a float32 one.
+"""
+
+import inspect
+import math
+from typing import dataclass_transform
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor, cast, recorder, set_grad_enabled, wrap
+from probtorch.core.rng import default_generator
+from probtorch.core.shape import Size, broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions import constraints
+from probtorch.distributions.fields import (
+    MISSING,
+    Field,
+    bad_parameter,
+    bad_value,
+    bind,
+    check_alternatives,
+    one_of,
+    param,
+    setting,
+)
+from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
+from probtorch.ops.elementwise import clamp, exp, log, maximum, neg, sqrt, where
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.sampling import (
+    binomial,
+    categorical,
+    poisson,
+    rand,
+    randn,
+    standard_gamma,
+    standard_log_gamma,
+)
+
+__all__ = [
+    "Distribution",
+    "Independent",
+    "MaskedDistribution",
+    "Source",
+    "enable_validation",
+    "one_of",
+    "param",
+    "setting",
+    "sum_rightmost",
+    "validation_enabled",
+]
+
+_VALIDATE = True
+
+
+def enable_validation(is_validate=True):
+    """Switch the default of `validate_args` on or off for distributions made from now on."""
+    global _VALIDATE
+    _VALIDATE = bool(is_validate)
+
+
+class validation_enabled:
+    """Context manager: the default of `validate_args` inside its block, restored after it."""
+
+    def __init__(self, is_validate=True):
+        self._value = is_validate
+
+    def __enter__(self):
+        self._before = _VALIDATE
+        enable_validation(self._value)
+
+    def __exit__(self, *exc):
+        enable_validation(self._before)
+
+
+class Source:
+    """Random numbers for `_rsample` and `_sample`: a generator, and the dtype of the draws.
+
+    Uniforms lie in the open interval (0, 1) and normals are finite, so their logarithms and
+    quotients are finite too.
+    """
+
+    __slots__ = ("dtype", "generator")
+
+    def __init__(self, generator, dtype):
+        self.generator = generator
+        self.dtype = dtype
+
+    def uniform(self, shape):
+        """Return draws from Uniform(0, 1)."""
+        return rand(shape, generator=self.generator, dtype=self.dtype)
+
+    def normal(self, shape):
+        """Return draws from Normal(0, 1)."""
+        return randn(shape, generator=self.generator, dtype=self.dtype)
+
+    def exponential(self, shape):
+        """Return draws from Exponential(1), always positive."""
+        return neg(log(self.uniform(shape)))
+
+    def gamma(self, concentration, shape):
+        """Return draws from Gamma(concentration, 1), not below the smallest normal float."""
+        draws = standard_gamma(expand(concentration, shape), generator=self.generator)
+        return maximum(draws, float(dtypes.finfo(self.dtype).tiny))
+
+    def log_gamma(self, concentration, shape):
+        """Return logarithms of draws from Gamma(concentration, 1), which do not underflow."""
+        return standard_log_gamma(expand(concentration, shape), generator=self.generator)
+
+    def poisson(self, rate, shape):
+        """Return draws from Poisson(rate)."""
+        return cast(poisson(expand(rate, shape), generator=self.generator), self.dtype)
+
+    def binomial(self, count, prob, shape):
+        """Return draws from Binomial(count, prob)."""
+        count, prob = expand(count, shape), expand(prob, shape)
+        return cast(binomial(count, prob, generator=self.generator), self.dtype)
+
+    def categorical(self, weights, shape):
+        """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""
+        return categorical(weights, shape, generator=self.generator)
+
+    def inside_unit(self, x):
+        """Move what rounding has put on 0 or 1 to the nearest float inside (0, 1)."""
+        info = dtypes.finfo(self.dtype)
+        return clamp(x, float(info.tiny), 1.0 - float(info.epsneg))
+
+
+@dataclass_transform(field_specifiers=(param, setting))
+class Distribution:
+    """A probability distribution over tensors.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        The fields of the class, in order or by name: tensors, arrays, nested lists or numbers,
+        broadcast against each other.
+    validate_args : bool, optional
+        Whether to check parameters now and values in `log_prob`. Without it the global setting
+        holds (`enable_validation`, on unless changed). Nothing is checked while a function is being
+        recorded.
+
+    Raises
+    ------
+    DomainError
+        If a parameter is outside its constraint.
+    ShapeError
+        If the parameters do not broadcast.
+    ArgumentError
+        If arguments are missing, unknown or in conflict.
+    """
+
+    support: constraints.Constraint = constraints.dependent()
+    has_enumerate_support: bool = False
+
+    # Whether the formula of `_log_prob` and its derivatives are finite for every real number, so
+    # that outside the support its value can simply be discarded.
+    _total = False
+    # Whether values of integer dtype stay integers in `_log_prob` (categories are indices, counts
+    # are numbers).
+    _takes_integers = False
+    _fields: dict[str, Field] = {}
+    _alternatives: tuple[str, ...] = ()
+    __static_fields__: tuple[str, ...] = ("_expanded", "_validate_args")
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Field)}
+        inherited = {n: f for n, f in cls._fields.items() if n not in own}
+        cls._fields = {**inherited, **own}
+        if own:
+            settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
+            cls.__static_fields__ = (*settings, "_expanded", "_validate_args")
+            cls.__signature__ = _signature(cls._fields)
+
+    def __init__(self, *args, validate_args=None, **kwargs):
+        cls, fields = type(self), self._fields
+        values = bind(cls, fields, args, kwargs)
+        if self._alternatives:
+            check_alternatives(cls.__name__, self._alternatives, values)
+        store, shapes, strong = self.__dict__, [], []
+        for name, field in fields.items():
+            value = values.get(name, field.default)
+            if value is MISSING:
+                raise ArgumentError(
+                    cls.__name__,
+                    expected=f"a value for {name}",
+                    got="none",
+                    fix=f"call {cls.__name__}({', '.join(fields)})",
+                )
+            if value is None and field.default is None:
+                continue
+            store[name], weak = field.convert(value)
+            if field.constraint is None:
+                continue
+            value = store[name]
+            if not weak:
+                strong.append(value._data)
+            shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
+        batch = broadcast_shapes(*shapes, op=cls.__name__) if shapes else ()
+        dtype = dtypes.promote(strong) if strong else None
+        self._set_shapes(batch, (), dtype=dtype, validate_args=validate_args)
+        self._event_shape = tuple(self._infer_event_shape())
+        if self._validate_args and recorder() is None:
+            self._check_parameters()
+
+    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, validate_args=None):
+        """Set what every instance has; `dtype` is that of draws, None for the default dtype."""
+        self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
+        self._dtype = dtype
+        self._expanded = None
+        self._validate_args = _VALIDATE if validate_args is None else bool(validate_args)
+
+    # ------------------------------------------------------------------------------ for subclasses
+
+    def _infer_event_shape(self):
+        """Return the event shape from the parameters; () for distributions of single numbers."""
+        return ()
+
+    def _log_prob(self, value):
+        raise NotImplementedError(f"{type(self).__name__} has no density")
+
+    def _sample(self, rng, shape):
+        return self._rsample(rng, shape)
+
+    def _rsample(self, rng, shape):
+        raise NotImplementedError(f"{type(self).__name__} has no sampler")
+
+    def _given(self, name):
+        """Whether the alternative `name` is the one given at construction."""
+        return name in self.__dict__
+
+    # ------------------------------------------------------------------------------ facts
+
+    @property
+    def batch_shape(self):
+        """Shape of independent copies with parameters of their own."""
+        return Size(self._batch_shape)
+
+    @property
+    def event_shape(self):
+        """Shape of one draw of one copy."""
+        return Size(self._event_shape)
+
+    @property
+    def event_dim(self):
+        """Number of event dims."""
+        return len(self._event_shape)
+
+    @property
+    def has_rsample(self):
+        """Whether `rsample` exists: draws that are differentiable in the parameters."""
+        return type(self)._rsample is not Distribution._rsample
+
+    @property
+    def is_discrete(self):
+        """Whether the support is discrete."""
+        return self.support.is_discrete
+
+    @property
+    def arg_constraints(self):
+        """Dict from parameter name to its constraint, for the parameters given."""
+        return {
+            name: _resolved(field.constraint, self)
+            for name, field in self._fields.items()
+            if field.constraint is not None and name in self.__dict__
+        }
+
+    def shape(self, sample_shape=()):
+        """Return the shape of `sample(sample_shape)`."""
+        return Size((*_as_shape(sample_shape), *self._batch_shape, *self._event_shape))
+
+    def __repr__(self):
+        parts = [
+            f"{n}={_shown(self.__dict__[n])}" for n in self._tree_names() if n in self.__dict__
+        ]
+        if self._expanded is not None:
+            parts.append(f"batch_shape={tuple(self._batch_shape)}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # ------------------------------------------------------------------------------ as a tree
+
+    def _tree_names(self):
+        return tuple(self._fields)
+
+    @property
+    def __tree_fields__(self):
+        return tuple(
+            n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
+        )
+
+    @classmethod
+    def __tree_build__(cls, values):
+        expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
+        out = cls._from_tree(values)
+        out._validate_args = validate
+        return out if expanded is None else out.expand(expanded)
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(**values, validate_args=False)
+
+    # ------------------------------------------------------------------------------ validation
+
+    @staticmethod
+    def set_default_validate_args(value):
+        """Switch the default of `validate_args`; PyTorch's name for `enable_validation`."""
+        enable_validation(value)
+
+    def _check_parameters(self):
+        for name, field in self._fields.items():
+            value = self.__dict__.get(name)
+            if field.constraint is None or value is None:
+                continue
+            constraint = _resolved(field.constraint, self)
+            inside = _without_tape(constraint.check, value)
+            if not inside._data.all():
+                raise bad_parameter(type(self).__name__, name, value, constraint, inside)
+
+    def _check_value(self, value):
+        support = self.support
+        if value._data.ndim < support.event_dim:
+            raise self._misshapen(value)
+        inside = _without_tape(support.check, value)
+        if not inside._data.all():
+            raise bad_value(type(self).__name__, value, support, inside)
+        full = self._batch_shape + self._event_shape
+        if value._data.shape != full:
+            shape, n = value._data.shape, len(self._event_shape)
+            if n and shape[len(shape) - n :] != self._event_shape:
+                raise self._misshapen(value)
+            broadcast_shapes(shape, full, op=f"{type(self).__name__}.log_prob")
+
+    def _misshapen(self, value):
+        return ShapeError(
+            f"{type(self).__name__}.log_prob",
+            expected=f"a value whose last dims are the event shape {tuple(self._event_shape)}",
+            got=f"shape {value._data.shape}",
+            fix="put the event dims last, for example with movedim",
+        )
+
+    # ------------------------------------------------------------------------------ draws
+
+    def sample(self, sample_shape=(), generator=None):
+        """Draw without a gradient.
+
+        Parameters
+        ----------
+        sample_shape : tuple of int
+        generator : Generator, optional
+            The default generator if None.
+
+        Returns
+        -------
+        Tensor, shape ``sample_shape + batch_shape + event_shape``
+        """
+        before = set_grad_enabled(False)
+        try:
+            x = self._draw(self._sample, sample_shape, generator)
+        finally:
+            set_grad_enabled(before)
+        return x.detach() if x.requires_grad else x
+
+    def rsample(self, sample_shape=(), generator=None):
+        """Draw by a differentiable function of the parameters; otherwise as `sample`.
+
+        Raises
+        ------
+        NotDifferentiableError
+            If the distribution has no such function.
+        """
+        if not self.has_rsample:
+            raise NotDifferentiableError(
+                f"{type(self).__name__}.rsample",
+                expected="a distribution with pathwise gradients (has_rsample)",
+                got=f"{type(self).__name__}, which has none",
+                fix="use sample() with a score-function estimator, or enumerate a finite support",
+            )
+        return self._draw(self._rsample, sample_shape, generator)
+
+    def __call__(self, sample_shape=(), generator=None):
+        """Draw, with a gradient where there is one."""
+        draw = self.rsample if self.has_rsample else self.sample
+        return draw(sample_shape, generator)
+
+    def _draw(self, method, sample_shape, generator):
+        dtype = self._dtype or dtypes.default_dtype()
+        rng = Source(default_generator if generator is None else generator, dtype)
+        shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
+        x = method(rng, shape)
+        if x._data.dtype.kind == "f" and x._data.dtype != dtype:
+            x = cast(x, dtype)
+        return x if x._data.shape == shape else expand(x, shape)
+
+    def sample_and_log_prob(self, sample_shape=(), generator=None):
+        """Return a draw (`rsample` where it exists) and its log density.
+
+        Flows compute the density from the draw's pre-image instead of inverting themselves.
+        """
+        x = self(sample_shape, generator)
+        return x, self.log_prob_inside(x)
+
+    # ------------------------------------------------------------------------------ densities
+
+    def log_prob(self, value):
+        """Return the log density (log mass) at `value`.
+
+        Parameters
+        ----------
+        value : Tensor, array or number, shape (..., *event_shape)
+
+        Returns
+        -------
+        Tensor, shape of the batch dims of `value` broadcast with `batch_shape`
+
+        Raises
+        ------
+        DomainError
+            If validation is on and `value` is outside the support. With validation off the result
+            is -inf there, with gradient 0.
+        """
+        value = self._as_value(value)
+        checked = self._validate_args and recorder() is None
+        if checked:
+            self._check_value(value)
+        return self._to_batch(self._density(value, checked))
+
+    def log_prob_inside(self, value):
+        """`log_prob` of a value known to lie in the support: neither checked nor masked.
+
+        For values made by `biject_to(support)` or by `sample`, whose density then has fewer ops.
+        """
+        return self._to_batch(self._density(self._as_value(value), True))
+
+    def _as_value(self, value):
+        if not isinstance(value, TensorBase):
+            exact = type(value) in (float, int, bool)
+            value = wrap(np.array(value)) if exact else as_tensor(value, "log_prob")
+        if value._data.dtype.kind in "bui" and not self._takes_integers:
+            value = cast(value, self._dtype or dtypes.default_dtype())
+        return value
+
+    def _density(self, value, inside):
+        """Log density; unless `value` is promised to be `inside`, -inf outside the support."""
+        if inside:
+            return self._log_prob(value)
+        support = self.support
+        if isinstance(getattr(support, "base_constraint", support), constraints.Real):
+            return self._log_prob(value)
+        holds = support.check(value)
+        if _known_true(holds):
+            return self._log_prob(value)
+        if not self._total:
+            value = where(_with_event_dims(holds, support), value, support.interior(value))
+        return where(holds, self._log_prob(value), -math.inf)
+
+    def _to_batch(self, x):
+        batch = self._batch_shape
+        shape = x._data.shape
+        if not batch or shape[len(shape) - len(batch) :] == batch:
+            return x
+        return expand(x, broadcast_shapes(shape, batch, op=f"{type(self).__name__}.log_prob"))
+
+    def cdf(self, value):
+        """Return the probability of a draw at or below `value`."""
+        return self._to_batch(self._ask("_cdf", "cdf", self._as_value(value)))
+
+    def icdf(self, value):
+        """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1]."""
+        p = value if isinstance(value, TensorBase) else as_tensor(value, "icdf")
+        return self._to_batch(self._ask("_icdf", "icdf", p))
+
+    def entropy(self):
+        """Return the entropy in nats, shape `batch_shape`."""
+        return self._to_batch(self._ask("_entropy", "closed-form entropy"))
+
+    def perplexity(self):
+        """Return exp(entropy)."""
+        return exp(self.entropy())
+
+    def enumerate_support(self, expand=True):
+        """Return all values of a finite support along a new first dim.
+
+        Parameters
+        ----------
+        expand : bool
+            Whether to repeat them over the batch; otherwise the batch dims have size 1.
+
+        Returns
+        -------
+        Tensor, shape ``(cardinality, *batch_shape, *event_shape)``
+        """
+        values = self._ask("_enumerate_support", "finite support")
+        n, event = values._data.shape[0], self._event_shape
+        values = reshape(values, (n, *(1,) * len(self._batch_shape), *event))
+        return _grown(values, (n, *self._batch_shape, *event)) if expand else values
+
+    # ------------------------------------------------------------------------------ moments
+
+    @property
+    def mean(self):
+        """Mean, shape ``batch_shape + event_shape``."""
+        return self._moment("_mean", "mean")
+
+    @property
+    def mode(self):
+        """A point of highest density, shape ``batch_shape + event_shape``."""
+        return self._moment("_mode", "mode")
+
+    @property
+    def variance(self):
+        """Variance of each element, shape ``batch_shape + event_shape``."""
+        return self._moment("_variance", "variance")
+
+    @property
+    def stddev(self):
+        """Standard deviation of each element."""
+        return sqrt(self.variance)
+
+    def _moment(self, method, what):
+        x = self._ask(method, f"closed-form {what}")
+        if self._dtype is not None or x._data.dtype.kind != "f":
+            return _grown(x, self._batch_shape + self._event_shape)
+        return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
+
+    def _ask(self, method, what, *args):
+        found = getattr(self, method, None)
+        if found is None:
+            raise NotImplementedError(f"{type(self).__name__} has no {what}")
+        return found(*args)
+
+    # ------------------------------------------------------------------------------ shapes
+
+    def expand(self, batch_shape):
+        """Return the distribution with a larger batch shape; the new copies share the parameters.
+
+        Parameters
+        ----------
+        batch_shape : tuple of int
+            A shape that `self.batch_shape` broadcasts to; -1 keeps a size.
+
+        Raises
+        ------
+        ShapeError
+            If it does not.
+        """
+        new = _as_shape(batch_shape)
+        old = tuple(self._batch_shape)
+        pad = len(new) - len(old)
+        if pad >= 0:
+            new = tuple(old[i - pad] if s == -1 and i >= pad else s for i, s in enumerate(new))
+        if pad < 0 or any(a not in (1, b) for a, b in zip(old, new[pad:])):
+            raise ShapeError(
+                f"{type(self).__name__}.expand",
+                expected=f"a shape that the batch shape {old} broadcasts to",
+                got=str(new),
+                fix="only dims of size 1 and new leading dims can grow",
+            )
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__)
+        out._batch_shape = new
+        if new != old:
+            out._expanded = new
+        return out
+
+    def expand_by(self, sample_shape):
+        """Return the distribution with `sample_shape` put in front of its batch shape."""
+        return self.expand((*_as_shape(sample_shape), *self._batch_shape))
+
+    def to_event(self, reinterpreted_batch_ndims=None):
+        """Return the distribution whose rightmost batch dims (all if None) count as event dims."""
+        n = reinterpreted_batch_ndims
+        n = len(self._batch_shape) if n is None else n
+        return self if n == 0 else Independent(self, n)
+
+    def mask(self, mask):
+        """Return the distribution with log density 0, and gradient 0, where `mask` is False."""
+        return self if mask is True else MaskedDistribution(self, mask)
+
+
+# ------------------------------------------------------------------------------ wrappers
+
+
+class Independent(Distribution):
+    """A distribution whose rightmost batch dims count as event dims, their log densities summed.
+
+    Parameters
+    ----------
+    base_distribution : Distribution
+    reinterpreted_batch_ndims : int
+        How many batch dims become event dims.
+    """
+
+    __static_fields__ = ("reinterpreted_batch_ndims", "_expanded", "_validate_args")
+    __tree_fields__ = ("base_dist",)
+
+    def __init__(self, base_distribution, reinterpreted_batch_ndims, *, validate_args=None):
+        n, batch = reinterpreted_batch_ndims, tuple(base_distribution._batch_shape)
+        if not 0 <= n <= len(batch):
+            raise ShapeError(
+                "Independent",
+                expected=f"between 0 and {len(batch)} dims of the batch shape {batch}",
+                got=f"reinterpreted_batch_ndims={n}",
+                fix="expand() the distribution first, or reinterpret fewer dims",
+            )
+        self.base_dist = base_distribution
+        self.reinterpreted_batch_ndims = n
+        base = base_distribution
+        self._set_shapes(
+            batch[: len(batch) - n],
+            (*batch[len(batch) - n :], *base._event_shape),
+            dtype=base._dtype,
+            validate_args=base._validate_args if validate_args is None else validate_args,
+        )
+        self._takes_integers = base_distribution._takes_integers
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(*values.values())
+
+    def _tree_names(self):
+        return ("base_dist", "reinterpreted_batch_ndims")
+
+    @property
+    def support(self):
+        """The base's support, over the event dims."""
+        n = self.reinterpreted_batch_ndims
+        return constraints.independent(self.base_dist.support, n) if n else self.base_dist.support
+
+    @property
+    def has_rsample(self):
+        """As the base."""
+        return self.base_dist.has_rsample
+
+    @property
+    def has_enumerate_support(self):
+        """Whether the base has a finite support and no dims were reinterpreted."""
+        return self.base_dist.has_enumerate_support and not self.reinterpreted_batch_ndims
+
+    def _rsample(self, rng, shape):
+        return self.base_dist._rsample(rng, shape)
+
+    def _sample(self, rng, shape):
+        return self.base_dist._sample(rng, shape)
+
+    def _density(self, value, inside):
+        base = self.base_dist
+        return sum_rightmost(
+            base._to_batch(base._density(value, inside)), self.reinterpreted_batch_ndims
+        )
+
+    def _entropy(self):
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def _enumerate_support(self):
+        if self.reinterpreted_batch_ndims:
+            raise NotImplementedError(
+                "Independent does not enumerate the product of the supports of its dims"
+            )
+        return self.base_dist._enumerate_support()
+
+    def _mean(self):
+        return self.base_dist.mean
+
+    def _mode(self):
+        return self.base_dist.mode
+
+    def _variance(self):
+        return self.base_dist.variance
+
+
+class MaskedDistribution(Distribution):
+    """A distribution with log density 0 where a mask is False, even where the value is nan.
+
+    Parameters
+    ----------
+    base_distribution : Distribution
+    mask : bool, or Tensor of bool that broadcasts with the batch shape
+    """
+
+    __tree_fields__ = ("base_dist", "_mask")
+
+    def __init__(self, base_distribution, mask):
+        if not isinstance(mask, bool):
+            mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
+            shape = tuple(base_distribution._batch_shape)
+            wide = broadcast_shapes(shape, mask._data.shape, op="mask")
+            if wide != shape:
+                base_distribution = base_distribution.expand(wide)
+        base = self.base_dist = base_distribution
+        self._mask = mask
+        self._set_shapes(
+            base._batch_shape,
+            base._event_shape,
+            dtype=base._dtype,
+            validate_args=base._validate_args,
+        )
+        self._takes_integers = base_distribution._takes_integers
+        self.has_enumerate_support = base_distribution.has_enumerate_support
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(*values.values())
+
+    def _tree_names(self):
+        return ("base_dist", "_mask")
+
+    @property
+    def support(self):
+        """The base's support."""
+        return self.base_dist.support
+
+    @property
+    def has_rsample(self):
+        """As the base."""
+        return self.base_dist.has_rsample
+
+    def log_prob(self, value):
+        """Return the base's log density where the mask is True, else 0 with gradient 0."""
+        return self._masked(value, self.base_dist.log_prob)
+
+    def log_prob_inside(self, value):
+        """`log_prob` of a value known to lie in the support wherever the mask is True."""
+        return self._masked(value, self.base_dist.log_prob_inside)
+
+    def _masked(self, value, density):
+        value, mask, support = self._as_value(value), self._mask, self.base_dist.support
+        if mask is False:
+            n = value._data.ndim - len(self._event_shape)
+            shape = broadcast_shapes(value._data.shape[:n], self._batch_shape, op="mask")
+            zero = wrap(np.zeros((), self._dtype or dtypes.default_dtype()))
+            return expand(zero, shape)
+        if mask is True:
+            return self._to_batch(density(value))
+        value = where(_with_event_dims(mask, support), value, support.interior(value))
+        return self._to_batch(where(mask, density(value), 0.0))
+
+    def _density(self, value, inside):
+        return self._masked(
+            value, self.base_dist.log_prob_inside if inside else self.base_dist.log_prob
+        )
+
+    def _rsample(self, rng, shape):
+        return self.base_dist._rsample(rng, shape)
+
+    def _sample(self, rng, shape):
+        return self.base_dist._sample(rng, shape)
+
+    def _enumerate_support(self):
+        return self.base_dist._enumerate_support()
+
+    def _mean(self):
+        return self.base_dist.mean
+
+    def _mode(self):
+        return self.base_dist.mode
+
+    def _variance(self):
+        return self.base_dist.variance
+
+
+# ------------------------------------------------------------------------------ helpers
+
+
+def sum_rightmost(x, n):
+    """Sum the last `n` dims of `x`."""
+    return total(x, tuple(range(-n, 0))) if n else x
+
+
+def _signature(fields):
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    items, optional = [], False
+    for name, field in fields.items():
+        optional |= field.default is not MISSING
+        default = None if field.default is MISSING else field.default
+        items.append(
+            inspect.Parameter(name, kind, default=default if optional else inspect.Parameter.empty)
+        )
+    items.append(inspect.Parameter("validate_args", inspect.Parameter.KEYWORD_ONLY, default=None))
+    return inspect.Signature(items)
+
+
+def _batch_part(cls, name, value, event_dim):
+    shape = value._data.shape
+    if len(shape) < event_dim:
+        raise ShapeError(
+            f"{cls.__name__}: parameter {name}",
+            expected=f"at least {event_dim} dims, the rightmost of which form one event",
+            got=f"shape {shape}",
+            fix="pass a vector (or matrix) per batch element",
+        )
+    return shape[: len(shape) - event_dim]
+
+
+def _resolved(constraint, owner):
+    return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
+
+
+def _as_shape(shape):
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _shown(value):
+    if isinstance(value, TensorBase):
+        return f"{value._data.item():g}" if value._data.ndim == 0 else f"{tuple(value._data.shape)}"
+    return repr(value)
+
+
+def _grown(x, shape):
+    return x if x._data.shape == shape else expand(x, shape)
+
+
+def _without_tape(fn, value):
+    before = set_grad_enabled(False)
+    try:
+        return fn(value)
+    finally:
+        set_grad_enabled(before)
+
+
+def _with_event_dims(mask, support):
+    """Append dims of size 1 to a mask over batch dims, to meet values with event dims."""
+    n = support.event_dim
+    return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
+
+
+def _known_true(mask):
+    """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
+    active = recorder()
+    if active is not None and not active.value_of(mask).static:
+        return False
+    return bool(mask._data.all())

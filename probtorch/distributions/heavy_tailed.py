@@ -1,0 +1,148 @@
+"""Heavy-tailed distributions: Cauchy, half-Cauchy, Student's t."""
+
+import math
+
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import atan2, exp, log, log1p, tan, where
+from probtorch.ops.special import betainc, betaln, digamma
+from probtorch.tensor import Tensor
+
+__all__ = ["Cauchy", "HalfCauchy", "StudentT"]
+
+LOG_PI = math.log(math.pi)
+
+
+class Cauchy(Distribution):
+    """Cauchy distribution: ratio of two independent normals, without a mean.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Median.
+    scale : Tensor or number, positive
+        Half the width of the central half of the mass.
+    """
+
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        return self.loc + self.scale * tan((rng.uniform(shape) - 0.5) * math.pi)
+
+    def _log_prob(self, x):
+        z = (x - self.loc) / self.scale
+        return -(log1p(z * z) + (log(self.scale) + LOG_PI))
+
+    def _cdf(self, x):
+        # The angle of (-z, 1) keeps its precision in both tails; 1/2 + atan(z) / pi loses the left
+        # one.
+        return atan2(self.scale, self.loc - x) * (1.0 / math.pi)
+
+    def _icdf(self, p):
+        return self.loc - self.scale / tan(p * math.pi)
+
+    def _entropy(self):
+        return log(self.scale) + math.log(4.0 * math.pi)
+
+    def _mean(self):
+        return self.loc * math.nan
+
+    def _mode(self):
+        return self.loc
+
+    def _variance(self):
+        return self.scale * math.inf
+
+
+class HalfCauchy(Distribution):
+    """Distribution of abs(x) for x Cauchy with median 0.
+
+    Parameters
+    ----------
+    scale : Tensor or number, positive
+        Median.
+    """
+
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.nonnegative
+    _total = True
+
+    def _rsample(self, rng, shape):
+        return self.scale * absolute(tan((rng.uniform(shape) - 0.5) * math.pi))
+
+    def _log_prob(self, x):
+        z = x / self.scale
+        return -(log1p(z * z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
+
+    def _cdf(self, x):
+        return where(x > 0.0, 1.0 - atan2(self.scale, x) * (2.0 / math.pi), 0.0)
+
+    def _icdf(self, p):
+        return self.scale * tan(p * (0.5 * math.pi))
+
+    def _entropy(self):
+        return log(self.scale) + math.log(2.0 * math.pi)
+
+    def _mean(self):
+        return self.scale * math.inf
+
+    _variance = _mean
+
+    def _mode(self):
+        return self.scale * 0.0
+
+
+class StudentT(Distribution):
+    """Student's t distribution, shifted and scaled.
+
+    Parameters
+    ----------
+    df : Tensor or number, positive
+        Degrees of freedom: small for heavy tails, normal in the limit.
+    loc : Tensor or number
+    scale : Tensor or number, positive
+        Not the standard deviation, which is ``scale * sqrt(df / (df - 2))``.
+    """
+
+    df: Tensor = param(constraints.positive)
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        # normal * sqrt(df / chi2); the gamma draw stays in logs, so that small df cannot divide by
+        # 0.
+        half = self.df * 0.5
+        ratio = exp((log(half) - rng.log_gamma(half, shape)) * 0.5)
+        return self.loc + self.scale * (rng.normal(shape) * ratio)
+
+    def _log_prob(self, x):
+        z = (x - self.loc) / self.scale
+        # betaln(df/2, 1/2) is the difference of two lgammas that cancel for large df.
+        constant = betaln(self.df * 0.5, 0.5) + log(self.df) * 0.5 + log(self.scale)
+        return log1p(z * z / self.df) * ((self.df + 1.0) * -0.5) - constant
+
+    def _cdf(self, x):
+        z = (x - self.loc) / self.scale
+        tail = betainc(self.df * 0.5, 0.5, self.df / (self.df + z * z)) * 0.5
+        return where(z < 0.0, tail, 1.0 - tail)
+
+    def _entropy(self):
+        half = self.df * 0.5
+        spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
+        return spread + betaln(half, 0.5) + log(self.df) * 0.5 + log(self.scale)
+
+    def _mean(self):
+        return where(self.df > 1.0, self.loc, math.nan)
+
+    def _mode(self):
+        return self.loc
+
+    def _variance(self):
+        finite = self.df > 2.0
+        df = where(finite, self.df, 3.0)
+        spread = self.scale * self.scale * (df / (df - 2.0))
+        return where(finite, spread, where(self.df > 1.0, math.inf, math.nan))

@@ -1,0 +1,82 @@
+"""Cholesky factors of random correlation matrices."""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param, setting
+from probtorch.errors import ArgumentError
+from probtorch.ops.elementwise import log, sigmoid, sqrt
+from probtorch.ops.movement import cat, diagonal, expand, stack, unsqueeze
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import lgamma, multigammaln
+from probtorch.tensor import Tensor
+
+__all__ = ["LKJCholesky"]
+
+
+class LKJCholesky(Distribution):
+    """Cholesky factors of correlation matrices R of density proportional to det(R) ** (c - 1).
+
+    Here c is the `concentration`.
+
+    Parameters
+    ----------
+    dim : int, at least 2
+        Size of the matrix.
+    concentration : Tensor or number, positive
+        1 for uniform over correlation matrices; larger is nearer to the identity.
+
+    References ---------- Lewandowski, Kurowicka, Joe (2009), "Generating random correlation
+    matrices based on vines and extended onion method"; the density of the factor is theirs times
+    the Jacobian of L L^T.
+    """
+
+    dim: int = setting()
+    concentration: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.corr_cholesky
+
+    def _infer_event_shape(self):
+        if not isinstance(self.dim, int) or self.dim < 2:
+            raise ArgumentError(
+                "LKJCholesky",
+                expected="dim, a whole number from 2 on",
+                got=repr(self.dim),
+                fix="for dim 1 the only correlation matrix is 1",
+            )
+        return (self.dim, self.dim)
+
+    def _rsample(self, rng, shape):
+        # Onion: row i has squared length beta(i / 2, concentration + (dim - 1 - i) / 2) off the
+        # diagonal, its direction is uniform on the sphere.
+        batch, rows = shape[:-2], []
+        eye = np.eye(self.dim)
+        first = rng.normal(batch).new_tensor(eye[0])
+        rows.append(expand(first, (*batch, self.dim)))
+        for i in range(1, self.dim):
+            noise = rng.normal((*batch, i))
+            direction = noise / sqrt(total(noise * noise, -1, True))
+            a = rng.log_gamma(as_tensor(np.array(0.5 * i)), batch)
+            b = rng.log_gamma(self.concentration + 0.5 * (self.dim - 1 - i), batch)
+            inside, rest = sqrt(sigmoid(a - b)), sqrt(sigmoid(b - a))
+            parts = [direction * unsqueeze(inside, -1), unsqueeze(rest, -1)]
+            zeros = noise.new_zeros((*batch, self.dim - 1 - i))
+            rows.append(cat([*parts, zeros], -1))
+        return stack(rows, -2)
+
+    def _log_prob(self, x):
+        d, c = self.dim, self.concentration
+        # Row i of the factor (from 0) has exponent dim - 1 - i from the Jacobian, 2 (c - 1) from
+        # det(R).
+        logs = log(diagonal(x, 0, -2, -1))
+        orders = x.new_tensor(np.arange(d - 1, -1, -1))
+        weighted = total(orders * logs, -1) + total(logs, -1) * (2.0 * (c - 1.0))
+        # Normaliser: an integral over each row, collected into one multivariate gamma function.
+        alpha = c + 0.5 * (d - 1)
+        constant = multigammaln(alpha - 0.5, d - 1) - lgamma(alpha) * (d - 1)
+        return weighted - (constant + 0.5 * (d - 1) * math.log(math.pi))
+
+    def _mode(self):
+        return as_tensor(np.eye(self.dim))

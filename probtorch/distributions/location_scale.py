@@ -1,0 +1,134 @@
+"""Location-scale distributions of the line besides the normal: Laplace, logistic, Gumbel."""
+
+import math
+
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import exp, log, log1p, minimum, sigmoid, where
+from probtorch.tensor import Tensor
+
+__all__ = ["Gumbel", "Laplace", "Logistic"]
+
+EULER_GAMMA = 0.57721566490153286
+
+
+class Laplace(Distribution):
+    """Laplace (double exponential) distribution.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean and median.
+    scale : Tensor or number, positive
+        Mean distance from `loc`.
+    """
+
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        return self._icdf(rng.uniform(shape))
+
+    def _log_prob(self, x):
+        return -(absolute(x - self.loc) / self.scale + (log(self.scale) + math.log(2.0)))
+
+    def _cdf(self, x):
+        z = (x - self.loc) / self.scale
+        tail = exp(-absolute(z)) * 0.5
+        return where(z < 0.0, tail, 1.0 - tail)
+
+    def _icdf(self, p):
+        distance = -log(minimum(p, 1.0 - p) * 2.0)
+        return self.loc + self.scale * where(p < 0.5, -distance, distance)
+
+    def _entropy(self):
+        return log(self.scale) + (1.0 + math.log(2.0))
+
+    def _mean(self):
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self):
+        return self.scale * self.scale * 2.0
+
+
+class Logistic(Distribution):
+    """Logistic distribution, whose cdf is the sigmoid.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean and median.
+    scale : Tensor or number, positive
+    """
+
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        return self._icdf(rng.uniform(shape))
+
+    def _log_prob(self, x):
+        return log_sigmoid_derivative((x - self.loc) / self.scale) - log(self.scale)
+
+    def _cdf(self, x):
+        return sigmoid((x - self.loc) / self.scale)
+
+    def _icdf(self, p):
+        return self.loc + self.scale * (log(p) - log1p(-p))
+
+    def _entropy(self):
+        return log(self.scale) + 2.0
+
+    def _mean(self):
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self):
+        return self.scale * self.scale * (math.pi**2 / 3.0)
+
+
+class Gumbel(Distribution):
+    """Extreme-value distribution of the largest of many draws.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mode.
+    scale : Tensor or number, positive
+    """
+
+    loc: Tensor = param(constraints.real)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        return self.loc - self.scale * log(rng.exponential(shape))
+
+    def _log_prob(self, x):
+        z = (x - self.loc) / self.scale
+        return -(z + exp(-z) + log(self.scale))
+
+    def _cdf(self, x):
+        return exp(-exp((self.loc - x) / self.scale))
+
+    def _icdf(self, p):
+        return self.loc - self.scale * log(-log(p))
+
+    def _entropy(self):
+        return log(self.scale) + (1.0 + EULER_GAMMA)
+
+    def _mean(self):
+        return self.loc + self.scale * EULER_GAMMA
+
+    def _mode(self):
+        return self.loc
+
+    def _variance(self):
+        return self.scale * self.scale * (math.pi**2 / 6.0)

@@ -1,0 +1,145 @@
+"""The normal distribution and its kin on the half-line: log-normal and half-normal.
+
+Read this file first: a distribution here is its fields, a support, and the mathematics. Densities
+are written so that terms without the value are combined first: they are scalars when the parameters
+are.
+"""
+
+import math
+
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import exp, expm1, log, where
+from probtorch.ops.special import erf, erfinv, ndtr, ndtri
+from probtorch.tensor import Tensor
+
+__all__ = ["HalfNormal", "LogNormal", "Normal"]
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+ROOT_2 = math.sqrt(2.0)
+
+
+class Normal(Distribution):
+    """Normal distribution with mean `loc` and standard deviation `scale`.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean.
+    scale : Tensor or number, positive
+        Standard deviation.
+    """
+
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.real
+
+    def _rsample(self, rng, shape):
+        return self.loc + self.scale * rng.normal(shape)
+
+    def _log_prob(self, x):
+        z = (x - self.loc) / self.scale
+        return z * z * -0.5 - (log(self.scale) + HALF_LOG_2PI)
+
+    def _cdf(self, x):
+        return ndtr((x - self.loc) / self.scale)
+
+    def _icdf(self, p):
+        return self.loc + self.scale * ndtri(p)
+
+    def _entropy(self):
+        return log(self.scale) + (0.5 + HALF_LOG_2PI)
+
+    def _mean(self):
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self):
+        return self.scale * self.scale
+
+
+class LogNormal(Distribution):
+    """Distribution of exp(x) for x normal with mean `loc` and standard deviation `scale`.
+
+    Parameters
+    ----------
+    loc : Tensor or number
+        Mean of the logarithm.
+    scale : Tensor or number, positive
+        Standard deviation of the logarithm.
+    """
+
+    loc: Tensor = param(constraints.real)
+    scale: Tensor = param(constraints.positive)
+    support = constraints.positive
+
+    def _rsample(self, rng, shape):
+        return exp(self.loc + self.scale * rng.normal(shape))
+
+    def _log_prob(self, x):
+        y = log(x)
+        z = (y - self.loc) / self.scale
+        return z * z * -0.5 - y - (log(self.scale) + HALF_LOG_2PI)
+
+    def _cdf(self, x):
+        inside = x > 0.0
+        y = log(where(inside, x, 1.0))
+        return where(inside, ndtr((y - self.loc) / self.scale), 0.0)
+
+    def _icdf(self, p):
+        return exp(self.loc + self.scale * ndtri(p))
+
+    def _entropy(self):
+        return self.loc + log(self.scale) + (0.5 + HALF_LOG_2PI)
+
+    def _mean(self):
+        return exp(self.loc + self.scale * self.scale * 0.5)
+
+    def _mode(self):
+        return exp(self.loc - self.scale * self.scale)
+
+    def _variance(self):
+        square = self.scale * self.scale
+        return expm1(square) * exp(self.loc * 2.0 + square)
+
+
+class HalfNormal(Distribution):
+    """Distribution of abs(x) for x normal with mean 0 and standard deviation `scale`.
+
+    Parameters
+    ----------
+    scale : Tensor or number, positive
+        Standard deviation of the whole normal.
+    """
+
+    scale: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.nonnegative
+    _total = True
+
+    def _rsample(self, rng, shape):
+        return self.scale * absolute(rng.normal(shape))
+
+    def _log_prob(self, x):
+        z = x / self.scale
+        return z * z * -0.5 - (log(self.scale) + (HALF_LOG_2PI - math.log(2.0)))
+
+    def _cdf(self, x):
+        # 2 ndtr(z) - 1 without the cancellation near 0.
+        return where(x > 0.0, erf(x / (self.scale * ROOT_2)), 0.0)
+
+    def _icdf(self, p):
+        return self.scale * (erfinv(p) * ROOT_2)
+
+    def _entropy(self):
+        return log(self.scale) + (0.5 + HALF_LOG_2PI - math.log(2.0))
+
+    def _mean(self):
+        return self.scale * math.sqrt(2.0 / math.pi)
+
+    def _mode(self):
+        return self.scale * 0.0
+
+    def _variance(self):
+        return self.scale * self.scale * (1.0 - 2.0 / math.pi)

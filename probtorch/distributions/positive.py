@@ -1,0 +1,154 @@
+"""Distributions of the positive half-line by elementary functions: exponential, Weibull, Pareto."""
+
+import math
+
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
+from probtorch.ops.elementwise import pow as power
+from probtorch.ops.special import lgamma, xlogy
+from probtorch.tensor import Tensor
+
+__all__ = ["Exponential", "Pareto", "Weibull"]
+
+
+class Exponential(Distribution):
+    """Exponential distribution: waiting time between events that occur at `rate` per unit of time.
+
+    Parameters
+    ----------
+    rate : Tensor or number, positive
+        Inverse of the mean.
+    """
+
+    rate: Tensor = param(constraints.positive, default=1.0)
+    support = constraints.nonnegative
+    _total = True
+
+    def _rsample(self, rng, shape):
+        return rng.exponential(shape) / self.rate
+
+    def _log_prob(self, x):
+        return log(self.rate) - self.rate * x
+
+    def _cdf(self, x):
+        return -expm1(-(self.rate * maximum(x, 0.0)))
+
+    def _icdf(self, p):
+        return -(log1p(-p) / self.rate)
+
+    def _entropy(self):
+        return 1.0 - log(self.rate)
+
+    def _mean(self):
+        return 1.0 / self.rate
+
+    def _mode(self):
+        return self.rate * 0.0
+
+    def _variance(self):
+        return 1.0 / (self.rate * self.rate)
+
+
+class Weibull(Distribution):
+    """Weibull distribution: ``scale * e ** (1 / concentration)`` for e standard exponential.
+
+    Parameters
+    ----------
+    scale : Tensor or number, positive
+    concentration : Tensor or number, positive
+        Below 1 the hazard falls with time, above 1 it rises.
+    """
+
+    scale: Tensor = param(constraints.positive)
+    concentration: Tensor = param(constraints.positive)
+    support = constraints.nonnegative
+
+    def _rsample(self, rng, shape):
+        return self._from_exponential(rng.exponential(shape))
+
+    def _from_exponential(self, e):
+        return self.scale * power(e, 1.0 / self.concentration)
+
+    def _log_prob(self, x):
+        k, z = self.concentration, x / self.scale
+        return xlogy(k - 1.0, z) - power(z, k) + (log(k) - log(self.scale))
+
+    def _cdf(self, x):
+        inside = x > 0.0
+        z = power(where(inside, x, 1.0) / self.scale, self.concentration)
+        return where(inside, -expm1(-z), 0.0)
+
+    def _icdf(self, p):
+        return self._from_exponential(-log1p(-p))
+
+    def _entropy(self):
+        k = self.concentration
+        return (1.0 - 1.0 / k) * EULER_GAMMA + log(self.scale / k) + 1.0
+
+    def _mean(self):
+        return self.scale * exp(lgamma(1.0 + 1.0 / self.concentration))
+
+    def _mode(self):
+        peaked = self.concentration > 1.0
+        k = where(peaked, self.concentration, 2.0)
+        return where(peaked, self.scale * power((k - 1.0) / k, 1.0 / k), 0.0)
+
+    def _variance(self):
+        # E x^2 - (E x)^2 = (E x)^2 (ratio of gammas - 1), with the ratio formed in logs.
+        r = 1.0 / self.concentration
+        mean = self._mean()
+        return mean * mean * expm1(lgamma(1.0 + 2.0 * r) - 2.0 * lgamma(1.0 + r))
+
+
+class Pareto(Distribution):
+    """Pareto distribution: ``scale * exp(e / alpha)`` for e standard exponential.
+
+    Parameters
+    ----------
+    scale : Tensor or number, positive
+        Least value.
+    alpha : Tensor or number, positive
+        Tail exponent: P(x > t) = (scale / t) ** alpha.
+    """
+
+    scale: Tensor = param(constraints.positive)
+    alpha: Tensor = param(constraints.positive)
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self):
+        """Values from `scale` on."""
+        return constraints.greater_than_eq(self.scale)
+
+    def _rsample(self, rng, shape):
+        return self.scale * exp(rng.exponential(shape) / self.alpha)
+
+    def _log_prob(self, x):
+        constant = log(self.alpha) + self.alpha * log(self.scale)
+        return constant - (self.alpha + 1.0) * log(x)
+
+    def _cdf(self, x):
+        inside = x > self.scale
+        ratio = log(self.scale / where(inside, x, self.scale))
+        return -expm1(self.alpha * ratio)
+
+    def _icdf(self, p):
+        return self.scale * exp(-log1p(-p) / self.alpha)
+
+    def _entropy(self):
+        return log(self.scale / self.alpha) + (1.0 + 1.0 / self.alpha)
+
+    def _mean(self):
+        finite = self.alpha > 1.0
+        a = where(finite, self.alpha, 2.0)
+        return where(finite, self.scale * a / (a - 1.0), math.inf)
+
+    def _mode(self):
+        return self.scale
+
+    def _variance(self):
+        finite = self.alpha > 2.0
+        a = where(finite, self.alpha, 3.0)
+        spread = self.scale * self.scale * a / ((a - 1.0) * (a - 1.0) * (a - 2.0))
+        return where(finite, spread, math.inf)

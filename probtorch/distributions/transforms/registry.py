@@ -1,0 +1,232 @@
+"""From a constraint to a transform onto it: `biject_to` and `transform_to`.
+
+Two registries with different promises. `biject_to(c)` is a bijection with a log-determinant: what
+samplers need, whose density must be right. `transform_to(c)` is some cheap map onto the set,
+perhaps with more numbers than degrees of freedom (softmax for a simplex): what optimisers need.
+They agree except for the simplex.
+"""
+
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.matrix import (
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    SoftplusLowerCholeskyTransform,
+    UnitLowerCholeskyTransform,
+)
+from probtorch.distributions.transforms.scalar import (
+    AffineTransform,
+    ExpTransform,
+    IntervalTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+)
+from probtorch.distributions.transforms.transform import (
+    CatTransform,
+    ComposeTransform,
+    IndependentTransform,
+    StackTransform,
+    identity_transform,
+)
+from probtorch.distributions.transforms.vector import (
+    OrderedTransform,
+    PositiveOrderedTransform,
+    SoftmaxTransform,
+    StickBreakingTransform,
+    ZeroSumTransform,
+)
+from probtorch.errors import ArgumentError
+
+__all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
+
+
+class ConstraintRegistry:
+    """A table from classes of constraints to functions that make a transform onto one of them."""
+
+    def __init__(self, name):
+        self.name = name
+        self._makers = {}
+
+    def register(self, constraint, factory=None):
+        """Add ``factory(constraint) -> Transform`` for a class of constraints (or an instance).
+
+        Parameters
+        ----------
+        constraint : Constraint or subclass of it
+        factory : callable, optional
+            Without it `register` is a decorator.
+        """
+        if factory is None:
+            return lambda f: self.register(constraint, f)
+        kind = constraint if isinstance(constraint, type) else type(constraint)
+        if not issubclass(kind, constraints.Constraint):
+            raise ArgumentError(
+                f"{self.name}.register",
+                expected="a constraint or a class of constraints",
+                got=repr(constraint),
+                fix="subclass probtorch.distributions.constraints.Constraint",
+            )
+        self._makers[kind] = factory
+        return factory
+
+    def __call__(self, constraint):
+        """Return a transform from unconstrained space onto `constraint`.
+
+        Raises
+        ------
+        ArgumentError
+            If none is registered: discrete sets have none.
+        """
+        maker = self._makers.get(type(constraint))
+        if maker is None:
+            discrete = getattr(constraint, "is_discrete", False)
+            raise ArgumentError(
+                f"{self.name}({constraint!r})",
+                expected="a constraint with a registered transform",
+                got="a discrete set" if discrete else f"{type(constraint).__name__}",
+                fix="enumerate the site, or use a sampler for discrete values"
+                if discrete
+                else f"register one with {self.name}.register",
+            )
+        return maker(constraint)
+
+
+biject_to = ConstraintRegistry("biject_to")
+transform_to = ConstraintRegistry("transform_to")
+
+
+def _both(kind):
+    def add(factory):
+        biject_to.register(kind, factory)
+        transform_to.register(kind, factory)
+        return factory
+
+    return add
+
+
+def _zero(bound):
+    return isinstance(bound, (int, float)) and bound == 0
+
+
+@_both(constraints.Real)
+@_both(constraints.Circular)
+def _identity(constraint):
+    return identity_transform
+
+
+@_both(constraints.GreaterThan)
+@_both(constraints.GreaterThanEq)
+def _above(constraint):
+    bound = constraint.lower_bound
+    if _zero(bound):
+        return (
+            _POSITIVE if constraint == constraints.positive else _onto(ExpTransform(), constraint)
+        )
+    shift = AffineTransform(bound, 1.0, domain=constraints.positive, codomain=constraint)
+    return ComposeTransform([ExpTransform(), shift])
+
+
+@_both(constraints.LessThan)
+@_both(constraints.LessThanEq)
+def _below(constraint):
+    bound = constraint.upper_bound
+    shift = AffineTransform(bound, -1.0, domain=constraints.positive, codomain=constraint)
+    return ComposeTransform([ExpTransform(), shift])
+
+
+@_both(constraints.Interval)
+@_both(constraints.HalfOpenInterval)
+@_both(constraints.LeftOpenInterval)
+@_both(constraints.OpenInterval)
+def _between(constraint):
+    low, high = constraint.lower_bound, constraint.upper_bound
+    if _zero(low) and isinstance(high, (int, float)) and high == 1:
+        return _onto(SigmoidTransform(), constraint)
+    return IntervalTransform(low, high, codomain=constraint)
+
+
+def _onto(transform, constraint):
+    """State the exact set (open, closed) that was asked for as the codomain."""
+    return transform.with_domain(transform.domain, constraint)
+
+
+_POSITIVE = ExpTransform()
+
+
+@_both(constraints.SoftplusPositive)
+def _softplus(constraint):
+    return SoftplusTransform()
+
+
+@biject_to.register(constraints.Simplex)
+def _stick_breaking(constraint):
+    return StickBreakingTransform()
+
+
+@transform_to.register(constraints.Simplex)
+def _softmax(constraint):
+    return SoftmaxTransform()
+
+
+@_both(constraints.OrderedVector)
+def _ordered(constraint):
+    return OrderedTransform()
+
+
+@_both(constraints.PositiveOrderedVector)
+def _positive_ordered(constraint):
+    return PositiveOrderedTransform()
+
+
+@_both(constraints.ZeroSum)
+def _zero_sum(constraint):
+    if constraint.event_dim != 1:
+        raise ArgumentError(
+            f"biject_to({constraint!r})",
+            expected="zero_sum(1), vectors",
+            got=f"event_dim {constraint.event_dim}",
+            fix="centre the other dims in the model",
+        )
+    return ZeroSumTransform()
+
+
+@_both(constraints.LowerCholesky)
+def _lower_cholesky(constraint):
+    return LowerCholeskyTransform()
+
+
+@_both(constraints.SoftplusLowerCholesky)
+def _softplus_lower_cholesky(constraint):
+    return SoftplusLowerCholeskyTransform()
+
+
+@_both(constraints.UnitLowerCholesky)
+def _unit_lower_cholesky(constraint):
+    return UnitLowerCholeskyTransform()
+
+
+@_both(constraints.CorrCholesky)
+def _corr_cholesky(constraint):
+    return CorrCholeskyTransform()
+
+
+def _by_parts(registry):
+    """Register constraints made of others, whose parts are looked up in the same registry."""
+
+    @registry.register(constraints.Independent)
+    def _independent(constraint):
+        base = registry(constraint.base_constraint)
+        n = constraint.reinterpreted_batch_ndims
+        return base if base is identity_transform and n == 0 else IndependentTransform(base, n)
+
+    @registry.register(constraints.Cat)
+    def _cat(constraint):
+        parts = [registry(c) for c in constraint.cseq]
+        return CatTransform(parts, constraint.dim, constraint.lengths)
+
+    @registry.register(constraints.Stack)
+    def _stack(constraint):
+        return StackTransform([registry(c) for c in constraint.cseq], constraint.dim)
+
+
+_by_parts(biject_to)
+_by_parts(transform_to)

@@ -1,0 +1,232 @@
+"""Transforms of single numbers: exp, affine, sigmoid, softplus, tanh, power, intervals.
+
+Log-determinants are closed forms in `x` where that is the accurate side: log sigmoid' is -x - 2
+softplus(-x), never the logarithm of a product that has lost its small factor.
+"""
+
+import math
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import (
+    atanh,
+    exp,
+    expm1,
+    log,
+    log1p,
+    neg,
+    sigmoid,
+    sign,
+    softplus,
+    tanh,
+)
+from probtorch.ops.elementwise import pow as power
+from probtorch.ops.movement import expand
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "AbsTransform",
+    "AffineTransform",
+    "ExpTransform",
+    "IntervalTransform",
+    "PowerTransform",
+    "SigmoidTransform",
+    "SoftplusTransform",
+    "TanhTransform",
+    "log_sigmoid_derivative",
+]
+
+LOG_2 = math.log(2.0)
+
+
+def log_sigmoid_derivative(x):
+    """log(s(x) (1 - s(x))) for the logistic s; even in x, accurate in both tails."""
+    return neg(x + 2.0 * softplus(neg(x)))
+
+
+class ExpTransform(Transform):
+    """y = exp(x)."""
+
+    codomain = constraints.positive
+
+    def _call(self, x):
+        return exp(x)
+
+    def _inverse(self, y):
+        return log(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        return x
+
+
+class SoftplusTransform(Transform):
+    """y = log(1 + exp(x)), which grows like x: kinder to large values than exp."""
+
+    codomain = constraints.softplus_positive
+
+    def _call(self, x):
+        return softplus(x)
+
+    def _inverse(self, y):
+        return y + log(neg(expm1(neg(y))))
+
+    def log_abs_det_jacobian(self, x, y):
+        return neg(softplus(neg(x)))
+
+
+class SigmoidTransform(Transform):
+    """y = 1 / (1 + exp(-x))."""
+
+    codomain = constraints.unit_interval
+
+    def _call(self, x):
+        return sigmoid(x)
+
+    def _inverse(self, y):
+        return log(y) - log1p(neg(y))
+
+    def log_abs_det_jacobian(self, x, y):
+        return log_sigmoid_derivative(x)
+
+
+class TanhTransform(Transform):
+    """y = tanh(x)."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+
+    def _call(self, x):
+        return tanh(x)
+
+    def _inverse(self, y):
+        return atanh(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), without the cancellation.
+        return 2.0 * (LOG_2 - x - softplus(-2.0 * x))
+
+
+class AbsTransform(Transform):
+    """y = abs(x); the right inverse is the identity."""
+
+    codomain = constraints.nonnegative
+    bijective = False
+
+    def _call(self, x):
+        return absolute(x)
+
+    def _inverse(self, y):
+        return y
+
+
+class AffineTransform(Transform):
+    """y = loc + scale * x.
+
+    Parameters
+    ----------
+    loc, scale : Tensor or number
+        `scale` is not 0.
+    event_dim : int
+        How many rightmost dims of x form one element.
+    domain, codomain : Constraint, optional
+        Where a narrower set than the reals is known to be mapped onto another.
+    """
+
+    _settings = ("loc", "scale", "event_dim")
+
+    def __init__(self, loc, scale, event_dim=0, *, domain=None, codomain=None):
+        self.loc, self.scale, self.event_dim = loc, scale, event_dim
+        reals = constraints.independent(constraints.real, event_dim)
+        self.domain = reals if domain is None else domain
+        self.codomain = reals if codomain is None else codomain
+
+    @property
+    def sign(self):
+        """Sign of `scale`."""
+        if isinstance(self.scale, TensorBase):
+            return sign(self.scale)
+        return math.copysign(1.0, self.scale)
+
+    def _call(self, x):
+        return self.loc + self.scale * x
+
+    def _inverse(self, y):
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x, y):
+        scale = self.scale
+        if isinstance(scale, TensorBase):
+            slope = log(absolute(scale))
+        else:
+            slope = x.new_full((), math.log(abs(scale)))
+        ladj = expand(slope, broadcast_shapes(x._data.shape, slope._data.shape))
+        return total(ladj, tuple(range(-self.event_dim, 0))) if self.event_dim else ladj
+
+
+class PowerTransform(Transform):
+    """y = x ** exponent, on the positive reals.
+
+    Parameters
+    ----------
+    exponent : Tensor or number
+        Not 0.
+    """
+
+    domain = constraints.positive
+    codomain = constraints.positive
+    _settings = ("exponent",)
+
+    def __init__(self, exponent):
+        self.exponent = exponent
+
+    @property
+    def sign(self):
+        """Sign of `exponent`."""
+        if isinstance(self.exponent, TensorBase):
+            return sign(self.exponent)
+        return math.copysign(1.0, self.exponent)
+
+    def _call(self, x):
+        return power(x, self.exponent)
+
+    def _inverse(self, y):
+        return power(y, 1.0 / self.exponent)
+
+    def log_abs_det_jacobian(self, x, y):
+        if isinstance(self.exponent, TensorBase):
+            slope = log(absolute(self.exponent))
+        else:
+            slope = math.log(abs(self.exponent))
+        return (self.exponent - 1.0) * log(x) + slope
+
+
+class IntervalTransform(Transform):
+    """y = lower + (upper - lower) sigmoid(x), onto an interval with number or tensor bounds.
+
+    Parameters
+    ----------
+    lower_bound, upper_bound : Tensor or number
+    codomain : Constraint, optional
+        The interval as the caller has it (half-open, open); closed if None.
+    """
+
+    _settings = ("lower_bound", "upper_bound")
+
+    def __init__(self, lower_bound, upper_bound, *, codomain=None):
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+        closed = constraints.interval(lower_bound, upper_bound)
+        self.codomain = closed if codomain is None else codomain
+
+    def _call(self, x):
+        return self.lower_bound + (self.upper_bound - self.lower_bound) * sigmoid(x)
+
+    def _inverse(self, y):
+        # Two distances instead of a quotient in (0, 1): both ends keep their precision.
+        return log(y - self.lower_bound) - log(self.upper_bound - y)
+
+    def log_abs_det_jacobian(self, x, y):
+        width = self.upper_bound - self.lower_bound
+        width = log(width) if isinstance(width, TensorBase) else math.log(width)
+        return log_sigmoid_derivative(x) + width

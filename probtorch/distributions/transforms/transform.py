@@ -1,0 +1,430 @@
+"""`Transform`: an invertible map with a log-determinant, and the ways to combine transforms.
+
+A transform is a pure function of its argument; nothing is cached, so gradients never depend on what
+was called before. Subclasses give `_call`, `_inverse` and `log_abs_det_jacobian(x, y)`, all in
+Tensor ops; `domain` and `codomain` are constraints, whose event dims say what the determinant is
+of.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions import constraints
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.movement import cat, reshape, split, stack, unbind
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "CatTransform",
+    "ComposeTransform",
+    "IndependentTransform",
+    "ReshapeTransform",
+    "StackTransform",
+    "Transform",
+    "identity_transform",
+]
+
+
+class Transform:
+    """An invertible map from `domain` onto `codomain`.
+
+    Attributes
+    ----------
+    domain, codomain : Constraint
+        Where the map goes from and to; their `event_dim` says how many rightmost dims it treats as
+        one element.
+    bijective : bool
+        Whether every element of `codomain` is reached once. If not, `inv` is a right inverse.
+    sign : int or Tensor
+        Sign of the derivative, for increasing and decreasing maps of the line.
+    """
+
+    domain: constraints.Constraint = constraints.real
+    codomain: constraints.Constraint = constraints.real
+    bijective = True
+    sign = 1
+    _settings: tuple[str, ...] = ()
+
+    def __call__(self, x):
+        """Return y = T(x)."""
+        return self._call(_tensor(x))
+
+    @property
+    def inv(self):
+        """The inverse transform."""
+        return InverseTransform(self)
+
+    def _call(self, x):
+        raise NotImplementedError(f"{type(self).__name__} has no forward map")
+
+    def _inverse(self, y):
+        raise NotImplementedError(f"{type(self).__name__} has no inverse")
+
+    def log_abs_det_jacobian(self, x, y):
+        """Return log abs det dy/dx, with the event dims summed away; `y` is ``T(x)``."""
+        raise NotImplementedError(f"{type(self).__name__} has no log-determinant")
+
+    def call_and_ladj(self, x):
+        """Return ``(y, log_abs_det_jacobian(x, y))``."""
+        x = _tensor(x)
+        y = self._call(x)
+        return y, self.log_abs_det_jacobian(x, y)
+
+    def forward_shape(self, shape):
+        """Return the shape of T(x) for x of `shape`."""
+        return tuple(shape)
+
+    def inverse_shape(self, shape):
+        """Return the shape of x for T(x) of `shape`."""
+        return tuple(shape)
+
+    def with_domain(self, domain, codomain):
+        """Return a copy that states other constraints (a narrower domain, a shifted codomain)."""
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__, domain=domain, codomain=codomain)
+        return out
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        return type(self) is type(other) and all(
+            _equal(getattr(self, n), getattr(other, n)) for n in self._settings
+        )
+
+    def __hash__(self):
+        return hash(type(self))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(repr(getattr(self, n)) for n in self._settings)})"
+
+
+def _equal(a, b):
+    if isinstance(a, TensorBase) or isinstance(b, TensorBase):
+        return a is b
+    return a == b
+
+
+def _tensor(x):
+    """Tensors as they are, arrays without a copy, Python numbers exactly."""
+    if isinstance(x, TensorBase):
+        return x
+    return wrap(np.array(x, np.float64)) if type(x) in (int, float) else as_tensor(x, "transform")
+
+
+class InverseTransform(Transform):
+    """The inverse of a transform; made by `Transform.inv`."""
+
+    _settings = ("inv",)
+
+    def __init__(self, transform):
+        self._inv = transform
+
+    @property
+    def inv(self):
+        """The transform this is the inverse of."""
+        return self._inv
+
+    @property
+    def domain(self):
+        """The codomain of the inverse."""
+        return self._inv.codomain
+
+    @property
+    def codomain(self):
+        """The domain of the inverse."""
+        return self._inv.domain
+
+    @property
+    def bijective(self):
+        """As the inverse."""
+        return self._inv.bijective
+
+    @property
+    def sign(self):
+        """As the inverse."""
+        return self._inv.sign
+
+    def _call(self, x):
+        return self._inv._inverse(x)
+
+    def _inverse(self, y):
+        return self._inv._call(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        return -self._inv.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape):
+        return self._inv.inverse_shape(shape)
+
+    def inverse_shape(self, shape):
+        return self._inv.forward_shape(shape)
+
+    def __repr__(self):
+        return f"{self._inv!r}.inv"
+
+
+class ComposeTransform(Transform):
+    """Transforms one after the other, the first in the list first.
+
+    Parameters
+    ----------
+    parts : sequence of Transform
+    """
+
+    _settings = ("parts",)
+
+    def __init__(self, parts):
+        flat = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
+        self.parts = flat
+        self.bijective = all(p.bijective for p in flat)
+        self.sign = 1
+        for p in flat:
+            self.sign = self.sign * p.sign
+        if flat:
+            self._event_dims()
+
+    def _event_dims(self):
+        """Work out how many dims one element of the domain, and of the codomain, has in all."""
+        need = self.parts[-1].codomain.event_dim
+        for part in reversed(self.parts):
+            need = max(
+                need + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim
+            )
+        self._domain_dim = need
+        first, last = self.parts[0].domain, self.parts[-1].codomain
+        self.domain = _at_least(first, need)
+        for part in self.parts:
+            need += part.codomain.event_dim - part.domain.event_dim
+        self.codomain = _at_least(last, need)
+
+    def _call(self, x):
+        for part in self.parts:
+            x = part._call(x)
+        return x
+
+    def _inverse(self, y):
+        for part in reversed(self.parts):
+            y = part._inverse(y)
+        return y
+
+    def log_abs_det_jacobian(self, x, y):
+        return self._ladj(x, y)[1]
+
+    def call_and_ladj(self, x):
+        return self._ladj(_tensor(x), None)
+
+    def _ladj(self, x, y):
+        """Forward through the parts; `y`, where known, spares the last call."""
+        if not self.parts:
+            return x, x.new_zeros(x._data.shape)
+        dim, out = self.domain.event_dim, None
+        for i, part in enumerate(self.parts):
+            last = i == len(self.parts) - 1
+            z = y if last and y is not None else part._call(x)
+            term = _sum_last(part.log_abs_det_jacobian(x, z), dim - part.domain.event_dim)
+            out = term if out is None else out + term
+            dim += part.codomain.event_dim - part.domain.event_dim
+            x = z
+        return x, out
+
+    def forward_shape(self, shape):
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return tuple(shape)
+
+    def inverse_shape(self, shape):
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return tuple(shape)
+
+
+identity_transform = ComposeTransform([])
+
+
+def _at_least(constraint, event_dim):
+    extra = event_dim - constraint.event_dim
+    return constraints.independent(constraint, extra) if extra else constraint
+
+
+def _sum_last(x, n):
+    return total(x, tuple(range(-n, 0))) if n else x
+
+
+class IndependentTransform(Transform):
+    """A transform applied to each element of the last dims, whose log-determinants are summed.
+
+    Parameters
+    ----------
+    base_transform : Transform
+    reinterpreted_batch_ndims : int
+    """
+
+    _settings = ("base_transform", "reinterpreted_batch_ndims")
+
+    def __init__(self, base_transform, reinterpreted_batch_ndims):
+        n = reinterpreted_batch_ndims
+        self.base_transform = base_transform
+        self.reinterpreted_batch_ndims = n
+        self.bijective = base_transform.bijective
+        self.sign = base_transform.sign
+        self.domain = constraints.independent(base_transform.domain, n)
+        self.codomain = constraints.independent(base_transform.codomain, n)
+
+    def _call(self, x):
+        return self.base_transform._call(x)
+
+    def _inverse(self, y):
+        return self.base_transform._inverse(y)
+
+    def log_abs_det_jacobian(self, x, y):
+        ladj = self.base_transform.log_abs_det_jacobian(x, y)
+        return _sum_last(ladj, self.reinterpreted_batch_ndims)
+
+    def forward_shape(self, shape):
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape):
+        return self.base_transform.inverse_shape(shape)
+
+
+class ReshapeTransform(Transform):
+    """Another shape of the same elements.
+
+    Parameters
+    ----------
+    in_shape, out_shape : tuple of int
+        Event shapes with as many elements.
+    """
+
+    _settings = ("in_shape", "out_shape")
+
+    def __init__(self, in_shape, out_shape):
+        self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
+        if math.prod(self.in_shape) != math.prod(self.out_shape):
+            raise ShapeError(
+                "ReshapeTransform",
+                expected="shapes with as many elements",
+                got=f"{self.in_shape} and {self.out_shape}",
+                fix="check the sizes",
+            )
+        self.domain = constraints.independent(constraints.real, len(self.in_shape))
+        self.codomain = constraints.independent(constraints.real, len(self.out_shape))
+
+    def _call(self, x):
+        return reshape(x, self.forward_shape(x._data.shape))
+
+    def _inverse(self, y):
+        return reshape(y, self.inverse_shape(y._data.shape))
+
+    def log_abs_det_jacobian(self, x, y):
+        shape = x._data.shape
+        return x.new_zeros(shape[: len(shape) - len(self.in_shape)])
+
+    def forward_shape(self, shape):
+        return _replaced(shape, self.in_shape, self.out_shape)
+
+    def inverse_shape(self, shape):
+        return _replaced(shape, self.out_shape, self.in_shape)
+
+
+def _replaced(shape, old, new):
+    cut = len(shape) - len(old)
+    if cut < 0 or tuple(shape[cut:]) != old:
+        raise ShapeError(
+            "ReshapeTransform",
+            expected=f"a shape that ends in {old}",
+            got=str(tuple(shape)),
+            fix="check the event shape of the distribution",
+        )
+    return tuple(shape[:cut]) + new
+
+
+class _Pieces(Transform):
+    """What transforms of pieces of one tensor share; `_apart` and `_together` cut and join."""
+
+    def _event_dim(self, side):
+        return max(getattr(t, side).event_dim for t in self.transforms)
+
+    def _call(self, x):
+        parts = self._apart(x)
+        return self._together([t._call(p) for t, p in zip(self.transforms, parts, strict=True)])
+
+    def _inverse(self, y):
+        parts = self._apart(y)
+        return self._together([t._inverse(p) for t, p in zip(self.transforms, parts, strict=True)])
+
+    def log_abs_det_jacobian(self, x, y):
+        parts = zip(self.transforms, self._apart(x), self._apart(y), strict=True)
+        return self._together(
+            [
+                _sum_last(t.log_abs_det_jacobian(a, b), self.domain.event_dim - t.domain.event_dim)
+                for t, a, b in parts
+            ]
+        )
+
+
+class CatTransform(_Pieces):
+    """A transform of its own for each piece along `dim`; the transforms must keep shapes.
+
+    Parameters
+    ----------
+    tseq : sequence of Transform
+    dim : int
+        Counted from the end if negative; a batch dim of the pieces.
+    lengths : sequence of int, optional
+        Sizes of the pieces, 1 each if None.
+    """
+
+    _settings = ("transforms", "dim", "lengths")
+
+    def __init__(self, tseq, dim=0, lengths=None):
+        self.transforms = list(tseq)
+        self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.transforms):
+            raise ArgumentError(
+                "CatTransform",
+                expected=f"one length for each of {len(self.transforms)} transforms",
+                got=f"{len(self.lengths)} lengths",
+                fix="give as many lengths as transforms",
+            )
+        self.dim = dim
+        self.bijective = all(t.bijective for t in self.transforms)
+        self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
+        self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
+
+    def _apart(self, x):
+        return split(x, self.lengths, self.dim)
+
+    def _together(self, parts):
+        return cat(parts, self.dim)
+
+
+class StackTransform(_Pieces):
+    """A transform of its own for each slice along `dim`; the transforms must keep shapes.
+
+    Parameters
+    ----------
+    tseq : sequence of Transform
+    dim : int
+        A batch dim.
+    """
+
+    _settings = ("transforms", "dim")
+
+    def __init__(self, tseq, dim=0):
+        self.transforms = list(tseq)
+        self.dim = dim
+        self.bijective = all(t.bijective for t in self.transforms)
+        self.domain = constraints.stack([t.domain for t in self.transforms], dim)
+        self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
+
+    def _apart(self, x):
+        return unbind(x, self.dim)
+
+    def _together(self, parts):
+        return stack(parts, self.dim)

@@ -1,0 +1,201 @@
+"""Transforms of vectors: onto the simplex, ordered vectors, softmax and permutations."""
+
+import numpy as np
+
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.errors import ShapeError
+from probtorch.ops.elementwise import exp, log, neg, softplus
+from probtorch.ops.movement import cat, flip, slice_
+from probtorch.ops.reduction import cumsum, softmax
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "OrderedTransform",
+    "PermuteTransform",
+    "PositiveOrderedTransform",
+    "SoftmaxTransform",
+    "StickBreakingTransform",
+    "ZeroSumTransform",
+    "last_part",
+]
+
+
+def last_part(x, start, stop=None):
+    """x[..., start:stop] of the last dim."""
+    shape = x._data.shape
+    first, last, _ = slice(start, stop).indices(shape[-1])
+    return slice_(x, (*((0, 1, n) for n in shape[:-1]), (first, 1, max(last - first, 0))))
+
+
+class StickBreakingTransform(Transform):
+    """Vectors of K - 1 reals onto the simplex of K parts, part by part from the left.
+
+    Part k takes the share sigmoid(x_k - log(K - k)) of what is left, so that x = 0 gives equal
+    parts.
+
+    Notes ----- All in logarithms: parts keep their relative precision however small, and the
+    log-determinant is the sum of the K log parts. The inverse divides by sums of later parts, never
+    by 1 minus earlier ones; a part that has underflowed to 0 gives -inf, not a wrong finite number.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+
+    def _call(self, x):
+        u = x - self._offset(x)
+        rest = neg(softplus(u))
+        left = cumsum(rest, -1)
+        zero = x.new_zeros((*x._data.shape[:-1], 1))
+        # log part k = log sigmoid(u_k) + the log of what the parts before have left.
+        return exp(cat([u, zero], -1) + cat([left, last_part(left, -1)], -1))
+
+    def _inverse(self, y):
+        later = flip(cumsum(flip(last_part(y, 1), -1), -1), -1)
+        x = log(last_part(y, 0, -1)) - log(later)
+        return x + self._offset(x)
+
+    def log_abs_det_jacobian(self, x, y):
+        u = x - self._offset(x)
+        n = x._data.shape[-1]
+        # Sum over the parts of log part k; log(1 - share j) enters once for j and for each later
+        # part.
+        weights = x.new_tensor(np.arange(n + 1, 1, -1))
+        return total(u - weights * softplus(u), -1)
+
+    @staticmethod
+    def _offset(x):
+        n = x._data.shape[-1]
+        return x.new_tensor(np.log(np.arange(n, 0, -1)))
+
+    def forward_shape(self, shape):
+        return _resized(shape, 1)
+
+    def inverse_shape(self, shape):
+        return _resized(shape, -1)
+
+
+def _resized(shape, change):
+    if not shape or shape[-1] + change < 1:
+        raise ShapeError(
+            "StickBreakingTransform",
+            expected="a vector: at least 1 real, at least 2 parts",
+            got=f"shape {tuple(shape)}",
+            fix="check the event shape",
+        )
+    return (*shape[:-1], shape[-1] + change)
+
+
+class SoftmaxTransform(Transform):
+    """y = softmax(x) along the last dim: cheap, but not bijective; log is a right inverse."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+    bijective = False
+
+    def _call(self, x):
+        return softmax(x, -1)
+
+    def _inverse(self, y):
+        return log(y)
+
+
+class OrderedTransform(Transform):
+    """y_1 = x_1, y_k = y_{k-1} + exp(x_k): increasing vectors."""
+
+    domain = constraints.real_vector
+    codomain = constraints.ordered_vector
+
+    def _call(self, x):
+        return cumsum(cat([last_part(x, 0, 1), exp(last_part(x, 1))], -1), -1)
+
+    def _inverse(self, y):
+        return cat([last_part(y, 0, 1), log(last_part(y, 1) - last_part(y, 0, -1))], -1)
+
+    def log_abs_det_jacobian(self, x, y):
+        return total(last_part(x, 1), -1)
+
+
+class PositiveOrderedTransform(Transform):
+    """y_k = exp(x_1) + ... + exp(x_k): increasing vectors of positive numbers."""
+
+    domain = constraints.real_vector
+    codomain = constraints.positive_ordered_vector
+
+    def _call(self, x):
+        return cumsum(exp(x), -1)
+
+    def _inverse(self, y):
+        first = last_part(y, 0, 1)
+        return log(cat([first, last_part(y, 1) - last_part(y, 0, -1)], -1))
+
+    def log_abs_det_jacobian(self, x, y):
+        return total(x, -1)
+
+
+class PermuteTransform(Transform):
+    """The elements of the last dim in another order: y_i = x[permutation_i].
+
+    Parameters
+    ----------
+    permutation : sequence of int
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+    _settings = ("permutation",)
+
+    def __init__(self, permutation):
+        self.permutation = tuple(int(i) for i in permutation)
+        if sorted(self.permutation) != list(range(len(self.permutation))):
+            raise ShapeError(
+                "PermuteTransform",
+                expected=f"each of 0 to {len(self.permutation) - 1} once",
+                got=str(self.permutation),
+                fix="use randperm(n)",
+            )
+
+    def _call(self, x):
+        return x[..., list(self.permutation)]
+
+    def _inverse(self, y):
+        return y[..., [int(i) for i in np.argsort(self.permutation)]]
+
+    def log_abs_det_jacobian(self, x, y):
+        return x.new_zeros(x._data.shape[:-1])
+
+
+class ZeroSumTransform(Transform):
+    """Vectors of K - 1 reals onto the vectors of K reals that add up to 0, isometrically.
+
+    Notes ----- The columns of the Helmert basis are orthonormal, so lengths and volumes are kept
+    and the log-determinant is 0.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.zero_sum(1)
+
+    def _call(self, x):
+        return x @ x.new_tensor(_helmert(x._data.shape[-1]).T)
+
+    def _inverse(self, y):
+        return y @ y.new_tensor(_helmert(y._data.shape[-1] - 1))
+
+    def log_abs_det_jacobian(self, x, y):
+        return x.new_zeros(x._data.shape[:-1])
+
+    def forward_shape(self, shape):
+        return _resized(shape, 1)
+
+    def inverse_shape(self, shape):
+        return _resized(shape, -1)
+
+
+def _helmert(n):
+    """Orthonormal basis, shape (n + 1, n), of the vectors that add up to 0."""
+    basis = np.zeros((n + 1, n))
+    for j in range(n):
+        basis[: j + 1, j] = 1.0
+        basis[j + 1, j] = -(j + 1.0)
+        basis[:, j] /= np.sqrt((j + 1.0) * (j + 2.0))
+    return basis

@@ -1,0 +1,158 @@
+"""The normal distribution between bounds.
+
+Far in a tail the mass between the bounds is a difference of two numbers near 0 or 1. Everything
+here is done with log_ndtr on the side where it is small: intervals right of the mean are reflected
+to the left first.
+"""
+
+import math
+
+from probtorch.core.dispatch import set_grad_enabled
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.ops.elementwise import (
+    clamp,
+    exp,
+    isinf,
+    log,
+    log1p,
+    logaddexp,
+    maximum,
+    minimum,
+    sqrt,
+    where,
+)
+from probtorch.ops.special import log1mexp, log_ndtr, ndtri
+from probtorch.tensor import Tensor
+
+__all__ = ["TruncatedNormal"]
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class TruncatedNormal(Distribution):
+    """Normal distribution restricted to [low, high] and renormalised.
+
+    Parameters
+    ----------
+    loc, scale : Tensor or number
+        Mean and standard deviation before truncation.
+    low, high : Tensor or number
+        Bounds; minus and plus infinity for none.
+    """
+
+    loc: Tensor = param(constraints.real, default=0.0)
+    scale: Tensor = param(constraints.positive, default=1.0)
+    low: Tensor = param(constraints.real, default=-math.inf)
+    high: Tensor = param(
+        constraints.dependent(lambda self: constraints.greater_than(self.low)), default=math.inf
+    )
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self):
+        """Values between the bounds."""
+        low, high = self.low._data, self.high._data
+        if (low == -math.inf).all():
+            return (
+                constraints.real
+                if (high == math.inf).all()
+                else constraints.less_than_eq(self.high)
+            )
+        if (high == math.inf).all():
+            return constraints.greater_than_eq(self.low)
+        return constraints.interval(self.low, self.high)
+
+    def _standardised(self, bound):
+        """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""
+        endless = isinf(bound)
+        z = (where(endless, self.loc, bound) - self.loc) / self.scale
+        return where(endless, bound, z)
+
+    def _reflected(self):
+        """Standardised bounds of the interval or its mirror image, whichever is further left."""
+        a, b = self._standardised(self.low), self._standardised(self.high)
+        flipped = a > 0.0
+        return where(flipped, -b, a), where(flipped, -a, b), flipped
+
+    def _log_prob(self, x):
+        a, b, _ = self._reflected()
+        z = (x - self.loc) / self.scale
+        return z * z * -0.5 - (log(self.scale) + HALF_LOG_2PI + log_mass(a, b))
+
+    def _rsample(self, rng, shape):
+        return self._icdf(rng.uniform(shape))
+
+    def _cdf(self, x):
+        a, b, flipped = self._reflected()
+        z = (clamp(x, self.low, self.high) - self.loc) / self.scale
+        z = where(flipped, -z, z)
+        left = exp(log_mass(a, z) - log_mass(a, b))
+        return where(flipped, 1.0 - left, left)
+
+    def _icdf(self, p):
+        a, b, flipped = self._reflected()
+        share = where(flipped, 1.0 - p, p)
+        # log of ndtr(a) + share (ndtr(b) - ndtr(a)), as a mixture of the two ends.
+        log_p = logaddexp(log_ndtr(a) + log1p(-share), log_ndtr(b) + log(share))
+        z = _normal_quantile_of_log(log_p)
+        x = self.loc + self.scale * where(flipped, -z, z)
+        return clamp(x, self.low, self.high)
+
+    def _mean(self):
+        return self.loc + self.scale * self._first_moment()
+
+    def _first_moment(self):
+        """Mean of the standardised distribution: (density at a - density at b) / mass."""
+        a, b, flipped = self._reflected()
+        mass = log_mass(a, b)
+        shift = exp(_log_density(a) - mass) - exp(_log_density(b) - mass)
+        return where(flipped, -shift, shift)
+
+    def _mode(self):
+        return clamp(self.loc, self.low, self.high)
+
+    def _variance(self):
+        a, b, _ = self._reflected()
+        mass, shift = log_mass(a, b), self._first_moment()
+        ends = _times_density(a, mass) - _times_density(b, mass)
+        return self.scale * self.scale * (1.0 + ends - shift * shift)
+
+
+def log_mass(a, b):
+    """log(ndtr(b) - ndtr(a)) for a <= 0."""
+    above, below = log_ndtr(b), log_ndtr(a)
+    return above + log1mexp(above - below)
+
+
+def _log_density(z):
+    return z * z * -0.5 - HALF_LOG_2PI
+
+
+def _times_density(z, log_scale):
+    """Z times the normal density at z over exp(log_scale), 0 at infinity."""
+    endless = isinf(z)
+    z = where(endless, 0.0, z)
+    return where(endless, 0.0, z * exp(_log_density(z) - log_scale))
+
+
+def _normal_quantile_of_log(log_p):
+    """The z with log_ndtr(z) = log_p, also where p underflows; once differentiable.
+
+    Newton's method on log_ndtr, which is concave, from the leading terms of its expansion
+    (Abramowitz and Stegun 26.2.12). The gradient comes from the implicit function, dz / dlog_p =
+    ndtr / density.
+    """
+    before = set_grad_enabled(False)
+    try:
+        fixed = log_p.detach()
+        tail = fixed < -2.0
+        far = minimum(fixed, -2.0) * -2.0
+        z = -sqrt(far - log((far - log(far * math.pi * 0.5 + 1.0)) * (2.0 * math.pi)))
+        for _ in range(6):
+            value = log_ndtr(z)
+            z = z - (value + far * 0.5) * exp(value - _log_density(z))
+        z = where(tail, z, ndtri(exp(maximum(fixed, -2.0))))
+        slope = exp(fixed - _log_density(z))
+    finally:
+        set_grad_enabled(before)
+    return z + (log_p - fixed) * slope

@@ -1,0 +1,161 @@
+"""Flat and degenerate distributions: uniform, improper uniform, point mass."""
+
+import math
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param, sum_rightmost
+from probtorch.distributions.fields import as_parameter
+from probtorch.errors import ShapeError
+from probtorch.ops.elementwise import clamp, log, where
+from probtorch.ops.movement import expand
+from probtorch.tensor import Tensor
+
+__all__ = ["Delta", "ImproperUniform", "Uniform"]
+
+
+class Uniform(Distribution):
+    """Uniform distribution on [low, high): the density is 1 / (high - low) at `low`, 0 at `high`.
+
+    Parameters
+    ----------
+    low : Tensor or number
+    high : Tensor or number, above `low`
+    """
+
+    low: Tensor = param(constraints.real, default=0.0)
+    high: Tensor = param(
+        constraints.dependent(lambda self: constraints.greater_than(self.low)), default=1.0
+    )
+    _total = True
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self):
+        """Values from `low` on, below `high`."""
+        return constraints.half_open_interval(self.low, self.high)
+
+    def _rsample(self, rng, shape):
+        x = self._icdf(rng.uniform(shape))
+        # Rounding may reach `high`, which is outside.
+        return where(x < self.high, x, self.low)
+
+    def _log_prob(self, x):
+        width = self.high - self.low
+        return expand(-log(width), broadcast_shapes(x._data.shape, width._data.shape))
+
+    def _cdf(self, x):
+        return clamp((x - self.low) / (self.high - self.low), 0.0, 1.0)
+
+    def _icdf(self, p):
+        return self.low + (self.high - self.low) * p
+
+    def _entropy(self):
+        return log(self.high - self.low)
+
+    def _mean(self):
+        return (self.high + self.low) * 0.5
+
+    _mode = _mean
+
+    def _variance(self):
+        width = self.high - self.low
+        return width * width * (1.0 / 12.0)
+
+
+class ImproperUniform(Distribution):
+    """Log density 0 on a whole support, which may have infinite volume; it cannot be sampled.
+
+    Parameters
+    ----------
+    support : Constraint
+    batch_shape, event_shape : tuple of int
+    """
+
+    _total = True
+    __tree_fields__ = ()
+    __static_fields__ = ("support", "_batch_shape", "_event_shape", "_expanded", "_validate_args")
+
+    def __init__(self, support, batch_shape=(), event_shape=(), *, validate_args=None):
+        self.support = support
+        self._set_shapes(batch_shape, event_shape, validate_args=validate_args)
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(*values.values())
+
+    def _tree_names(self):
+        return ("support",)
+
+    def _log_prob(self, x):
+        shape = x._data.shape
+        batch = shape[: len(shape) - len(self._event_shape)]
+        return x.new_zeros(broadcast_shapes(batch, self._batch_shape))
+
+
+class Delta(Distribution):
+    """Point mass at `v`.
+
+    Parameters
+    ----------
+    v : Tensor or number
+        The point.
+    log_density : Tensor or number, shape of the batch
+        Log density there, 0 for a probability of 1; other values serve as weights.
+    event_dim : int
+        How many rightmost dims of `v` are one event.
+
+    Notes
+    -----
+    A draw is `v` itself, so gradients flow to it; the density is not differentiable in the value.
+    """
+
+    _total = True
+    _takes_integers = True
+    __tree_fields__ = ("v", "log_density")
+    __static_fields__ = ("event_dim", "_expanded", "_validate_args")
+
+    def __init__(self, v, log_density=0.0, event_dim=0, *, validate_args=None):
+        self.v, weak = as_parameter(v, "v", as_is=True)
+        self.log_density, _ = as_parameter(log_density, "log_density")
+        shape = self.v._data.shape
+        if event_dim > len(shape):
+            raise ShapeError(
+                "Delta",
+                expected=f"a point with at least event_dim={event_dim} dims",
+                got=f"shape {shape}",
+                fix="give a smaller event_dim",
+            )
+        batch = shape[: len(shape) - event_dim]
+        self._set_shapes(
+            broadcast_shapes(batch, self.log_density._data.shape, op="Delta"),
+            shape[len(batch) :],
+            dtype=None if weak else self.v._data.dtype,
+            validate_args=validate_args,
+        )
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(*values.values())
+
+    def _tree_names(self):
+        return ("v", "log_density")
+
+    @constraints.dependent_property(event_dim=0, is_discrete=False)
+    def support(self):
+        """Everything: away from `v` the density is 0, which is no error."""
+        return constraints.independent(constraints.real, len(self._event_shape))
+
+    def _rsample(self, rng, shape):
+        return expand(self.v, shape)
+
+    def _log_prob(self, x):
+        n = len(self._event_shape)
+        return sum_rightmost(where(x == self.v, 0.0, -math.inf), n) + self.log_density
+
+    def _mean(self):
+        return self.v
+
+    _mode = _mean
+
+    def _variance(self):
+        return self.v.new_zeros(self.v._data.shape)
