@@ -80,7 +80,10 @@ class Lowering:
             return Root(v.shape, v.dtype, None, -1, buffer=buffer), contiguous(v.shape)
         if v.array is None:
             raise CompileError(
-                f"value {v!r} has no producer", expected="a recorded value", got=v.kind
+                f"value {v!r} has no producer",
+                expected="a value recorded in this graph",
+                got=f"one of kind {v.kind}",
+                fix="record every op of the function in one recording",
             )
         array = np.asarray(v.array)
         # An expanded array has strides of 0: keep one element per such dim. A transposed one keeps

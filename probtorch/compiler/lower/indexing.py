@@ -71,7 +71,7 @@ def index_plan(shape, dims, index):
     """
     core = np.broadcast_shapes(*(i.shape for i in index))
     adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
-    before = [d for d in range(dims[0])] if adjacent else []
+    before = list(range(dims[0])) if adjacent else []
     after = [d for d in range(len(shape)) if d not in dims and d not in before]
     axes = [*before, *["index"] * len(core), *after]
     result = tuple([shape[d] for d in before] + list(core) + [shape[d] for d in after])
@@ -100,7 +100,10 @@ def address(low, layout, dims, index, block, group):
             and not (-shape[d] <= known.min() and known.max() < shape[d])
         ):
             raise CompileError(
-                "index", expected=f"indices below {shape[d]}", got=str(int(known.max()))
+                "index",
+                expected=f"indices in [{-shape[d]}, {shape[d] - 1}]",
+                got=f"{int(known.min())} to {int(known.max())}",
+                fix="check the index tensor",
             )
         negative = known is None or bool(known.size and known.min() < 0)
         wraps.append((shape[d], layout.strides[d], known is None, negative))
