@@ -667,6 +667,12 @@ _CAST = register(
         _cast_vjp,
         _cast_jvp,
         reads_inputs=False,
+        samples=lambda rng: [
+            ((rng.standard_normal((2, 3)).astype(np.float32),), {"dtype": dtypes.float64}),
+            ((np.arange(3),), {"dtype": dtypes.float64}),
+            ((rng.standard_normal(4),), {"dtype": dtypes.int32}),
+        ],
+        reference=lambda x, dtype: x.astype(dtype),
         doc="Convert to another dtype.",
     )
 )

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast
 from probtorch.errors import ArgumentError, DivisionByZeroError
@@ -174,7 +175,8 @@ def _checked(name, ufunc):
     """Return `ufunc` with an error where integers are divided by 0, for which there is no value."""
 
     def call(x, y):
-        if x.dtype.kind in "iu" and not np.all(y):
+        array = y if isinstance(x, (int, float)) else x
+        if array.dtype.kind in "iu" and not array_module(array).all(y):
             raise DivisionByZeroError(
                 name,
                 expected="integer divisors other than 0",
@@ -449,26 +451,39 @@ atan2 = elementwise(
 
 # ---------------------------------------------------------------------------------------------------- rounding
 
+
+
+def _of_floats(ufunc):
+    """Return `ufunc` with a copy for integers, which are round already."""
+    return lambda x: ufunc(x) if x.dtype.kind == "f" else x.copy()
+
+
 floor = elementwise(
-    "floor", formula=lambda s, x: s.floor(x), partials=(None,), domain=("real",), eager=np.floor,
+    "floor", formula=lambda s, x: s.floor(x), partials=(None,), domain=("real",), eager=_of_floats(np.floor),
     reference=np.floor, doc="Largest integer not above x.",
 )  # fmt: skip
 ceil = elementwise(
-    "ceil", formula=lambda s, x: s.ceil(x), partials=(None,), domain=("real",), eager=np.ceil,
+    "ceil", formula=lambda s, x: s.ceil(x), partials=(None,), domain=("real",), eager=_of_floats(np.ceil),
     reference=np.ceil, doc="Smallest integer not below x.",
 )  # fmt: skip
 trunc = elementwise(
-    "trunc", formula=lambda s, x: s.trunc(x), partials=(None,), domain=("real",), eager=np.trunc,
+    "trunc", formula=lambda s, x: s.trunc(x), partials=(None,), domain=("real",), eager=_of_floats(np.trunc),
     reference=np.trunc, doc="Integer part.",
 )  # fmt: skip
 round = elementwise(
-    "round", formula=lambda s, x: s.rint(x), partials=(None,), domain=("real",), eager=np.rint,
+    "round", formula=lambda s, x: s.rint(x), partials=(None,), domain=("real",), eager=_of_floats(np.rint),
     reference=np.rint, doc="Nearest integer, halves to even.",
 )  # fmt: skip
+
+
+def _flip_sign(g, flipped):
+    return where(flipped, -g, g)
+
+
 copysign = elementwise(
     "copysign",
     formula=lambda s, x, y: s.copysign(x, y),
-    partials=(lambda g, _, x, y: g * sign(x) * where(signbit(y), -1.0, 1.0), None),
+    partials=(lambda g, _, x, y: _flip_sign(g * sign(x), signbit(y)), None),
     domain=("nonzero", "nonzero"),
     eager=np.copysign,
     reference=np.copysign,

@@ -9,6 +9,10 @@ of an argument that a partial does not look at starts with an underscore, or is 
 that is how the tape knows what it must guard against later in-place changes.
 """
 
+import functools
+
+import numpy as np
+
 from probtorch.core.dispatch import apply, binary_door, general, unary_door
 from probtorch.core.op import Op, register
 from probtorch.ops.scalar import numpy_algebra, special_function
@@ -68,11 +72,9 @@ def elementwise(
     rules, reads_output = _rules(partials)
     if isinstance(eager, str):
         eager = special_function(eager.removeprefix("special."))
-
-    def run_formula(*arrays):
-        return formula(numpy_algebra, *arrays)
-
-    fn = eager or run_formula
+    fn = eager or functools.partial(formula, numpy_algebra)
+    if not isinstance(fn, np.ufunc) and result != "bool":
+        fn = _keep_dtype(fn)
     op = register(
         Op(
             name,
@@ -106,6 +108,20 @@ def elementwise(
     call.__doc__ = doc
     call.op = op
     op.public = call
+    return call
+
+
+def _keep_dtype(fn):
+    """Return `fn` with the float dtype of its inputs: SciPy has no float16, formulas have tables."""
+
+    def call(*arrays):
+        out = fn(*arrays)
+        for a in arrays:
+            dtype = getattr(a, "dtype", None)
+            if dtype is not None and dtype.kind == "f":
+                return out if out.dtype == dtype else out.astype(dtype)
+        return out
+
     return call
 
 

@@ -22,8 +22,22 @@ def _run(q, function, context):
     return np.asarray(value), grad
 
 
+@_DENSITY
+def _standard_normal(q, grad, dim):
+    """Write -q to `grad` and return -q.q/2, for `dim` numbers at the addresses `q` and `grad`."""
+    x = np.ctypeslib.as_array((ctypes.c_double * dim).from_address(q))
+    np.ctypeslib.as_array((ctypes.c_double * dim).from_address(grad))[...] = -x
+    return -0.5 * float(x @ x)
+
+
+def _samples(rng):
+    address = ctypes.cast(_standard_normal, ctypes.c_void_p).value
+    return [((rng.standard_normal(3), np.array(address), np.array(3)), {})]
+
+
 _NATIVE_DENSITY = structured(
-    "native_density", "control", run=_run, num_outputs=2, samples=None,
+    "native_density", "control", run=_run, num_outputs=2, samples=_samples,
+    reference=lambda q, function, context: (-0.5 * np.sum(q * q), -q), extra={"float64_only": True},
     doc="Log density and gradient at q of a C function ``double f(const double *q, double *grad, void *context)``.",
 )  # fmt: skip
 

@@ -67,7 +67,7 @@ philox = elementwise(
     partials=(None, None, None),
     domain=("integer", "integer", "integer"),
     reference=_philox_reference,
-    extra={"integers_only": True},
+    extra={"integers_only": True, "result_dtype": dtypes.int64},
     doc="The 64 random bits that belong to (seed, stream, counter), as int64.",
 )
 bits_to_uniform = elementwise(
@@ -76,7 +76,7 @@ bits_to_uniform = elementwise(
     partials=(None,),
     domain=("integer",),
     reference=lambda bits: ((bits.view(np.uint64) >> np.uint64(11)) | np.uint64(1)) / 2.0**53,
-    extra={"integers_only": True},
+    extra={"integers_only": True, "input_dtype": dtypes.int64, "result_dtype": dtypes.float64},
     doc="64 random bits, as int64, to a float64 in the open interval (0, 1).",
 )
 

@@ -271,7 +271,7 @@ erf = elementwise(
     partials=(lambda g, _, x: g * (exp(-x * x) * (2.0 / SQRT_PI)),),
     domain=("real",),
     eager="special.erf",
-    reference=lambda x: np.vectorize(math.erf)(x),
+    reference=lambda x: np.vectorize(math.erf, otypes=[float])(x),
     result="float",
     doc="Error function.",
 )
@@ -281,7 +281,7 @@ erfc = elementwise(
     partials=(lambda g, _, x: g * (exp(-x * x) * (-2.0 / SQRT_PI)),),
     domain=("real",),
     eager="special.erfc",
-    reference=lambda x: np.vectorize(math.erfc)(x),
+    reference=lambda x: np.vectorize(math.erfc, otypes=[float])(x),
     result="float",
     doc="1 - erf(x), accurate in the right tail.",
 )
@@ -291,7 +291,7 @@ erfcx = elementwise(
     partials=(lambda g, y, x: g * (x * y * 2.0 - 2.0 / SQRT_PI),),
     domain=("real",),
     eager="special.erfcx",
-    reference=lambda x: np.exp(x * x) * np.vectorize(math.erfc)(x),
+    reference=lambda x: np.exp(x * x) * np.vectorize(math.erfc, otypes=[float])(x),
     result="float",
     doc="exp(x ** 2) * erfc(x), which neither underflows nor loses digits in the right tail.",
 )
@@ -311,7 +311,7 @@ ndtr = elementwise(
     partials=(lambda g, _, x: g * (exp(x * x * -0.5) * (1.0 / SQRT_2PI)),),
     domain=("real",),
     eager="special.ndtr",
-    reference=lambda x: 0.5 * np.vectorize(math.erfc)(-x * SQRT_HALF),
+    reference=lambda x: 0.5 * np.vectorize(math.erfc, otypes=[float])(-x * SQRT_HALF),
     result="float",
     doc="Standard normal cumulative distribution function, accurate in the left tail.",
 )
@@ -339,7 +339,7 @@ log_ndtr = elementwise(
     partials=(lambda g, _, x: g * normal_hazard(x),),
     domain=("real",),
     eager="special.log_ndtr",
-    reference=lambda x: np.log(0.5 * np.vectorize(math.erfc)(-x * SQRT_HALF)),
+    reference=lambda x: np.log(0.5 * np.vectorize(math.erfc, otypes=[float])(-x * SQRT_HALF)),
     result="float",
     doc="Logarithm of ndtr; it and its derivative are accurate in the far left tail.",
 )

@@ -1,0 +1,97 @@
+"""`assert_close`: equality up to the rounding that a dtype deserves.
+
+A failure shows how many elements differ and the worst of them, because one number is what a reader
+needs first.
+"""
+
+import numpy as np
+
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["TOLERANCES", "assert_close", "to_array", "tolerances"]
+
+# Relative and absolute, per dtype: about 2e4, 20 and 2 units in the last place, which leaves room
+# for a few dozen roundings, and an absolute part for results that should be 0.
+TOLERANCES = {
+    np.dtype(np.float64): (5e-12, 1e-13),
+    np.dtype(np.float32): (3e-6, 1e-6),
+    np.dtype(np.float16): (2e-3, 1e-3),
+    np.dtype(np.complex128): (5e-12, 1e-13),
+    np.dtype(np.complex64): (3e-6, 1e-6),
+}
+
+
+def to_array(x):
+    """Return `x` (tensor, array, number or nested sequence) as a host array, gradient or not."""
+    if isinstance(x, TensorBase):
+        return np.asarray(x.detach().cpu().numpy())
+    if isinstance(x, (list, tuple)):
+        return np.asarray([to_array(item) for item in x])
+    return np.asarray(x)
+
+
+def tolerances(*dtypes):
+    """Return ``(rtol, atol)`` of the coarsest of some dtypes; zeros for integers and booleans."""
+    found = [TOLERANCES[d] for d in dtypes if d in TOLERANCES]
+    return max(found, default=(0.0, 0.0))
+
+
+def assert_close(
+    actual, expected, *, rtol=None, atol=None, equal_nan=True, check_dtype=False, msg=""
+):
+    """Raise AssertionError unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
+
+    Parameters
+    ----------
+    actual : Tensor or array
+    expected : Tensor, array, number or nested sequence
+        Must have the shape of `actual`. Its dtype counts for the tolerance only if it is a tensor
+        or an array.
+    rtol, atol : float, optional
+        Tolerances; by default those of the coarser dtype, see `TOLERANCES`.
+    equal_nan : bool
+        Whether nan equals nan. Infinities must agree in sign and place in any case.
+    check_dtype : bool
+        Whether the dtypes must be equal.
+    msg : str
+        Put before the message.
+
+    Raises
+    ------
+    AssertionError
+        With the number of wrong elements and the worst of them.
+    """
+    a, e = to_array(actual), to_array(expected)
+    head = f"{msg}: " if msg else ""
+    if check_dtype and a.dtype != e.dtype:
+        raise AssertionError(f"{head}dtypes differ: got {a.dtype}, expected {e.dtype}")
+    if a.shape != e.shape:
+        raise AssertionError(f"{head}shapes differ: got {a.shape}, expected {e.shape}")
+    typed = isinstance(expected, (TensorBase, np.ndarray, np.generic))
+    default = tolerances(a.dtype, *([e.dtype] if typed else []))
+    rtol = default[0] if rtol is None else rtol
+    atol = default[1] if atol is None else atol
+    if np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=equal_nan).all():
+        return
+    raise AssertionError(head + _explain(a, e, rtol, atol, equal_nan))
+
+
+def _explain(a, e, rtol, atol, equal_nan):
+    wrong = ~np.isclose(a, e, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    wide = np.complex128 if np.iscomplexobj(a) or np.iscomplexobj(e) else np.float64
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        gap = np.abs(np.asarray(a, wide) - np.asarray(e, wide))
+        excess = np.where(wrong, gap / (atol + rtol * np.abs(np.asarray(e, wide))), -1.0)
+    excess = np.where(wrong & ~np.isfinite(excess), np.inf, excess)
+    worst = np.unravel_index(int(np.argmax(excess)), a.shape)
+    where = tuple(int(i) for i in worst)
+    relative = gap[worst] / abs(e[worst]) if e[worst] else np.inf
+    return "\n".join(
+        [
+            f"{int(wrong.sum())} of {a.size} elements differ; the worst is at {where}",
+            f"  got:      {a[worst]!r}",
+            f"  expected: {e[worst]!r}",
+            f"  apart by: {gap[worst]:.3g} absolute, {relative:.3g} relative",
+            f"  allowed:  {atol:.3g} absolute plus {rtol:.3g} relative",
+        ]
+    )

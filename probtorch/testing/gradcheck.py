@@ -1,0 +1,213 @@
+"""Derivatives against numbers: `gradcheck`, `gradgradcheck`, and the differences they rest on.
+
+The numeric side is a central difference of fourth order in float64, with the step in proportion to
+the size of the input: about ten correct digits where the function is smooth. NumPy functions that
+accept complex arrays can be differentiated to rounding by a complex step instead (Squire and Trapp
+1998); the op sweep does so with the reference functions.
+"""
+
+import warnings
+
+import numpy as np
+from numpy.exceptions import ComplexWarning
+
+from probtorch.autograd.tape import grad
+from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import AutogradError, DTypeError
+
+__all__ = ["GradcheckError", "complex_step", "difference", "gradcheck", "gradgradcheck"]
+
+STEP = 1e-3
+_COMPLEX_STEP = 1e-30
+
+
+class GradcheckError(AutogradError):
+    """A derivative that does not agree with finite differences."""
+
+
+def difference(fn, x, direction):
+    """Return the derivative of the array function `fn` at `x` along `direction`, by differences.
+
+    Parameters
+    ----------
+    fn : callable
+        From a float64 array to a float64 array.
+    x, direction : ndarray of one shape
+    """
+    h = STEP * max(1.0, float(np.max(np.abs(x), initial=0.0)))
+    near = fn(x + h * direction) - fn(x - h * direction)
+    far = fn(x + 2 * h * direction) - fn(x - 2 * h * direction)
+    return (8.0 * near - far) / (12.0 * h)
+
+
+def complex_step(fn, x, direction):
+    """Return the derivative of an analytic array function, to rounding, or None if it is not one.
+
+    Not analytic is what refuses complex arrays, returns real ones, or (as with abs inside) returns
+    another value there than on the real line or a derivative that differences contradict.
+    """
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            out = np.asarray(fn(x + 1j * _COMPLEX_STEP * direction))
+            real = np.asarray(fn(x))
+    except (TypeError, ValueError, ComplexWarning):
+        return None
+    if not np.iscomplexobj(out) or not np.allclose(out.real, real, rtol=1e-12, atol=1e-12):
+        return None
+    exact = out.imag / _COMPLEX_STEP
+    rough = difference(fn, x, direction)
+    scale = 1.0 + np.max(np.abs(rough), initial=0.0)
+    return exact if np.allclose(exact, rough, rtol=1e-5, atol=1e-6 * scale) else None
+
+
+def gradcheck(
+    func, inputs, *, eps=STEP, atol=1e-8, rtol=1e-6, raise_exception=True, fast_mode=False
+):
+    """Compare the gradients that the tape gives with finite differences.
+
+    Parameters
+    ----------
+    func : callable
+        From tensors to a tensor or a tuple of tensors, smooth around `inputs`.
+    inputs : Tensor or sequence of Tensor
+        Those with ``requires_grad=True`` are checked; they must be float64.
+    eps : float
+        Step, relative to the largest element of an input if that exceeds 1.
+    atol, rtol : float
+        Tolerances of the comparison.
+    raise_exception : bool
+        Raise on a mismatch instead of returning False.
+    fast_mode : bool
+        Check one random direction per input instead of every element.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    GradcheckError
+        Naming the output, the input and the element that disagree.
+    DTypeError
+        If a checked input is not float64.
+    """
+    inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    for i, x in enumerate(inputs):
+        if isinstance(x, TensorBase) and x.requires_grad and x.dtype != np.float64:
+            raise DTypeError(
+                "gradcheck",
+                expected="float64 inputs, as differences in float32 have three digits",
+                got=f"{x.dtype} for input {i}",
+                fix="convert it with .double() before requires_grad_()",
+            )
+    rng = np.random.default_rng(0)
+    try:
+        for i, x in enumerate(inputs):
+            if isinstance(x, TensorBase) and x.requires_grad:
+                _check_input(func, inputs, i, eps, atol, rtol, rng if fast_mode else None)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _outputs(func, inputs):
+    out = func(*inputs)
+    return (out,) if isinstance(out, TensorBase) else tuple(out)
+
+
+def _check_input(func, inputs, i, eps, atol, rtol, rng):
+    x = inputs[i]
+    outputs = _outputs(func, inputs)
+    tested = [k for k, out in enumerate(outputs) if out.dtype.kind == "f"]
+
+    def value(array):
+        replaced = [*inputs[:i], wrap(array), *inputs[i + 1 :]]
+        return [np.array(out.detach().numpy()) for out in _outputs(func, replaced)]
+
+    directions = np.eye(x.numel()).reshape(-1, *x.shape)
+    if rng is not None:
+        directions = rng.standard_normal((1, *x.shape))
+    numeric = [_differences(value, x.detach().numpy(), d, eps) for d in directions]
+    for k in tested:
+        jacobian = _jacobian(outputs[k], x)
+        for d, columns in zip(directions, numeric):
+            got = np.tensordot(jacobian, d, x.ndim)
+            wrong = ~np.isclose(got, columns[k], rtol=rtol, atol=atol)
+            if wrong.any():
+                at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+                element = "a random direction" if rng else np.unravel_index(d.argmax(), d.shape)
+                raise GradcheckError(
+                    f"gradcheck: gradient of output {k} with respect to input {i}",
+                    expected=f"{columns[k][at]!r} by differences, for element "
+                    f"{tuple(map(int, at))} of the output and {_plain(element)} of the input",
+                    got=repr(got[at]),
+                    fix="check the backward rule, or that the function is smooth there",
+                )
+
+
+def _plain(element):
+    return element if isinstance(element, str) else f"element {tuple(map(int, element))}"
+
+
+def _differences(value, x, direction, eps):
+    h = eps * max(1.0, float(np.max(np.abs(x), initial=0.0)))
+    steps = [value(x + k * h * direction) for k in (1, -1, 2, -2)]
+    return [(8.0 * (a - b) - (c - d)) / (12.0 * h) for a, b, c, d in zip(*steps)]
+
+
+def _jacobian(out, x):
+    """Jacobian of shape (*out.shape, *x.shape), one backward pass per element of `out`."""
+    rows = np.zeros((out.numel(), x.numel()))
+    if out.requires_grad:
+        for k in range(out.numel()):
+            g = np.zeros(out.numel())
+            g[k] = 1.0
+            seed = wrap(g.reshape(out.shape).astype(out.dtype))
+            (gx,) = grad(out, x, seed, retain_graph=True, allow_unused=True)
+            if gx is not None:
+                rows[k] = gx.detach().numpy().ravel()
+    return rows.reshape(*out.shape, *x.shape)
+
+
+def gradgradcheck(func, inputs, grad_outputs=None, **options):
+    """Compare second derivatives with differences of the first ones; options as for `gradcheck`.
+
+    Parameters
+    ----------
+    func : callable
+    inputs : Tensor or sequence of Tensor
+    grad_outputs : Tensor or sequence of Tensor, optional
+        Cotangents at which to differentiate; random ones by default. They are checked too.
+    """
+    inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
+    wanted = [i for i, x in enumerate(inputs) if isinstance(x, TensorBase) and x.requires_grad]
+    outputs = [out for out in _outputs(func, inputs) if out.requires_grad]
+    if grad_outputs is None:
+        rng = np.random.default_rng(1)
+        grad_outputs = [wrap(rng.standard_normal(out.shape)) for out in outputs]
+        for g in grad_outputs:
+            g.requires_grad_()
+    elif isinstance(grad_outputs, TensorBase):
+        grad_outputs = (grad_outputs,)
+    n = len(inputs)
+
+    def first_derivatives(*both):
+        xs = list(both[:n])
+        for i in wanted:
+            # Differences pass plain tensors; the inner gradient needs them on the tape.
+            if not xs[i].requires_grad:
+                xs[i].requires_grad_()
+        outs = [out for out in _outputs(func, xs) if out.requires_grad]
+        return grad(
+            outs,
+            [xs[i] for i in wanted],
+            list(both[n:]),
+            create_graph=True,
+            materialize_grads=True,
+        )
+
+    return gradcheck(first_derivatives, (*inputs, *grad_outputs), **options)
