@@ -4,6 +4,7 @@
 `Predictive` goes the other way, from draws back through the model.
 """
 
+from probtorch.effects.density import log_density
 from probtorch.infer.initialization import (
     init_to_feasible,
     init_to_generated,
@@ -14,8 +15,12 @@ from probtorch.infer.initialization import (
     init_to_value,
 )
 from probtorch.infer.potential import Target
+from probtorch.infer.predictive import Predictive, log_likelihood
+from probtorch.infer.results import SampledDraws
 
 __all__ = [
+    "Predictive",
+    "SampledDraws",
     "Target",
     "init_to_feasible",
     "init_to_generated",
@@ -24,4 +29,6 @@ __all__ = [
     "init_to_sample",
     "init_to_uniform",
     "init_to_value",
+    "log_density",
+    "log_likelihood",
 ]

@@ -198,7 +198,8 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
     strategy, settings, per_try = _opened(strategy)
     if strategy is init_to_value:
         _check_value_names(target, settings["values"])
-    previous, refused, tries = None, None, 0
+    previous, tries = None, 0
+    refused: Exception | None = None
     while tries < TRIES:
         made, chosen = (strategy, settings) if per_try is None else _opened(per_try())[:2]
         if made is init_to_uniform:
@@ -218,7 +219,7 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
         if math.isfinite(value) and np.isfinite(gradient).all():
             return q
         previous = q
-    if previous is None:
+    if refused is not None and previous is None:
         raise refused
     raise _no_start(target, previous, tries)
 

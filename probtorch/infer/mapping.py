@@ -111,14 +111,15 @@ class DrawMap:
         signature = tuple((k, x.shape[1:], x.dtype) for k, x in flat.items())
         if signature != self._signature:
             self._program = None
-        if self._program is None:
+        program = self._program
+        if program is None:
             try:
-                self._compile(flat)
+                program = self._program = self._compile(flat)
             except CompileError:
                 self._eager_only = True
                 return None
             self._signature = signature
-        program, block = self._program, self._block
+        block = self._block
         out = {k: np.empty((count, *s), dtype) for k, (s, dtype) in self._outputs.items()}
         for start in range(0, count, block):
             part = {k: _padded(x[start : start + block], block) for k, x in flat.items()}
@@ -147,9 +148,9 @@ class DrawMap:
             return while_loop(lambda state: state[0] < count, body, start)[1]
 
         example = {k: _padded(x[:block], block) for k, x in flat.items()}
-        self._program = NativeProgram(run, (example, np.array(block)), name="the map over draws")
         self._block = block
         self._outputs = {k: (x.shape, x.dtype) for k, x in found.items()}
+        return NativeProgram(run, (example, np.array(block)), name="the map over draws")
 
 
 def _padded(rows, size):

@@ -36,7 +36,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
-from probtorch.effects.handlers import trace
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler, Placement
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace, plate_info
@@ -367,8 +368,8 @@ class ModelTarget(Target):
     model : callable
     args, kwargs
         Its arguments, lifted to float64.
-    deterministic : tuple of str
-        Names of the deterministic sites.
+    observed, deterministic : tuple of str
+        Names of the observed and of the deterministic sites.
     """
 
     def __init__(
@@ -390,6 +391,7 @@ class ModelTarget(Target):
         for site in first.values():
             if site.has_density:
                 site.compute_log_prob()
+        self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
         self._label(first)
         self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
@@ -401,6 +403,11 @@ class ModelTarget(Target):
         with in_float64(), _stack(handlers + self._outer, *self._around):
             return self.model(*self.args, **self.kwargs)
 
+    def unconditioned(self) -> Any:
+        """Run the model with its data taken away, under the handlers that are active now too."""
+        with in_float64(), _stack((*STATE.handlers, uncondition(), *self._outer), *self._around):
+            return self.model(*self.args, **self.kwargs)
+
     def trace_at(self, q: Any) -> Trace:
         """Return the trace of a run with the latent sites at a Tensor `q`."""
         tracer = trace()
@@ -409,16 +416,17 @@ class ModelTarget(Target):
 
     def _first_run(self):
         """Find the latent sites: ``(slots, trace)`` of a run at a point where the model runs."""
-        rng, failure = Generator(0), None
-        for _ in range(FIRST_RUNS):
-            tracer, finder = trace(), _Discovery(None if failure is None else rng)
+        failures: list[Exception] = []
+        rng = Generator(0)
+        while len(failures) < FIRST_RUNS:
+            tracer, finder = trace(), _Discovery(rng if failures else None)
             try:
                 self.run(tracer, finder)
             except OUTSIDE as error:
-                failure = failure or error
+                failures.append(error)
             else:
                 return finder.slots, tracer.trace
-        raise failure
+        raise failures[0]
 
     def logdensity(self, q: Any) -> Any:
         """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
@@ -488,12 +496,8 @@ class ModelTarget(Target):
             if name in wanted and any(dims):
                 self.dims[name] = tuple(d and _spelled(d) for d in dims)
         for name in first.observation_nodes:
-            if not self._computed(first[name].value):
-                self.observed_data[name] = to_host(first[name].value._data)
+            self.observed_data[name] = to_host(first[name].value._data)
         self.constant_data = self._array_arguments(first)
-
-    def _computed(self, value):
-        return value.requires_grad
 
     def _array_arguments(self, first):
         """Array arguments of the model by parameter name, without those that were observed."""
@@ -571,8 +575,13 @@ class DensityTarget(Target):
 
 
 def is_latent(site: Site) -> bool:
-    """Whether the site is still without a value and has a density."""
-    return not site.observed and site.value is None and hasattr(site.fn, "log_prob")
+    """Whether the site is still without a value and has a density; a point mass has no freedom."""
+    return (
+        not site.observed
+        and site.value is None
+        and hasattr(site.fn, "log_prob")
+        and not isinstance(site.fn, Delta)
+    )
 
 
 class _Discovery(Handler):

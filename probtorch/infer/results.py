@@ -1,0 +1,216 @@
+"""From unconstrained positions to labelled results: `make_draws`.
+
+What a sampler has when it is done is an array (chain, draw, dim) and statistics. Here they become
+`Draws`: constrained and deterministic sites by name, dims and coords from the model's plates, the
+data beside them. What costs another pass over the draws (log likelihoods, predictions, the prior)
+is computed when it is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.rng import Generator
+from probtorch.diagnostics.draws import Draws
+from probtorch.errors import InferenceError
+from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.predictive import Predictive
+
+__all__ = ["SampledDraws", "make_draws"]
+
+# Draws from the prior unless told: as many as give its quartiles to about 3 %.
+PRIOR_DRAWS = 500
+
+
+def make_draws(
+    target: Target,
+    positions: np.ndarray,
+    stats: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    warmup_positions: np.ndarray | None = None,
+    warmup_stats: Mapping[str, Any] | None = None,
+) -> SampledDraws:
+    """Label a sampler's draws.
+
+    Parameters
+    ----------
+    target : Target
+        What was sampled.
+    positions : ndarray, shape (chain, draw, dim)
+        Unconstrained draws.
+    stats : dict of str to ndarray, each (chain, draw)
+        Sample statistics under ArviZ's names.
+    attrs : dict, optional
+        Settings and facts of the run.
+    warmup_positions, warmup_stats : optional
+        The same of the warm-up, if it was kept.
+
+    Returns
+    -------
+    SampledDraws
+    """
+    groups = {}
+    if warmup_positions is not None:
+        groups["warmup_posterior"] = target.constrain_many(warmup_positions)
+    if warmup_stats is not None:
+        groups["warmup_sample_stats"] = dict(warmup_stats)
+    if target.observed_data:
+        groups["observed_data"] = target.observed_data
+    if target.constant_data:
+        groups["constant_data"] = target.constant_data
+    return SampledDraws(
+        posterior=target.constrain_many(positions),
+        sample_stats=stats,
+        dims=target.dims,
+        coords=target.coords,
+        groups=groups,
+        attrs={"model_name": target.name, **(attrs or {})},
+        target=target,
+        positions=positions,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SampledDraws(Draws):
+    """Draws that still know their model, so that more can be computed from them.
+
+    Parameters
+    ----------
+    target : Target, optional
+        Not kept by `save` and by pickle.
+    positions : ndarray, shape (chain, draw, dim), optional
+        Unconstrained draws.
+    """
+
+    target: Any = None
+    positions: Any = None
+
+    def extended(
+        self,
+        log_likelihood: bool = True,
+        posterior_predictive: bool | Mapping[str, Any] = False,
+        prior: bool | int | Mapping[str, Any] = False,
+        *,
+        seed: int | Generator | None = None,
+    ) -> SampledDraws:
+        """Return draws with more groups of ArviZ's schema.
+
+        Parameters
+        ----------
+        log_likelihood : bool
+            Add the log density of each observation at each draw, for leave-one-out
+            cross-validation.
+        posterior_predictive : bool or dict
+            Add replications of the data, one per draw; or the given ones, each (chain, draw, ...).
+        prior : bool, int or dict
+            Add draws from the prior (500 if True) and of the data they predict; or the given ones,
+            as `Predictive` returns them.
+        seed : int or Generator, optional
+            Where random numbers come from; the default generator if None.
+
+        Raises
+        ------
+        InferenceError
+            If the model is not known: the draws were loaded from a file, or the density is
+            hand-written.
+        """
+        groups = dict(self.groups)
+        if log_likelihood and self.positions is not None and hasattr(self.target, "log_likelihood"):
+            groups["log_likelihood"] = self.target.log_likelihood(self.positions)
+        if isinstance(posterior_predictive, Mapping):
+            groups["posterior_predictive"] = _arrays(posterior_predictive)
+        elif posterior_predictive:
+            groups["posterior_predictive"] = self.predict(seed=seed)
+        if isinstance(prior, Mapping):
+            groups |= self._split(_arrays(prior))
+        elif prior is not False:
+            model = self._model().unconditioned
+            count = PRIOR_DRAWS if prior is True else prior
+            found = _arrays(Predictive(model, num_samples=count, seed=seed)())
+            groups |= self._split({name: x[None] for name, x in found.items()})
+        groups = {name: variables for name, variables in groups.items() if variables}
+        return dataclasses.replace(self, groups=groups)
+
+    def predict(
+        self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Draw what the model predicts, one replication per posterior draw.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments to run the model on, for example new covariates and no data. Without any, it
+            is run as for inference, with the data taken away.
+        seed : int or Generator, optional
+            Where random numbers come from; the default generator if None.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *shape)
+            With arguments the sites that inference did not see, and the deterministic ones;
+            without, the observed sites.
+
+        Raises
+        ------
+        InferenceError
+            If the draws do not know their model.
+        """
+        target = self._model()
+        latent = {name: self.posterior[name] for name in target.slots if name in self.posterior}
+        if args or kwargs:
+            found = Predictive(target.model, latent, batch_ndims=2, seed=seed)(*args, **kwargs)
+            return _arrays(found)
+        sites = [name for name in target.observed if name not in latent]
+        model = target.unconditioned
+        found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=seed)()
+        return _arrays(found)
+
+    def to_arviz(
+        self,
+        log_likelihood: bool = True,
+        posterior_predictive: bool | Mapping[str, Any] = False,
+        prior: bool | int | Mapping[str, Any] = False,
+        *,
+        seed: int | Generator | None = None,
+    ) -> Any:
+        """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
+
+        Parameters
+        ----------
+        log_likelihood, posterior_predictive, prior, seed
+            Groups to add; see `extended`.
+        """
+        extended = self.extended(log_likelihood, posterior_predictive, prior, seed=seed)
+        return Draws.to_arviz(extended)
+
+    def _split(self, values):
+        """Prior draws as two groups: of the latent and deterministic sites, and of the data."""
+        observed = getattr(self.target, "observed", ())
+        return {
+            "prior": {n: x for n, x in values.items() if n not in observed},
+            "prior_predictive": {n: x for n, x in values.items() if n in observed},
+        }
+
+    def _model(self):
+        if isinstance(self.target, ModelTarget):
+            return self.target
+        raise InferenceError(
+            "predictions from these draws",
+            expected="draws that know their model",
+            got="draws of a hand-written density" if self.target else "draws read from a file",
+            fix="write Predictive(model, draws)(...)",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A model is code and a compiled density is addresses: neither means anything elsewhere.
+        return {**self.__dict__, "target": None}
+
+
+def _arrays(values):
+    return {name: np.asarray(value) for name, value in values.items()}
