@@ -1,7 +1,8 @@
 """Markov chain Monte Carlo: kernels, adaptation, and the driver that runs chains.
 
-Read in this order. `integrators.py` and `metrics.py` are the mechanics; `hmc.py` and `nuts.py` the kernels, frozen records
-with pure `init` and `step`; `adaptation.py` step size, mass matrix and Stan's windows. `chunk.py` puts a kernel, its
-adaptation and the loop over draws into one program, which runs eagerly or as native code. `kernels.py` has the constructors
-that users call, `driver.py` the class `MCMC` with threads, Ctrl-C and results, `progress.py` what is shown meanwhile.
+Read in this order. `integrators.py` and `metrics.py` are the mechanics; `hmc.py` and `nuts.py` the
+kernels, frozen records with pure `init` and `step`; `adaptation.py` step size, mass matrix and
+Stan's windows. `chunk.py` puts a kernel, its adaptation and the loop over draws into one program,
+which runs eagerly or as native code. `kernels.py` has the constructors that users call, `driver.py`
+the class `MCMC` with threads, Ctrl-C and results, `progress.py` what is shown meanwhile.
 """

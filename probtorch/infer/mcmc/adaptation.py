@@ -1,14 +1,16 @@
 """Warm-up: step size by dual averaging, mass matrix by running moments, in Stan's windows.
 
-`dual_averaging_*` and `moments_*` are pure functions of records in tensor ops, part of the compiled program; closing a window
-(`inverse_mass_of`) and the plan of windows (`windows`, `schedule`) are NumPy and Python, done between calls of the program.
-All constants are Stan's, so that warm-up behaves as there.
+`dual_averaging_*` and `moments_*` are pure functions of records in tensor ops, part of the compiled
+program; closing a window (`inverse_mass_of`) and the plan of windows (`windows`, `schedule`) are
+NumPy and Python, done between calls of the program. All constants are Stan's, so that warm-up
+behaves as there.
 
 References
 ----------
 M. D. Hoffman, A. Gelman, "The No-U-Turn Sampler", JMLR 15 (2014), section 3.2.
-Stan Development Team, Stan Reference Manual, chapter "MCMC sampling", section "Automatic parameter tuning".
-B. P. Welford, "Note on a method for calculating corrected sums of squares and products", Technometrics 4 (1962).
+Stan Development Team, Stan Reference Manual, chapter "MCMC sampling", section "Automatic parameter
+tuning". B. P. Welford, "Note on a method for calculating corrected sums of squares and products",
+Technometrics 4 (1962).
 """
 
 from dataclasses import dataclass
@@ -18,10 +20,10 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
-from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import clamp, exp, isfinite, log, sqrt, where
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import exp, isfinite, log, sqrt, where
 from probtorch.ops.movement import unsqueeze
 
 __all__ = [
@@ -43,7 +45,8 @@ SHRINKAGE = 0.05
 STABILISER = 10.0
 FORGETTING = 0.75
 
-# The acceptance rate of one step that the first guess of the step size looks for (Stan's base_hmc.hpp).
+# The acceptance rate of one step that the first guess of the step size looks for (Stan's
+# base_hmc.hpp).
 FIRST_GUESS_ACCEPT = 0.8
 LARGEST_STEP_SIZE = 1e7
 SMALLEST_STEP_SIZE = 1e-30
@@ -56,7 +59,7 @@ SHORTEST_WARMUP = 20
 # An estimated variance is shrunk as if it came with this many draws of variance 1e-3.
 PRIOR_DRAWS, PRIOR_VARIANCE = 5.0, 1e-3
 
-# ---------------------------------------------------------------------------------------------------- step size
+# ---------------------------------------------------------------------------------------- step size
 
 
 @record
@@ -85,7 +88,10 @@ class DualAveraging:
 
 
 def dual_averaging_start(step_size):
-    """Return a fresh state around a step size, a 0-d float64 Tensor; early updates aim at ten times as much."""
+    """Return a fresh state around a step size, a 0-d float64 Tensor.
+
+    Early updates are drawn towards ten times as much: large steps are cheap to try.
+    """
     zero = wrap(np.zeros(()))
     return DualAveraging(log(10.0 * step_size), zero, log(step_size), zero, zero)
 
@@ -151,7 +157,7 @@ def find_step_size(density, metric, key, counter, point, step_size):
         return where(isfinite(change), change, -np.inf)
 
     def searching(state):
-        size, _, up, crossed = state
+        size, _, _, crossed = state
         return ~crossed & (size > SMALLEST_STEP_SIZE) & (size < LARGEST_STEP_SIZE)
 
     def body(state):
@@ -167,7 +173,7 @@ def find_step_size(density, metric, key, counter, point, step_size):
     return step_size, counter
 
 
-# ---------------------------------------------------------------------------------------------------- mass matrix
+# -------------------------------------------------------------------------------------- mass matrix
 
 
 @record
@@ -205,25 +211,33 @@ def moments_update(moments, position):
     return Moments(mean, moments.squares + product, count)
 
 
-def inverse_mass_of(moments):
-    """Return the regularised covariance of the positions seen, an array of shape (dim,) or (dim, dim).
+def inverse_mass_of(moments, *, regularize=True):
+    """Return the covariance of the positions seen, an array of shape (dim,) or (dim, dim).
 
-    The sample covariance is shrunk towards 1e-3 times the identity as in Stan, with the weight of five draws.
+    Parameters
+    ----------
+    moments : Moments
+        Of two positions at least.
+    regularize : bool
+        Shrink it towards 1e-3 times the identity as in Stan, with the weight of five draws.
     """
     count = float(moments.count._data)
     covariance = moments.squares._data / (count - 1.0)
+    if not regularize:
+        return covariance
     prior = PRIOR_VARIANCE * (np.eye(len(covariance)) if covariance.ndim == 2 else 1.0)
     return (count * covariance + PRIOR_DRAWS * prior) / (count + PRIOR_DRAWS)
 
 
-# ---------------------------------------------------------------------------------------------------- windows
+# ------------------------------------------------------------------------------------------ windows
 
 
 def windows(num_warmup):
     """Return the windows of mass matrix adaptation, a list of (start, stop) iterations.
 
-    Stan's rules: 75 first steps without, then windows of 25, 50, 100 ... iterations, the last one stretched up to the 50 last
-    steps. A warm-up shorter than 150 is split 15 %, 75 %, 10 % with one window; below 20 there is none.
+    Stan's rules: 75 first steps without, then windows of 25, 50, 100 ... iterations, the last one
+    stretched up to the 50 last steps. A warm-up shorter than 150 is split 15 %, 75 %, 10 % with one
+    window; below 20 there is none.
 
     Examples
     --------
@@ -239,8 +253,9 @@ def windows(num_warmup):
     found, start, end = [], first, num_warmup - last
     while start < end:
         stop = start + size
-        # What is left must hold a window of twice the size, or this window takes it. The first window takes it only
-        # where less than its own size is left: there Stan would estimate variances from a handful of draws.
+        # What is left must hold a window of twice the size, or this window takes it. The first
+        # window takes it only where less than its own size is left: there Stan would estimate
+        # variances from a handful of draws.
         if stop + (2 if found else 1) * size > end:
             stop = end
         found.append((start, stop))
@@ -278,7 +293,8 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
     num_warmup : int
     adapt_step_size, adapt_mass_matrix : bool
     search : bool
-        Whether to look for a first step size, at the start and after each change of the mass matrix.
+        Whether to look for a first step size, at the start and after each change of the mass
+        matrix.
     """
     segments = []
 

@@ -1,21 +1,21 @@
 """Many transitions as one call: the loop over draws, with adaptation, as a program in tensor ops.
 
-`run_chunk` is pure: a `Task` in, the chain's new state and the `Trace` of its draws out. The driver compiles it once per kind
-of kernel, dimension and capacity (`program_for`), and calls it again and again; how a run is cut into calls changes nothing in
-its draws. The model is not part of the program: its density is an address in the task.
+`run_chunk` is pure: a `Task` in, the chain's new state and the `Trace` of its draws out. The driver
+compiles it once per kind of kernel, dimension and capacity (`program_for`), and calls it again and
+again; how a run is cut into calls changes nothing in its draws. The model is not part of the
+program: its density is an address in the task.
 """
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probtorch.compiler.program import NativeProgram
+from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, map_tree, record, replace
-from probtorch.config import settings
+from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
 from probtorch.infer.mcmc.adaptation import (
     DualAveraging,
     Moments,
@@ -30,9 +30,19 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import exp, where
 from probtorch.ops.indexing import index_put
 
-__all__ = ["Chain", "Plan", "Task", "Trace", "capacity_for", "program_for", "run_chunk"]
+__all__ = [
+    "Chain",
+    "ChunkRunner",
+    "Plan",
+    "Task",
+    "Trace",
+    "capacity_for",
+    "program_for",
+    "run_chunk",
+]
 
-# Room for this many numbers of draws in one call: enough that a call costs little, few enough to stay in the cache.
+# Room for this many numbers of draws in one call: enough that a call costs little, few enough to
+# stay in the cache.
 _NUMBERS_PER_CHUNK = 2**16
 _FEWEST, _MOST = 16, 1024
 
@@ -92,7 +102,7 @@ class Task:
 
 @record
 class Trace:
-    """What was drawn: positions, shape (capacity, dim), and the fields of `HMCInfo`, each of shape (capacity,)."""
+    """What was drawn: positions, shape (capacity, dim), and `HMCInfo` of shape (capacity,) each."""
 
     positions: TensorBase
     info: HMCInfo
@@ -139,9 +149,13 @@ def run_chunk(task, capacity):
         return at + 1, state, step_size, averaging, moments, trace
 
     start = (
-        wrap(np.zeros((), np.int64)), chain.state, kernel.step_size, chain.averaging, chain.moments,
+        wrap(np.zeros((), np.int64)),
+        chain.state,
+        kernel.step_size,
+        chain.averaging,
+        chain.moments,
         _empty_trace(capacity, dim),
-    )  # fmt: skip
+    )
     _, state, step_size, averaging, moments, trace = while_loop(going, transition, start)
     kernel = replace(kernel, step_size=step_size)
     return Chain(kernel, state, key, averaging, moments), trace
@@ -166,20 +180,30 @@ def _empty_trace(capacity, dim):
 
     number, count, flag = column(np.float64), column(np.int64), column(np.bool_)
     info = HMCInfo(
-        accept_prob=number, diverging=flag, energy=number, energy_error=number, lp=number, step_size=number,
-        n_steps=count, tree_depth=count, reached_max_treedepth=flag,
-    )  # fmt: skip
+        accept_prob=number,
+        diverging=flag,
+        energy=number,
+        energy_error=number,
+        lp=number,
+        step_size=number,
+        n_steps=count,
+        tree_depth=count,
+        reached_max_treedepth=flag,
+    )
     return Trace(wrap(np.broadcast_to(0.0, (capacity, dim))), info)
 
 
-# ---------------------------------------------------------------------------------------------------- compiled once
+# ------------------------------------------------------------------------------------ compiled once
 
-_programs: dict = {}
+_programs: dict[Any, NativeProgram] = {}
 _lock = threading.Lock()
 
 
 def program_for(task, capacity):
-    """Return the `NativeProgram` that runs tasks like this one; compiled on first use, shared by all models and chains."""
+    """Return the `NativeProgram` for tasks like this one.
+
+    It is compiled on first use, and shared by all models and chains from then on.
+    """
     items, structure = flatten(task)
     shapes = tuple((x._data.shape, x._data.dtype) for x in items)
     with _lock:
@@ -189,3 +213,66 @@ def program_for(task, capacity):
                 lambda task: run_chunk(task, capacity), task, name="the sampler"
             )
         return _programs[key]
+
+
+class ChunkRunner:
+    """One chain's program with the chain's memory.
+
+    Parameters
+    ----------
+    chain : Chain
+        Where to begin.
+    target_accept_prob : float
+
+    Attributes
+    ----------
+    capacity : int
+        Most transitions per call.
+    """
+
+    def __init__(self, chain, target_accept_prob):
+        self.capacity = capacity_for(chain.state.position._data.shape[0])
+        plan = Plan(
+            *map(
+                wrap,
+                (
+                    np.array(0),
+                    np.array(False),
+                    np.array(False),
+                    np.array(False),
+                    np.array(target_accept_prob),
+                ),
+            )
+        )
+        task = Task(chain, plan)
+        items, self._structure = flatten(chain)
+        self._leaves = len(items)
+        self._program = program_for(task, self.capacity).resident(task)
+
+    @property
+    def chain(self):
+        """The chain as it stands, a copy."""
+        return unflatten(
+            self._structure, [wrap(x.copy()) for x in self._program.inputs[: self._leaves]]
+        )
+
+    @chain.setter
+    def chain(self, chain):
+        for place, leaf in zip(self._program.inputs, flatten(chain)[0]):
+            place[...] = leaf._data
+
+    def run(self, count, *, search=False, adapt=False, collect=False):
+        """Run `count` transitions; returns ``(positions, info)``, arrays with `count` rows.
+
+        They are valid until the next call.
+        """
+        for place, value in zip(
+            self._program.inputs[self._leaves :], (count, search, adapt, collect)
+        ):
+            place[...] = value
+        self._program.run()
+        results = self._program.outputs
+        for place, value in zip(self._program.inputs[: self._leaves], results):
+            place[...] = value
+        positions, *info = (x[:count] for x in results[self._leaves :])
+        return positions, HMCInfo(*info)

@@ -1,12 +1,13 @@
 """Hamiltonian Monte Carlo, and the state and info that all its kin share.
 
-A kernel is a frozen record with pure `init` and `step`, written once in tensor ops: it runs eagerly under a debugger, and
-chunk.py compiles it. All it knows of a model is a `density`. Read integrators.py and metrics.py first; momenta are whitened
-as explained there.
+A kernel is a frozen record with pure `init` and `step`, written once in tensor ops: it runs eagerly
+under a debugger, and chunk.py compiles it. All it knows of a model is a `density`. Read
+integrators.py and metrics.py first; momenta are whitened as explained there.
 
 References
 ----------
-R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo (2011), chapter 5.
+R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo (2011), chapter
+5.
 """
 
 from typing import Any
@@ -25,7 +26,8 @@ from probtorch.ops.elementwise import clamp, exp, isfinite, where
 
 __all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "energy_drop"]
 
-# An energy error this large means that the integrator has left the level set [hoffman2014, section 3.1.1]; Stan's value.
+# An energy error this large means that the integrator has left the level set [hoffman2014, section
+# 3.1.1]; Stan's value.
 DIVERGENCE_THRESHOLD = 1000.0
 
 
@@ -87,7 +89,8 @@ class HMCInfo:
 def energy_drop(start, energy):
     """Return ``start - energy``, and -inf where the energy is nan or infinite.
 
-    An infinite log density counts as a divergence, too: a chain that reached a pole would never leave it.
+    An infinite log density counts as a divergence, too: a chain that reached a pole would never
+    leave it.
     """
     return where(isfinite(energy), start - energy, -np.inf)
 
@@ -103,11 +106,13 @@ class HMCKernel:
     step_size : Tensor, 0-d float64
     metric : DiagonalMetric or DenseMetric
     length : Tensor, 0-d float64
-        Duration of a trajectory, the step size times the number of steps; read where `num_steps` is 0.
+        Duration of a trajectory, the step size times the number of steps; read where `num_steps` is
+        0.
     num_steps : int
         A fixed number of leapfrog steps, or 0.
     jitter : float, in [0, 1)
-        Each trajectory has its own step size, uniform within this share of `step_size`: against periodic orbits.
+        Each trajectory has its own step size, uniform within this share of `step_size`: against
+        periodic orbits.
     max_num_steps : int
         Bound on the number of steps, for trajectories whose step size has become tiny.
     divergence_threshold : float
@@ -123,7 +128,7 @@ class HMCKernel:
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
 
     def init(self, position, counter=0):
-        """Return the state at a position, a float64 tensor of shape (dim,); the density is evaluated once."""
+        """Return the state at a position, a float64 tensor of shape (dim,)."""
         return HMCState(position, *self.density(position), as_tensor(counter))
 
     def step(self, key, state):

@@ -11,7 +11,8 @@ __all__ = ["DensityHandle", "PhasePoint", "leapfrog"]
 class DensityHandle:
     """A native log density by its address: ``handle(q) -> (log density, gradient)``.
 
-    The program that calls it depends on the dimension only, so one compiled sampler serves every model of that size.
+    The program that calls it depends on the dimension only, so one compiled sampler serves every
+    model of that size.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def leapfrog(density, metric, point, step_size):
 
     Notes
     -----
-    Reversible, and preserves volume (Neal 2011, section 2.3); the energy error over a fixed time is of order step_size^2.
+    Reversible, and preserves volume (Neal 2011, section 2.3); the energy error over a fixed time is
+    of order step_size^2.
     """
     half = 0.5 * step_size
     momentum = point.momentum + half * metric.force(point.grad)

@@ -1,9 +1,10 @@
 """Euclidean metrics: how momentum, velocity and kinetic energy depend on the mass matrix.
 
-The covariance of the position, the inverse mass matrix, is factored as ``inverse_mass = F F^T``. Momenta are kept whitened,
-``p = F^T p_plain``, so that they are standard normal, the kinetic energy is ``p . p / 2`` and the no-U-turn criterion needs
-no matrix: ``p_plain . inverse_mass . rho_plain = p . rho``. Only two products with F per step remain, the velocity ``F p``
-and the force ``F^T g``. The trajectories are those of the plain formulation (Neal 2011, section 4.1).
+The covariance of the position, the inverse mass matrix, is factored as ``inverse_mass = F F^T``.
+Momenta are kept whitened, ``p = F^T p_plain``, so that they are standard normal, the kinetic energy
+is ``p . p / 2`` and the no-U-turn criterion needs no matrix: ``p_plain . inverse_mass . rho_plain =
+p . rho``. Only two products with F per step remain, the velocity ``F p`` and the force ``F^T g``.
+The trajectories are those of the plain formulation (Neal 2011, section 4.1).
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ __all__ = ["DenseMetric", "DiagonalMetric", "kinetic_energy", "sample_momentum"]
 
 
 def sample_momentum(key, counter, dim):
-    """Draw a whitened momentum, shape (dim,), from the counters ``counter, ..., counter + dim - 1``."""
+    """Draw a whitened momentum, shape (dim,), from `dim` counters, the first being `counter`."""
     return normals(key, counter, dim)
 
 
@@ -59,9 +60,11 @@ class DiagonalMetric:
         bad = np.flatnonzero(~((variance > 0) & np.isfinite(variance)))
         if bad.size:
             raise DomainError(
-                "inverse mass matrix", expected="positive finite variances", got=f"{variance[bad[0]]} at index {bad[0]}",
-                fix="give variances of the unconstrained parameters, not standard deviations with signs",
-            )  # fmt: skip
+                "inverse mass matrix",
+                expected="positive finite variances",
+                got=f"{variance[bad[0]]} at index {bad[0]}",
+                fix="give variances of the unconstrained parameters",
+            )
         return cls(wrap(np.sqrt(variance)))
 
     def inverse_mass(self):
@@ -104,7 +107,7 @@ class DenseMetric:
             If it is not symmetric and positive definite.
         """
         covariance = np.asarray(covariance, np.float64)
-        fix = "give the covariance of the unconstrained parameters, or leave it out to have it estimated"
+        fix = "give the covariance of the unconstrained parameters, or leave it out"
         if not np.allclose(covariance, covariance.T, rtol=1e-8, atol=0.0):
             raise DomainError(
                 "inverse mass matrix",

@@ -1,24 +1,27 @@
-"""The no-U-turn sampler: multinomial, with Stan's criterion and its extra checks, without recursion.
+"""The no-U-turn sampler: multinomial, with Stan's criterion and extra checks, not recursive.
 
-A trajectory doubles, forwards or backwards in time, until it turns back on itself. Recursion would build each doubling as a
-balanced binary tree and check every subtree for turning. Here the leaves of a doubling are walked once, in order, and the
-subtrees that end at a leaf are checked when it is reached. Leaf k ends one subtree of 2^j leaves for each j up to the number
-of trailing ones in the binary form of k. What the checks need of the left halves is kept in O(depth) rows: the subtree of
-level j that ends at k begins at ``k + 1 - 2^j``, an even leaf, kept in row "number of ones of that leaf"; no later leaf
-before k has that row. The last leaf of its left half lies in the same row of a second table.
+A trajectory doubles, forwards or backwards in time, until it turns back on itself. Recursion would
+build each doubling as a balanced binary tree and check every subtree for turning. Here the leaves
+of a doubling are walked once, in order, and the subtrees that end at a leaf are checked when it is
+reached. Leaf k ends one subtree of 2^j leaves for each j up to the number of trailing ones in the
+binary form of k. What the checks need of the left halves is kept in O(depth) rows: the subtree of
+level j that ends at k begins at ``k + 1 - 2^j``, an even leaf, kept in row "number of ones of that
+leaf"; no later leaf before k has that row. The last leaf of its left half lies in the same row of a
+second table.
 
-The draw is chosen as in Stan: among the points of one doubling with probability proportional to their weight exp(-energy),
-here as each leaf arrives (the same law as Stan's subtree by subtree); between the old trajectory and the new doubling with
-probability min(1, ratio of weights), which favours points far away.
+The draw is chosen as in Stan: among the points of one doubling with probability proportional to
+their weight exp(-energy), here as each leaf arrives (the same law as Stan's subtree by subtree);
+between the old trajectory and the new doubling with probability min(1, ratio of weights), which
+favours points far away.
 
 Momenta are whitened (metrics.py), so the criterion is a plain dot product.
 
 References
 ----------
 M. D. Hoffman, A. Gelman, "The No-U-Turn Sampler", JMLR 15 (2014).
-M. Betancourt, "A conceptual introduction to Hamiltonian Monte Carlo", arXiv:1701.02434 (2017), appendix A.
-Stan's base_nuts.hpp for the checks across two neighbouring subtrees.
-D. Phan, N. Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
+M. Betancourt, "A conceptual introduction to Hamiltonian Monte Carlo", arXiv:1701.02434 (2017),
+appendix A. Stan's base_nuts.hpp for the checks across two neighbouring subtrees. D. Phan, N.
+Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
 """
 
 from typing import Any
@@ -55,8 +58,8 @@ class Proposal:
 class Checkpoints:
     """Rows of momenta and momentum sums by which subtrees are checked; see the module docstring.
 
-    `first` and `before`: momentum at the first leaf of a subtree, and the sum of all momenta before it. `middle`: momentum at
-    the last leaf of its left half.
+    `first` and `before`: momentum at the first leaf of a subtree, and the sum of all momenta before
+    it. `middle`: momentum at the last leaf of its left half.
     """
 
     first: TensorBase
@@ -68,7 +71,8 @@ class Checkpoints:
 class Doubling:
     """The new half of the trajectory while its leaves are walked.
 
-    `weight` is the sum of exp(energy drop - `shift`) over its leaves, `shift` the largest drop so far.
+    `weight` is the sum of exp(energy drop - `shift`) over its leaves, `shift` the largest drop so
+    far.
     """
 
     leaf: TensorBase
@@ -117,7 +121,8 @@ class NUTSKernel:
 
     Notes
     -----
-    Random numbers of one transition: the momentum, one number for all directions, then one per doubling and one per leaf.
+    Random numbers of one transition: the momentum, one number for all directions, then one per
+    doubling and one per leaf.
     """
 
     density: Any
@@ -127,7 +132,7 @@ class NUTSKernel:
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
 
     def init(self, position, counter=0):
-        """Return the state at a position, a float64 tensor of shape (dim,); the density is evaluated once."""
+        """Return the state at a position, a float64 tensor of shape (dim,)."""
         return HMCState(position, *self.density(position), as_tensor(counter))
 
     def step(self, key, state):
@@ -144,11 +149,18 @@ class NUTSKernel:
         energy = kinetic_energy(momentum) - state.logdensity
         start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
         trajectory = Trajectory(
-            left=start, right=start, momentum_sum=momentum,
+            left=start,
+            right=start,
+            momentum_sum=momentum,
             proposal=Proposal(state.position, state.logdensity, state.grad, energy),
-            log_weight=_float(0.0), depth=_int(0), n_steps=_int(0), accept_sum=_float(0.0),
-            turning=_false(), diverging=_false(), counter=state.counter + (dim + 1),
-        )  # fmt: skip
+            log_weight=_float(0.0),
+            depth=_int(0),
+            n_steps=_int(0),
+            accept_sum=_float(0.0),
+            turning=_false(),
+            diverging=_false(),
+            counter=state.counter + (dim + 1),
+        )
         trajectory = while_loop(
             lambda t: (t.depth < self.max_tree_depth) & ~t.turning & ~t.diverging,
             lambda t: self._double(key, directions, energy, t),
@@ -171,10 +183,10 @@ class NUTSKernel:
         )
         return HMCState(chosen.position, chosen.logdensity, chosen.grad, t.counter), info
 
-    # ------------------------------------------------------------------------------------------ one doubling
+    # --------------------------------------------------------------------------------- one doubling
 
     def _double(self, key, directions, energy, t):
-        """Return the trajectory with twice the leaves, or cut off where the new half turns or diverges."""
+        """Return the trajectory twice as long, or cut off where the new half turns or diverges."""
         forward = (directions >> t.depth & 1) == 1
         step_size = where(forward, self.step_size, -self.step_size)
         inner = _select(forward, t.right, t.left)
@@ -188,7 +200,8 @@ class NUTSKernel:
         )
         momentum_sum = t.momentum_sum + new.momentum_sum
 
-        # Turning of the whole, and across the seam: each half with the nearest point of the other one.
+        # Turning of the whole, and across the seam: each half with the nearest point of the other
+        # one.
         first = new.rows.first[0]
         outer = where(forward, t.left.momentum, t.right.momentum)
         turning = (
@@ -211,24 +224,31 @@ class NUTSKernel:
         )
 
     def _walk(self, key, counter, energy, step_size, leaves, start):
-        """Walk up to `leaves` leapfrog steps from the end of the trajectory; returns the `Doubling`."""
+        """Return the `Doubling` after up to `leaves` steps from the end of the trajectory."""
         dim = start.position._data.shape[0]
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
-        # One row more than the ones that a leaf number can have: where nothing is to be kept, that row is written.
+        # One row more than the ones that a leaf number can have: where nothing is to be kept, that
+        # row is written.
         rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
         doubling = Doubling(
-            leaf=_int(0), end=start, momentum_sum=zeros,
+            leaf=_int(0),
+            end=start,
+            momentum_sum=zeros,
             proposal=Proposal(start.position, start.logdensity, start.grad, energy),
-            shift=_float(-np.inf), weight=_float(0.0), accept_sum=_float(0.0),
-            turning=_false(), diverging=_false(), rows=Checkpoints(rows, rows, rows),
-        )  # fmt: skip
+            shift=_float(-np.inf),
+            weight=_float(0.0),
+            accept_sum=_float(0.0),
+            turning=_false(),
+            diverging=_false(),
+            rows=Checkpoints(rows, rows, rows),
+        )
         return while_loop(
             lambda s: (s.leaf < leaves) & ~s.turning & ~s.diverging,
             lambda s: self._leaf(key, counter, energy, step_size, s),
             doubling,
         )
 
-    # ------------------------------------------------------------------------------------------ one leaf
+    # ------------------------------------------------------------------------------------- one leaf
 
     def _leaf(self, key, counter, energy, step_size, s):
         """Return the doubling with one more leaf."""
@@ -267,7 +287,7 @@ class NUTSKernel:
         )
 
     def _turning(self, ones, trailing, momentum, momentum_sum, first, before, middle):
-        """Whether a subtree that ends at the present leaf turns, each with the checks across its seam."""
+        """Whether a subtree that ends at the present leaf turns, as a whole or across its seam."""
 
         def check(state):
             level, row, right_first, right_before, _ = state
@@ -291,7 +311,7 @@ class NUTSKernel:
 
 
 def _turns(momentum_sum, p, q):
-    """Whether the sum of momenta from p to q points away from one of them (Betancourt 2017, appendix A.4.2)."""
+    """Whether a sum of momenta from p to q points away from p or q [betancourt2017, app. A.4.2]."""
     return (total(momentum_sum * p) <= 0.0) | (total(momentum_sum * q) <= 0.0)
 
 
@@ -306,7 +326,7 @@ def _logaddexp(x, y):
 
 
 def _ones(k):
-    """Number of ones in the binary form of k, in [0, 2^31): sums of neighbouring fields, ever wider."""
+    """Number of ones in the binary form of k < 2^31, by sums of neighbouring fields, ever wider."""
     k = k - (k >> 1 & 0x55555555)
     k = (k & 0x33333333) + (k >> 2 & 0x33333333)
     k = (k + (k >> 4)) & 0x0F0F0F0F

@@ -1,7 +1,8 @@
 """Random numbers inside compiled loops: pure functions of (seed, stream, counter).
 
-A chain has one `Key` for its life; what moves is a counter, which is part of the kernel's state. So draws do not depend on
-threads, chunks or whether the program is compiled, and a saved state resumes exactly. See core/rng.py for the bits.
+A chain has one `Key` for its life; what moves is a counter, which is part of the kernel's state. So
+draws do not depend on threads, chunks or whether the program is compiled, and a saved state resumes
+exactly. See core/rng.py for the bits.
 """
 
 import numpy as np
@@ -44,5 +45,5 @@ def uniform(key, counter):
 
 
 def normals(key, counter, size):
-    """Return `size` standard normal draws from the counters ``counter, counter + 1, ...``, shape (size,)."""
+    """Return `size` standard normal draws from the counters ``counter, counter + 1, ...``."""
     return ndtri(uniform(key, counter + wrap(np.arange(size))))

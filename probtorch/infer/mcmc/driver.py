@@ -1,0 +1,678 @@
+"""`MCMC`: runs chains of a kernel, and keeps what they drew.
+
+Each chain has a thread, in which the native program runs without the interpreter lock, chunk after
+chunk (chain.py). The main thread shows progress and listens for Ctrl-C. A chain's draws depend on
+the seed and its number only: they are the same bit for bit for any number of threads, and however
+often the chunks are cut.
+"""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+
+from probtorch.config import settings
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tree import replace
+from probtorch.diagnostics.checks import InferenceWarning, warn_about
+from probtorch.diagnostics.convergence import ess_bulk, rhat
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
+from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start, schedule
+from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
+from probtorch.infer.mcmc.hmc import HMCState
+from probtorch.infer.mcmc.integrators import DensityHandle
+from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.mcmc.progress import Progress, activity
+from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.results import make_draws
+
+__all__ = ["MCMC"]
+
+CHAIN_METHODS = ("parallel", "sequential", "vectorized")
+# How often the main thread looks at the chains, in seconds.
+POLL = 0.05
+# NumPyro's names of the statistics that have another one here.
+STAT_ALIASES = {
+    "accept_prob": "acceptance_rate",
+    "num_steps": "n_steps",
+    "adapt_state.step_size": "step_size",
+}
+
+
+class MCMC:
+    """Run Markov chains and keep their draws.
+
+    Parameters
+    ----------
+    kernel : NUTS or HMC
+        NumPyro's `sampler`.
+    num_samples : int
+        Draws per chain after warm-up, before thinning.
+    warmup_steps : int, optional
+        Iterations of adaptation; as many as `num_samples` by default. NumPyro's `num_warmup`.
+    initial_params : dict or array_like, optional
+        Where chains start, in unconstrained space: one value per site, or with a leading dim of
+        size `num_chains`.
+    num_chains : int
+    hook_fn : callable, optional
+        ``hook_fn(kernel, params, stage, i)`` after each iteration, with the constrained values by
+        name and stage "Warmup" or "Sample". Chains then run one after the other.
+    thinning : int
+        Keep every so many-th draw. Divergences and steps of the draws between are counted with the
+        one that is kept.
+    chain_method : {"parallel", "sequential", "vectorized"}
+        A thread per chain, or one thread for all; "vectorized" is the same as "parallel". The draws
+        do not depend on it.
+    num_threads : int, optional
+        Threads to use instead.
+    seed : int or Generator, optional
+        Source of all randomness; a child of the default generator, which `manual_seed` sets, if
+        None.
+    keep_warmup : bool
+        Whether to keep the draws of the warm-up, as groups of their own.
+    save_params : sequence of str, optional
+        Variables to keep; all by default.
+    progress_bar : bool
+        Whether to show progress; `disable_progbar` is the same the other way round,
+        ``PROBTORCH_PROGRESS=0`` switches it off for the process.
+    mp_context, disable_validation, jit_model_args
+        Accepted so that scripts run unchanged: chains are threads, and everything is compiled.
+    transforms, postprocess_fn
+        Only None.
+
+    Attributes
+    ----------
+    draws : Draws
+        The result of the last run.
+    target : Target
+    last_state : tuple of Chain
+        Where each chain stands; `post_warmup_state` set to it makes the next run go on from there,
+        bit for bit.
+    seconds : dict of str to float
+        Time taken for "model", "compile" and "sampling".
+
+    Examples
+    --------
+    >>> mcmc = MCMC(NUTS(model), num_samples=1000, num_chains=4, seed=1)
+    >>> mcmc.run(data)
+    >>> mcmc.print_summary()
+    """
+
+    def __init__(
+        self,
+        kernel=None,
+        num_samples=None,
+        warmup_steps=None,
+        initial_params=None,
+        num_chains=1,
+        hook_fn=None,
+        mp_context=None,
+        disable_progbar=False,
+        disable_validation=True,
+        transforms=None,
+        save_params=None,
+        *,
+        sampler=None,
+        num_warmup=None,
+        thinning=1,
+        postprocess_fn=None,
+        chain_method="parallel",
+        progress_bar=True,
+        jit_model_args=False,
+        num_threads=None,
+        seed=None,
+        keep_warmup=False,
+    ):
+        kernel = _one_of("kernel", kernel, "sampler", sampler)
+        if not isinstance(kernel, GradientKernel):
+            raise ArgumentError(
+                "MCMC(kernel)",
+                expected="a kernel such as NUTS(model)",
+                got=f"{type(kernel).__name__}",
+                fix="wrap the model: MCMC(NUTS(model), num_samples=1000)",
+            )
+        for name, value in (("transforms", transforms), ("postprocess_fn", postprocess_fn)):
+            if value is not None:
+                raise ArgumentError(
+                    f"MCMC({name}=...)",
+                    expected="None",
+                    got=type(value).__name__,
+                    fix="draws come back in the model's own space; compute the rest from them",
+                )
+        if chain_method not in CHAIN_METHODS:
+            raise ArgumentError(
+                "MCMC(chain_method=...)",
+                expected=f"one of {', '.join(CHAIN_METHODS)}",
+                got=repr(chain_method),
+                fix="leave it out: chains run in parallel",
+            )
+        self.kernel = kernel
+        self.num_samples = _count("num_samples", num_samples, 1)
+        given = _one_of("warmup_steps", warmup_steps, "num_warmup", num_warmup)
+        self.num_warmup = self.num_samples if given is None else _count("warmup_steps", given, 0)
+        self.num_chains = _count("num_chains", num_chains, 1)
+        self.thinning = _count("thinning", thinning, 1)
+        if self.thinning > self.num_samples:
+            raise ArgumentError(
+                "MCMC(thinning=...)",
+                expected=f"at most num_samples, {self.num_samples}",
+                got=str(thinning),
+                fix="num_samples counts draws before thinning",
+            )
+        default = (
+            1 if chain_method == "sequential" else min(self.num_chains, 4 * (os.cpu_count() or 1))
+        )
+        self.num_threads = default if num_threads is None else _count("num_threads", num_threads, 1)
+        self.initial_params, self.hook_fn, self.save_params = initial_params, hook_fn, save_params
+        self.progress_bar = bool(progress_bar) and not disable_progbar
+        self.keep_warmup = bool(keep_warmup)
+        self.seed = seed
+        self.target = self.last_state = self.post_warmup_state = None
+        self.seconds = {}
+        self._draws = None
+        self._extra_fields = ()
+
+    # -------------------------------------------------------------------------------------- running
+
+    def run(self, *args, init_params=None, extra_fields=(), rng_key=None, **kwargs):
+        """Warm up and sample, given the arguments of the model.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model is called with.
+        init_params : dict or array_like, optional
+            As `initial_params` of the constructor.
+        extra_fields : sequence of str
+            Statistics that `get_extra_fields` returns; all are kept anyway.
+        rng_key : int or Generator, optional
+            As `seed` of the constructor.
+
+        Returns
+        -------
+        Draws
+
+        Raises
+        ------
+        InferenceError
+            If no chain could start or go on.
+        KeyboardInterrupt
+            On Ctrl-C before any draw after warm-up, or on a second Ctrl-C. A first one later on
+            keeps what was drawn.
+
+        Warns
+        -----
+        InferenceWarning
+            For divergences, chains that disagree, and whatever else `diagnose` finds; for chains
+            that failed.
+        """
+        self._extra_fields = tuple(extra_fields)
+        return self._run(args, kwargs, init_params, rng_key, self.num_samples, stacklevel=3)
+
+    def warmup(self, *args, init_params=None, collect_warmup=False, rng_key=None, **kwargs):
+        """Warm up only; the next `run` goes on from there.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What the model is called with.
+        init_params, rng_key
+            As for `run`.
+        collect_warmup : bool
+            Whether `get_samples` returns the draws of the warm-up until then.
+        """
+        self.post_warmup_state = None
+        keep, self.keep_warmup = self.keep_warmup, collect_warmup or self.keep_warmup
+        try:
+            self._run(args, kwargs, init_params, rng_key, 0, stacklevel=3)
+        finally:
+            self.keep_warmup = keep
+        self.post_warmup_state = self.last_state
+
+    def _run(self, args, kwargs, init_params, rng_key, num_samples, stacklevel):
+        init_params = self.initial_params if init_params is None else init_params
+        self._draws = None
+        began = time.perf_counter()
+        with activity("compiling the model", shown=self.progress_bar):
+            example = init_params if self.kernel.model is None else None
+            self.target = target = self.kernel.target(
+                args, kwargs, _first_chain(example, self.num_chains)
+            )
+            chains = self._chains(target, init_params, rng_key)
+        prepared = time.perf_counter()
+        with activity("compiling the sampler", shown=self.progress_bar):
+            runs = self._chain_runs(target, chains, num_samples)
+        compiled = time.perf_counter()
+        interrupted = self._sample(runs)
+        self.seconds = {
+            "model": prepared - began,
+            "compile": compiled - prepared,
+            "sampling": time.perf_counter() - compiled,
+        }
+        return self._collect(runs, interrupted, num_samples, stacklevel + 1)
+
+    def _chains(self, target, init_params, rng_key):
+        """Pairs of a chain before its first transition and the context of the density it holds."""
+        if self.post_warmup_state is not None:
+            return self._resumed(target)
+        seed = self.seed if rng_key is None else rng_key
+        generator = (
+            seed if isinstance(seed, Generator) else None if seed is None else Generator(seed)
+        )
+        starts, *streams = (generator or default_generator).spawn(1 + self.num_chains)
+        if init_params is None:
+            positions = np.asarray(
+                target.initial(self.num_chains, starts, self.kernel.init_strategy)
+            )
+        else:
+            positions = _positions(target, init_params, self.num_chains)
+        return [self._new_chain(target, q, stream) for q, stream in zip(positions, streams)]
+
+    def _new_chain(self, target, position, stream):
+        context = target.density.context()
+        logdensity, grad = context.value_and_grad(position)
+        if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
+            raise InferenceError(
+                "initial_params",
+                expected="a point with a finite log density and gradient",
+                got=f"log density {logdensity}, gradient {grad!s:.60}",
+                fix="start elsewhere, or leave initial_params out",
+            )
+        kernel = self.kernel.build(_handle(context), target.dim)
+        position = np.array(position, np.float64)
+        state = HMCState(
+            wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0))
+        )
+        chain = Chain(
+            kernel,
+            state,
+            key_of(stream),
+            dual_averaging_start(kernel.step_size),
+            moments_start(target.dim, self.kernel.dense),
+        )
+        return chain, context
+
+    def _resumed(self, target):
+        chains = self.post_warmup_state
+        dims = {c.state.position._data.shape[0] for c in chains}
+        if len(chains) != self.num_chains or dims != {target.dim}:
+            raise InferenceError(
+                "post_warmup_state",
+                expected=f"{self.num_chains} chains of dimension {target.dim}",
+                got=f"{len(chains)} chains of dimension {', '.join(map(str, sorted(dims)))}",
+                fix="set it to the last_state of a run of the same model, or to None",
+            )
+        resumed = []
+        for chain in chains:
+            context = target.density.context()
+            # The arguments of the model may have changed since.
+            logdensity, grad = context.value_and_grad(chain.state.position._data)
+            state = replace(chain.state, logdensity=wrap(np.asarray(logdensity)), grad=wrap(grad))
+            kernel = replace(chain.kernel, density=_handle(context))
+            resumed.append((replace(chain, kernel=kernel, state=state), context))
+        return resumed
+
+    def _chain_runs(self, target, chains, num_samples):
+        segments = []
+        if self.post_warmup_state is None:
+            segments = schedule(
+                self.num_warmup,
+                adapt_step_size=self.kernel.adapt_step_size,
+                adapt_mass_matrix=self.kernel.adapt_mass_matrix,
+                search=self.kernel.search,
+            )
+        return [
+            ChainRun(
+                ChunkRunner(chain, self.kernel.target_accept_prob),
+                context,
+                segments,
+                num_samples,
+                self.thinning,
+                self.kernel,
+                keep_warmup=self.keep_warmup,
+                hook=self._hook(target),
+            )
+            for chain, context in chains
+        ]
+
+    def _hook(self, target):
+        if self.hook_fn is None:
+            return None
+
+        def hook(position, stage, iteration):
+            self.hook_fn(self.kernel, target.constrain(wrap(np.array(position))), stage, iteration)
+
+        return hook
+
+    # -------------------------------------------------------------------------------------- threads
+
+    def _sample(self, runs):
+        """Run all chains in threads; returns whether Ctrl-C ended it."""
+        # Eager code and hooks run under the interpreter lock and share its state, so they have one
+        # thread.
+        count = (
+            1 if self.hook_fn is not None or not settings.jit else min(self.num_threads, len(runs))
+        )
+        stop, waiting, ended = threading.Event(), queue.SimpleQueue(), threading.Semaphore(0)
+        for run in runs:
+            waiting.put(run)
+
+        def work():
+            with contextlib.suppress(queue.Empty):
+                while not stop.is_set():
+                    waiting.get_nowait().run(stop)
+            ended.release()
+
+        # Daemons: after a second Ctrl-C nothing waits for them.
+        threads = [
+            threading.Thread(target=work, name=f"probtorch chain {i}", daemon=True)
+            for i in range(count)
+        ]
+        left = count
+        try:
+            with Progress(runs, shown=self.progress_bar) as progress:
+                for thread in threads:
+                    thread.start()
+                while left:
+                    left -= ended.acquire(timeout=POLL)
+                    progress.update()
+            return False
+        except KeyboardInterrupt:
+            stop.set()
+            print(
+                "interrupted: keeping what was drawn (Ctrl-C again to give it up)",
+                file=sys.stderr,
+                flush=True,
+            )
+            while left:
+                left -= ended.acquire(timeout=POLL)
+            return True
+        finally:
+            stop.set()
+
+    # -------------------------------------------------------------------------------------- results
+
+    def _collect(self, runs, interrupted, num_samples, stacklevel):
+        alive = [i for i, run in enumerate(runs) if run.error is None]
+        failed = {i: run.error for i, run in enumerate(runs) if run.error is not None}
+        if not alive:
+            raise failed[0]
+        for i, error in failed.items():
+            warnings.warn(
+                f"chain {i} failed and is missing from the result\n  expected: {len(runs)} chains\n"
+                f"  got:      {type(error).__name__}: {error}\n"
+                "  fix:      see the error; chains that are well came to their end",
+                InferenceWarning,
+                stacklevel=stacklevel,
+            )
+        kept, length = alive, num_samples // self.thinning
+        if interrupted:
+            kept, length = _rectangle({i: runs[i].draws.complete for i in alive})
+            if not length and num_samples:
+                raise KeyboardInterrupt("interrupted before the first draw after warm-up")
+            message = f"kept {len(kept)} of {len(runs)} chains with {length} draws each"
+            print(message, file=sys.stderr, flush=True)
+        states = [runs[i].runner.chain for i in kept]
+        self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in states)
+        if not num_samples:
+            self._draws = self._warmup_draws([runs[i] for i in kept])
+            return None
+        attrs = self._attrs(runs, failed, interrupted, kept)
+        positions = np.stack([runs[i].draws.positions[:length] for i in kept])
+        draws = make_draws(
+            self.target, positions, _stacked([runs[i].draws for i in kept], length), attrs
+        )
+        if self.keep_warmup and runs[0].num_warmup and not interrupted:
+            draws = self._with_warmup(draws, [runs[i] for i in kept])
+        if self.save_params is not None:
+            draws = draws.select(list(self.save_params))
+        self._draws = draws
+        warn_about(draws, stacklevel=stacklevel)
+        return draws
+
+    def _warmup_draws(self, runs):
+        """The draws of a warm-up alone, or None if they were not kept."""
+        if runs[0].warmup is None or not runs[0].num_warmup:
+            return None
+        length = min(run.warmup.complete for run in runs)
+        positions = np.stack([run.warmup.positions[:length] for run in runs])
+        stats = _stacked([run.warmup for run in runs], length)
+        return make_draws(self.target, positions, stats, {"warming_up": True})
+
+    def _with_warmup(self, draws, runs):
+        positions = np.stack([run.warmup.positions for run in runs])
+        stats = _stacked([run.warmup for run in runs], positions.shape[1])
+        draws = draws.with_group("warmup_posterior", self.target.constrain_many(positions))
+        return draws.with_group("warmup_sample_stats", stats)
+
+    def _attrs(self, runs, failed, interrupted, kept):
+        attrs = {
+            **self.kernel.attrs(),
+            "model_name": getattr(self.target, "name", "model"),
+            "inference_library": "probtorch",
+            "sampling_time": self.seconds["sampling"],
+            "tuning_steps": self.num_warmup,
+            "thinning": self.thinning,
+            "num_threads": self.num_threads,
+            "interrupted": interrupted,
+        }
+        if isinstance(self.seed, int):
+            attrs["seed"] = self.seed
+        if len(kept) < len(runs):
+            attrs["missing_chains"] = [i for i in range(len(runs)) if i not in kept]
+        if failed:
+            attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
+        return attrs
+
+    @property
+    def draws(self):
+        """The `Draws` of the last run."""
+        if self._draws is None:
+            raise InferenceError(
+                "MCMC", expected="a finished run", got="no draws yet", fix="call run() first"
+            )
+        return self._draws
+
+    def get_samples(self, num_samples=None, group_by_chain=False):
+        """Return the draws as tensors by name.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            So many of them, drawn at random with replacement from all chains; all in order by
+            default.
+        group_by_chain : bool
+            Keep a leading chain dim.
+
+        Returns
+        -------
+        dict of str to Tensor, each (chain * draw, *event) or (chain, draw, *event)
+        """
+        samples = self.draws.get_samples(group_by_chain=group_by_chain and num_samples is None)
+        if num_samples is None:
+            return {name: as_tensor(x) for name, x in samples.items()}
+        wanted = _count("num_samples", num_samples, 1)
+        total = self.draws.num_chains * self.draws.num_draws
+        (generator,) = default_generator.spawn(1)
+        rows = np.random.default_rng([generator.initial_seed(), generator.stream]).integers(
+            total, size=wanted
+        )
+        if group_by_chain:
+            return {name: as_tensor(x[rows][None]) for name, x in samples.items()}
+        return {name: as_tensor(x[rows]) for name, x in samples.items()}
+
+    def get_extra_fields(self, group_by_chain=False):
+        """Return statistics of the sampler as arrays by name.
+
+        Parameters
+        ----------
+        group_by_chain : bool
+            Keep a leading chain dim.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Those asked for in `run`, under the names asked for; all of them, under ArviZ's names,
+            if none were.
+        """
+        stats = self.draws.sample_stats
+        names = self._extra_fields or tuple(stats)
+        found = {name: self._statistic(name, stats) for name in names}
+        return found if group_by_chain else {name: x.reshape(-1) for name, x in found.items()}
+
+    @staticmethod
+    def _statistic(name, stats):
+        if name == "potential_energy":
+            return -stats["lp"]
+        known = STAT_ALIASES.get(name, name)
+        if known not in stats:
+            raise ArgumentError(
+                "extra_fields",
+                expected=f"names among {', '.join([*stats, *STAT_ALIASES, 'potential_energy'])}",
+                got=repr(name),
+                fix="drop the name",
+            )
+        return stats[known]
+
+    def summary(self, prob=0.9):
+        """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter."""
+        return self.draws.summary(hdi_prob=prob)
+
+    def print_summary(self, prob=0.9, exclude_deterministic=True):
+        """Print the table of `summary`; deterministic sites only if they are asked for."""
+        names = list(self.draws.posterior)
+        if exclude_deterministic:
+            names = [name for name in names if name in self.target.slots] or names
+        print(self.draws.summary(names=names, hdi_prob=prob))
+
+    def diagnostics(self):
+        """Return convergence statistics by variable, and divergences and acceptance by chain.
+
+        Returns
+        -------
+        dict
+            For each variable ``{"n_eff": array, "r_hat": array}`` of its shape (bulk effective
+            size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
+            draws, and "acceptance rate", per chain.
+        """
+        found = {
+            name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
+            for name, x in self.draws.posterior.items()
+        }
+        stats = self.draws.sample_stats
+        chains = range(self.draws.num_chains)
+        found["divergences"] = {
+            f"chain {i}": np.flatnonzero(stats["diverging"][i]).tolist() for i in chains
+        }
+        found["acceptance rate"] = {
+            f"chain {i}": float(stats["acceptance_rate"][i].mean()) for i in chains
+        }
+        return found
+
+    def to_arviz(self, **groups):
+        """Return the draws for ArviZ; see `Draws.to_arviz`."""
+        return self.draws.to_arviz(**groups)
+
+    def __repr__(self):
+        sizes = ("num_samples", "num_warmup", "num_chains")
+        return f"MCMC({self.kernel!r}, {', '.join(f'{n}={getattr(self, n)}' for n in sizes)})"
+
+
+# ------------------------------------------------------------------------------------------ helpers
+
+
+def _one_of(name, value, alias, other):
+    """Return the one of two names of a setting that was given."""
+    if value is not None and other is not None:
+        raise ArgumentError(
+            f"MCMC({name}, {alias})",
+            expected=f"{name} or {alias}",
+            got="both",
+            fix=f"leave {alias} out",
+        )
+    return other if value is None else value
+
+
+def _count(name, value, least):
+    if (
+        isinstance(value, (bool, np.bool_))
+        or not hasattr(value, "__index__")
+        or value.__index__() < least
+    ):
+        raise ArgumentError(
+            f"MCMC({name}=...)",
+            expected=f"an integer of at least {least}",
+            got=repr(value),
+            fix=f"for example {name}=1000",
+        )
+    return value.__index__()
+
+
+def _handle(context):
+    return DensityHandle(
+        wrap(np.asarray(context.function, np.int64)), wrap(np.asarray(context.address, np.int64))
+    )
+
+
+def _stacked(recordings, length):
+    """Statistics of several chains as arrays (chain, draw)."""
+    return {
+        name: np.stack([r.stats[name][:length] for r in recordings]) for name in recordings[0].stats
+    }
+
+
+def _rectangle(counts):
+    """Which chains and how many draws of each keep the most; `counts` is a dict by chain."""
+    ordered = sorted(counts, key=lambda i: (-counts[i], i))
+    best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
+    return sorted(ordered[: best + 1]), counts[ordered[best]]
+
+
+def _array(value):
+    return np.asarray(as_tensor(value)._data, np.float64)
+
+
+def _first_chain(params, num_chains):
+    """What variables look like, from parameters that may have a leading chain dim."""
+    if params is None:
+        return None
+    if not isinstance(params, dict):
+        array = _array(params)
+        return array[0] if array.ndim == 2 else array
+    arrays = {name: _array(x) for name, x in params.items()}
+    if num_chains > 1 and all(x.ndim and x.shape[0] == num_chains for x in arrays.values()):
+        return {name: x[0] for name, x in arrays.items()}
+    return arrays
+
+
+def _positions(target, params, num_chains):
+    """Starting points (num_chains, dim) from parameters given for one or for all chains."""
+    if isinstance(params, dict):
+        arrays = {name: _array(x) for name, x in params.items()}
+        per_chain = all(
+            name in target.slots and x.shape == (num_chains, *target.slots[name].free_shape)
+            for name, x in arrays.items()
+        )
+        if not per_chain:
+            return np.tile(target.pack(arrays), (num_chains, 1))
+        return np.stack(
+            [target.pack({name: x[i] for name, x in arrays.items()}) for i in range(num_chains)]
+        )
+    array = _array(params)
+    if array.shape == (target.dim,):
+        return np.tile(array, (num_chains, 1))
+    if array.shape != (num_chains, target.dim):
+        raise ShapeError(
+            "initial_params",
+            expected=f"shape ({target.dim},) or ({num_chains}, {target.dim})",
+            got=str(array.shape),
+            fix="give unconstrained values, one row per chain",
+        )
+    return array

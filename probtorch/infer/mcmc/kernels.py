@@ -1,0 +1,413 @@
+"""`NUTS` and `HMC` as users construct them: settings, from which the driver builds a kernel for a
+target.
+
+Pyro's signatures, with NumPyro's names as keyword aliases. The settings hold no state of a run, so
+one object serves any number of runs; the kernels proper are `HMCKernel` and `NUTSKernel`.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.infer.initialization import init_to_uniform
+from probtorch.infer.mcmc.hmc import HMCKernel
+from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.nuts import NUTSKernel
+from probtorch.infer.potential import Target
+
+__all__ = ["HMC", "NUTS", "GradientKernel"]
+
+DEEPEST_TREE = 20
+
+
+class GradientKernel:
+    """What `HMC` and `NUTS` have in common: where the target comes from, and what is adapted to it.
+
+    Attributes
+    ----------
+    model, potential_fn : callable or None
+    step_size, target_accept_prob : float
+    adapt_step_size, adapt_mass_matrix, dense, regularize, search : bool
+    inverse_mass_matrix : ndarray or None
+    init_strategy : callable
+    """
+
+    name = "kernel"
+
+    def __init__(
+        self,
+        model,
+        potential_fn,
+        *,
+        step_size,
+        adapt_step_size,
+        adapt_mass_matrix,
+        full_mass,
+        dense_mass,
+        inverse_mass_matrix,
+        regularize_mass_matrix,
+        find_heuristic_step_size,
+        target_accept_prob,
+        init_strategy,
+        transforms,
+    ):
+        if (model is None) == (potential_fn is None):
+            raise ArgumentError(
+                self.name,
+                expected="one of model and potential_fn",
+                got="both" if model is not None else "neither",
+                fix=f"write {self.name}(model), or {self.name}(potential_fn=minus_log_density)",
+            )
+        if transforms is not None:
+            raise ArgumentError(
+                f"{self.name}(transforms=...)",
+                expected="None",
+                got=type(transforms).__name__,
+                fix="a site is transformed by the support of its distribution; see reparam",
+            )
+        self.model, self.potential_fn = model, potential_fn
+        self.step_size = _checked(self.name, "step_size", step_size, 0.0, math.inf)
+        self.target_accept_prob = _checked(
+            self.name, "target_accept_prob", target_accept_prob, 0.0, 1.0
+        )
+        self.adapt_step_size, self.adapt_mass_matrix = (
+            bool(adapt_step_size),
+            bool(adapt_mass_matrix),
+        )
+        self.search = (
+            self.adapt_step_size
+            if find_heuristic_step_size is None
+            else bool(find_heuristic_step_size)
+        )
+        self.regularize = bool(regularize_mass_matrix)
+        self.inverse_mass_matrix = (
+            None if inverse_mass_matrix is None else np.asarray(inverse_mass_matrix, np.float64)
+        )
+        self.dense = self._is_dense(full_mass, dense_mass)
+        self.init_strategy = init_strategy
+
+    def _is_dense(self, full_mass, dense_mass):
+        """Whether the mass matrix is dense, by either name of the setting or its shape."""
+        wanted = full_mass if dense_mass is None else dense_mass
+        if not isinstance(wanted, (bool, np.bool_)):
+            raise ArgumentError(
+                f"{self.name}({'full_mass' if dense_mass is None else 'dense_mass'}=...)",
+                expected="True or False",
+                got=f"{wanted!r:.60}",
+                fix="blocks of sites are not supported; use True for one dense matrix of all sites",
+            )
+        if self.inverse_mass_matrix is None:
+            return bool(wanted)
+        if self.inverse_mass_matrix.ndim not in (1, 2):
+            raise ShapeError(
+                f"{self.name}(inverse_mass_matrix=...)",
+                expected="shape (dim,) or (dim, dim)",
+                got=f"shape {self.inverse_mass_matrix.shape}",
+                fix="give the diagonal, or the matrix",
+            )
+        if wanted and self.inverse_mass_matrix.ndim == 1:
+            self.inverse_mass_matrix = np.diag(self.inverse_mass_matrix)
+        return self.inverse_mass_matrix.ndim == 2
+
+    # ------------------------------------------------------------------------------- for the driver
+
+    def target(self, args, kwargs, init_params=None):
+        """Return the `Target` for the arguments of a run.
+
+        `init_params`, for one chain, says what the variables of a potential look like.
+        """
+        if isinstance(self.model, Target):
+            return self.model
+        if self.model is not None:
+            return Target.from_model(self.model, *args, **kwargs)
+        if init_params is None:
+            raise ArgumentError(
+                f"{self.name}(potential_fn=...)",
+                expected="run(init_params=...), which gives names and shapes",
+                got="no init_params",
+                fix="pass an array of shape (dim,), or a dict of arrays by name",
+            )
+        return Target.from_potential(self.potential_fn, init_params)
+
+    def metric(self, dim):
+        """Return the metric to begin with.
+
+        Raises
+        ------
+        ShapeError
+            If the inverse mass matrix that was given does not fit the target.
+        """
+        kind = DenseMetric if self.dense else DiagonalMetric
+        if self.inverse_mass_matrix is None:
+            return kind.unit(dim)
+        if self.inverse_mass_matrix.shape[0] != dim or len(set(self.inverse_mass_matrix.shape)) > 1:
+            raise ShapeError(
+                f"{self.name}(inverse_mass_matrix=...)",
+                expected=f"{dim} unconstrained coordinates",
+                got=f"shape {self.inverse_mass_matrix.shape}",
+                fix="give variances of the unconstrained parameters, in the order of the sites",
+            )
+        return kind.from_inverse_mass(self.inverse_mass_matrix)
+
+    def build(self, density, dim):
+        """Return the kernel for a density of `dim` coordinates."""
+        raise NotImplementedError
+
+    def attrs(self):
+        """Return the settings that results should carry."""
+        return {
+            "kernel": self.name,
+            "target_accept_prob": self.target_accept_prob,
+            "full_mass": self.dense,
+            "adapt_step_size": self.adapt_step_size,
+            "adapt_mass_matrix": self.adapt_mass_matrix,
+        }
+
+    def __repr__(self):
+        what = self.model if self.model is not None else self.potential_fn
+        return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
+
+
+class NUTS(GradientKernel):
+    """The no-U-turn sampler: Hamiltonian Monte Carlo that finds how far to go by itself.
+
+    Parameters
+    ----------
+    model : callable or Target, optional
+        A model with sample statements.
+    potential_fn : callable, optional
+        Instead of a model: minus a log density, of a vector or a dict of unconstrained values; then
+        `run` needs `init_params`.
+    step_size : float
+        To begin with, or to keep.
+    adapt_step_size, adapt_mass_matrix : bool
+        What warm-up tunes.
+    full_mass : bool
+        A dense mass matrix instead of a diagonal one; NumPyro's `dense_mass`.
+    target_accept_prob : float, in (0, 1)
+        Acceptance that the step size is tuned to; higher is slower, with fewer divergences.
+    max_tree_depth : int, in [1, 20]
+        A trajectory has at most 2**max_tree_depth - 1 steps.
+    init_strategy : callable
+        Where chains start; see `init_to_uniform` and its kin.
+    inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), optional
+        Variances, or covariance, of the unconstrained parameters, to begin with or to keep.
+    regularize_mass_matrix : bool
+        Whether estimated matrices are shrunk towards 1e-3 times the identity, as in Stan.
+    find_heuristic_step_size : bool, optional
+        Whether to look for a step size before adapting it; by default whenever it is adapted.
+    use_multinomial_sampling : bool
+        Only True: slice sampling, the older scheme, is less efficient.
+    max_plate_nesting, jit_compile, jit_options, ignore_jit_warnings, forward_mode_differentiation
+        Accepted so that scripts run unchanged, and not needed here: plates place themselves, and
+        everything is compiled.
+    transforms
+        Only None.
+
+    References
+    ----------
+    [hoffman2014]_, [betancourt2017]_; see nuts.py for the algorithm.
+
+    Examples
+    --------
+    >>> mcmc = MCMC(NUTS(model), num_samples=1000, num_chains=4)
+    >>> mcmc.run(data)
+    """
+
+    name = "NUTS"
+
+    def __init__(
+        self,
+        model=None,
+        potential_fn=None,
+        step_size=1,
+        adapt_step_size=True,
+        adapt_mass_matrix=True,
+        full_mass=False,
+        use_multinomial_sampling=True,
+        transforms=None,
+        max_plate_nesting=None,
+        jit_compile=False,
+        jit_options=None,
+        ignore_jit_warnings=False,
+        target_accept_prob=0.8,
+        max_tree_depth=10,
+        init_strategy=init_to_uniform,
+        *,
+        dense_mass=None,
+        inverse_mass_matrix=None,
+        regularize_mass_matrix=True,
+        find_heuristic_step_size=None,
+        forward_mode_differentiation=False,
+    ):
+        if not use_multinomial_sampling:
+            raise ArgumentError(
+                "NUTS(use_multinomial_sampling=False)",
+                expected="True",
+                got="False",
+                fix="leave the argument out",
+            )
+        super().__init__(
+            model,
+            potential_fn,
+            step_size=step_size,
+            adapt_step_size=adapt_step_size,
+            adapt_mass_matrix=adapt_mass_matrix,
+            full_mass=full_mass,
+            dense_mass=dense_mass,
+            inverse_mass_matrix=inverse_mass_matrix,
+            regularize_mass_matrix=regularize_mass_matrix,
+            find_heuristic_step_size=find_heuristic_step_size,
+            target_accept_prob=target_accept_prob,
+            init_strategy=init_strategy,
+            transforms=transforms,
+        )
+        if not (isinstance(max_tree_depth, int) and 1 <= max_tree_depth <= DEEPEST_TREE):
+            raise ArgumentError(
+                "NUTS(max_tree_depth=...)",
+                expected=f"an int from 1 to {DEEPEST_TREE}",
+                got=repr(max_tree_depth),
+                fix="leave it at 10, which allows 1023 steps",
+            )
+        self.max_tree_depth = max_tree_depth
+
+    def build(self, density, dim):
+        """Return the `NUTSKernel` for a density of `dim` coordinates."""
+        step_size = wrap(np.asarray(self.step_size))
+        return NUTSKernel(density, step_size, self.metric(dim), max_tree_depth=self.max_tree_depth)
+
+    def attrs(self):
+        """Return the settings that results should carry."""
+        return {**super().attrs(), "max_tree_depth": self.max_tree_depth}
+
+
+class HMC(GradientKernel):
+    """Hamiltonian Monte Carlo with trajectories of a fixed length.
+
+    Parameters
+    ----------
+    model, potential_fn, step_size, adapt_step_size, adapt_mass_matrix, full_mass,
+    target_accept_prob, init_strategy
+        As for `NUTS`.
+    trajectory_length : float, optional
+        Step size times number of steps; 2 pi if neither it nor `num_steps` is given. The number of
+        steps follows the step size, up to 1024.
+    num_steps : int, optional
+        A fixed number of leapfrog steps instead.
+    jitter : float, in [0, 1)
+        Each trajectory has its own step size, uniform within this share of the adapted one.
+    inverse_mass_matrix, regularize_mass_matrix, find_heuristic_step_size,
+    forward_mode_differentiation
+        As for `NUTS`; and like there, what the other keywords ask for needs no asking here.
+
+    References
+    ----------
+    [neal2011]_.
+    """
+
+    name = "HMC"
+
+    def __init__(
+        self,
+        model=None,
+        potential_fn=None,
+        step_size=1,
+        trajectory_length=None,
+        num_steps=None,
+        adapt_step_size=True,
+        adapt_mass_matrix=True,
+        full_mass=False,
+        transforms=None,
+        max_plate_nesting=None,
+        jit_compile=False,
+        jit_options=None,
+        ignore_jit_warnings=False,
+        target_accept_prob=0.8,
+        init_strategy=init_to_uniform,
+        *,
+        jitter=0.0,
+        dense_mass=None,
+        inverse_mass_matrix=None,
+        regularize_mass_matrix=True,
+        find_heuristic_step_size=None,
+        forward_mode_differentiation=False,
+    ):
+        super().__init__(
+            model,
+            potential_fn,
+            step_size=step_size,
+            adapt_step_size=adapt_step_size,
+            adapt_mass_matrix=adapt_mass_matrix,
+            full_mass=full_mass,
+            dense_mass=dense_mass,
+            inverse_mass_matrix=inverse_mass_matrix,
+            regularize_mass_matrix=regularize_mass_matrix,
+            find_heuristic_step_size=find_heuristic_step_size,
+            target_accept_prob=target_accept_prob,
+            init_strategy=init_strategy,
+            transforms=transforms,
+        )
+        if trajectory_length is not None and num_steps is not None:
+            raise ArgumentError(
+                "HMC",
+                expected="trajectory_length or num_steps",
+                got="both",
+                fix="give one; the other follows from the step size",
+            )
+        if num_steps is not None and not (isinstance(num_steps, int) and num_steps >= 1):
+            raise ArgumentError(
+                "HMC(num_steps=...)",
+                expected="an int of at least 1",
+                got=repr(num_steps),
+                fix="try 10",
+            )
+        length = 2.0 * math.pi if trajectory_length is None else trajectory_length
+        self.trajectory_length = _checked("HMC", "trajectory_length", length, 0.0, math.inf)
+        self.num_steps = num_steps
+        self.jitter = float(jitter)
+        if not 0.0 <= self.jitter < 1.0:
+            raise ArgumentError(
+                "HMC(jitter=...)", expected="a number in [0, 1)", got=repr(jitter), fix="try 0.1"
+            )
+
+    def build(self, density, dim):
+        """Return the `HMCKernel` for a density of `dim` coordinates."""
+        step_size, length = (
+            wrap(np.asarray(self.step_size)),
+            wrap(np.asarray(self.trajectory_length)),
+        )
+        return HMCKernel(
+            density,
+            step_size,
+            self.metric(dim),
+            length,
+            num_steps=self.num_steps or 0,
+            jitter=self.jitter,
+        )
+
+    def attrs(self):
+        """Return the settings that results should carry."""
+        length = (
+            {"num_steps": self.num_steps}
+            if self.num_steps
+            else {"trajectory_length": self.trajectory_length}
+        )
+        return {**super().attrs(), **length}
+
+
+def _checked(owner, name, value, low, high):
+    """Return `value` as a float strictly between two bounds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not low < number < high:
+        raise ArgumentError(
+            f"{owner}({name}=...)",
+            expected=f"a number in ({low:g}, {high:g})",
+            got=f"{value!r:.60}",
+            fix="leave it out for the default",
+        )
+    return number

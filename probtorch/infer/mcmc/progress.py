@@ -1,0 +1,250 @@
+"""What a run shows while it lasts: a row per chain in a terminal or notebook, lines in a log file.
+
+Nothing is shown, and rich is not imported, before a run has lasted a third of a second; all goes to
+stderr. Displays read the attributes of `ChainRun`s; they never touch the chains.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+
+from probtorch.config import settings
+
+__all__ = ["Progress", "activity"]
+
+# Seconds: before anything is shown, between refreshes of a live display, between lines of a log,
+# before an activity is named.
+PATIENCE = 0.3
+REFRESH = 0.2
+LOG_EVERY = 10.0
+ACTIVITY_AFTER = 1.0
+
+COLUMNS = ("chain", "progress", "draws", "phase", "step size", "divergences", "leapfrogs/s", "time")
+
+
+@contextlib.contextmanager
+def activity(what, *, shown=True):
+    """Say what is being done if it takes longer than a second, and how long it took.
+
+    Parameters
+    ----------
+    what : str
+        For example "compiling the sampler".
+    shown : bool
+    """
+    if not (shown and settings.progress):
+        yield
+        return
+    start, said = time.perf_counter(), threading.Event()
+
+    def say():
+        said.set()
+        print(f"{what} ...", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(ACTIVITY_AFTER, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if said.is_set():
+            print(f"{what}: {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """The display of one run; a context manager.
+
+    Parameters
+    ----------
+    chains : sequence of ChainRun
+    shown : bool
+        Off, nothing is ever shown. ``PROBTORCH_PROGRESS=0`` switches all displays off.
+    """
+
+    def __init__(self, chains, *, shown=True):
+        self.chains = list(chains)
+        self.shown = shown and settings.progress
+        self._start = time.perf_counter()
+        self._display = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._display is not None:
+            self._display.close()
+
+    def update(self):
+        """Show how far the chains are; called several times a second."""
+        if not self.shown or time.perf_counter() - self._start < PATIENCE:
+            return
+        if self._display is None:
+            self._display = _choose_display()(self.chains)
+        self._display.update()
+
+
+def _choose_display():
+    if _in_notebook():
+        return NotebookDisplay
+    return TerminalDisplay if sys.stderr.isatty() else LogDisplay
+
+
+def _in_notebook():
+    # IPython is never imported for this: where it is not loaded, there is no notebook.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
+
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+def row(number, chain):
+    """Return the cells of a chain, without the bar."""
+    total = chain.num_warmup + chain.num_samples
+    phase = "warm-up" if chain.warming_up else "sampling"
+    if chain.finished:
+        done = chain.error is None and chain.iteration == total
+        phase = "done" if done else "failed" if chain.error is not None else "stopped"
+    elif not chain.seconds:
+        phase = "waiting"
+    rate = chain.leapfrogs / chain.seconds if chain.seconds else 0.0
+    return (
+        str(number),
+        f"{chain.iteration}/{total}",
+        phase,
+        f"{chain.step_size:.3g}",
+        str(chain.divergences),
+        _rounded(rate),
+        f"{chain.seconds:.1f} s",
+    )
+
+
+def _rounded(rate):
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g}{unit}"
+    return f"{rate:.3g}"
+
+
+def share(chain):
+    """Return how much of a chain is done, from 0 to 1."""
+    return chain.iteration / max(chain.num_warmup + chain.num_samples, 1)
+
+
+def log_line(chains):
+    """Return all chains in one line."""
+    total = sum(c.num_warmup + c.num_samples for c in chains)
+    done, divergences = sum(c.iteration for c in chains), sum(c.divergences for c in chains)
+    seconds = max(c.seconds for c in chains)
+    leapfrogs = sum(c.leapfrogs for c in chains)
+    warming = sum(c.warming_up and not c.finished for c in chains)
+    phase = f", {warming} of {len(chains)} chains in warm-up" if warming else ""
+    rate = _rounded(leapfrogs / seconds if seconds else 0.0)
+    parts = (
+        f"{done}/{total} iterations ({100.0 * done / max(total, 1):.0f} %){phase}",
+        f"{divergences} divergences",
+        f"{rate} leapfrogs/s",
+        f"{seconds:.1f} s",
+    )
+    return ", ".join(parts)
+
+
+# ----------------------------------------------------------------------------------------- displays
+
+
+class LogDisplay:
+    """Lines for a file or pipe: at the start, every ten seconds, at the end."""
+
+    def __init__(self, chains):
+        self.chains = chains
+        print(f"sampling {len(chains)} chains: {log_line(chains)}", file=sys.stderr, flush=True)
+        self._last = time.perf_counter()
+
+    def update(self):
+        """Write a line if ten seconds have passed since the last one."""
+        now = time.perf_counter()
+        if now - self._last >= LOG_EVERY:
+            self._last = now
+            print(f"sampling: {log_line(self.chains)}", file=sys.stderr, flush=True)
+
+    def close(self):
+        """Write the last line."""
+        print(f"sampled: {log_line(self.chains)}", file=sys.stderr, flush=True)
+
+
+class TerminalDisplay:
+    """A live table."""
+
+    def __init__(self, chains):
+        from rich.console import Console
+        from rich.live import Live
+
+        self.chains = chains
+        self._live = Live(
+            console=Console(stderr=True),
+            get_renderable=self._table,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start(refresh=True)
+        self._last = time.perf_counter()
+
+    def _table(self):
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for name in COLUMNS:
+            table.add_column(name, justify="left" if name in ("progress", "phase") else "right")
+        for i, chain in enumerate(self.chains):
+            number, *cells = row(i, chain)
+            table.add_row(number, ProgressBar(total=1.0, completed=share(chain), width=24), *cells)
+        return table
+
+    def update(self):
+        """Draw the table again if it is time."""
+        now = time.perf_counter()
+        if now - self._last >= REFRESH:
+            self._last = now
+            self._live.refresh()
+
+    def close(self):
+        """Leave the last state on the screen."""
+        self._live.refresh()
+        self._live.stop()
+
+
+class NotebookDisplay:
+    """A small HTML table that is replaced in place."""
+
+    def __init__(self, chains):
+        from IPython.display import HTML, display
+
+        self.chains, self._html = chains, HTML
+        self._handle = display(HTML(self.html()), display_id=True)
+        self._last = time.perf_counter()
+
+    def html(self):
+        """Return the table as HTML; all its text is our own."""
+        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+        body = ""
+        for i, chain in enumerate(self.chains):
+            number, *cells = row(i, chain)
+            bar = f'<progress max="1" value="{share(chain):.3f}"></progress>'
+            body += "<tr>" + "".join(f"<td>{c}</td>" for c in (number, bar, *cells)) + "</tr>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def update(self):
+        """Replace the table if it is time."""
+        now = time.perf_counter()
+        if now - self._last >= REFRESH:
+            self._last = now
+            self._handle.update(self._html(self.html()))
+
+    def close(self):
+        """Show the last state."""
+        self._handle.update(self._html(self.html()))
