@@ -1,6 +1,7 @@
 """Inference: from a model to draws of its posterior.
 
 `Target` (potential.py) is a model as a log density on R^dim; samplers know nothing else.
+`MCMC` (mcmc/) runs one, `NUTS` or `HMC`, on it.
 `Predictive` goes the other way, from draws back through the model.
 """
 
@@ -14,11 +15,16 @@ from probtorch.infer.initialization import (
     init_to_uniform,
     init_to_value,
 )
+from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.kernels import HMC, NUTS
 from probtorch.infer.potential import Target
 from probtorch.infer.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
 
 __all__ = [
+    "HMC",
+    "MCMC",
+    "NUTS",
     "Predictive",
     "SampledDraws",
     "Target",

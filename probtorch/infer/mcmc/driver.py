@@ -424,38 +424,42 @@ class MCMC:
         if not num_samples:
             self._draws = self._warmup_draws([runs[i] for i in kept])
             return None
-        attrs = self._attrs(runs, failed, interrupted, kept)
-        positions = np.stack([runs[i].draws.positions[:length] for i in kept])
+        kept_runs = [runs[i] for i in kept]
         draws = make_draws(
-            self.target, positions, _stacked([runs[i].draws for i in kept], length), attrs
+            self.target,
+            np.stack([run.draws.positions[:length] for run in kept_runs]),
+            _stacked([run.draws for run in kept_runs], length),
+            self._attrs(runs, failed, interrupted, kept),
+            **self._warmup_of(kept_runs),
         )
-        if self.keep_warmup and runs[0].num_warmup and not interrupted:
-            draws = self._with_warmup(draws, [runs[i] for i in kept])
         if self.save_params is not None:
             draws = draws.select(list(self.save_params))
         self._draws = draws
         warn_about(draws, stacklevel=stacklevel)
         return draws
 
-    def _warmup_draws(self, runs):
-        """The draws of a warm-up alone, or None if they were not kept."""
+    def _warmup_of(self, runs):
+        """Positions and statistics of the warm-up as arguments of `make_draws`, if they are kept."""
         if runs[0].warmup is None or not runs[0].num_warmup:
-            return None
-        length = min(run.warmup.complete for run in runs)
-        positions = np.stack([run.warmup.positions[:length] for run in runs])
-        stats = _stacked([run.warmup for run in runs], length)
-        return make_draws(self.target, positions, stats, {"warming_up": True})
+            return {}
+        return {
+            "warmup_positions": np.stack([run.warmup.positions for run in runs]),
+            "warmup_stats": _stacked([run.warmup for run in runs], runs[0].num_warmup),
+        }
 
-    def _with_warmup(self, draws, runs):
-        positions = np.stack([run.warmup.positions for run in runs])
-        stats = _stacked([run.warmup for run in runs], positions.shape[1])
-        draws = draws.with_group("warmup_posterior", self.target.constrain_many(positions))
-        return draws.with_group("warmup_sample_stats", stats)
+    def _warmup_draws(self, runs):
+        """The draws of a warm-up alone, or None if they are not kept or there are none."""
+        warmup = self._warmup_of(runs)
+        length = min((run.warmup.complete for run in runs), default=0) if warmup else 0
+        if not length:
+            return None
+        stats = {name: x[:, :length] for name, x in warmup["warmup_stats"].items()}
+        attrs = {"inference_library": "probtorch", "warming_up": True}
+        return make_draws(self.target, warmup["warmup_positions"][:, :length], stats, attrs)
 
     def _attrs(self, runs, failed, interrupted, kept):
         attrs = {
             **self.kernel.attrs(),
-            "model_name": getattr(self.target, "name", "model"),
             "inference_library": "probtorch",
             "sampling_time": self.seconds["sampling"],
             "tuning_steps": self.num_warmup,
@@ -577,7 +581,7 @@ class MCMC:
         return found
 
     def to_arviz(self, **groups):
-        """Return the draws for ArviZ; see `Draws.to_arviz`."""
+        """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
         return self.draws.to_arviz(**groups)
 
     def __repr__(self):
