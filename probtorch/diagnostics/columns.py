@@ -12,12 +12,13 @@ Buerkner (2021).
 import math
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
+from numpy.fft import irfft, rfft
 from scipy.special import ndtri
 
 __all__ = [
     "effective_size",
     "effective_size_below",
+    "fast_size",
     "narrowest_interval",
     "normal_scores",
     "ordered_draws",
@@ -179,6 +180,22 @@ def effective_size_below(columns, quantile):
     return effective_size(split((columns <= quantile[:, None, None]).astype(float)))
 
 
+def fast_size(n):
+    """Return the smallest 2^a 3^b 5^c that is at least `n`: a length that Fourier transforms like.
+
+    SciPy has a better table, but importing scipy.fft takes longer than the summary of a small model.
+    """
+    best = 1 << (n - 1).bit_length()
+    five = 1
+    while five < best:
+        three = five
+        while three < best:
+            best = min(best, three << max(0, -(-n // three) - 1).bit_length())
+            three *= 3
+        five *= 5
+    return best
+
+
 def effective_size(halves):
     """Effective sample size of the mean, for chains that are already split.
 
@@ -190,7 +207,7 @@ def effective_size(halves):
     entries, chains, draws = halves.shape
     total = chains * draws
     centred = halves - halves.mean(axis=2, keepdims=True)
-    size = next_fast_len(2 * draws, real=True)
+    size = fast_size(2 * draws)
     spectrum = rfft(centred, size, axis=2)
     # The transform is linear, so the chains' autocovariances are averaged before it is inverted.
     power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)

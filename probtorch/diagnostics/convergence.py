@@ -23,12 +23,13 @@ the sum of autocorrelations; Betancourt (2016), arXiv:1604.00695, for E-BFMI.
 import math
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
+from numpy.fft import irfft, rfft
 from scipy.special import betaincinv, ndtr
 
 from probtorch.diagnostics.columns import (
     effective_size,
     effective_size_below,
+    fast_size,
     narrowest_interval,
     normal_scores,
     ordered_draws,
@@ -483,7 +484,7 @@ def autocovariance(x):
     finite = np.isfinite(x).all(axis=1, keepdims=True)
     x = np.where(finite, x, np.nan)
     centred = x - x.mean(axis=1, keepdims=True)
-    size = next_fast_len(2 * n, real=True)
+    size = fast_size(2 * n)
     spectrum = rfft(centred, size, axis=1)
     power = spectrum.real**2 + spectrum.imag**2
     return irfft(power, size, axis=1)[:, :n] / n
