@@ -2,6 +2,9 @@
 
 `record` makes a frozen dataclass that is also a tree node; `static` fields are part of its structure, not leaves. Inference
 kernels, states and infos are records, so that they can be mapped over, flattened and replaced without special code.
+
+Other classes join by stating `__tree_fields__` and `__static_fields__`; where an instance's fields are not its constructor's
+arguments, a class method `__tree_build__(values)` rebuilds it.
 """
 
 import dataclasses
@@ -45,7 +48,7 @@ def _flatten(tree, out):
         return (dict, tuple(tree), tuple(_flatten(x, out) for x in tree.values()))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return (kind, tuple(_flatten(x, out) for x in tree))
-    names = getattr(kind, "__tree_fields__", None)
+    names = getattr(tree, "__tree_fields__", None)
     if names is not None:
         fixed = tuple(getattr(tree, n) for n in kind.__static_fields__)
         return (kind, names, tuple(_flatten(getattr(tree, n), out) for n in names), fixed)
@@ -72,7 +75,8 @@ def _unflatten(structure, items):
         return kind(*(_unflatten(s, items) for s in structure[1]))
     values = dict(zip(structure[1], (_unflatten(s, items) for s in structure[2]), strict=True))
     values.update(zip(kind.__static_fields__, structure[3], strict=True))
-    return kind(**values)
+    build = getattr(kind, "__tree_build__", None)
+    return kind(**values) if build is None else build(values)
 
 
 def leaves(tree):

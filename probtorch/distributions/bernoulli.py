@@ -104,6 +104,7 @@ class Geometric(_Trial):
     """
 
     probs: Tensor = param(constraints.left_open_interval(0.0, 1.0), default=None)
+    logits: Tensor = param(constraints.real, default=None)
     support = constraints.nonnegative_integer
 
     def _log_failure(self):

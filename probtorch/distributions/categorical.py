@@ -15,7 +15,7 @@ from probtorch.distributions.distribution import Distribution, one_of, param, se
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import gather, one_hot
-from probtorch.ops.movement import expand, reshape, unsqueeze
+from probtorch.ops.movement import expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, lgamma
@@ -209,7 +209,7 @@ class Multinomial(_Categories):
             counts.append(draw)
             left, rest = left - draw, rest - share
         counts.append(expand(_full(left, p[..., 0]), shape[:-1]))
-        return Tensor.stack(counts, -1)
+        return stack(counts, -1)
 
     def _log_prob(self, x):
         logs = count_times(x, self._log_weights())

@@ -118,7 +118,7 @@ class Constraint:
 
     def _fields(self):
         """Return what tells this constraint from others of its class."""
-        return {k: v for k, v in self.__dict__.items() if k != "_name"}
+        return {k: v for k, v in self.__dict__.items() if k not in _DERIVED}
 
     def __eq__(self, other):
         if self is other:
@@ -127,6 +127,9 @@ class Constraint:
 
     def __hash__(self):
         return hash(type(self))
+
+
+_DERIVED = ("_name", "event_dim", "is_discrete")
 
 
 def _same(a, b):
@@ -503,6 +506,9 @@ class ZeroSum(Constraint):
 
     def interior(self, value):
         return 0.0
+
+    def _fields(self):
+        return {"event_dim": self.event_dim}
 
 
 def _from(x, start):

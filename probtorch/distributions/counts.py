@@ -46,7 +46,7 @@ def log_choose(n, k):
 class _UpTo(Distribution):
     """What distributions on 0, ..., total_count share."""
 
-    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
+    total_count: Tensor
     has_enumerate_support = True
 
     @constraints.dependent_property(event_dim=0, is_discrete=True)
@@ -79,6 +79,7 @@ class Binomial(_UpTo):
         Its log odds; exactly one of the two is given.
     """
 
+    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
     probs: Tensor = param(constraints.unit_interval, default=None)
     logits: Tensor = param(constraints.real, default=None)
     given = one_of("probs", "logits")
@@ -127,9 +128,9 @@ class BetaBinomial(_UpTo):
     total_count : Tensor or number, a whole number >= 0
     """
 
-    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
     concentration1: Tensor = param(constraints.positive)
     concentration0: Tensor = param(constraints.positive)
+    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
 
     def _sample(self, rng, shape):
         a = rng.log_gamma(self.concentration1, shape)

@@ -17,6 +17,7 @@ Three rules shape this file.
   a float32 one.
 """
 
+import functools
 import inspect
 import math
 from typing import dataclass_transform
@@ -68,6 +69,9 @@ __all__ = [
 ]
 
 _VALIDATE = True
+
+# What a tree of any distribution carries besides parameters and settings.
+_STATE = ("_expanded", "_validate_args", "_weak")
 
 
 def enable_validation(is_validate=True):
@@ -178,7 +182,7 @@ class Distribution:
     _takes_integers = False
     _fields: dict[str, Field] = {}
     _alternatives: tuple[str, ...] = ()
-    __static_fields__: tuple[str, ...] = ("_expanded", "_validate_args")
+    __static_fields__: tuple[str, ...] = _STATE
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -187,7 +191,7 @@ class Distribution:
         cls._fields = {**inherited, **own}
         if own:
             settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
-            cls.__static_fields__ = (*settings, "_expanded", "_validate_args")
+            cls.__static_fields__ = (*settings, *_STATE)
             cls.__signature__ = _signature(cls._fields)
 
     def __init__(self, *args, validate_args=None, **kwargs):
@@ -214,7 +218,7 @@ class Distribution:
             if not weak:
                 strong.append(value._data)
             shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
-        batch = broadcast_shapes(*shapes, op=cls.__name__) if shapes else ()
+        batch = broadcast_shapes(*shapes, op=cls.__name__) if any(shapes) else ()
         dtype = dtypes.promote(strong) if strong else None
         self._set_shapes(batch, (), dtype=dtype, validate_args=validate_args)
         self._event_shape = tuple(self._infer_event_shape())
@@ -306,11 +310,18 @@ class Distribution:
             n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
         )
 
+    @property
+    def _weak(self):
+        """Whether all parameters came from Python numbers, so that draws have the default dtype."""
+        return self._dtype is None
+
     @classmethod
     def __tree_build__(cls, values):
         expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
+        weak = values.pop("_weak")
         out = cls._from_tree(values)
         out._validate_args = validate
+        out._dtype = None if weak else out._dtype
         return out if expanded is None else out.expand(expanded)
 
     @classmethod
@@ -326,10 +337,13 @@ class Distribution:
 
     def _check_parameters(self):
         for name, field in self._fields.items():
-            value = self.__dict__.get(name)
-            if field.constraint is None or value is None:
+            value, constraint = self.__dict__.get(name), field.constraint
+            if constraint is None or value is None:
                 continue
-            constraint = _resolved(field.constraint, self)
+            if constraints.is_dependent(constraint):
+                constraint = constraint.resolve(self)
+            elif value._data.ndim == 0 and _number_inside(constraint, value._data.item()):
+                continue
             inside = _without_tape(constraint.check, value)
             if not inside._data.all():
                 raise bad_parameter(type(self).__name__, name, value, constraint, inside)
@@ -608,7 +622,7 @@ class Independent(Distribution):
         How many batch dims become event dims.
     """
 
-    __static_fields__ = ("reinterpreted_batch_ndims", "_expanded", "_validate_args")
+    __static_fields__ = ("reinterpreted_batch_ndims", *_STATE)
     __tree_fields__ = ("base_dist",)
 
     def __init__(self, base_distribution, reinterpreted_batch_ndims, *, validate_args=None):
@@ -811,6 +825,12 @@ def _batch_part(cls, name, value, event_dim):
 
 def _resolved(constraint, owner):
     return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
+
+
+@functools.lru_cache(4096)
+def _number_inside(constraint, number):
+    """Whether a number is inside a constraint; models state the same few numbers again and again."""
+    return bool(constraint.check(wrap(np.array(number)))._data)
 
 
 def _as_shape(shape):

@@ -27,7 +27,7 @@ class MixtureSameFamily(Distribution):
     """
 
     __tree_fields__ = ("mixture_distribution", "component_distribution")
-    __static_fields__ = ("_expanded", "_validate_args")
+    __static_fields__ = ("_expanded", "_validate_args", "_weak")
 
     def __init__(self, mixture_distribution, component_distribution, *, validate_args=None):
         if not isinstance(mixture_distribution, Categorical):

@@ -24,7 +24,7 @@ class TransformedDistribution(Distribution):
     """
 
     __tree_fields__ = ("base_dist",)
-    __static_fields__ = ("transforms", "_expanded", "_validate_args")
+    __static_fields__ = ("transforms", "_expanded", "_validate_args", "_weak")
 
     def __init__(self, base_distribution, transforms, *, validate_args=None):
         transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)

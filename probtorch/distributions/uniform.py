@@ -73,7 +73,14 @@ class ImproperUniform(Distribution):
 
     _total = True
     __tree_fields__ = ()
-    __static_fields__ = ("support", "_batch_shape", "_event_shape", "_expanded", "_validate_args")
+    __static_fields__ = (
+        "support",
+        "_batch_shape",
+        "_event_shape",
+        "_expanded",
+        "_validate_args",
+        "_weak",
+    )
 
     def __init__(self, support, batch_shape=(), event_shape=(), *, validate_args=None):
         self.support = support
@@ -112,7 +119,7 @@ class Delta(Distribution):
     _total = True
     _takes_integers = True
     __tree_fields__ = ("v", "log_density")
-    __static_fields__ = ("event_dim", "_expanded", "_validate_args")
+    __static_fields__ = ("event_dim", "_expanded", "_validate_args", "_weak")
 
     def __init__(self, v, log_density=0.0, event_dim=0, *, validate_args=None):
         self.v, weak = as_parameter(v, "v", as_is=True)
