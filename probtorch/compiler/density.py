@@ -23,7 +23,7 @@ from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import describe
 from probtorch.compiler.record import record
 from probtorch.config import settings
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import set_grad_enabled, set_recorder, wrap
 from probtorch.errors import ArgumentError, CompileError, DomainError
 
 __all__ = ["CompileWarning", "Context", "NativeDensity"]
@@ -212,14 +212,20 @@ class NativeDensity:
         """
         with self._lock:
             self.evaluations += 1
-            if self.reason is not None:
-                return self.eager(np.array(q))
-            if context.bound < len(self.paths):
+            # The program that called may be recording itself, or run with gradients switched off.
+            recorder, grad_mode = set_recorder(None), set_grad_enabled(True)
+            try:
+                if self.reason is not None:
+                    return self.eager(np.array(q))
+                if context.bound < len(self.paths):
+                    context.sync()
+                    return None
+                out = self._extend(q)
                 context.sync()
-                return None
-            out = self._extend(q)
-            context.sync()
-            return out
+                return out
+            finally:
+                set_recorder(recorder)
+                set_grad_enabled(grad_mode)
 
 
 class Context:
