@@ -1,0 +1,644 @@
+"""Linear algebra on matrices in the last two dims: Cholesky factors, solves and inverses.
+
+All is batched over the leading dims. Each op states its derivative rules in matrix products and
+triangular solves, so that gradients of gradients work. What cannot be factorised raises
+`LinAlgError`, which names the matrix of the batch and the step that failed.
+
+Names and arguments are those of torch.linalg; `solve_vector` and `solve_triangular_vector` take one
+right-hand side per matrix, without the ambiguity of guessing that from shapes. Determinants,
+eigenvalues and singular values are in spectral.py.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply, as_tensor, cast, wrap
+from probtorch.core.dtype import promote_types
+from probtorch.core.shape import broadcast_shapes
+from probtorch.errors import DomainError, ShapeError
+from probtorch.ops.contraction import matmul
+from probtorch.ops.elementwise import to_float
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.movement import (
+    diagonal,
+    expand,
+    reshape,
+    transpose,
+    tril,
+    triu,
+    unsqueeze,
+)
+from probtorch.ops.reduction import sum
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "inv",
+    "matrix_power",
+    "pinv",
+    "solve",
+    "solve_triangular",
+    "solve_triangular_vector",
+    "solve_vector",
+    "trace",
+]
+
+
+class LinAlgError(DomainError, np.linalg.LinAlgError):
+    """A matrix that cannot be factorised or solved with; also a numpy.linalg.LinAlgError."""
+
+
+# ------------------------------------------------------------------------------- arguments, helpers
+
+
+def as_matrix(name, x, square=True):
+    """Return `x` as a float tensor of matrices, checked to be square if need be."""
+    x = to_float(as_tensor(x, name))
+    shape = x._data.shape
+    if len(shape) < 2 or (square and shape[-1] != shape[-2]):
+        raise ShapeError(
+            name,
+            expected="square matrices in the last two dims"
+            if square
+            else "matrices in the last two dims",
+            got=f"shape {shape}",
+            fix="reshape, or unsqueeze a vector into a matrix of one column",
+        )
+    return x
+
+
+def mt(x):
+    return transpose(x, -2, -1)
+
+
+def _common(x, y):
+    dtype = promote_types(x._data.dtype, y._data.dtype)
+    return cast(x, dtype), cast(y, dtype)
+
+
+def identity(n, like):
+    return wrap(namespace(like._data).eye(n, dtype=like._data.dtype))
+
+
+def symmetric_part(x):
+    return (x + mt(x)) * 0.5
+
+
+def _half_lower(x):
+    """Lower triangle with its diagonal halved: the adjoint of symmetrising a lower triangle."""
+    n = x._data.shape[-1]
+    weights = np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n)
+    return x * wrap(namespace(x._data).asarray(weights, dtype=x._data.dtype))
+
+
+def _place(at):
+    """Say in a message which matrix of the batch is meant; `at` is its index, a tuple."""
+    return f" at batch index {at[0] if len(at) == 1 else at}" if at else ""
+
+
+def _first(bad):
+    """Return the first index at which a boolean array is True."""
+    return tuple(int(i[0]) for i in bad.nonzero()) if bad.ndim else ()
+
+
+def positive_definite_samples(rng, *shape):
+    x = rng.standard_normal((*shape, shape[-1] + 2))
+    return x @ np.swapaxes(x, -1, -2)
+
+
+def general_samples(rng, *shape):
+    return 0.5 * rng.standard_normal(shape) + 2.0 * np.eye(shape[-2], shape[-1])
+
+
+# ----------------------------------------------------------------------------------------- cholesky
+
+
+def _run_cholesky(a, check):
+    xp = namespace(a)
+    if xp is np:
+        try:
+            return np.linalg.cholesky(a)
+        except np.linalg.LinAlgError:
+            return _cholesky_one_by_one(a, check)
+    out = xp.linalg.cholesky(a)
+    failed = xp.isnan(out).any(axis=(-2, -1))
+    if check and bool(failed.any()):
+        raise _not_positive_definite(_place(_first(failed)), None)
+    return out
+
+
+def _cholesky_one_by_one(a, check):
+    from scipy.linalg.lapack import get_lapack_funcs
+
+    (potrf,) = get_lapack_funcs(("potrf",), (a,))
+    out = np.empty_like(a)
+    for at in np.ndindex(a.shape[:-2]):
+        factor, info = potrf(a[at], lower=1, clean=1)
+        if info > 0 and check:
+            raise _not_positive_definite(_place(at), info)
+        out[at] = factor if info == 0 else np.nan
+    return out
+
+
+def _not_positive_definite(place, minor):
+    which = "" if minor is None else f": its leading minor of order {minor} is not positive"
+    return LinAlgError(
+        "cholesky",
+        expected="positive definite matrices",
+        got=f"a matrix{place} that is not{which}",
+        fix="add a small multiple of the identity, or check that the matrix is a covariance",
+    )
+
+
+def lower_part(x):
+    """Gradient in the lower triangle alone of a function of the symmetric matrix it stands for."""
+    return tril(x) + tril(mt(x), -1)
+
+
+def from_lower(x):
+    """Symmetric matrix with the lower triangle of `x`."""
+    return tril(x) + mt(tril(x, -1))
+
+
+def _cholesky_vjp(g, out, inputs, attrs, needs):
+    # L^-T Phi(L^T G) L^-1 (Murray 2016, eq. 10).
+    inner = _half_lower(matmul(mt(out), tril(g)))
+    left = solve_triangular(mt(out), inner, upper=True)
+    inner = mt(solve_triangular(mt(out), mt(left), upper=True))
+    return (lower_part(symmetric_part(inner)),)
+
+
+def _cholesky_jvp(tangents, out, inputs, attrs):
+    inner = solve_triangular(out, from_lower(tangents[0]), upper=False)
+    inner = mt(solve_triangular(out, mt(inner), upper=False))
+    return matmul(out, _half_lower(inner))
+
+
+def _cholesky_reference(a, check):
+    """Cholesky factor, one entry after the other."""
+    out = np.zeros_like(a)
+    for i in range(a.shape[-1]):
+        for j in range(i + 1):
+            rest = a[..., i, j] - (out[..., i, :j] * out[..., j, :j]).sum(-1)
+            out[..., i, j] = np.sqrt(rest) if i == j else rest / out[..., j, j]
+    return out
+
+
+_CHOLESKY = structured(
+    "cholesky",
+    "linalg",
+    run=_run_cholesky,
+    vjp=_cholesky_vjp,
+    jvp=_cholesky_jvp,
+    reads_output=True,
+    reads_inputs=False,
+    samples=lambda rng: [
+        ((positive_definite_samples(rng, 3),), {"check": True}),
+        ((positive_definite_samples(rng, 2, 4),), {"check": True}),
+    ],
+    reference=_cholesky_reference,
+    doc="Lower factor L of the positive definite matrix L @ L.T whose lower triangle is given.",
+)
+
+
+def cholesky(a, *, upper=False):
+    """Return the lower (or upper) triangular factor L of ``a = L @ L.mT`` (or ``U.mT @ U``).
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, n)
+        Symmetric positive definite, else its symmetric part counts; the gradient is symmetric.
+    upper : bool
+
+    Returns
+    -------
+    Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    LinAlgError
+        If a matrix is not positive definite: with the first leading minor that fails, and the batch
+        index.
+    """
+    a = symmetric_part(as_matrix("cholesky", a))
+    out = apply(_CHOLESKY, (a,), {"check": True})
+    return mt(out) if upper else out
+
+
+def cholesky_ex(a, *, upper=False):
+    """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
+
+    `failed` is a boolean tensor of the batch shape.
+    """
+    a = symmetric_part(as_matrix("cholesky_ex", a))
+    out = apply(_CHOLESKY, (a,), {"check": False})
+    failed = wrap(namespace(out._data).isnan(out._data).any(axis=(-2, -1)))
+    return (mt(out) if upper else out), failed
+
+
+def cholesky_solve(b, factor, upper=False):
+    """Return x with ``a @ x = b``, given the Cholesky factor of `a` (PyTorch's order of arguments).
+
+    Parameters
+    ----------
+    b : Tensor, shape (..., n, k)
+    factor : Tensor, shape (..., n, n)
+    upper : bool
+        Whether the factor is the upper one.
+    """
+    lower = mt(factor) if upper else factor
+    return solve_triangular(mt(lower), solve_triangular(lower, b, upper=False), upper=True)
+
+
+def cholesky_inverse(factor, upper=False):
+    """Return the inverse of the matrix with this Cholesky factor."""
+    factor = as_matrix("cholesky_inverse", factor)
+    eye = expand(identity(factor._data.shape[-1], factor), factor._data.shape)
+    return cholesky_solve(eye, factor, upper)
+
+
+# --------------------------------------------------------------------------------- triangular solve
+
+
+def _substitute(a, b, upper, unitriangular):
+    """Solve by substitution, one row at a time for the whole batch."""
+    xp = namespace(a)
+    n = a.shape[-1]
+    shape = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    x = xp.empty((*shape, *b.shape[-2:]), b.dtype)
+    for i in reversed(range(n)) if upper else range(n):
+        known = slice(i + 1, n) if upper else slice(0, i)
+        row = b[..., i, :] - (a[..., i : i + 1, known] @ x[..., known, :])[..., 0, :]
+        with np.errstate(all="ignore"):
+            x[..., i, :] = row if unitriangular else row / a[..., i, i, None]
+    return x
+
+
+def _run_solve_triangular(a, b, upper, unitriangular):
+    shape = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n = a.shape[-1]
+    if namespace(a) is not np or n == 0 or b.shape[-1] == 0 or math.prod(shape) > n:
+        return _substitute(a, b, upper, unitriangular)
+    from scipy.linalg.lapack import get_lapack_funcs
+
+    (trtrs,) = get_lapack_funcs(("trtrs",), (a, b))
+    full_a, full_b = (
+        np.broadcast_to(a, shape + a.shape[-2:]),
+        np.broadcast_to(b, shape + b.shape[-2:]),
+    )
+    out = np.empty(full_b.shape, b.dtype)
+    for at in np.ndindex(shape):
+        # LAPACK counts by columns: a row-major matrix is its transpose, without a copy.
+        x, info = trtrs(
+            full_a[at].T, full_b[at], lower=int(upper), trans=1, unitdiag=int(unitriangular)
+        )
+        out[at] = x if info == 0 else _substitute(full_a[at], full_b[at], upper, unitriangular)
+    return out
+
+
+def _keep_triangle(x, upper, unitriangular):
+    return triu(x, int(unitriangular)) if upper else tril(x, -int(unitriangular))
+
+
+def _transposed_solve(a, b, attrs):
+    return apply(
+        _SOLVE_TRIANGULAR,
+        (mt(a), b),
+        {"upper": not attrs["upper"], "unitriangular": attrs["unitriangular"]},
+    )
+
+
+def _solve_triangular_vjp(g, out, inputs, attrs, needs):
+    a, b = inputs
+    gb = _transposed_solve(a, g, attrs)
+    ga = None
+    if needs[0]:
+        ga = unbroadcast(_keep_triangle(-matmul(gb, mt(out)), **attrs), a._data.shape)
+    return ga, unbroadcast(gb, b._data.shape) if needs[1] else None
+
+
+def _solve_triangular_jvp(tangents, out, inputs, attrs):
+    ta, tb = tangents
+    right = None if ta is None else -matmul(_keep_triangle(ta, **attrs), out)
+    if tb is not None:
+        right = tb if right is None else right + tb
+    right = expand(right, out._data.shape)
+    return apply(_SOLVE_TRIANGULAR, (inputs[0], right), attrs)
+
+
+def _solve_triangular_reference(a, b, upper, unitriangular):
+    keep = np.triu if upper else np.tril
+    a = keep(a, int(unitriangular) * (1 if upper else -1)) + (
+        np.eye(a.shape[-1]) if unitriangular else 0.0
+    )
+    return np.linalg.inv(a) @ b
+
+
+def _triangular_samples(rng):
+    return [
+        (
+            (general_samples(rng, 3, 3), rng.standard_normal((3, 2))),
+            {"upper": False, "unitriangular": False},
+        ),
+        (
+            (general_samples(rng, 2, 3, 3), rng.standard_normal((3, 1))),
+            {"upper": True, "unitriangular": False},
+        ),
+        (
+            (general_samples(rng, 3, 3), rng.standard_normal((5, 3, 2))),
+            {"upper": False, "unitriangular": True},
+        ),
+    ]
+
+
+_SOLVE_TRIANGULAR = structured(
+    "solve_triangular",
+    "linalg",
+    run=_run_solve_triangular,
+    vjp=_solve_triangular_vjp,
+    jvp=_solve_triangular_jvp,
+    reads_output=True,
+    samples=_triangular_samples,
+    reference=_solve_triangular_reference,
+    doc="x with a @ x = b for triangular a; the other triangle is not read.",
+)
+
+
+def _check_sides(name, a, b, left=True):
+    rows = b._data.shape[-2 if left else -1]
+    if a._data.shape[-1] != rows:
+        raise ShapeError(
+            name,
+            expected=f"b with {a._data.shape[-1]} {'rows' if left else 'columns'}, the size of a",
+            got=f"a of shape {a._data.shape} and b of shape {b._data.shape}",
+            fix="for one vector per matrix use the function whose name ends in _vector",
+        )
+    broadcast_shapes(a._data.shape[:-2], b._data.shape[:-2], op=f"{name} (batch dims)")
+
+
+def solve_triangular(a, b, *, upper=False, left=True, unitriangular=False):
+    """Return x with ``a @ x = b`` (or ``x @ a = b``) for triangular matrices.
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, n)
+        Only the triangle in question is read; the rest may hold anything and has gradient 0.
+    b : Tensor, shape (..., n, k), or (..., k, n) unless `left`
+        Batch dims broadcast.
+    upper : bool
+        Which triangle.
+    left : bool
+        Whether `a` stands on the left.
+    unitriangular : bool
+        Take the diagonal as ones without reading it.
+
+    Returns
+    -------
+    Tensor of the shape of `b` with the broadcast batch dims
+        Infinite or nan where the diagonal has zeros, as in PyTorch.
+    """
+    a = as_matrix("solve_triangular", a)
+    b = as_matrix("solve_triangular", b, square=False)
+    a, b = _common(a, b)
+    _check_sides("solve_triangular", a, b, left)
+    if left:
+        return apply(
+            _SOLVE_TRIANGULAR, (a, b), {"upper": bool(upper), "unitriangular": bool(unitriangular)}
+        )
+    attrs = {"upper": not upper, "unitriangular": bool(unitriangular)}
+    return mt(apply(_SOLVE_TRIANGULAR, (mt(a), mt(b)), attrs))
+
+
+def _on_vectors(name, fn, a, b, **options):
+    b = to_float(as_tensor(b, name))
+    if b._data.ndim == 0:
+        raise ShapeError(
+            name,
+            expected="vectors in the last dim of b",
+            got="a 0-d tensor",
+            fix="reshape it to (1,)",
+        )
+    x = fn(a, unsqueeze(b, -1), **options)
+    return reshape(x, x._data.shape[:-1])
+
+
+def solve_triangular_vector(a, b, *, upper=False, unitriangular=False):
+    """Return x, shape (..., n), with ``a @ x = b`` for triangular `a` and vectors `b`."""
+    return _on_vectors(
+        "solve_triangular_vector", solve_triangular, a, b, upper=upper, unitriangular=unitriangular
+    )
+
+
+# ----------------------------------------------------------------------------------- solve, inverse
+
+
+def _singular(name, a):
+    """Return the error for a batch in which some matrix is singular."""
+    place = _place(_first(np.linalg.slogdet(a)[0] == 0.0))
+    return LinAlgError(
+        name,
+        expected="invertible matrices",
+        got=f"a singular matrix{place}",
+        fix="use pinv, or add a small multiple of the identity",
+    )
+
+
+def _run_solve(a, b):
+    try:
+        return namespace(a).linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        raise _singular("solve", a) from None
+
+
+def _solve_vjp(g, out, inputs, attrs, needs):
+    a, b = inputs
+    gb = apply(_SOLVE, (mt(a), g))
+    ga = unbroadcast(-matmul(gb, mt(out)), a._data.shape) if needs[0] else None
+    return ga, unbroadcast(gb, b._data.shape) if needs[1] else None
+
+
+def _solve_jvp(tangents, out, inputs, attrs):
+    ta, tb = tangents
+    right = None if ta is None else -matmul(ta, out)
+    if tb is not None:
+        right = tb if right is None else right + tb
+    return apply(_SOLVE, (inputs[0], expand(right, out._data.shape)))
+
+
+_SOLVE = structured(
+    "solve",
+    "linalg",
+    run=_run_solve,
+    vjp=_solve_vjp,
+    jvp=_solve_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3), rng.standard_normal((3, 2))), {}),
+        ((general_samples(rng, 2, 1, 3, 3), rng.standard_normal((4, 3, 1))), {}),
+    ],
+    reference=lambda a, b: np.linalg.inv(a) @ b,
+    doc="x with a @ x = b.",
+)
+
+
+def solve(a, b, *, left=True):
+    """Return x with ``a @ x = b`` (or ``x @ a = b``).
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, n)
+    b : Tensor, shape (..., n, k), or (..., k, n) unless `left`
+        A 1-d `b`, or one of the shape of `a` without its last dim, is taken as vectors, as in
+        PyTorch.
+    left : bool
+        Whether `a` stands on the left.
+
+    Raises
+    ------
+    LinAlgError
+        If a matrix is singular.
+    """
+    a, b = as_matrix("solve", a), to_float(as_tensor(b, "solve"))
+    shape = b._data.shape
+    if left and (
+        len(shape) == 1 or (len(shape) == a._data.ndim - 1 and shape == a._data.shape[:-1])
+    ):
+        return solve_vector(a, b)
+    a, b = _common(a, as_matrix("solve", b, square=False))
+    _check_sides("solve", a, b, left)
+    if left:
+        return apply(_SOLVE, (a, b))
+    return mt(apply(_SOLVE, (mt(a), mt(b))))
+
+
+def _solve_matrix(a, b):
+    a, b = _common(as_matrix("solve_vector", a), b)
+    _check_sides("solve_vector", a, b)
+    return apply(_SOLVE, (a, b))
+
+
+def solve_vector(a, b):
+    """Return x, shape (..., n), with ``a @ x = b`` for matrices `a` and vectors `b`."""
+    return _on_vectors("solve_vector", _solve_matrix, a, b)
+
+
+def _run_inv(a, check):
+    try:
+        return namespace(a).linalg.inv(a)
+    except np.linalg.LinAlgError:
+        if check:
+            raise _singular("inv", a) from None
+    out = np.full(a.shape, np.nan, a.dtype)
+    for at in np.argwhere(np.linalg.slogdet(a)[0] != 0.0):
+        out[tuple(at)] = np.linalg.inv(a[tuple(at)])
+    return out
+
+
+INV = structured(
+    "inv",
+    "linalg",
+    run=_run_inv,
+    reads_output=True,
+    reads_inputs=False,
+    vjp=lambda g, y, inputs, attrs, needs: (-matmul(matmul(mt(y), g), mt(y)),),
+    jvp=lambda tangents, y, inputs, attrs: -matmul(matmul(y, tangents[0]), y),
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {"check": True}),
+        ((general_samples(rng, 2, 2, 2),), {"check": True}),
+    ],
+    reference=lambda a, check: np.linalg.solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape)),
+    doc="Matrix inverse.",
+)
+
+
+def inv(a):
+    """Return the inverse of each matrix.
+
+    Raises
+    ------
+    LinAlgError
+        If a matrix is singular.
+    """
+    return apply(INV, (as_matrix("inv", a),), {"check": True})
+
+
+def _run_pinv(a, rtol):
+    return namespace(a).linalg.pinv(a, rtol)
+
+
+def _pinv_vjp(g, y, inputs, attrs, needs):
+    # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
+    (a,) = inputs
+    rows = identity(a._data.shape[-2], a) - matmul(a, y)
+    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    gt, yt = mt(g), mt(y)
+    inner = matmul(matmul(rows, gt), matmul(y, yt)) + matmul(matmul(yt, y), matmul(gt, cols))
+    return (inner - matmul(matmul(yt, g), yt),)
+
+
+def _pinv_jvp(tangents, y, inputs, attrs):
+    (a,), t = inputs, tangents[0]
+    rows = identity(a._data.shape[-2], a) - matmul(a, y)
+    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    tt, yt = mt(t), mt(y)
+    inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
+    return inner - matmul(matmul(y, t), y)
+
+
+_PINV = structured(
+    "pinv",
+    "linalg",
+    run=_run_pinv,
+    vjp=_pinv_vjp,
+    jvp=_pinv_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((general_samples(rng, 4, 2),), {"rtol": 1e-12}),
+        ((general_samples(rng, 2, 2, 3),), {"rtol": 1e-12}),
+    ],
+    reference=lambda a, rtol: (
+        np.linalg.inv(np.swapaxes(a, -1, -2) @ a) @ np.swapaxes(a, -1, -2)
+        if a.shape[-2] >= a.shape[-1]
+        else np.swapaxes(a, -1, -2) @ np.linalg.inv(a @ np.swapaxes(a, -1, -2))
+    ),
+    doc="Moore-Penrose inverse.",
+)
+
+
+def pinv(a, *, rtol=None):
+    """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
+
+    The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
+    rank is constant.
+    """
+    a = as_matrix("pinv", a, square=False)
+    if rtol is None:
+        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
+    return apply(_PINV, (a,), {"rtol": float(rtol)})
+
+
+# ------------------------------------------------------------------------------------- compositions
+
+
+def trace(a):
+    """Return the sum of the diagonal of each matrix."""
+    return sum(diagonal(as_matrix("trace", a, square=False), 0, -2, -1), -1)
+
+
+def matrix_power(a, n):
+    """Return the n-th power of each square matrix; negative powers are those of the inverse."""
+    a = as_matrix("matrix_power", a)
+    if n < 0:
+        a, n = inv(a), -n
+    out = None
+    while n:
+        if n & 1:
+            out = a if out is None else matmul(out, a)
+        n >>= 1
+        a = matmul(a, a) if n else a
+    return expand(identity(a._data.shape[-1], a), a._data.shape) if out is None else out

@@ -1,0 +1,581 @@
+"""Determinants, eigenvalues, singular values and QR of matrices in the last two dims.
+
+Each factorisation is one op with its derivative rules in Tensor ops (Giles 2008; Walter and Lehmann
+2010 for qr). Two things hold throughout: symmetric matrices get symmetric gradients, and pairs of
+equal eigenvalues or singular values drop out of the derivative, which is right for every function
+that does not depend on the arbitrary choice of their vectors. The determinant is differentiated
+through cofactors made without division, so singular matrices are no exception.
+
+Names are those of torch.linalg. Read linalg.py first.
+"""
+
+import itertools
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply, wrap
+from probtorch.errors import ArgumentError, NotDifferentiableError
+from probtorch.ops.contraction import matmul
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import lt, where
+from probtorch.ops.families import structured
+from probtorch.ops.linalg import (
+    INV,
+    as_matrix,
+    from_lower,
+    general_samples,
+    lower_part,
+    mt,
+    positive_definite_samples,
+    solve_triangular,
+    symmetric_part,
+)
+from probtorch.ops.movement import (
+    cat,
+    diag_embed,
+    diagonal,
+    expand,
+    tril,
+    triu,
+    unsqueeze,
+)
+from probtorch.ops.reduction import amax, amin, norm, sum
+
+__all__ = [
+    "det",
+    "eigh",
+    "eigvalsh",
+    "logdet",
+    "matrix_norm",
+    "matrix_rank",
+    "qr",
+    "slogdet",
+    "svd",
+    "svdvals",
+]
+
+
+# ------------------------------------------------------------------------------------- determinants
+
+
+def _oriented_svd(a):
+    u, s, vh = np.linalg.svd(a)
+    return u, s, vh, np.linalg.det(u) * np.linalg.det(vh)
+
+
+def _products_without(s, width):
+    """Products of all s but one (width 1) or but two (width 2, diagonal 0), without dividing."""
+    n = s.shape[-1]
+    out = np.zeros(s.shape[:-1] + (n,) * width, s.dtype)
+    for at in np.ndindex((n,) * width):
+        if len(set(at)) == width:
+            out[(..., *at)] = np.delete(s, at, axis=-1).prod(-1)
+    return out
+
+
+def _run_cofactor(a):
+    # With a = U S V^T the cofactors are det(U) det(V) U diag(products of the other s) V^T: no
+    # division, so also right for matrices of rank n - 1, where they are the adjugate's.
+    host = _to_numpy(a)
+    u, s, vh, sign = _oriented_svd(host)
+    return _back((u * (sign[..., None, None] * _products_without(s, 1)[..., None, :])) @ vh, a)
+
+
+def _run_det_hessian(a, e):
+    # The second derivative of det at a, applied to e. In the basis of the svd, d cof_ii / d e_jj =
+    # p_ij and d cof_ij / d e_ji = -p_ij, with p_ij the product of all singular values but the i-th
+    # and the j-th.
+    host = _to_numpy(a)
+    u, s, vh, sign = _oriented_svd(host)
+    ut, v = np.swapaxes(u, -1, -2), np.swapaxes(vh, -1, -2)
+    inner = ut @ _to_numpy(e) @ v
+    p = _products_without(s, 2)
+    out = -p * np.swapaxes(inner, -1, -2)
+    rows = np.arange(a.shape[-1])
+    out[..., rows, rows] = (p @ np.diagonal(inner, 0, -2, -1)[..., None])[..., 0]
+    return _back(sign[..., None, None] * (u @ out @ vh), a)
+
+
+def _to_numpy(x):
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+def _back(x, like):
+    return x if isinstance(like, np.ndarray) else namespace(like).asarray(x)
+
+
+def _no_third():
+    return NotDifferentiableError(
+        "det",
+        expected="at most two derivatives of a determinant",
+        got="a third",
+        fix="use slogdet, whose derivatives of every order exist for invertible matrices",
+    )
+
+
+def _det_hessian_vjp(g, out, inputs, attrs, needs):
+    if needs[0]:
+        raise _no_third()
+    return None, apply(_DET_HESSIAN, (inputs[0], g))
+
+
+def _det_hessian_jvp(tangents, out, inputs, attrs):
+    if tangents[0] is not None:
+        raise _no_third()
+    return apply(_DET_HESSIAN, (inputs[0], tangents[1]))
+
+
+def _det_hessian_reference(a, e):
+    # For invertible a: d(det a^-T) = det (tr(a^-1 e) a^-T - a^-T e^T a^-T).
+    inverse = np.linalg.inv(a)
+    turned = np.swapaxes(inverse, -1, -2)
+    along = np.trace(inverse @ e, axis1=-2, axis2=-1)[..., None, None]
+    inner = along * turned - turned @ np.swapaxes(e, -1, -2) @ turned
+    return np.linalg.det(a)[..., None, None] * inner
+
+
+_DET_HESSIAN = structured(
+    "det_hessian",
+    "linalg",
+    run=_run_det_hessian,
+    vjp=_det_hessian_vjp,
+    jvp=_det_hessian_jvp,
+    samples=lambda rng: [((general_samples(rng, 2, 3, 3), rng.standard_normal((2, 3, 3))), {})],
+    reference=_det_hessian_reference,
+    extra={"not_differentiable": (0,)},
+    doc="Second derivative of the determinant, applied to a matrix.",
+)
+_COFACTOR = structured(
+    "cofactor",
+    "linalg",
+    run=_run_cofactor,
+    vjp=lambda g, out, inputs, attrs, needs: (apply(_DET_HESSIAN, (inputs[0], g)),),
+    jvp=lambda tangents, out, inputs, attrs: apply(_DET_HESSIAN, (inputs[0], tangents[0])),
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {}),
+        ((general_samples(rng, 2, 2, 2),), {}),
+    ],
+    reference=lambda a: np.linalg.det(a)[..., None, None] * np.swapaxes(np.linalg.inv(a), -1, -2),
+    doc="Matrix of cofactors, the derivative of the determinant.",
+)
+
+
+def _det_jvp(tangents, out, inputs, attrs):
+    return sum(apply(_COFACTOR, inputs) * tangents[0], (-2, -1))
+
+
+def _leibniz(a):
+    """Determinant by expansion along the first row."""
+    n = a.shape[-1]
+    if n == 0:
+        return np.ones(a.shape[:-2])
+    total = 0.0
+    for j in range(n):
+        total = total + (-1.0) ** j * a[..., 0, j] * _leibniz(np.delete(a[..., 1:, :], j, axis=-1))
+    return total
+
+
+_DET = structured(
+    "det",
+    "linalg",
+    run=lambda a: namespace(a).linalg.det(a),
+    jvp=_det_jvp,
+    vjp=lambda g, out, inputs, attrs, needs: (
+        unsqueeze(unsqueeze(g, -1), -1) * apply(_COFACTOR, inputs),
+    ),
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {}),
+        ((general_samples(rng, 2, 2, 2),), {}),
+    ],
+    reference=_leibniz,
+    doc="Determinant.",
+)
+
+
+def det(a):
+    """Return the determinant of each matrix; its gradient is exact for singular ones too."""
+    return apply(_DET, (as_matrix("det", a),))
+
+
+def _slogdet_vjp(g, out, inputs, attrs, needs):
+    if g[1] is None:
+        return (None,)
+    inverse = apply(INV, inputs, {"check": False})
+    return (unsqueeze(unsqueeze(g[1], -1), -1) * mt(inverse),)
+
+
+def _slogdet_jvp(tangents, out, inputs, attrs):
+    inverse = apply(INV, inputs, {"check": False})
+    return out[0] * 0.0, sum(mt(inverse) * tangents[0], (-2, -1))
+
+
+_SLOGDET = structured(
+    "slogdet",
+    "linalg",
+    run=lambda a: tuple(namespace(a).linalg.slogdet(a)),
+    vjp=_slogdet_vjp,
+    jvp=_slogdet_jvp,
+    num_outputs=2,
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {}),
+        ((-general_samples(rng, 2, 3, 3),), {}),
+    ],
+    reference=lambda a: (np.sign(_leibniz(a)), np.log(np.abs(_leibniz(a)))),
+    doc="Sign and logarithm of the absolute value of the determinant.",
+)
+
+
+def slogdet(a):
+    """Return ``(sign, logabsdet)`` of the determinant; natural logarithm.
+
+    A singular matrix has sign 0 and logabsdet -inf, with gradient nan: `det` is the function to
+    differentiate there.
+    """
+    return apply(_SLOGDET, (as_matrix("slogdet", a),))
+
+
+def logdet(a):
+    """Return the natural logarithm of the determinant: -inf where that is 0, nan below."""
+    sign, log_abs = slogdet(a)
+    return where(lt(sign, 0.0), math.nan, log_abs)
+
+
+# --------------------------------------------------------------------------------------------- eigh
+
+
+def _scale_columns(x, d):
+    return x * unsqueeze(d, -2)
+
+
+def _scale_rows(x, d):
+    return x * unsqueeze(d, -1)
+
+
+def _gaps(values, rtol):
+    """1 / (v_j - v_i) as a matrix with rows i; 0 where the two agree to rounding."""
+    gap = unsqueeze(values, -2) - unsqueeze(values, -1)
+    scale = (
+        expand(amax(absolute(values), -1, True).unsqueeze(-1), gap._data.shape)
+        if values._data.size
+        else gap
+    )
+    same = absolute(gap) <= scale * rtol
+    return where(same, 0.0, 1.0 / where(same, 1.0, gap))
+
+
+def _run_eigh(a):
+    return tuple(namespace(a).linalg.eigh(a))
+
+
+def _tolerance(x):
+    return x._data.shape[-1] * float(np.finfo(x._data.dtype).eps) if x._data.size else 0.0
+
+
+def _eigh_vjp(g, out, inputs, attrs, needs):
+    values, vectors = out
+    inner = diag_embed(g[0]) if g[0] is not None else None
+    if g[1] is not None:
+        turned = matmul(mt(vectors), g[1]) * _gaps(values, _tolerance(values))
+        inner = turned if inner is None else inner + turned
+    return (lower_part(symmetric_part(matmul(matmul(vectors, inner), mt(vectors)))),)
+
+
+def _eigh_jvp(tangents, out, inputs, attrs):
+    values, vectors = out
+    inner = matmul(matmul(mt(vectors), from_lower(tangents[0])), vectors)
+    return diagonal(inner, 0, -2, -1), matmul(vectors, inner * _gaps(values, _tolerance(values)))
+
+
+def _eigh_reference(a):
+    """Eigenvalues and vectors by Jacobi rotations, ordered and signed as LAPACK has them."""
+    a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
+    n, given = a.shape[-1], np.linalg.eigh(a)[1]
+    v = np.broadcast_to(np.eye(n), a.shape).copy()
+    for _ in range(12):
+        for p, q in itertools.combinations(range(n), 2):
+            angle = 0.5 * np.arctan2(2.0 * a[..., p, q], a[..., q, q] - a[..., p, p])
+            turn = np.broadcast_to(np.eye(n), a.shape).copy()
+            turn[..., p, p] = turn[..., q, q] = np.cos(angle)
+            turn[..., p, q], turn[..., q, p] = np.sin(angle), -np.sin(angle)
+            a, v = np.swapaxes(turn, -1, -2) @ a @ turn, v @ turn
+    values = np.diagonal(a, 0, -2, -1)
+    order = np.argsort(values, -1)
+    v = np.take_along_axis(v, order[..., None, :], -1)
+    return np.take_along_axis(values, order, -1), v * np.sign((v * given).sum(-2, keepdims=True))
+
+
+_EIGH = structured(
+    "eigh",
+    "linalg",
+    run=_run_eigh,
+    vjp=_eigh_vjp,
+    jvp=_eigh_jvp,
+    num_outputs=2,
+    reads_output=True,
+    reads_inputs=False,
+    samples=lambda rng: [
+        ((positive_definite_samples(rng, 3),), {}),
+        ((positive_definite_samples(rng, 2, 3),), {}),
+    ],
+    reference=_eigh_reference,
+    doc="Eigenvalues, ascending, and eigenvectors of symmetric matrices.",
+)
+
+
+def eigh(a):
+    """Return ``(eigenvalues, eigenvectors)`` of symmetric matrices: ascending, vectors in columns.
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., n, n)
+        Symmetric, else their symmetric part counts; the gradient is symmetric.
+
+    Notes
+    -----
+    Signs, and the basis within equal eigenvalues, are arbitrary. Gradients are right for functions
+    that do not depend on them; equal eigenvalues contribute no differences.
+    """
+    return apply(_EIGH, (symmetric_part(as_matrix("eigh", a)),))
+
+
+def eigvalsh(a):
+    """Return the eigenvalues of symmetric matrices, ascending."""
+    return eigh(a)[0]
+
+
+# ----------------------------------------------------------------------------------------------- qr
+
+
+def _run_qr(a):
+    q, r = namespace(a).linalg.qr(a)
+    # Householder's signs are arbitrary; a diagonal of one sign makes the factors unique.
+    sign = namespace(a).where(namespace(a).diagonal(r, 0, -2, -1) < 0, -1.0, 1.0).astype(a.dtype)
+    return q * sign[..., None, :], r * sign[..., :, None]
+
+
+def _qr_vjp(g, out, inputs, attrs, needs):
+    q, r = out
+    gq = q * 0.0 if g[0] is None else g[0]
+    gr = r * 0.0 if g[1] is None else triu(g[1])
+    # Walter and Lehmann (2010): copy the lower triangle of M = R G_R^T - G_Q^T Q onto the upper
+    # one.
+    m = matmul(r, mt(gr)) - matmul(mt(gq), q)
+    inner = gq + matmul(q, tril(m) + mt(tril(m, -1)))
+    return (mt(solve_triangular(r, mt(inner), upper=True)),)
+
+
+def _qr_jvp(tangents, out, inputs, attrs):
+    q, r = out
+    scaled = mt(solve_triangular(mt(r), mt(tangents[0]), upper=False))
+    inner = matmul(mt(q), scaled)
+    skew = tril(inner, -1) - mt(tril(inner, -1))
+    return scaled - matmul(q, inner - skew), matmul(inner - skew, r)
+
+
+def _gram_schmidt(a):
+    """QR by orthogonalising columns in turn, twice."""
+    q = np.zeros_like(a)
+    for j in range(a.shape[-1]):
+        v = a[..., :, j]
+        for _ in range(2):
+            v = v - np.einsum("...ik,...lk,...l->...i", q, q, v)
+        q[..., :, j] = v / np.sqrt((v * v).sum(-1, keepdims=True))
+    return q, np.swapaxes(q, -1, -2) @ a
+
+
+_QR = structured(
+    "qr",
+    "linalg",
+    run=_run_qr,
+    vjp=_qr_vjp,
+    jvp=_qr_jvp,
+    num_outputs=2,
+    reads_output=True,
+    reads_inputs=False,
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {}),
+        ((general_samples(rng, 2, 4, 2),), {}),
+    ],
+    reference=_gram_schmidt,
+    doc="Orthonormal Q and upper triangular R, with a positive diagonal, of tall matrices.",
+)
+
+
+def qr(a):
+    """Return ``(Q, R)`` with ``a = Q @ R``: Q with orthonormal columns, R upper triangular.
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., m, n)
+
+    Returns
+    -------
+    Q : Tensor, shape (..., m, min(m, n))
+    R : Tensor, shape (..., min(m, n), n)
+        Its diagonal is nonnegative, which makes the factors unique.
+
+    Notes
+    -----
+    Differentiable where the first min(m, n) columns are independent.
+    """
+    a = as_matrix("qr", a, square=False)
+    m, n = a._data.shape[-2:]
+    if m >= n:
+        return apply(_QR, (a,))
+    q, r = apply(_QR, (a[..., :m],))
+    return q, cat([r, matmul(mt(q), a[..., m:])], -1)
+
+
+# ---------------------------------------------------------------------------------------------- svd
+
+
+def _run_svd(a):
+    return tuple(namespace(a).linalg.svd(a, full_matrices=False))
+
+
+def _inverse_or_zero(s, rtol):
+    floor = amax(s, -1, True) * rtol if s._data.size else s
+    gone = s <= floor
+    return where(gone, 0.0, 1.0 / where(gone, 1.0, s))
+
+
+def _svd_vjp(g, out, inputs, attrs, needs):
+    u, s, vh = out
+    ut, v = mt(u), mt(vh)
+    rtol = _tolerance(s)
+    gaps = _gaps(s * s, rtol)
+    inner = diag_embed(g[1]) if g[1] is not None else diag_embed(s * 0.0)
+    outside = None
+    inverse = _inverse_or_zero(s, rtol)
+    if g[0] is not None:
+        turned = matmul(ut, g[0])
+        inner = inner + _scale_columns(gaps * (turned - mt(turned)), s)
+        outside = matmul(_scale_columns(g[0] - matmul(u, turned), inverse), vh)
+    if g[2] is not None:
+        gv = mt(g[2])
+        turned = matmul(vh, gv)
+        inner = inner + _scale_rows(gaps * (turned - mt(turned)), s)
+        rest = matmul(_scale_columns(u, inverse), mt(gv - matmul(v, turned)))
+        outside = rest if outside is None else outside + rest
+    total = matmul(matmul(u, inner), vh)
+    return (total if outside is None else total + outside,)
+
+
+def _svd_jvp(tangents, out, inputs, attrs):
+    u, s, vh = out
+    ut, v = mt(u), mt(vh)
+    t = tangents[0]
+    rtol = _tolerance(s)
+    gaps, inverse = _gaps(s * s, rtol), _inverse_or_zero(s, rtol)
+    inner = matmul(matmul(ut, t), v)
+    tu = matmul(u, gaps * (_scale_columns(inner, s) + _scale_rows(mt(inner), s)))
+    tv = matmul(v, gaps * (_scale_rows(inner, s) + _scale_columns(mt(inner), s)))
+    right, left = matmul(t, v), matmul(mt(t), u)
+    tu = tu + _scale_columns(right - matmul(u, matmul(ut, right)), inverse)
+    tv = tv + _scale_columns(left - matmul(v, matmul(vh, left)), inverse)
+    return tu, diagonal(inner, 0, -2, -1), mt(tv)
+
+
+def _svd_reference(a):
+    """Thin SVD from the eigenvectors of the smaller Gram matrix, signs as LAPACK has them."""
+    given = np.linalg.svd(a, full_matrices=False)[0]
+    wide = a.shape[-2] < a.shape[-1]
+    b = np.swapaxes(a, -1, -2) if wide else a
+    squares, v = np.linalg.eigh(np.swapaxes(b, -1, -2) @ b)
+    s, v = np.sqrt(squares[..., ::-1]), v[..., ::-1]
+    u = b @ v / s[..., None, :]
+    u, v = (v, u) if wide else (u, v)
+    sign = np.sign((u * given).sum(-2, keepdims=True))
+    return u * sign, s, np.swapaxes(v * sign, -1, -2)
+
+
+_SVD = structured(
+    "svd",
+    "linalg",
+    run=_run_svd,
+    vjp=_svd_vjp,
+    jvp=_svd_jvp,
+    num_outputs=3,
+    reads_output=True,
+    reads_inputs=False,
+    samples=lambda rng: [
+        ((general_samples(rng, 3, 3),), {}),
+        ((general_samples(rng, 4, 2),), {}),
+        ((general_samples(rng, 2, 2, 3),), {}),
+    ],
+    reference=_svd_reference,
+    doc="Thin singular value decomposition.",
+)
+
+
+def svd(a, full_matrices=False):
+    """Return ``(U, S, Vh)`` with ``a = U @ diag(S) @ Vh``; singular values descend.
+
+    Parameters
+    ----------
+    a : Tensor, shape (..., m, n)
+    full_matrices : bool
+        Must be False: the thin factors are the differentiable ones.
+
+    Returns
+    -------
+    U : Tensor, shape (..., m, k), with k = min(m, n)
+    S : Tensor, shape (..., k)
+    Vh : Tensor, shape (..., k, n)
+
+    Notes
+    -----
+    The derivative rules are those of `eigh`: equal singular values contribute no differences.
+    """
+    if full_matrices:
+        raise ArgumentError(
+            "svd",
+            expected="full_matrices=False",
+            got="full_matrices=True",
+            fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
+        )
+    return apply(_SVD, (as_matrix("svd", a, square=False),))
+
+
+def svdvals(a):
+    """Return the singular values of each matrix, descending."""
+    return svd(a)[1]
+
+
+# ---------------------------------------------------------------------------------- norms and ranks
+def matrix_rank(a, *, rtol=None):
+    """Return the number of singular values above `rtol` times the largest; no gradient."""
+    a = as_matrix("matrix_rank", a, square=False)
+    s = wrap(namespace(a._data).linalg.svd(a._data, compute_uv=False))
+    if rtol is None:
+        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
+    return sum(s > amax(s, -1, True) * rtol, -1)
+
+
+_NORMS = {
+    "fro": lambda a: norm(a, 2, (-2, -1)),
+    "nuc": lambda a: sum(svdvals(a), -1),
+    2: lambda a: amax(svdvals(a), -1),
+    -2: lambda a: amin(svdvals(a), -1),
+    1: lambda a: amax(sum(absolute(a), -2), -1),
+    -1: lambda a: amin(sum(absolute(a), -2), -1),
+    math.inf: lambda a: amax(sum(absolute(a), -1), -1),
+    -math.inf: lambda a: amin(sum(absolute(a), -1), -1),
+}
+
+
+def matrix_norm(a, ord="fro"):
+    """Return a norm of each matrix.
+
+    `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).
+    """
+    if ord not in _NORMS:
+        raise ArgumentError(
+            "matrix_norm",
+            expected=f"one of {list(_NORMS)}",
+            got=repr(ord),
+            fix="use norm for vectors",
+        )
+    return _NORMS[ord](as_matrix("matrix_norm", a, square=False))
