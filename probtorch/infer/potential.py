@@ -390,7 +390,10 @@ class ModelTarget(Target):
             raise _no_latent_sites(self.name, first)
         for site in first.values():
             if site.has_density:
-                site.compute_log_prob()
+                # Shapes and plates are checked here. Data outside the support are told of by
+                # `initial`: a support may depend on latent sites, and hold the data elsewhere.
+                with contextlib.suppress(DomainError):
+                    site.compute_log_prob()
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
         self._label(first)

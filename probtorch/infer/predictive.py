@@ -1,4 +1,4 @@
-"""`Predictive`: run a model forwards from draws of its latent sites; `log_likelihood` of data there.
+"""`Predictive`: a model run forwards from draws of its latent sites; `log_likelihood` of data.
 
 Without draws the model is run as it is (prior predictive); with draws, or a guide that makes them,
 the latent sites they name take their values and the rest is drawn anew (posterior predictive). All

@@ -1,0 +1,150 @@
+"""`make_draws`: labels, groups, and the round trip through ArviZ's files."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from probtorch.diagnostics import Draws
+from probtorch.distributions import HalfNormal, Normal
+from probtorch.effects import deterministic, plate, sample
+from probtorch.errors import InferenceError
+from probtorch.infer import Target
+from probtorch.infer.results import SampledDraws, make_draws
+
+Y, SIGMA = np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.5, 2.0])
+
+
+def schools(sigma, y=None):
+    mu = sample("mu", Normal(0.0, 5.0))
+    tau = sample("tau", HalfNormal(5.0))
+    with plate("school", coords=["A", "B", "C"]):
+        z = sample("z", Normal(0.0, 1.0))
+        theta = deterministic("theta", mu + tau * z)
+        sample("y", Normal(theta, sigma), obs=y)
+
+
+@pytest.fixture
+def draws():
+    target = Target.from_model(schools, SIGMA, y=Y)
+    positions = np.random.default_rng(0).normal(size=(2, 30, target.dim))
+    stats_ = {"diverging": np.zeros((2, 30), bool), "lp": np.zeros((2, 30))}
+    return make_draws(target, positions, stats_, {"tuning_steps": 7})
+
+
+def test_draws_are_constrained_named_and_labelled(draws):
+    q = draws.positions
+    np.testing.assert_allclose(draws.posterior["tau"], np.exp(q[..., 1]))
+    np.testing.assert_allclose(
+        draws.posterior["theta"], q[..., :1] + np.exp(q[..., 1:2]) * q[..., 2:]
+    )
+    assert list(draws.posterior) == ["mu", "tau", "z", "theta"]
+    assert draws.dims["theta"] == ("school",) and list(draws.coords["school"]) == ["A", "B", "C"]
+    assert draws.attrs == {"model_name": "schools", "tuning_steps": 7}
+    np.testing.assert_array_equal(draws.groups["observed_data"]["y"], Y)
+    np.testing.assert_array_equal(draws.groups["constant_data"]["sigma"], SIGMA)
+    assert "theta[B]" in str(draws.summary())
+
+
+def test_warm_up_is_kept_when_given():
+    target = Target.from_model(schools, SIGMA, y=Y)
+    zeros = np.zeros((2, 4, target.dim))
+    kept = make_draws(
+        target, zeros, {}, warmup_positions=zeros, warmup_stats={"lp": np.zeros((2, 4))}
+    )
+    np.testing.assert_array_equal(kept.groups["warmup_posterior"]["tau"], np.ones((2, 4)))
+    assert kept.groups["warmup_sample_stats"]["lp"].shape == (2, 4)
+
+
+def test_groups_are_computed_when_asked_for(draws):
+    full = draws.extended(posterior_predictive=True, prior=40, seed=0)
+    theta = draws.posterior["theta"]
+    np.testing.assert_allclose(
+        full.groups["log_likelihood"]["y"], stats.norm.logpdf(Y, theta, SIGMA), rtol=1e-12
+    )
+    replicated = full.groups["posterior_predictive"]
+    assert list(replicated) == ["y"]
+    # Standardised residuals of 180 replications are N(0, 1): 5 standard errors.
+    residuals = (replicated["y"] - theta) / SIGMA
+    assert abs(residuals.mean()) < 5 / np.sqrt(180)
+    assert abs(residuals.std() - 1) < 5 / np.sqrt(2 * 180)
+    assert full.groups["prior"]["theta"].shape == (1, 40, 3)
+    assert list(full.groups["prior_predictive"]) == ["y"]
+
+
+def test_given_groups_are_taken_over(draws):
+    prior = {"mu": np.zeros((1, 5)), "y": np.zeros((1, 5, 3))}
+    replicated = {"y": np.zeros((2, 30, 3))}
+    full = draws.extended(False, posterior_predictive=replicated, prior=prior)
+    assert "log_likelihood" not in full.groups
+    assert list(full.groups["prior"]) == ["mu"] and list(full.groups["prior_predictive"]) == ["y"]
+    assert full.groups["posterior_predictive"]["y"].shape == (2, 30, 3)
+
+
+def test_predictions_for_new_arguments(draws):
+    found = draws.predict(np.array([10.0, 10.0, 10.0]), seed=1)
+    assert found["y"].shape == (2, 30, 3)
+    np.testing.assert_allclose(found["theta"], draws.posterior["theta"])
+    residuals = (found["y"] - found["theta"]) / 10.0
+    assert abs(residuals.std() - 1) < 5 / np.sqrt(2 * 180)
+
+
+@pytest.fixture
+def quiet():
+    with warnings.catch_warnings():
+        # ArviZ and its dependencies announce their own plans at import.
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.usefixtures("quiet")
+def test_arviz_gets_every_group_with_dims_and_coords(draws):
+    data = draws.to_arviz(posterior_predictive=True, prior=10)
+    theta = data["posterior"]["theta"]
+    assert theta.dims == ("chain", "draw", "school")
+    assert list(theta.coords["school"].values) == ["A", "B", "C"]
+    np.testing.assert_array_equal(theta.values, draws.posterior["theta"])
+    for group in ("log_likelihood", "posterior_predictive", "prior_predictive"):
+        assert data[group]["y"].dims == ("chain", "draw", "school")
+    np.testing.assert_array_equal(data["observed_data"]["y"].values, Y)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_leave_one_out_runs_on_the_result(draws):
+    import arviz
+
+    # Draws of no posterior: the estimate may be unreliable, but it has to be there.
+    assert np.isfinite(float(np.asarray(arviz.loo(draws.to_arviz()).iloc[0])))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("ending", ["nc", "npz"])
+def test_round_trip_through_a_file(draws, tmp_path, ending):
+    path = tmp_path / f"draws.{ending}"
+    full = draws.extended(posterior_predictive=True)
+    full.save(path)
+    back = Draws.load(path)
+    for name, values in draws.posterior.items():
+        np.testing.assert_array_equal(back.posterior[name], values)
+    assert set(back.groups) == set(full.groups) and back.dims == full.dims
+    again = SampledDraws.load(path)
+    with pytest.raises(InferenceError, match=r"(?s)draws read from a file.*Predictive\(model"):
+        again.predict()
+
+
+def test_pickled_draws_lose_only_their_model(draws):
+    back = pickle.loads(pickle.dumps(draws))
+    np.testing.assert_array_equal(back.posterior["theta"], draws.posterior["theta"])
+    assert back.target is None and draws.target is not None
+    assert "log_likelihood" not in back.extended().groups
+
+
+def test_draws_of_a_hand_written_density_have_no_predictions():
+    target = Target.from_density(lambda q: -(q * q).sum(), 2)
+    draws = make_draws(target, np.zeros((1, 4, 2)), {})
+    assert draws.posterior["x"].shape == (1, 4, 2)
+    assert draws.extended().groups == {}
+    with pytest.raises(InferenceError, match="hand-written density"):
+        draws.predict()
