@@ -18,9 +18,11 @@ from probtorch.distributions.distribution import (
 )
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
+from probtorch.distributions.kl import kl_divergence, register_kl
 from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
 from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
 from probtorch.distributions.positive import Exponential, Pareto, Weibull
 from probtorch.distributions.transformed import TransformedDistribution
@@ -56,6 +58,7 @@ __all__ = [
     "MaskedDistribution",
     "MixtureSameFamily",
     "Multinomial",
+    "MultivariateNormal",
     "NegativeBinomial",
     "Normal",
     "OneHotCategorical",
@@ -70,6 +73,8 @@ __all__ = [
     "biject_to",
     "constraints",
     "enable_validation",
+    "kl_divergence",
+    "register_kl",
     "transform_to",
     "transforms",
     "validation_enabled",

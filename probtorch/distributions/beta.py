@@ -5,6 +5,8 @@ their ratio would be decided by the floor (PyTorch's Beta(1e-3, 1e-3) puts a qua
 near 1/2; the truth is 0.0004).
 """
 
+import math
+
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
 from probtorch.ops.elementwise import sigmoid, where
@@ -103,10 +105,8 @@ class Dirichlet(Distribution):
         hill = (c > 1.0).all(-1, True)
         above = where(hill, c - 1.0, 1.0)
         top = above / total(above, -1, True)
-        # Without a hill all of the mass crowds into the corner of the largest exponent.
-        largest = c == c.amax(-1, True)
-        corner = where(largest, 1.0, 0.0)
-        return where(hill, top, corner / total(corner, -1, True))
+        # With an exponent below 0 the density has no highest point: it grows towards the boundary.
+        return where(hill, top, math.nan)
 
     def _variance(self):
         n = total(self.concentration, -1, True)

@@ -829,7 +829,7 @@ def _resolved(constraint, owner):
 
 @functools.lru_cache(4096)
 def _number_inside(constraint, number):
-    """Whether a number is inside a constraint; models state the same few numbers again and again."""
+    """Whether a number is inside a constraint; models repeat the same few numbers."""
     return bool(constraint.check(wrap(np.array(number)))._data)
 
 

@@ -8,8 +8,8 @@ from probtorch.core.dispatch import as_tensor
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param, setting
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import log, sigmoid, sqrt
-from probtorch.ops.movement import cat, diagonal, expand, stack, unsqueeze
+from probtorch.ops.elementwise import log, sigmoid, sqrt, where
+from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma, multigammaln
 from probtorch.tensor import Tensor
@@ -79,4 +79,6 @@ class LKJCholesky(Distribution):
         return weighted - (constant + 0.5 * (d - 1) * math.log(math.pi))
 
     def _mode(self):
-        return as_tensor(np.eye(self.dim))
+        # Below 1 the density grows towards singular matrices and has no highest point.
+        peaked = reshape(self.concentration >= 1.0, (*self.concentration._data.shape, 1, 1))
+        return where(peaked, as_tensor(np.eye(self.dim)), math.nan)

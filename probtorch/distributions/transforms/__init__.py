@@ -1,5 +1,10 @@
 """Invertible maps with log-determinants, and the registries from constraints to them."""
 
+from probtorch.distributions.transforms.cholesky import (
+    CholeskyTransform,
+    CorrMatrixCholeskyTransform,
+    PositiveDefiniteTransform,
+)
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -43,15 +48,18 @@ __all__ = [
     "AbsTransform",
     "AffineTransform",
     "CatTransform",
+    "CholeskyTransform",
     "ComposeTransform",
     "ConstraintRegistry",
     "CorrCholeskyTransform",
+    "CorrMatrixCholeskyTransform",
     "ExpTransform",
     "IndependentTransform",
     "IntervalTransform",
     "LowerCholeskyTransform",
     "OrderedTransform",
     "PermuteTransform",
+    "PositiveDefiniteTransform",
     "PositiveOrderedTransform",
     "PowerTransform",
     "ReshapeTransform",

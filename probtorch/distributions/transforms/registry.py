@@ -7,6 +7,10 @@ They agree except for the simplex.
 """
 
 from probtorch.distributions import constraints
+from probtorch.distributions.transforms.cholesky import (
+    CorrMatrixCholeskyTransform,
+    PositiveDefiniteTransform,
+)
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -207,6 +211,17 @@ def _unit_lower_cholesky(constraint):
 @_both(constraints.CorrCholesky)
 def _corr_cholesky(constraint):
     return CorrCholeskyTransform()
+
+
+@_both(constraints.PositiveDefinite)
+@_both(constraints.PositiveSemidefinite)
+def _positive_definite(constraint):
+    return PositiveDefiniteTransform()
+
+
+@_both(constraints.CorrMatrix)
+def _corr_matrix(constraint):
+    return ComposeTransform([CorrCholeskyTransform(), CorrMatrixCholeskyTransform().inv])
 
 
 def _by_parts(registry):

@@ -1,0 +1,252 @@
+"""Kullback-Leibler divergences in closed form, and the registry of them.
+
+`kl_divergence(p, q)` looks for the rule of the most specific pair of classes. Rules say in their
+own words where the divergence is infinite: where p has mass outside the support of q.
+"""
+
+import math
+
+from probtorch.core.shape import broadcast_shapes
+from probtorch.distributions.bernoulli import Bernoulli, Geometric, count_times
+from probtorch.distributions.beta import Beta, Dirichlet
+from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.distributions.counts import Binomial, Poisson
+from probtorch.distributions.distribution import Independent, sum_rightmost
+from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.heavy_tailed import Cauchy
+from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
+from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
+from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
+from probtorch.distributions.positive import Exponential, Pareto
+from probtorch.distributions.transformed import TransformedDistribution
+from probtorch.distributions.uniform import Delta, Uniform
+from probtorch.errors import ArgumentError
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import eq, exp, log, log1p, where
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import diagonal
+from probtorch.ops.reduction import sum as total
+from probtorch.ops.special import betaln, digamma, lgamma, xlogy
+
+__all__ = ["kl_divergence", "register_kl"]
+
+_RULES = {}
+
+
+def register_kl(type_p, type_q):
+    """Decorator: use ``fn(p, q)`` for KL(p || q) of these classes and their subclasses."""
+
+    def add(fn):
+        _RULES[type_p, type_q] = fn
+        return fn
+
+    return add
+
+
+def kl_divergence(p, q):
+    """Return KL(p || q), the mean of log p(x) - log q(x) over draws x of p, in nats.
+
+    Parameters
+    ----------
+    p, q : Distribution
+        Of one event shape; batch shapes broadcast.
+
+    Returns
+    -------
+    Tensor, shape of the broadcast batch
+
+    Raises
+    ------
+    ArgumentError
+        If there is no closed form for the pair.
+    """
+    found = [
+        (type(p).__mro__.index(a), type(q).__mro__.index(b), fn)
+        for (a, b), fn in _RULES.items()
+        if isinstance(p, a) and isinstance(q, b)
+    ]
+    if not found:
+        raise ArgumentError(
+            "kl_divergence",
+            expected="a pair of classes with a registered closed form",
+            got=f"{type(p).__name__} and {type(q).__name__}",
+            fix="average p.log_prob(x) - q.log_prob(x) over draws of p, or register_kl",
+        )
+    fn = min(found, key=lambda f: f[:2])[2]
+    return q._to_batch(p._to_batch(fn(p, q)))
+
+
+def _weighted_log_ratio(p, q):
+    """P log(p / q), 0 where p is 0 and inf where only q is."""
+    none = eq(p, 0.0)
+    safe = where(none, 1.0, p)
+    return where(none, 0.0, safe * (log(safe) - log(where(none, 1.0, q))))
+
+
+@register_kl(Normal, Normal)
+def _(p, q):
+    ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    return (ratio * ratio + shift * shift - 1.0) * 0.5 - log(ratio)
+
+
+@register_kl(LogNormal, LogNormal)
+def _(p, q):
+    return _RULES[Normal, Normal](p, q)
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _(p, q):
+    ratio = p.scale / q.scale
+    return (ratio * ratio - 1.0) * 0.5 - log(ratio)
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _(p, q):
+    a, b = p.scale_tril, q.scale_tril
+    n = p._event_shape[0]
+    shape = broadcast_shapes(a._data.shape[:-2], b._data.shape[:-2], op="kl_divergence")
+    a, b = a.expand((*shape, n, n)), b.expand((*shape, n, n))
+    half_log_dets = total(log(diagonal(b, 0, -2, -1)) - log(diagonal(a, 0, -2, -1)), -1)
+    ratio = solve_triangular(b, a, upper=False)
+    trace = total(ratio * ratio, (-2, -1))
+    return half_log_dets + (trace + squared_length(b, q.loc - p.loc) - n) * 0.5
+
+
+@register_kl(Laplace, Laplace)
+def _(p, q):
+    distance = absolute(p.loc - q.loc)
+    spread = p.scale * exp(-distance / p.scale) + distance
+    return log(q.scale / p.scale) + spread / q.scale - 1.0
+
+
+@register_kl(Cauchy, Cauchy)
+def _(p, q):
+    shift = p.loc - q.loc
+    scales = p.scale + q.scale
+    return log((scales * scales + shift * shift) / (4.0 * p.scale * q.scale))
+
+
+@register_kl(Gumbel, Gumbel)
+def _(p, q):
+    ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    growth = exp(lgamma(ratio + 1.0) - shift)
+    return -log(ratio) + EULER_GAMMA * (ratio - 1.0) + growth - 1.0 + shift
+
+
+@register_kl(Uniform, Uniform)
+def _(p, q):
+    inside = (q.low <= p.low) & (p.high <= q.high)
+    return where(inside, log(q.high - q.low) - log(p.high - p.low), math.inf)
+
+
+@register_kl(Exponential, Exponential)
+def _(p, q):
+    ratio = q.rate / p.rate
+    return ratio - 1.0 - log(ratio)
+
+
+@register_kl(Gamma, Gamma)
+def _(p, q):
+    a, b = p.concentration, q.concentration
+    ratio = q.rate / p.rate
+    return (a - b) * digamma(a) + lgamma(b) - lgamma(a) - b * log(ratio) + a * (ratio - 1.0)
+
+
+@register_kl(Exponential, Gamma)
+def _(p, q):
+    return _RULES[Gamma, Gamma](Gamma(1.0, p.rate, validate_args=False), q)
+
+
+@register_kl(Gamma, Exponential)
+def _(p, q):
+    return _RULES[Gamma, Gamma](p, Gamma(1.0, q.rate, validate_args=False))
+
+
+@register_kl(Pareto, Pareto)
+def _(p, q):
+    ratio = q.alpha / p.alpha
+    inside = q.scale <= p.scale
+    value = q.alpha * log(p.scale / q.scale) - log(ratio) + ratio - 1.0
+    return where(inside, value, math.inf)
+
+
+@register_kl(Beta, Beta)
+def _(p, q):
+    a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
+    first = (a - c) * digamma(a) + (b - d) * digamma(b)
+    return betaln(c, d) - betaln(a, b) + first + (c - a + d - b) * digamma(a + b)
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _(p, q):
+    a, b = p.concentration, q.concentration
+    n, m = total(a, -1), total(b, -1)
+    terms = lgamma(b) - lgamma(a) + (a - b) * (digamma(a) - digamma(n).unsqueeze(-1))
+    return lgamma(n) - lgamma(m) + total(terms, -1)
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _(p, q):
+    a, b = p.probs, q.probs
+    return _weighted_log_ratio(a, b) + _weighted_log_ratio(1.0 - a, 1.0 - b)
+
+
+@register_kl(Geometric, Geometric)
+def _(p, q):
+    a, b = p.probs, q.probs
+    return log(a / b) + (1.0 - a) / a * (log1p(-where(a < 1.0, a, 0.0)) - log1p(-b))
+
+
+@register_kl(Binomial, Binomial)
+def _(p, q):
+    n, m = p.total_count, q.total_count
+    if (n._data != m._data).any():
+        raise ArgumentError(
+            "kl_divergence",
+            expected="two Binomials with the same total_count",
+            got=f"{n._data} and {m._data}",
+            fix="sum over enumerate_support()",
+        )
+    return n * _RULES[Bernoulli, Bernoulli](p, q)
+
+
+@register_kl(Poisson, Poisson)
+def _(p, q):
+    return xlogy(p.rate, p.rate / q.rate) - (p.rate - q.rate)
+
+
+@register_kl(Categorical, Categorical)
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _(p, q):
+    logs, others = p._log_weights(), q._log_weights()
+    return total(count_times(exp(logs), logs - others), -1)
+
+
+@register_kl(Delta, Delta)
+def _(p, q):
+    return p.log_density - q.log_prob(p.v)
+
+
+@register_kl(Independent, Independent)
+def _(p, q):
+    n = p.reinterpreted_batch_ndims
+    if n != q.reinterpreted_batch_ndims:
+        raise ArgumentError(
+            "kl_divergence",
+            expected="two Independent distributions with as many reinterpreted dims",
+            got=f"{n} and {q.reinterpreted_batch_ndims}",
+            fix="call to_event with the same number on both",
+        )
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), n)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _(p, q):
+    if p.transforms != q.transforms:
+        raise ArgumentError(
+            "kl_divergence",
+            expected="the same transforms on both sides: then the divergence is that of the bases",
+            got=f"{p.transforms} and {q.transforms}",
+            fix="estimate it from draws",
+        )
+    return kl_divergence(p.base_dist, q.base_dist)

@@ -1,0 +1,61 @@
+"""Between positive definite matrices and their Cholesky factors."""
+
+import numpy as np
+
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.matrix import LowerCholeskyTransform
+from probtorch.distributions.transforms.scalar import LOG_2
+from probtorch.distributions.transforms.transform import ComposeTransform, Transform
+from probtorch.ops.elementwise import log, neg
+from probtorch.ops.linalg import cholesky
+from probtorch.ops.movement import diagonal
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["CholeskyTransform", "CorrMatrixCholeskyTransform", "PositiveDefiniteTransform"]
+
+
+class CholeskyTransform(Transform):
+    """Positive definite matrices to their Cholesky factors."""
+
+    domain = constraints.positive_definite
+    codomain = constraints.lower_cholesky
+
+    def _call(self, x):
+        return cholesky(x)
+
+    def _inverse(self, y):
+        return y @ y.mT
+
+    def log_abs_det_jacobian(self, x, y):
+        # The map back, L -> L L^T, has determinant 2^n prod_i L_ii^(n - i), i from 0 (Muirhead
+        # 1982, thm 2.1.9).
+        n = y._data.shape[-1]
+        weights = x.new_tensor(np.arange(n, 0, -1))
+        return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1) + n * LOG_2)
+
+
+class CorrMatrixCholeskyTransform(Transform):
+    """Correlation matrices to their Cholesky factors."""
+
+    domain = constraints.corr_matrix
+    codomain = constraints.corr_cholesky
+
+    def _call(self, x):
+        return cholesky(x)
+
+    def _inverse(self, y):
+        return y @ y.mT
+
+    def log_abs_det_jacobian(self, x, y):
+        n = y._data.shape[-1]
+        weights = x.new_tensor(np.arange(n - 1, -1, -1))
+        return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1))
+
+
+class PositiveDefiniteTransform(ComposeTransform):
+    """Vectors onto positive definite matrices, by their Cholesky factors."""
+
+    _settings = ()
+
+    def __init__(self):
+        super().__init__([LowerCholeskyTransform(), CholeskyTransform().inv])

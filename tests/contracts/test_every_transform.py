@@ -1,0 +1,340 @@
+"""Laws that hold for every transform: inverse, log-determinant, codomain, shapes, recording.
+
+The log-determinant is compared with the determinant of the Jacobian by autograd. Onto sets of lower
+dimension than their arrays (a simplex, a Cholesky factor) the Jacobian is that of the free
+coordinates, which each entry names.
+"""
+
+import inspect
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import probtorch.distributions.transforms as tr
+from probtorch.autograd import grad
+from probtorch.compiler.record import record
+from probtorch.distributions import biject_to, constraints, transform_to
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close
+
+
+@dataclass
+class Case:
+    """A transform, the shape of one argument, and the free coordinates of its result.
+
+    Attributes
+    ----------
+    transform : Transform
+    shape : tuple
+        Event shape of an argument.
+    free : callable
+        From the result (one event) to a list of its coordinates that determine the others.
+    positive : bool
+        Whether arguments must be positive.
+    """
+
+    transform: Any
+    shape: tuple = ()
+    free: Any = lambda y: y.reshape(-1).unbind()
+    positive: bool = False
+
+    @property
+    def id(self):
+        return repr(self.transform)[:60]
+
+
+def first(y):
+    return y[:-1].unbind()
+
+
+def lower(below):
+    def free(y):
+        n = y.shape[-1]
+        return [y[i, j] for i, j in zip(*np.tril_indices(n, -below))]
+
+    return free
+
+
+def helmert_coordinates(y):
+    return (y @ tensor(scipy.linalg.helmert(y.shape[-1]).T.copy())).unbind()
+
+
+def chained():
+    return tr.ComposeTransform(
+        [
+            tr.AffineTransform(0.3, -1.7),
+            tr.SigmoidTransform(),
+            tr.AffineTransform(tensor([1.0, 2.0]).double(), 3.0),
+        ]
+    )
+
+
+def covariance(i):
+    factors = np.array([[1.3, 0.0, 0.0], [0.4, 0.8, 0.0], [-0.2, 0.5, 1.1]])
+    return tensor(factors @ factors.T + i * np.eye(3))
+
+
+CASES = [
+    Case(tr.ExpTransform()),
+    Case(tr.SoftplusTransform()),
+    Case(tr.SigmoidTransform()),
+    Case(tr.TanhTransform()),
+    Case(tr.AffineTransform(0.5, -2.0)),
+    Case(tr.AffineTransform(tensor([0.5, 1.0]).double(), tensor([2.0, -3.0]).double(), 1), (2,)),
+    Case(tr.PowerTransform(1.7), positive=True),
+    Case(tr.PowerTransform(tensor(-0.6).double()), positive=True),
+    Case(tr.IntervalTransform(-1.0, 2.5)),
+    Case(tr.IntervalTransform(tensor(-1.0).double(), tensor(4.0).double())),
+    Case(tr.StickBreakingTransform(), (3,), first),
+    Case(tr.OrderedTransform(), (3,)),
+    Case(tr.PositiveOrderedTransform(), (3,)),
+    Case(tr.PermuteTransform([2, 0, 1]), (3,)),
+    Case(tr.ZeroSumTransform(), (3,), helmert_coordinates),
+    Case(tr.LowerCholeskyTransform(), (6,), lower(0)),
+    Case(tr.SoftplusLowerCholeskyTransform(), (6,), lower(0)),
+    Case(tr.UnitLowerCholeskyTransform(), (6,), lower(1)),
+    Case(tr.CorrCholeskyTransform(), (6,), lower(1)),
+    Case(tr.PositiveDefiniteTransform(), (6,), lower(0)),
+    Case(biject_to(constraints.corr_matrix), (6,), lower(1)),
+    Case(chained(), (2,)),
+    Case(tr.ComposeTransform([tr.ReshapeTransform((4,), (2, 2)), tr.ExpTransform()]), (4,)),
+    Case(tr.IndependentTransform(tr.ExpTransform(), 2), (2, 3)),
+    Case(tr.ReshapeTransform((2, 3), (6,)), (2, 3)),
+    Case(tr.CatTransform([tr.ExpTransform(), tr.TanhTransform()], -1, [2, 1]), (3,)),
+    Case(tr.StackTransform([tr.ExpTransform(), tr.AffineTransform(1.0, 2.0)], -1), (2,)),
+    Case(tr.ExpTransform().inv, positive=True),
+    Case(tr.ComposeTransform([tr.TanhTransform()]).inv.inv),
+]
+
+# Not bijective, or a map between matrices that is covered as the inverse inside another entry.
+ELSEWHERE = {
+    "AbsTransform",
+    "SoftmaxTransform",
+    "CholeskyTransform",
+    "CorrMatrixCholeskyTransform",
+    "Transform",
+}
+EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+
+
+def arguments(case, batch=(), seed=0, spread=1.0):
+    x = spread * np.random.default_rng(seed).standard_normal((*batch, *case.shape))
+    return tensor(np.exp(0.3 * x) if case.positive else x)
+
+
+def test_every_transform_has_an_entry():
+    classes = {n for n in tr.__all__ if inspect.isclass(getattr(tr, n)) and n.endswith("Transform")}
+    kinds = {type(c.transform).__name__ for c in CASES}
+    assert classes - kinds - ELSEWHERE == set()
+
+
+@EACH
+def test_the_inverse_undoes_the_transform(case):
+    x = arguments(case, (4,))
+    y = case.transform(x)
+    assert_close(case.transform.inv(y), x, rtol=1e-9, atol=1e-9)
+    assert case.transform.inv.inv is case.transform or case.transform.inv.inv == case.transform
+
+
+@EACH
+def test_the_log_determinant_is_that_of_the_jacobian(case):
+    for seed in range(3):
+        x = arguments(case, seed=seed).requires_grad_()
+        y = case.transform(x)
+        rows = []
+        for out in case.free(y):
+            (g,) = grad(out, [x], retain_graph=True, allow_unused=True)
+            rows.append(np.zeros(x.numel()) if g is None else g.numpy().reshape(-1))
+        _, expected = np.linalg.slogdet(np.array(rows))
+        ladj = case.transform.log_abs_det_jacobian(x, y)
+        extra = len(case.shape) - case.transform.domain.event_dim
+        total = ladj.sum(tuple(range(-extra, 0))) if extra else ladj
+        assert_close(total, expected, rtol=1e-8, atol=1e-9)
+        again, both = case.transform.call_and_ladj(x)
+        assert_close(again, y)
+        assert_close(both, ladj)
+        assert_close(case.transform.inv.log_abs_det_jacobian(y, x), -ladj.detach())
+
+
+@EACH
+def test_results_lie_in_the_codomain(case):
+    y = case.transform(arguments(case, (50,), spread=2.0))
+    codomain = case.transform.codomain
+    assert codomain.check(y).numpy().all()
+    assert case.transform.domain.check(arguments(case, (50,))).numpy().all()
+
+
+@EACH
+def test_shapes_are_foretold(case):
+    for batch in [(), (3,), (2, 3)]:
+        x = arguments(case, batch)
+        shape = tuple(x.shape)
+        y = case.transform(x)
+        assert case.transform.forward_shape(shape) == tuple(y.shape)
+        assert case.transform.inverse_shape(tuple(y.shape)) == shape
+        n = case.transform.domain.event_dim
+        ladj = case.transform.log_abs_det_jacobian(x, y)
+        assert tuple(ladj.shape) == shape[: len(shape) - n]
+
+
+@EACH
+def test_a_transform_is_recorded_without_guards(case):
+    rec, (y, ladj) = record(case.transform.call_and_ladj, [arguments(case)])
+    assert rec.graph.guards == [] and rec.unsupported == []
+    assert_close(y, case.transform(arguments(case)))
+    assert ladj.dtype == np.float64
+
+
+@EACH
+def test_float32_stays_float32(case):
+    x = arguments(case).float()
+    y = case.transform(x)
+    if not any(getattr(v, "dtype", None) == np.float64 for v in bounds(case.transform)):
+        assert y.dtype == np.float32
+        assert case.transform.log_abs_det_jacobian(x, y).dtype == np.float32
+
+
+def bounds(transform):
+    parts = getattr(transform, "parts", [transform])
+    return [getattr(p, n) for p in parts for n in p._settings]
+
+
+@EACH
+def test_transforms_pickle(case):
+    copy = pickle.loads(pickle.dumps(case.transform))
+    x = arguments(case)
+    assert_close(copy(x), case.transform(x))
+
+
+# ------------------------------------------------------------------------------ registries
+
+SETS = [
+    (constraints.real, ()),
+    (constraints.positive, ()),
+    (constraints.nonnegative, ()),
+    (constraints.softplus_positive, ()),
+    (constraints.greater_than(2.0), ()),
+    (constraints.greater_than(tensor([0.5, -1.0]).double()), (2,)),
+    (constraints.greater_than_eq(-1.0), ()),
+    (constraints.less_than(3.0), ()),
+    (constraints.less_than_eq(3.0), ()),
+    (constraints.unit_interval, ()),
+    (constraints.interval(-1.0, 4.0), ()),
+    (constraints.interval(tensor([0.5, -1.0]).double(), 2.0), (2,)),
+    (constraints.half_open_interval(1.0, 4.0), ()),
+    (constraints.left_open_interval(0.0, 1.0), ()),
+    (constraints.open_interval(-2.0, 4.0), ()),
+    (constraints.circular, ()),
+    (constraints.real_vector, (3,)),
+    (constraints.real_matrix, (3, 2)),
+    (constraints.simplex, (4,)),
+    (constraints.ordered_vector, (3,)),
+    (constraints.positive_ordered_vector, (3,)),
+    (constraints.zero_sum(1), (4,)),
+    (constraints.lower_cholesky, (3, 3)),
+    (constraints.softplus_lower_cholesky, (3, 3)),
+    (constraints.unit_lower_cholesky, (3, 3)),
+    (constraints.corr_cholesky, (4, 4)),
+    (constraints.positive_definite, (3, 3)),
+    (constraints.positive_semidefinite, (3, 3)),
+    (constraints.corr_matrix, (3, 3)),
+    (constraints.independent(constraints.positive, 1), (3,)),
+    (constraints.independent(constraints.simplex, 1), (2, 3)),
+    (constraints.cat([constraints.positive, constraints.real], -1, [1, 2]), (3,)),
+    (constraints.stack([constraints.unit_interval, constraints.positive], -1), (2,)),
+]
+
+
+@pytest.mark.parametrize("registry", [biject_to, transform_to], ids=lambda r: r.name)
+@pytest.mark.parametrize("constraint, event", SETS, ids=lambda c: str(c)[:40])
+def test_registered_transforms_reach_the_set_from_everywhere(registry, constraint, event):
+    transform = registry(constraint)
+    shape = transform.inverse_shape((200, *event))
+    x = tensor(3.0 * np.random.default_rng(0).standard_normal(shape))
+    y = transform(x)
+    assert tuple(y.shape) == (200, *event)
+    assert constraint.check(y).numpy().all()
+    assert registry is transform_to or transform.bijective
+    assert_close(transform(transform.inv(y)), y, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [constraints.boolean, constraints.nonnegative_integer, constraints.one_hot],
+    ids=repr,
+)
+def test_discrete_sets_have_no_transform_and_the_error_says_so(constraint):
+    with pytest.raises(ArgumentError) as caught:
+        biject_to(constraint)
+    assert repr(constraint) in caught.value.subject
+    assert "discrete" in caught.value.got and "enumerate" in caught.value.fix
+
+
+def test_a_new_constraint_can_be_registered_and_is_then_found():
+    class Even(constraints.Constraint):
+        def check(self, value):
+            return value == value
+
+    with pytest.raises(ArgumentError, match="even"):
+        biject_to(Even())
+    biject_to.register(Even, lambda c: tr.ExpTransform())
+    assert isinstance(biject_to(Even()), tr.ExpTransform)
+
+
+# ------------------------------------------------------------------------------ extremes
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+@pytest.mark.parametrize("spread", [30.0, 100.0])
+def test_stick_breaking_is_exact_at_extremes(size, spread):
+    x = tensor(spread * np.random.default_rng(size).choice([-1.0, 1.0], size))
+    transform = tr.StickBreakingTransform()
+    y, ladj = transform.call_and_ladj(x)
+    assert constraints.simplex.check(y).item()
+    # An independent form of the determinant: the product of all parts.
+    assert_close(ladj, np.log(y.numpy()).sum(), rtol=1e-12)
+    assert_close(transform.inv(y), x, rtol=1e-12)
+
+
+def test_a_simplex_part_lost_in_float32_comes_back_infinite_not_wrong():
+    transform = tr.StickBreakingTransform()
+    y = transform(tensor([-200.0, 1.0]))
+    x = transform.inv(y).numpy()
+    assert y.numpy()[0] == 0.0 and x[0] == -np.inf
+    assert_close(x[1], 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("x", [-700.0, -40.0, 0.0, 40.0, 700.0])
+def test_sigmoid_and_tanh_log_derivatives_keep_their_tails(x):
+    # sigmoid' = 1 / (2 + 2 cosh x), tanh' = 1 / cosh(x)^2: both even.
+    log_cosh = abs(x) + np.log1p(np.exp(-2 * abs(x))) - np.log(2)
+    t = tensor(np.array(x))
+    assert_close(
+        tr.SigmoidTransform().log_abs_det_jacobian(t, None), -abs(x) - 2 * np.log1p(np.exp(-abs(x)))
+    )
+    assert_close(tr.TanhTransform().log_abs_det_jacobian(t, None), -2 * log_cosh, atol=1e-12)
+
+
+@pytest.mark.parametrize("x", [20.0, 300.0])
+def test_correlation_factors_survive_extreme_arguments(x):
+    transform = tr.CorrCholeskyTransform()
+    y, ladj = transform.call_and_ladj(tensor(np.array([x, -x, x, x, -x, 0.3])))
+    assert constraints.corr_cholesky.check(y).item()
+    assert np.isfinite(ladj.item())
+    assert_close((y * y).sum(-1), np.ones(4))
+
+
+def test_sizes_that_fill_no_triangle_are_refused():
+    with pytest.raises(ShapeError) as caught:
+        tr.LowerCholeskyTransform()(tensor([1.0, 2.0]))
+    assert "n (n + 1) / 2" in caught.value.expected and caught.value.got == "2"
+
+
+def test_half_open_maps_share_their_code_but_state_their_set():
+    assert repr(biject_to(constraints.nonnegative).codomain) == "nonnegative"
+    assert biject_to(constraints.positive) is biject_to(constraints.positive)
