@@ -61,7 +61,9 @@ class NativeProgram:
 
             before = set_grad_enabled(False)
             try:
-                rec, _ = record(flat, [wrap(x._data) for x in items], abstract=True)
+                # Only shapes count here: NumPy need not warn of what the example's values lead to.
+                with np.errstate(all="ignore"):
+                    rec, _ = record(flat, [wrap(x._data) for x in items], abstract=True)
             finally:
                 set_grad_enabled(before)
             if rec.unsupported:
