@@ -26,6 +26,7 @@ from probtorch.core.shape import broadcast_shapes, parse_size
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import eq, log, to_float, where
 from probtorch.ops.families import elementwise, structured
+from probtorch.ops.sorting import first_above
 from probtorch.ops.special import gamma_log_implicit
 
 __all__ = [
@@ -398,25 +399,13 @@ def _weights(name, weights):
     return w
 
 
-def _first_above(cumulative, rows, v):
-    """Return the first column of each row of `cumulative` that exceeds `v`, by bisection."""
-    low = np.zeros(v.shape, np.int64)
-    high = np.full(v.shape, cumulative.shape[-1] - 1, np.int64)
-    for _ in range(int(cumulative.shape[-1] - 1).bit_length()):
-        middle = (low + high) // 2
-        above = cumulative[rows, middle] > v
-        high = np.where(above, middle, high)
-        low = np.where(above, low, np.minimum(middle + 1, high))
-    return high
-
-
 def _pick(name, w, rows, shape, generator):
     """Draw categories by inversion; `rows` tells which row of the weights `w` a draw uses."""
     cumulative = np.cumsum(w, axis=-1)
     total = cumulative[:, -1][rows]
     # Below the total even after rounding, so that a category of weight 0 is never the first above.
     v = np.minimum(_uniforms(name, shape, generator) * total, np.nextafter(total, 0.0))
-    return _first_above(cumulative, rows, v)
+    return first_above(cumulative, rows, v)
 
 
 def categorical(weights, shape=None, *, generator=None):
@@ -629,7 +618,7 @@ def poisson(rate, *, generator=None):
     wide = host.astype(np.float64)
     rng = _numpy_generator("poisson", generator, wide.size)
     huge = wide > _HUGE_RATE
-    draws = rng.poisson(np.where(huge, 0.0, wide)).astype(np.float64)
+    draws = np.asarray(rng.poisson(np.where(huge, 0.0, wide)), np.float64)
     if huge.any():
         draws = np.where(
             huge, np.rint(wide + np.sqrt(wide) * rng.standard_normal(wide.shape)), draws

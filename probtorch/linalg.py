@@ -1,0 +1,59 @@
+"""Linear algebra under the names of torch.linalg; defined in ops/linalg.py and ops/spectral.py."""
+
+from probtorch.ops.contraction import matmul
+from probtorch.ops.linalg import (
+    LinAlgError,
+    cholesky,
+    cholesky_ex,
+    cholesky_inverse,
+    cholesky_solve,
+    inv,
+    matrix_power,
+    pinv,
+    solve,
+    solve_triangular,
+    solve_triangular_vector,
+    solve_vector,
+    trace,
+)
+from probtorch.ops.movement import diagonal
+from probtorch.ops.spectral import (
+    det,
+    eigh,
+    eigvalsh,
+    logdet,
+    matrix_norm,
+    matrix_rank,
+    qr,
+    slogdet,
+    svd,
+    svdvals,
+)
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "logdet",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "solve_triangular_vector",
+    "solve_vector",
+    "svd",
+    "svdvals",
+    "trace",
+]

@@ -1,0 +1,392 @@
+"""Scans: running products, sums of exponentials, extremes and differences along one dim.
+
+`linear_recurrence`, y[j] = a[j] * y[j - 1] + b[j], carries the derivatives of the others and its
+own: reversed in time it is its own transpose. So the gradient of cumprod divides by nothing and is
+exact with zeros, and that of logcumsumexp only multiplies weights below 1. `cumsum`, which is
+linear, is in reduction.py.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.dtype import int64, promote_types
+from probtorch.core.shape import broadcast_shapes, normalize_dim
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.elementwise import eq, exp, to_float, where
+from probtorch.ops.families import structured
+from probtorch.ops.indexing import gather
+from probtorch.ops.movement import cat, expand, flip, reshape, slice_
+from probtorch.ops.reduction import cumsum, sum
+
+__all__ = [
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumulative_trapezoid",
+    "diff",
+    "linear_recurrence",
+    "logcumsumexp",
+    "trapezoid",
+]
+
+
+def _part(x, dim, start, stop):
+    """Elements start to stop - 1 along `dim`."""
+    shape = x._data.shape
+    return slice_(
+        x, tuple((start, 1, stop - start) if i == dim else (0, 1, n) for i, n in enumerate(shape))
+    )
+
+
+def _delayed(x, dim, first):
+    """Move `x` one place later along `dim`, with the number `first` at its start."""
+    n = x._data.shape[dim]
+    if n == 0:
+        return x
+    start = _part(x, dim, 0, 1) * 0.0 + first
+    return cat([start, _part(x, dim, 0, n - 1)], dim)
+
+
+def _advanced(x, dim):
+    """Move `x` one place earlier along `dim`, with 0 at its end."""
+    return flip(_delayed(flip(x, dim), dim, 0.0), dim)
+
+
+def _backward(a, b, dim):
+    """Solve h[j] = b[j] + a[j + 1] h[j + 1] from the end."""
+    step = _advanced(a, dim)
+    return flip(apply(_RECURRENCE, (flip(step, dim), flip(b, dim)), {"dim": dim}), dim)
+
+
+def _dim_and_tensor(name, x, dim):
+    x = as_tensor(x, name)
+    return x, normalize_dim(dim, x._data.ndim, name)
+
+
+# --------------------------------------------------------------------------------------- recurrence
+
+
+def _run_recurrence(a, b, dim):
+    a, b = a.swapaxes(0, dim), b.swapaxes(0, dim)
+    out = namespace(b).empty_like(b)
+    last = 0.0
+    for j in range(b.shape[0]):
+        last = out[j] = a[j] * last + b[j] if j else b[j]
+    return out.swapaxes(0, dim)
+
+
+def _recurrence_vjp(g, out, inputs, attrs, needs):
+    dim = attrs["dim"]
+    h = _backward(inputs[0], g, dim)
+    return h * _delayed(out, dim, 0.0) if needs[0] else None, h
+
+
+def _recurrence_jvp(tangents, out, inputs, attrs):
+    dim = attrs["dim"]
+    push = None if tangents[0] is None else tangents[0] * _delayed(out, dim, 0.0)
+    if tangents[1] is not None:
+        push = tangents[1] if push is None else push + tangents[1]
+    return apply(_RECURRENCE, (inputs[0], push), attrs)
+
+
+def _recurrence_reference(a, b, dim):
+    a, b = np.moveaxis(a, dim, -1), np.moveaxis(b, dim, -1)
+    n = b.shape[-1]
+    terms = [
+        np.sum([b[..., i] * np.prod(a[..., i + 1 : j + 1], axis=-1) for i in range(j + 1)], axis=0)
+        for j in range(n)
+    ]
+    return np.moveaxis(np.stack(terms, -1), -1, dim)
+
+
+_RECURRENCE = structured(
+    "linear_recurrence",
+    "scan",
+    run=_run_recurrence,
+    vjp=_recurrence_vjp,
+    jvp=_recurrence_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 4)), rng.standard_normal((2, 4))), {"dim": 1}),
+        ((rng.standard_normal((3, 2)), rng.standard_normal((3, 2))), {"dim": 0}),
+        ((rng.standard_normal((1,)), rng.standard_normal((1,))), {"dim": 0}),
+    ],
+    reference=_recurrence_reference,
+    doc="y[j] = a[j] * y[j - 1] + b[j] along one dim, with y[-1] = 0.",
+)
+
+
+def linear_recurrence(a, b, dim=-1):
+    """Return y with ``y[j] = a[j] * y[j - 1] + b[j]`` along `dim`, starting from 0.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Broadcast together; ``a[0]`` is not used.
+    dim : int
+        Counted in the broadcast shape.
+
+    Returns
+    -------
+    Tensor
+
+    Notes
+    -----
+    Differentiable in both to every order, in time linear in the length.
+    """
+    a, b = to_float(as_tensor(a, "linear_recurrence")), to_float(as_tensor(b, "linear_recurrence"))
+    shape = broadcast_shapes(a._data.shape, b._data.shape, op="linear_recurrence")
+    if not shape:
+        raise ShapeError(
+            "linear_recurrence",
+            expected="at least one dim, the one to run along",
+            got="0-d tensors",
+            fix="reshape them to (1,)",
+        )
+    dtype = promote_types(a._data.dtype, b._data.dtype)
+    dim = normalize_dim(dim, len(shape), "linear_recurrence")
+    return apply(
+        _RECURRENCE, (expand(cast(a, dtype), shape), expand(cast(b, dtype), shape)), {"dim": dim}
+    )
+
+
+# ----------------------------------------------------------------------------------------- products
+
+
+def _cumprod_vjp(g, out, inputs, attrs, needs):
+    dim = attrs["dim"]
+    return (_backward(inputs[0], g, dim) * _delayed(out, dim, 1.0),)
+
+
+def _cumprod_jvp(tangents, out, inputs, attrs):
+    dim = attrs["dim"]
+    push = tangents[0] * _delayed(out, dim, 1.0)
+    return apply(_RECURRENCE, (inputs[0], push), {"dim": dim})
+
+
+_CUMPROD = structured(
+    "cumprod",
+    "scan",
+    run=lambda x, dim: x.cumprod(axis=dim),
+    vjp=_cumprod_vjp,
+    jvp=_cumprod_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 4)),), {"dim": 1}),
+        ((np.array([2.0, 0.0, 3.0, 0.0]),), {"dim": 0}),
+        ((rng.standard_normal((0, 2)),), {"dim": 0}),
+    ],
+    reference=lambda x, dim: np.multiply.accumulate(x, dim),
+    doc="Running product along one dim.",
+)
+
+
+def cumprod(x, dim):
+    """Return the running product along `dim`; its gradient is exact where elements are 0."""
+    x, dim = _dim_and_tensor("cumprod", x, dim)
+    if x._data.dtype.kind in "bui":
+        x = cast(x, int64)
+    return apply(_CUMPROD, (x,), {"dim": dim}) if x._data.ndim else x
+
+
+# ------------------------------------------------------------------------------------- logcumsumexp
+
+
+def _run_logcumsumexp(x, dim):
+    xp = namespace(x)
+    if xp is np:
+        return np.logaddexp.accumulate(x, axis=dim)
+    moved = x.swapaxes(0, dim)
+    out = xp.empty_like(moved)
+    for j in range(moved.shape[0]):
+        out[j] = xp.logaddexp(out[j - 1], moved[j]) if j else moved[j]
+    return out.swapaxes(0, dim)
+
+
+def _share(x, y):
+    """exp(x - y) for x <= y: 1 where both are +inf, 0 where x is -inf."""
+    same = eq(x, y)
+    weight = exp(where(same, 0.0, x - where(same, 0.0, y)))
+    return where(eq(x, -math.inf), 0.0, weight)
+
+
+def _logcumsumexp_vjp(g, out, inputs, attrs, needs):
+    dim = attrs["dim"]
+    carried = _share(_delayed(out, dim, -math.inf), out)
+    return (_backward(carried, g, dim) * _share(inputs[0], out),)
+
+
+def _logcumsumexp_jvp(tangents, out, inputs, attrs):
+    dim = attrs["dim"]
+    carried = _share(_delayed(out, dim, -math.inf), out)
+    return apply(_RECURRENCE, (carried, tangents[0] * _share(inputs[0], out)), {"dim": dim})
+
+
+_LOGCUMSUMEXP = structured(
+    "logcumsumexp",
+    "scan",
+    run=_run_logcumsumexp,
+    vjp=_logcumsumexp_vjp,
+    jvp=_logcumsumexp_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 4)),), {"dim": 1}),
+        ((rng.standard_normal((3, 2)),), {"dim": 0}),
+    ],
+    reference=lambda x, dim: np.log(np.cumsum(np.exp(x), dim)),
+    doc="log of the running sum of exp(x) along one dim, without overflow.",
+)
+
+
+def logcumsumexp(x, dim):
+    """Return ``log(cumsum(exp(x)))`` along `dim` without overflow.
+
+    A prefix of -inf gives -inf with gradient 0.
+    """
+    x, dim = _dim_and_tensor("logcumsumexp", x, dim)
+    x = to_float(x)
+    return apply(_LOGCUMSUMEXP, (x,), {"dim": dim}) if x._data.ndim else x
+
+
+# --------------------------------------------------------------------------------- running extremes
+
+
+def _run_extreme_index(name):
+    def run(x, dim):
+        xp = namespace(x)
+        best = getattr(xp, name).accumulate(x, axis=dim)
+        order = xp.arange(x.shape[dim]).reshape([-1 if i == dim else 1 for i in range(x.ndim)])
+        # The last of several equal ones, as in PyTorch; the first nan stays for good.
+        return xp.maximum.accumulate(xp.where((x == best) | (x != x), order, 0), axis=dim)
+
+    return run
+
+
+def _extreme_index_reference(pick):
+    def reference(x, dim):
+        moved = np.moveaxis(x, dim, -1)
+        out = np.zeros(moved.shape, np.int64)
+        for at in np.ndindex(moved.shape):
+            row = moved[at[:-1]][: at[-1] + 1]
+            out[at] = max(i for i, v in enumerate(row) if v == pick(row))
+        return np.moveaxis(out, -1, dim)
+
+    return reference
+
+
+def _extreme_index(name, ufunc, pick):
+    return structured(
+        name,
+        "scan",
+        run=_run_extreme_index(ufunc),
+        samples=lambda rng: [
+            ((rng.standard_normal((2, 5)),), {"dim": 1}),
+            ((np.array([1.0, 3.0, 3.0, 2.0]),), {"dim": 0}),
+        ],
+        reference=_extreme_index_reference(pick),
+        doc="Index of the running extreme along one dim, the last of equal ones.",
+    )
+
+
+_CUMMAX = _extreme_index("cummax_index", "maximum", max)
+_CUMMIN = _extreme_index("cummin_index", "minimum", min)
+
+
+def _running(name, op, x, dim):
+    x, dim = _dim_and_tensor(name, x, dim)
+    if x._data.ndim == 0:
+        x = reshape(x, (1,))
+        index = apply(op, (x,), {"dim": 0})
+        return reshape(x, ()), reshape(index, ())
+    index = apply(op, (x,), {"dim": dim})
+    return gather(x, dim, index), index
+
+
+def cummax(x, dim):
+    """Return ``(values, indices)`` of the largest element so far along `dim`.
+
+    nan wins; of equal elements the last is the index, and receives the gradient.
+    """
+    return _running("cummax", _CUMMAX, x, dim)
+
+
+def cummin(x, dim):
+    """Return ``(values, indices)`` of the smallest element so far along `dim`; as `cummax`."""
+    return _running("cummin", _CUMMIN, x, dim)
+
+
+# -------------------------------------------------------------------------------------- differences
+
+
+def diff(x, n=1, dim=-1, prepend=None, append=None):
+    """Return the n-th differences of neighbours along `dim`; booleans give whether they differ.
+
+    Parameters
+    ----------
+    x : Tensor
+    n : int
+        How often differences are taken; each time the dim gets one shorter.
+    dim : int
+    prepend, append : Tensor, optional
+        Joined to `x` along `dim` first.
+    """
+    x, dim = _dim_and_tensor("diff", x, dim)
+    if n < 0 or x._data.ndim == 0:
+        raise ArgumentError(
+            "diff",
+            expected="n >= 0 and at least one dim",
+            got=f"n={n} and shape {x._data.shape}",
+            fix="check the order and the shape",
+        )
+    ends = [as_tensor(e, "diff") if e is not None else None for e in (prepend, append)]
+    x = (
+        cat([t for t in (ends[0], x, ends[1]) if t is not None], dim)
+        if any(e is not None for e in ends)
+        else x
+    )
+    for _ in range(n):
+        size = x._data.shape[dim]
+        if size == 0:
+            break
+        later, earlier = _part(x, dim, 1, size), _part(x, dim, 0, size - 1)
+        x = later != earlier if x._data.dtype.kind == "b" else later - earlier
+    return x
+
+
+def _panels(y, x, dx, dim):
+    """Areas between neighbours, and the dim."""
+    y, dim = _dim_and_tensor("trapezoid", y, dim)
+    y = to_float(y)
+    size = y._data.shape[dim]
+    heights = _part(y, dim, 1, size) + _part(y, dim, 0, size - 1)
+    if x is None:
+        return heights * (0.5 * dx), dim
+    x = to_float(as_tensor(x, "trapezoid"))
+    if x._data.ndim == 1:
+        x = reshape(x, [-1 if i == dim else 1 for i in range(y._data.ndim)])
+    return heights * diff(x, dim=dim - y._data.ndim) * 0.5, dim
+
+
+def trapezoid(y, x=None, *, dx=1.0, dim=-1):
+    """Return the integral of `y` along `dim` by the trapezoidal rule.
+
+    Parameters
+    ----------
+    y : Tensor
+    x : Tensor, optional
+        Where `y` was taken: a vector, or of a shape that broadcasts with `y`.
+    dx : float
+        Distance of the points where `x` is not given.
+    dim : int
+    """
+    areas, dim = _panels(y, x, dx, dim)
+    return sum(areas, dim)
+
+
+def cumulative_trapezoid(y, x=None, *, dx=1.0, dim=-1):
+    """Return the running integral of `y` along `dim`, one element shorter; as `trapezoid`."""
+    areas, dim = _panels(y, x, dx, dim)
+    return cumsum(areas, dim)

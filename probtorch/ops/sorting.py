@@ -1,0 +1,469 @@
+"""Sorting and order statistics, counting and searching.
+
+Indices come from non-differentiable ops, values are gathered with them, so gradients flow to the
+elements chosen. nan sorts after everything else. `median`, `kthvalue` and `quantile` are PyTorch's;
+equal candidates of a median share its gradient.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import device_of, to_device, to_host
+from probtorch.core.dispatch import apply, as_tensor, cast, recorder, wrap
+from probtorch.core.dtype import int64
+from probtorch.core.shape import normalize_dim
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
+from probtorch.ops.elementwise import eq, isnan, to_float, where
+from probtorch.ops.families import structured
+from probtorch.ops.indexing import gather, index_put, index_select
+from probtorch.ops.movement import movedim, reshape, slice_
+from probtorch.ops.reduction import any as any_of
+from probtorch.ops.reduction import kept_shape, sum
+
+__all__ = [
+    "argsort",
+    "bincount",
+    "bucketize",
+    "first_above",
+    "histc",
+    "kthvalue",
+    "median",
+    "quantile",
+    "searchsorted",
+    "sort",
+    "topk",
+    "unique",
+]
+
+# ------------------------------------------------------------------------------------------ sorting
+
+
+def _run_argsort(x, dim, descending):
+    if descending:
+        # Reversing twice keeps equal elements in their order.
+        n = x.shape[dim]
+        return n - 1 - np.flip(_run_argsort(np.flip(x, dim), dim, False), dim)
+    return x.argsort(axis=dim, kind="stable") if isinstance(x, np.ndarray) else x.argsort(axis=dim)
+
+
+def _argsort_reference(x, dim, descending):
+    moved = np.moveaxis(x, dim, -1)
+    out = np.zeros(moved.shape, np.int64)
+    for at in np.ndindex(moved.shape[:-1]):
+        out[at] = sorted(
+            range(moved.shape[-1]), key=lambda i: -moved[at][i] if descending else moved[at][i]
+        )
+    return np.moveaxis(out, -1, dim)
+
+
+_ARGSORT = structured(
+    "argsort",
+    "sorting",
+    run=_run_argsort,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 5)),), {"dim": 1, "descending": False}),
+        ((rng.integers(0, 3, (6, 2)) * 1.0,), {"dim": 0, "descending": True}),
+    ],
+    reference=_argsort_reference,
+    doc="Indices that sort along one dim; equal elements keep their order.",
+)
+
+
+def _with_dim(name, x, dim):
+    """Return `x` with at least one dim, its normalised dim, and whether a dim was added."""
+    x = as_tensor(x, name)
+    dim = normalize_dim(dim, x._data.ndim, name)
+    return (x, dim, False) if x._data.ndim else (reshape(x, (1,)), 0, True)
+
+
+def argsort(x, dim=-1, descending=False, stable=True):
+    """Return the indices that sort `x` along `dim`; ties keep their order, nan comes last.
+
+    Descending order is the ascending one reversed, so nan then comes first. `stable` is accepted
+    for PyTorch's sake.
+    """
+    x, dim, added = _with_dim("argsort", x, dim)
+    index = apply(_ARGSORT, (x,), {"dim": dim, "descending": bool(descending)})
+    return reshape(index, ()) if added else index
+
+
+def sort(x, dim=-1, descending=False, stable=True):
+    """Return ``(values, indices)`` sorted along `dim`, as `argsort`; differentiable."""
+    x, dim, added = _with_dim("sort", x, dim)
+    index = argsort(x, dim, descending, stable)
+    values = gather(x, dim, index)
+    return (reshape(values, ()), reshape(index, ())) if added else (values, index)
+
+
+def topk(x, k, dim=-1, largest=True, sorted=True):
+    """Return ``(values, indices)`` of the `k` largest (or smallest) elements along `dim`, in order.
+
+    Raises
+    ------
+    ArgumentError
+        If `k` exceeds the size of the dim.
+    """
+    x, dim, added = _with_dim("topk", x, dim)
+    n = x._data.shape[dim]
+    if not 0 <= k <= n:
+        raise ArgumentError(
+            "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
+        )
+    index = argsort(x, dim, descending=largest)
+    spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x._data.shape))
+    index = slice_(index, spec)
+    values = gather(x, dim, index)
+    return (reshape(values, ()), reshape(index, ())) if added and k == 1 else (values, index)
+
+
+# --------------------------------------------------------------------------------- order statistics
+
+
+def _run_order_statistic(x, dims, k, keepdim):
+    xp, (dim,) = namespace(x), dims
+    chosen = xp.take(xp.sort(x, axis=dim), [k], axis=dim)
+    return chosen if keepdim else chosen.reshape(x.shape[:dim] + x.shape[dim + 1 :])
+
+
+def _chosen(x, y, dims):
+    """Weights of the elements equal to the statistic: they share it evenly."""
+    at = cast(eq(x, reshape(y, kept_shape(x._data.shape, dims))), y._data.dtype)
+    return at / sum(at, dims, True)
+
+
+def _order_statistic_vjp(g, out, inputs, attrs, needs):
+    (x,), dims = inputs, attrs["dims"]
+    return (_chosen(x, out, dims) * reshape(g, kept_shape(x._data.shape, dims)),)
+
+
+def _order_statistic_jvp(tangents, out, inputs, attrs):
+    dims = attrs["dims"]
+    return sum(_chosen(inputs[0], out, dims) * tangents[0], dims, attrs["keepdim"])
+
+
+_ORDER_STATISTIC = structured(
+    "order_statistic",
+    "sorting",
+    run=_run_order_statistic,
+    vjp=_order_statistic_vjp,
+    jvp=_order_statistic_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 5)),), {"dims": (1,), "k": 2, "keepdim": False}),
+        ((rng.standard_normal((4, 3)),), {"dims": (0,), "k": 0, "keepdim": True}),
+    ],
+    reference=lambda x, dims, k, keepdim: np.expand_dims(
+        np.moveaxis(np.partition(x, k, dims[0]), dims[0], 0)[k], dims if keepdim else ()
+    ),
+    doc="The k-th smallest element along one dim, counted from 0.",
+)
+
+
+def kthvalue(x, k, dim=-1, keepdim=False):
+    """Return ``(values, indices)`` of the `k`-th smallest element along `dim`, counted from 1."""
+    x, dim, added = _with_dim("kthvalue", x, dim)
+    n = x._data.shape[dim]
+    if not 1 <= k <= n:
+        raise ArgumentError(
+            "kthvalue",
+            expected=f"k from 1 to {n}, the size of dim {dim}",
+            got=f"k={k}",
+            fix="k counts from 1",
+        )
+    keep = keepdim and not added
+    values = apply(_ORDER_STATISTIC, (x,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
+    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x._data.shape))
+    return values, reshape(slice_(argsort(x, dim), spec), values._data.shape)
+
+
+def median(x, dim=None, keepdim=False):
+    """Return the median: of an even number of elements the lower of the middle two, as in PyTorch.
+
+    Parameters
+    ----------
+    x : Tensor
+    dim : int, optional
+        Along one dim the result is ``(values, indices)``; without it the median of all elements.
+    keepdim : bool
+
+    Notes
+    -----
+    nan if any element is nan. Elements equal to the median share its gradient.
+    """
+    x = as_tensor(x, "median")
+    if dim is None:
+        x, dim, whole = reshape(x, (-1,)), 0, True
+    else:
+        whole = False
+    n = x._data.shape[normalize_dim(dim, x._data.ndim, "median")] if x._data.ndim else 1
+    if n == 0:
+        raise ShapeError(
+            "median",
+            expected="at least one element",
+            got=f"shape {x._data.shape}",
+            fix="check for empty data",
+        )
+    values, index = kthvalue(x, (n + 1) // 2, dim, keepdim)
+    if x._data.dtype.kind == "f":
+        spoiled = any_of(isnan(x), dim, keepdim) if x._data.ndim else isnan(x)
+        values = where(spoiled, math.nan, values)
+    return values if whole else (values, index)
+
+
+_BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+def quantile(x, q, dim=None, keepdim=False, *, interpolation="linear"):
+    """Return quantiles along `dim` (of all elements if None).
+
+    Parameters
+    ----------
+    x : Tensor
+    q : float, or sequence or 1-d tensor of floats, in [0, 1]
+        Several quantiles become a new first dim.
+    dim : int, optional
+    keepdim : bool
+    interpolation : {"linear", "lower", "higher", "nearest", "midpoint"}
+        How to read between two elements.
+
+    Returns
+    -------
+    Tensor
+        nan where an element is nan. Differentiable in `x`.
+
+    Raises
+    ------
+    DomainError
+        If a quantile is outside [0, 1].
+    """
+    x = to_float(as_tensor(x, "quantile"))
+    if interpolation not in _BETWEEN:
+        raise ArgumentError(
+            "quantile",
+            expected=f"interpolation in {_BETWEEN}",
+            got=repr(interpolation),
+            fix='use "linear"',
+        )
+    level = np.asarray(to_host(as_tensor(q, "quantile")._data), np.float64)
+    if isinstance(q, (float, list, tuple)):
+        level = np.asarray(q, np.float64)
+    if level.ndim > 1 or not ((level >= 0.0) & (level <= 1.0)).all():
+        raise DomainError(
+            "quantile",
+            expected="q in [0, 1], a number or a vector",
+            got=f"{level.tolist()}",
+            fix="divide percentages by 100",
+        )
+    ndim = x._data.ndim
+    if dim is None:
+        kept = (1,) * ndim
+        x = reshape(x, (-1,))
+    else:
+        dim = normalize_dim(dim, ndim, "quantile")
+        kept = kept_shape(x._data.shape, (dim,))
+        x = movedim(x, dim, -1) if ndim else reshape(x, (1,))
+    n = x._data.shape[-1]
+    if n == 0:
+        raise ShapeError(
+            "quantile",
+            expected="at least one element",
+            got=f"shape {x._data.shape}",
+            fix="check for empty data",
+        )
+    ordered = sort(x, -1)[0]
+    place = np.atleast_1d(level) * (n - 1)
+    low, high = np.floor(place), np.ceil(place)
+    at = {"lower": low, "higher": high, "nearest": np.rint(place)}.get(interpolation)
+    if at is not None:
+        out = index_select(ordered, -1, at.astype(np.int64))
+    else:
+        weight = np.where(low == high, 0.0, 0.5) if interpolation == "midpoint" else place - low
+        a = index_select(ordered, -1, low.astype(np.int64))
+        b = index_select(ordered, -1, high.astype(np.int64))
+        weight = wrap(namespace(x._data).asarray(weight.astype(x._data.dtype)))
+        # Equal infinities have no difference.
+        same = eq(a, b)
+        out = where(same, a, a + (where(same, 0.0, b) - where(same, 0.0, a)) * weight)
+    out = where(any_of(isnan(x), -1, True), math.nan, out)
+    out = movedim(out, -1, 0)
+    rest = kept if keepdim else out._data.shape[1:]
+    return reshape(out, (level.shape[0], *rest) if level.ndim else rest)
+
+
+# ----------------------------------------------------------------------------------------- counting
+
+
+def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """Return the distinct elements in ascending order, or distinct slices along `dim`.
+
+    With `return_inverse` also, for every element, its place among them; with `return_counts` also
+    how often each occurs. No gradient; `sorted` is accepted for PyTorch's sake.
+    """
+    x = as_tensor(x, "unique")
+    _depends_on_values("unique", x)
+    found = np.unique(to_host(x._data), return_inverse=True, return_counts=True, axis=dim)
+    device = device_of(x._data)
+    values, inverse, counts = (wrap(to_device(a, device)) for a in found)
+    if dim is None:
+        inverse = reshape(inverse, x._data.shape)
+    out = [values] + [inverse] * bool(return_inverse) + [counts] * bool(return_counts)
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _depends_on_values(name, x):
+    if recorder() is not None:
+        recorder().data_dependent(name, x)
+
+
+def bincount(x, weights=None, minlength=0):
+    """Return how often 0, 1, ... occur in a vector of integers, or the sums of `weights` there.
+
+    Parameters
+    ----------
+    x : Tensor of integers, shape (n,)
+        Nonnegative.
+    weights : Tensor, shape (n,), optional
+        Differentiable.
+    minlength : int
+        Least length of the result.
+    """
+    x = as_tensor(x, "bincount")
+    if x._data.dtype.kind not in "iub" or x._data.ndim != 1:
+        raise DTypeError(
+            "bincount",
+            expected="a vector of integers",
+            got=f"shape {x._data.shape} and dtype {x._data.dtype}",
+            fix="use .long() and reshape(-1)",
+        )
+    _depends_on_values("bincount", x)
+    if x._data.size and int(x._data.min()) < 0:
+        raise DomainError(
+            "bincount",
+            expected="integers >= 0",
+            got=str(int(x._data.min())),
+            fix="shift the values",
+        )
+    length = max(int(x._data.max()) + 1 if x._data.size else 0, int(minlength))
+    values = as_tensor(1 if weights is None else weights, "bincount")
+    zeros = wrap(namespace(x._data).zeros(length, values._data.dtype))
+    return index_put(zeros, (cast(x, int64),), values, accumulate=True)
+
+
+def histc(x, bins=100, min=0, max=0):
+    """Return the counts of a histogram with equal bins from `min` to `max`.
+
+    Equal ends stand for the range of the data. Elements outside are left out; the last bin includes
+    its upper end. No gradient.
+    """
+    x = to_float(as_tensor(x, "histc"))
+    _depends_on_values("histc", x)
+    host = to_host(x._data).reshape(-1)
+    if min == max and host.size:
+        min, max = float(host.min()), float(host.max())
+        min, max = (min - 1.0, max + 1.0) if min == max else (min, max)
+    if bins < 1 or (host.size and not (np.isfinite(min) and np.isfinite(max) and min <= max)):
+        raise ArgumentError(
+            "histc",
+            expected="bins >= 1 and finite min <= max",
+            got=f"bins={bins}, min={min}, max={max}",
+            fix="remove nan and infinities from the data, or give the range",
+        )
+    counts = np.histogram(host, bins, (min, max))[0]
+    return wrap(to_device(counts.astype(x._data.dtype), device_of(x._data)))
+
+
+# ---------------------------------------------------------------------------------------- searching
+
+
+def first_above(rows, row, v, *, right=True):
+    """Return the first column where an ascending row exceeds `v` (or reaches it, unless `right`).
+
+    Parameters
+    ----------
+    rows : ndarray, shape (m, n)
+        Each row in ascending order.
+    row, v : ndarray of one shape
+        Which row to search, and for what.
+
+    Returns
+    -------
+    ndarray of int64, n where no element does.
+    """
+    low, high = np.zeros(v.shape, np.int64), np.full(v.shape, rows.shape[-1], np.int64)
+    for _ in range(int(rows.shape[-1]).bit_length()):
+        middle = (low + high) // 2
+        inside = low < high
+        element = rows[row, np.minimum(middle, rows.shape[-1] - 1)]
+        beyond = element > v if right else element >= v
+        high = np.where(inside & beyond, middle, high)
+        low = np.where(inside & ~beyond, middle + 1, low)
+    return low
+
+
+def _run_searchsorted(sequence, values, right):
+    device = device_of(values)
+    sequence, values = to_host(sequence), to_host(values)
+    if sequence.ndim == 1:
+        found = np.searchsorted(sequence, values, side="right" if right else "left")
+    else:
+        flat = sequence.reshape(-1, sequence.shape[-1])
+        row = np.arange(flat.shape[0]).reshape(*sequence.shape[:-1], 1)
+        found = first_above(flat, np.broadcast_to(row, values.shape), values, right=right)
+    return to_device(np.asarray(found, np.int64), device)
+
+
+def _searchsorted_reference(sequence, values, right):
+    sequence = np.broadcast_to(sequence, values.shape[:-1] + sequence.shape[-1:])
+    below = (
+        sequence[..., None, :] <= values[..., :, None]
+        if right
+        else sequence[..., None, :] < values[..., :, None]
+    )
+    return below.sum(-1)
+
+
+_SEARCHSORTED = structured(
+    "searchsorted",
+    "sorting",
+    run=_run_searchsorted,
+    samples=lambda rng: [
+        ((np.sort(rng.standard_normal(6)), rng.standard_normal((2, 3))), {"right": False}),
+        (
+            (np.sort(rng.integers(0, 4, (2, 6)) * 1.0), rng.integers(0, 4, (2, 3)) * 1.0),
+            {"right": True},
+        ),
+    ],
+    reference=_searchsorted_reference,
+    doc="Where values would be inserted into ascending rows.",
+)
+
+
+def searchsorted(sorted_sequence, values, *, right=False):
+    """Return where `values` would be inserted into an ascending sequence, as int64.
+
+    Parameters
+    ----------
+    sorted_sequence : Tensor, shape (n,) or (..., n)
+    values : Tensor
+        Any shape for a vector of boundaries, else with the same leading dims.
+    right : bool
+        Whether equal elements are passed over: the first place above, instead of the first not
+        below.
+    """
+    sequence, values = as_tensor(sorted_sequence, "searchsorted"), as_tensor(values, "searchsorted")
+    lead = sequence._data.shape[:-1]
+    if sequence._data.ndim == 0 or (lead and lead != values._data.shape[:-1]):
+        raise ShapeError(
+            "searchsorted",
+            expected="a vector, or values with the leading dims of the sequence",
+            got=f"{sequence._data.shape} and {values._data.shape}",
+            fix="expand the values",
+        )
+    return apply(_SEARCHSORTED, (sequence, values), {"right": bool(right)})
+
+
+def bucketize(values, boundaries, *, right=False):
+    """Return the bucket of each value: `searchsorted` with its arguments swapped."""
+    return searchsorted(boundaries, values, right=right)
