@@ -207,9 +207,7 @@ class NativeDensity:
             warn_eager(self.name, reason, location)
 
     def evaluate(self, q, context):
-        """Evaluate for a context none of whose paths fitted; compile or pick up new paths on the
-        way.
-        """
+        """Evaluate where no path of the context fitted; None if it has one for `q` by now."""
         with self._lock:
             self.evaluations += 1
             # The program that called may be recording itself, or run with gradients switched off.
@@ -220,9 +218,11 @@ class NativeDensity:
                 if context.bound < len(self.paths):
                     context.sync()
                     return None
+                known = len(self.paths)
                 out = self._extend(q)
                 context.sync()
-                return out
+                # A new path answers natively: results must not depend on who met it first.
+                return out if len(self.paths) == known else None
             finally:
                 set_recorder(recorder)
                 set_grad_enabled(grad_mode)
