@@ -1,4 +1,4 @@
-"""Hand-written densities for the tests of kernels: value and gradient in NumPy, or in tensor ops."""
+"""Hand-written densities for the tests of kernels, in NumPy with their gradients or in tensors."""
 
 import numpy as np
 

@@ -35,7 +35,7 @@ def test_dual_averaging_of_a_constant_acceptance_has_a_closed_form(accept, targe
 
 
 def test_dual_averaging_keeps_the_weighted_mean_of_its_steps():
-    """The weights k^-0.75 unroll to a sum; the first step has weight 1, so the start is forgotten."""
+    """The weights k^-0.75 unroll to a sum; the first one is 1, so the start is forgotten."""
     state, steps = dual_averaging_start(number(0.1)), []
     accepts = np.random.default_rng(0).uniform(size=12)
     for a in accepts:
@@ -111,7 +111,7 @@ def test_schedule_leaves_out_what_is_not_adapted():
 
 @pytest.mark.parametrize("first", [1e-4, 0.3, 50.0])
 def test_found_step_size_stands_where_acceptance_crosses(first):
-    """Energy errors of one step grow with the fourth power of the size around a Gaussian's unit scale."""
+    """Between the smallest scale, 0.1, and twice that, where leapfrog becomes unstable."""
     fn = gaussian(np.diag([1.0, 0.01]))
     position = np.array([0.3, 0.05])
     value, grad = fn(position)
@@ -120,7 +120,7 @@ def test_found_step_size_stands_where_acceptance_crosses(first):
     found, counter = find_step_size(
         eager(fn), DiagonalMetric.unit(2), key, state.counter, state, number(first)
     )
-    # The smallest scale is 0.1, and leapfrog is unstable from twice that on.
-    assert 0.04 < float(found._data) < 0.4
+    # Within a factor of two, as steps double.
+    assert 0.05 < float(found._data) < 0.4
     assert np.log2(found._data / first) == round(np.log2(found._data / first))
     assert (int(counter._data) - 7) % 2 == 0 and int(counter._data) > 7

@@ -1,4 +1,4 @@
-"""The iterative no-U-turn sampler against a recursive one, written here after Stan's base_nuts.hpp."""
+"""The no-U-turn sampler against a recursive one, written here after Stan's base_nuts.hpp."""
 
 import math
 from dataclasses import dataclass, field
@@ -213,7 +213,7 @@ def test_draw_is_chosen_by_weight_and_distance(monkeypatch):
 
 
 def test_trajectory_is_found_again_from_each_of_its_points(monkeypatch):
-    """Reversibility: from leaf j of [lo, lo + 2^D) the directions are the bits of lo + 2^D - 1 - j."""
+    """Reversibility: from leaf j of 2^D the directions are the bits of 2^D - 1 - j."""
     rng, found = np.random.default_rng(3), set()
     natives = {d: Native("banana", d, monkeypatch) for d in range(1, 7)}
     for _ in range(60):

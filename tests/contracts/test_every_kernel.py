@@ -1,0 +1,173 @@
+"""Laws that hold for every kernel: invariance, purity, one program per dimension, honest counts.
+
+A new kernel gets a row in `KERNELS`.
+"""
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.density import NativeDensity
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator
+from probtorch.core.tree import flatten, leaves, replace
+from probtorch.infer.mcmc import chunk
+from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.chunk import Chain, ChunkRunner, Plan, Task, run_chunk
+from probtorch.infer.mcmc.hmc import HMCKernel
+from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.nuts import NUTSKernel
+from probtorch.infer.mcmc.randomness import Key, key_of
+from tests.infer.mcmc.targets import eager, gaussian, handle, number
+
+COVARIANCE = np.array([[2.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 0.5]])
+DIAGONAL = DiagonalMetric.from_inverse_mass([2.0, 1.0, 0.5])
+DENSE = DenseMetric.from_inverse_mass(np.array([[1.0, 0.4, 0.0], [0.4, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+
+KERNELS = {
+    "nuts": lambda density: NUTSKernel(density, number(0.7), DIAGONAL),
+    "nuts, dense": lambda density: NUTSKernel(density, number(0.5), DENSE),
+    "nuts, cut off": lambda density: NUTSKernel(density, number(0.3), DIAGONAL, max_tree_depth=2),
+    "hmc, steps": lambda density: HMCKernel(
+        density, number(0.9), DIAGONAL, number(0.0), num_steps=3
+    ),
+    "hmc, length": lambda density: HMCKernel(density, number(0.5), DENSE, number(2.0), jitter=0.3),
+}
+
+
+def logdensity(covariance):
+    precision = wrap(np.linalg.inv(covariance))
+    return lambda q: -0.5 * (q * (precision @ q)).sum()
+
+
+def chain_of(name, density, position=(0.3, -0.2, 0.5), seed=1):
+    kernel = KERNELS[name](density)
+    state = kernel.init(wrap(np.array(position)))
+    dense = isinstance(kernel.metric, DenseMetric)
+    averaging = dual_averaging_start(kernel.step_size)
+    return Chain(kernel, state, key_of(Generator(seed)), averaging, moments_start(3, dense))
+
+
+def scores(draws, covariance):
+    """Means, variances and correlations of iid draws as approximately standard normal scores."""
+    n, sd = len(draws), np.sqrt(np.diag(covariance))
+    upper = np.triu_indices(len(covariance), 1)
+    corr, expected = np.corrcoef(draws.T)[upper], (covariance / np.outer(sd, sd))[upper]
+    return np.concatenate(
+        [
+            draws.mean(axis=0) / sd * np.sqrt(n),
+            (draws.var(axis=0) / sd**2 - 1.0) * np.sqrt(n / 2.0),
+            (np.arctanh(corr) - np.arctanh(expected)) * np.sqrt(n - 3.0),
+        ]
+    )
+
+
+def moved(name, covariance, starts, transitions=2):
+    """Where exact draws are after some transitions of a kernel for a Gaussian."""
+    context = NativeDensity(logdensity(covariance), 3).context()
+    runner = ChunkRunner(chain_of(name, handle(context)), 0.8)
+    fresh, ends = runner.chain, []
+    for i, q in enumerate(starts):
+        value, grad = context.value_and_grad(q)
+        state = replace(fresh.state, position=wrap(q), logdensity=number(value), grad=wrap(grad))
+        key = Key(fresh.key.seed, wrap(np.array(i)))
+        runner.chain = replace(fresh, state=state, key=key)
+        positions, _ = runner.run(transitions)
+        ends.append(positions[-1].copy())
+    return np.array(ends)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_leaves_a_gaussian_invariant(name):
+    """5000 exact draws stay exact; one of nine scores beyond 5 has a chance of 5e-6.
+
+    A bias of 0.1 sd in a mean or 15 % in a variance has a score above 7, as the next test shows.
+    """
+    starts = np.random.default_rng(0).multivariate_normal(np.zeros(3), COVARIANCE, 5000)
+    assert np.abs(scores(moved(name, COVARIANCE, starts), COVARIANCE)).max() < 5.0
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_invariance_test_notices_another_target(name):
+    starts = np.random.default_rng(0).multivariate_normal(np.zeros(3), COVARIANCE, 5000)
+    ends = moved(name, 1.3 * COVARIANCE, starts, transitions=4)
+    assert np.abs(scores(ends, COVARIANCE)).max() > 5.0
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_step_is_pure(name):
+    chain = chain_of(name, eager(gaussian(COVARIANCE)))
+    first, second = (leaves(chain.kernel.step(chain.key, chain.state)) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a._data, b._data)
+    other, _ = chain.kernel.step(key_of(Generator(2)), chain.state)
+    assert np.abs(other.position._data - first[0]._data).max() > 0.0
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_step_is_one_gradient(name):
+    calls = []
+
+    def counted(q):
+        calls.append(q)
+        return gaussian(COVARIANCE)(q)
+
+    chain = chain_of(name, eager(counted))
+    state, spent = chain.state, len(calls)
+    for _ in range(5):
+        state, info = chain.kernel.step(chain.key, state)
+        spent += int(info.n_steps._data)
+        assert len(calls) == spent
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_eager_chunk_is_the_compiled_chunk(name):
+    """Adaptation, search for a step size and all: equal but for the last bits of exp and log."""
+    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    chain = chain_of(name, handle(context))
+    flags = dict.fromkeys(("search", "adapt", "collect"), True)
+    runner = ChunkRunner(chain, 0.8)
+    positions, info = runner.run(8, **flags)
+    plan = Plan(*(wrap(np.array(x)) for x in (8, True, True, True, 0.8)))
+    after, trace = run_chunk(Task(chain, plan), 8)
+    np.testing.assert_allclose(trace.positions._data, positions, rtol=1e-8, atol=1e-10)
+    for ours, theirs in zip(leaves(trace.info), leaves(info), strict=True):
+        np.testing.assert_allclose(ours._data, theirs, rtol=1e-8, atol=1e-10)
+    for ours, theirs in zip(leaves(after), leaves(runner.chain), strict=True):
+        np.testing.assert_allclose(ours._data, theirs._data, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_cutting_a_run_into_calls_changes_nothing(name):
+    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    whole, parts = (ChunkRunner(chain_of(name, handle(context)), 0.8) for _ in range(2))
+    expected = whole.run(30, adapt=True, collect=True)[0].copy()
+    got = [parts.run(n, adapt=True, collect=True)[0].copy() for n in (1, 17, 12)]
+    np.testing.assert_array_equal(np.concatenate(got), expected)
+    for a, b in zip(leaves(whole.chain), leaves(parts.chain), strict=True):
+        np.testing.assert_array_equal(a._data, b._data)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_one_program_serves_all_densities_of_a_dimension(name):
+    contexts = [NativeDensity(logdensity(c * COVARIANCE), 3).context() for c in (1.0, 2.0)]
+    runners = [ChunkRunner(chain_of(name, handle(c)), 0.8) for c in contexts]
+    before = len(chunk._programs)
+    assert runners[0].run(5)[0].tolist() != runners[1].run(5)[0].tolist()
+    ChunkRunner(chain_of(name, handle(contexts[0]), seed=9), 0.9)
+    assert len(chunk._programs) == before
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_states_keep_structure_shapes_and_dtypes(name):
+    chain = chain_of(name, eager(gaussian(COVARIANCE)))
+    state, info = chain.kernel.step(chain.key, chain.state)
+    (before, structure), (after, same) = flatten(chain.state), flatten(state)
+    assert structure == same
+    for a, b in zip(before, after, strict=True):
+        assert a._data.shape == b._data.shape and a._data.dtype == b._data.dtype
+    dtypes = {n: getattr(info, n)._data.dtype for n in type(info).__tree_fields__}
+    counts, flags = ("n_steps", "tree_depth"), ("diverging", "reached_max_treedepth")
+    for field, dtype in dtypes.items():
+        wanted = np.int64 if field in counts else np.bool_ if field in flags else np.float64
+        assert dtype == wanted, field
+    assert all(x._data.shape == () for x in leaves(info))
