@@ -3,10 +3,12 @@
 Every error of the library is a `ProbtorchError` made from three parts. The message also names the
 line of the user's own file that led here, found by walking up the stack to the first frame outside
 this package. Each class also inherits from the built-in exceptions that PyTorch and NumPy users
-already catch for the same mistake."""
+already catch for the same mistake.
+"""
 
 import os
 import sys
+from types import FrameType
 
 __all__ = [
     "ArgumentError",
@@ -34,7 +36,7 @@ def user_frame(depth=1):
     """Return ``(file, line)`` of the innermost stack frame outside this package, or None when there
     is none.
     """
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_PACKAGE) and not name.startswith("<") and "contextlib" not in name:

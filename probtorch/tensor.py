@@ -1,7 +1,8 @@
 """`Tensor`: a table of methods, each one an op.
 
-What is written out here is what is not an op: construction, conversion to Python and NumPy, printing, in-place spellings,
-autograd fields, and the protocols by which other array libraries see a tensor.
+What is written out here is what is not an op: construction, conversion to Python and NumPy,
+printing, in-place spellings, autograd fields, and the protocols by which other array libraries see
+a tensor.
 """
 
 import numpy as np
@@ -21,7 +22,19 @@ from probtorch.errors import (
     ExportError,
     ShapeError,
 )
-from probtorch.ops import contraction, elementwise, indexing, movement, reduction
+from probtorch.ops import (
+    contraction,
+    elementwise,
+    indexing,
+    linalg,
+    movement,
+    reduction,
+    sampling,
+    scans,
+    sorting,
+    special,
+    spectral,
+)
 
 __all__ = ["Tensor", "from_dlpack", "from_numpy", "tensor"]
 
@@ -29,8 +42,9 @@ __all__ = ["Tensor", "from_dlpack", "from_numpy", "tensor"]
 class Tensor(TensorBase):
     """An n-dimensional array that remembers how it was computed.
 
-    Made by `probtorch.tensor`, the factories (`zeros`, `arange` ...) or by operations, never by calling the class with
-    sizes. Indexing, broadcasting and promotion follow PyTorch; `dim` and `axis` are both accepted.
+    Made by `probtorch.tensor`, the factories (`zeros`, `arange` ...) or by operations, never by
+    calling the class with sizes. Indexing, broadcasting and promotion follow PyTorch; `dim` and
+    `axis` are both accepted.
     """
 
     __slots__ = ()
@@ -41,7 +55,7 @@ class Tensor(TensorBase):
             t = _retype(t, cls)
         return t
 
-    # ------------------------------------------------------------------------------------------ arithmetic
+    # ----------------------------------------------------------------------------------- arithmetic
 
     __add__ = elementwise.add
     __sub__ = elementwise.sub
@@ -103,7 +117,7 @@ class Tensor(TensorBase):
     def __rxor__(self, other):
         return elementwise.bitwise_xor(other, self)
 
-    # ------------------------------------------------------------------------------------------ indexing
+    # ------------------------------------------------------------------------------------- indexing
 
     __getitem__ = indexing.getitem
     __setitem__ = indexing.setitem
@@ -125,7 +139,7 @@ class Tensor(TensorBase):
     def __contains__(self, value):
         return bool((self == value).any())
 
-    # ------------------------------------------------------------------------------------------ facts
+    # ---------------------------------------------------------------------------------------- facts
 
     @property
     def shape(self):
@@ -155,7 +169,7 @@ class Tensor(TensorBase):
     @property
     def retains_grad(self):
         """Whether this is a non-leaf whose `.grad` is filled."""
-        return bool(self._extra) and "retains_grad" in self._extra
+        return "retains_grad" in (self._extra or {})
 
     @property
     def is_cuda(self):
@@ -218,7 +232,7 @@ class Tensor(TensorBase):
         """Return the tensor itself or a row-major copy."""
         return self if self.is_contiguous() else self.clone()
 
-    # ------------------------------------------------------------------------------------------ Python values
+    # -------------------------------------------------------------------------------- Python values
 
     def item(self):
         """Return the one element as a Python number. While recording this becomes a guard."""
@@ -237,9 +251,11 @@ class Tensor(TensorBase):
     def _number(self, convert, what):
         if self._data.size != 1:
             raise ShapeError(
-                what, expected="a tensor with one element", got=f"shape {self._data.shape}",
+                what,
+                expected="a tensor with one element",
+                got=f"shape {self._data.shape}",
                 fix="use any() or all() for truth, index it, or compute with the tensor itself",
-            )  # fmt: skip
+            )
         value = convert(self._data.item())
         if recorder() is not None:
             recorder().guard(self, value)
@@ -280,9 +296,11 @@ class Tensor(TensorBase):
         """
         if self.requires_grad and not force:
             raise AutogradError(
-                "Can't call numpy() on Tensor that requires grad.", expected="a tensor without a gradient",
-                got="requires_grad=True", fix="use tensor.detach().numpy() instead",
-            )  # fmt: skip
+                "Can't call numpy() on Tensor that requires grad.",
+                expected="a tensor without a gradient",
+                got="requires_grad=True",
+                fix="use tensor.detach().numpy() instead",
+            )
         if self.is_cuda and not force:
             raise DeviceError(
                 "numpy()",
@@ -294,7 +312,7 @@ class Tensor(TensorBase):
             recorder().data_dependent("numpy", self)
         return to_host(self._data)
 
-    # ------------------------------------------------------------------------------------------ protocols
+    # ------------------------------------------------------------------------------------ protocols
 
     __array_priority__ = 1000
 
@@ -371,10 +389,10 @@ class Tensor(TensorBase):
             )
         return _rebuild, (type(self), to_host(self._data), self.requires_grad)
 
-    # ------------------------------------------------------------------------------------------ autograd
+    # ------------------------------------------------------------------------------------- autograd
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-        """Accumulate the gradient of this tensor into the `.grad` of the leaves it was computed from."""
+        """Accumulate the gradient of this tensor into the `.grad` of the leaves it came from."""
         tape.backward(
             self, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph
         )
@@ -413,7 +431,13 @@ class Tensor(TensorBase):
         return self
 
     def register_hook(self, hook):
-        """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it. Returns a handle."""
+        """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it.
+
+        Returns
+        -------
+        handle
+            Its ``remove()`` takes the hook off again.
+        """
         if not self.requires_grad:
             raise AutogradError(
                 "register_hook",
@@ -443,7 +467,7 @@ class Tensor(TensorBase):
 
             self.register_hook(keep)
 
-    # ------------------------------------------------------------------------------------------ conversion
+    # ----------------------------------------------------------------------------------- conversion
 
     def to(self, *args, dtype=None, device=None, copy=False):
         """Return the tensor with another dtype, on another device, or like another tensor."""
@@ -463,7 +487,7 @@ class Tensor(TensorBase):
             else:
                 device = a
         out = self
-        if device is not None and parse_device(device) != device_of(self._data):
+        if device is not None and _elsewhere(self._data, device):
             moved = to_device(self._data, device)
             if self.requires_grad and dispatch.grad_enabled():
                 out = dispatch.apply(_MOVE, (self,), {"device": str(device)})
@@ -513,7 +537,7 @@ class Tensor(TensorBase):
         """Return the tensor on a GPU."""
         return self.to(device="cuda" if device is None else device)
 
-    # ------------------------------------------------------------------------------------------ in place
+    # ------------------------------------------------------------------------------------- in place
 
     def copy_(self, source):
         """Overwrite the elements with those of `source`, broadcast and converted."""
@@ -546,10 +570,10 @@ class Tensor(TensorBase):
         """Return `data` as a tensor of this dtype and device."""
         return wrap(to_device(np.array(data, self._data.dtype), self.device))
 
-    # ------------------------------------------------------------------------------------------ shapes
+    # --------------------------------------------------------------------------------------- shapes
 
     def view(self, *shape):
-        """Return the same memory in another shape; `reshape`, or another dtype's cast when given a dtype."""
+        """Return the same elements in another shape, as `reshape` does."""
         if len(shape) == 1 and isinstance(shape[0], np.dtype):
             raise ArgumentError(
                 "view", expected="sizes", got=str(shape[0]), fix="use to(dtype) to convert"
@@ -591,24 +615,33 @@ _MOVE = dispatch.register(
 
 _METHODS = {
     elementwise: (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
-        "cbrt ceil clamp clone copysign cos cosh div eq exp exp2 expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
-        "log_sigmoid logical_and logical_not logical_or logical_xor lt maximum minimum mul ne neg pow reciprocal relu remainder "
-        "round rsqrt sigmoid sign signbit sin sinh softplus sqrt square sub tan tanh trunc"
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
+        "bitwise_xor cbrt ceil clamp clone copysign cos cosh div eq exp exp2 expm1 floor "
+        "floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2 logaddexp "
+        "log_sigmoid logical_and logical_not logical_or logical_xor lt maximum minimum mul ne "
+        "neg pow reciprocal relu remainder round rsqrt sigmoid sign signbit sin sinh softplus "
+        "sqrt square sub tan tanh trunc"
     ),
     reduction: (
-        "all amax amin any argmax argmin cumsum log_softmax logsumexp max mean min norm prod softmax std sum sum_to var"
+        "all amax amin any argmax argmin cumsum log_softmax logsumexp max mean min norm prod "
+        "softmax std sum sum_to var"
     ),
     movement: (
-        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll split squeeze swapaxes tile "
-        "transpose tril triu unbind unsqueeze"
+        "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
+        "split squeeze swapaxes tile transpose tril triu unbind unsqueeze"
     ),
     indexing: "gather index_put index_select masked_select scatter",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
+    special: ("digamma erf erfc erfinv i0 lgamma logit polygamma sinc xlogy"),
+    linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power pinv trace",
+    spectral: "det logdet qr slogdet svd",
+    sorting: ("argsort bincount histc kthvalue median quantile sort topk unique"),
+    scans: "cummax cummin cumprod diff logcumsumexp",
+    sampling: "bernoulli multinomial",
 }
 _IN_PLACE = (
-    "abs add ceil clamp cos div exp expm1 floor fmod log log1p mul neg pow reciprocal relu remainder round rsqrt sigmoid sin "
-    "sqrt square sub tanh trunc"
+    "abs add ceil clamp cos div exp expm1 floor fmod log log1p mul neg pow reciprocal relu "
+    "remainder round rsqrt sigmoid sin sqrt square sub tanh trunc"
 )
 
 
@@ -622,7 +655,7 @@ def _in_place(name, fn):
 
 
 def add_method(name, fn, *, in_place=False):
-    """Make `fn` the method `name` of Tensor (and `name_` its in-place form); ops of higher floors join the table so."""
+    """Make `fn` the method `name` of Tensor, and `name_` its in-place form if wanted."""
     setattr(Tensor, name, fn)
     if in_place:
         setattr(Tensor, name + "_", _in_place(name, fn))
@@ -635,8 +668,18 @@ for _module, _names in _METHODS.items():
             getattr(_module, _name),
             in_place=_module is elementwise and _name in _IN_PLACE.split(),
         )
-for _name, _alias in {"absolute": "abs", "subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg",
-                      "clip": "clamp", "true_divide": "div", "greater": "gt", "less": "lt", "arctan2": "atan2"}.items():  # fmt: skip
+for _name, _alias in {
+    "absolute": "abs",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "negative": "neg",
+    "clip": "clamp",
+    "true_divide": "div",
+    "greater": "gt",
+    "less": "lt",
+    "arctan2": "atan2",
+}.items():
     setattr(Tensor, _name, getattr(Tensor, _alias))
 for _symbol, _method in {
     "add": "add",
@@ -648,20 +691,18 @@ for _symbol, _method in {
 }.items():
     setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
 
+# NumPy name, and ours where it differs.
+_UFUNC_TABLE = (
+    "add subtract=sub multiply=mul true_divide=div power=pow negative=neg absolute=abs exp exp2 "
+    "expm1 log log2 log10 log1p sqrt square sin cos tan arcsin=asin arccos=acos arctan=atan "
+    "arctan2=atan2 sinh cosh tanh maximum minimum equal=eq not_equal=ne less=lt less_equal=le "
+    "greater=gt greater_equal=ge logical_and logical_or logical_not isnan isfinite isinf floor "
+    "ceil sign remainder floor_divide logaddexp reciprocal cbrt rint=round trunc fmod"
+)
 _UFUNCS = {
-    getattr(np, ufunc): getattr(elementwise, op)
-    for ufunc, op in {
-        "add": "add", "subtract": "sub", "multiply": "mul", "true_divide": "div", "power": "pow", "negative": "neg",
-        "absolute": "abs", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
-        "log1p": "log1p", "sqrt": "sqrt", "square": "square", "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin",
-        "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-        "maximum": "maximum", "minimum": "minimum", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le",
-        "greater": "gt", "greater_equal": "ge", "logical_and": "logical_and", "logical_or": "logical_or",
-        "logical_not": "logical_not", "isnan": "isnan", "isfinite": "isfinite", "isinf": "isinf", "floor": "floor",
-        "ceil": "ceil", "sign": "sign", "remainder": "remainder", "floor_divide": "floor_divide", "logaddexp": "logaddexp",
-        "reciprocal": "reciprocal", "cbrt": "cbrt", "rint": "round", "trunc": "trunc", "fmod": "fmod",
-    }.items()
-}  # fmt: skip
+    getattr(np, name): getattr(elementwise, ours or name)
+    for name, _, ours in (entry.partition("=") for entry in _UFUNC_TABLE.split())
+}
 _UFUNCS[np.matmul] = contraction.matmul
 dispatch.set_tensor_class(Tensor)
 
@@ -697,7 +738,8 @@ def _rebuild(cls, array, requires_grad):
 def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """Make a tensor from numbers, nested sequences, an array or a tensor; always a copy.
 
-    Python floats become the default dtype (float32), integers int64, booleans bool; arrays keep their dtype.
+    Python floats become the default dtype (float32), integers int64, booleans bool; arrays keep
+    their dtype.
 
     Raises
     ------
@@ -723,14 +765,21 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
         )
     if dtype is not None:
         array = array.astype(dtypes.as_dtype(dtype))
-    if device is not None and parse_device(device) != device_of(array):
+    if device is not None and _elsewhere(array, device):
         array = to_device(array, device)
     t = wrap(array)
     return t.requires_grad_() if requires_grad else t
 
 
+def _elsewhere(array, device):
+    """Whether `array` is not on `device`; "cuda" means the GPU in use."""
+    kind, index = parse_device(device)
+    here_kind, here_index = parse_device(device_of(array))
+    return kind != here_kind or index not in (None, here_index)
+
+
 def _from_python(data, exact):
-    """Array of nested sequences; with `exact` its floats are not rounded to the default dtype first."""
+    """Array of nested sequences; with `exact` floats are not rounded to the default dtype first."""
     if isinstance(data, (list, tuple)):
         data = _plain(data)
     try:
@@ -756,7 +805,7 @@ def _plain(data):
 
 
 def _dtypes_inside(data):
-    """Return the float dtype of arrays inside nested sequences, or None if there are only Python numbers."""
+    """Return the float dtype of arrays inside nested sequences, or None without any."""
     if isinstance(data, (list, tuple)):
         return next((d for d in map(_dtypes_inside, data) if d is not None), None)
     dtype = getattr(data, "dtype", None)
@@ -764,7 +813,7 @@ def _dtypes_inside(data):
 
 
 def from_numpy(array):
-    """Return a tensor that shares memory with `array`; a read-only array gives a tensor that refuses in-place changes."""
+    """Return a tensor that shares memory with `array`, and refuses in-place changes if it does."""
     if not isinstance(array, np.ndarray):
         raise DTypeError(
             "from_numpy",
@@ -776,7 +825,7 @@ def from_numpy(array):
 
 
 def from_dlpack(source):
-    """Return a tensor that shares memory with `source`, an array of any library with ``__dlpack__``.
+    """Return a tensor that shares memory with `source`, an array with ``__dlpack__``.
 
     Read-only sources give a tensor that refuses in-place changes.
     """

@@ -1,5 +1,14 @@
-"""Reverse-mode differentiation: the tape, gradient modes, custom functions."""
+"""Differentiation: the tape and its modes, custom functions, forward mode, transforms.
 
+`tape` reads the tape backwards; `modes` switches it on and off; `function` is for derivatives
+written by hand; `anomaly` finds the operation that made a nan. `transforms`, `forward` and
+`jacobians` turn functions into derivatives (public as `probtorch.func`; `functional` has torch's
+older spelling).
+"""
+
+from probtorch.autograd import functional
+from probtorch.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from probtorch.autograd.function import Function, once_differentiable
 from probtorch.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -10,11 +19,16 @@ from probtorch.autograd.modes import (
 from probtorch.autograd.tape import backward, grad
 
 __all__ = [
+    "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
+    "functional",
     "grad",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",
+    "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

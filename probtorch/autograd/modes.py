@@ -48,7 +48,7 @@ def inference_mode(mode=True):
 
 
 class set_grad_enabled(_Mode):
-    """Switch the tape at once; used as a context manager the setting before comes back at its end."""
+    """Switch the tape at once; as a context manager, restore the setting before at the end."""
 
     def __init__(self, mode):
         super().__init__(bool(mode))

@@ -3,11 +3,12 @@
 Nodes carry the clock tick of their making, so the sweep pops them newest first from a heap:
 iterative (a chain of 100 000 nodes is nothing special), in a fixed order, and freeing each node's
 inputs as it goes unless the graph is kept. Rules (`Op.vjp`) are written in Tensor ops: with
-`create_graph` they are taped too, and under a recorder they are recorded. Nodes that no wanted input
-hangs on are left out.
+`create_graph` they are taped too, and under a recorder they are recorded. Nodes that no wanted
+input hangs on are left out.
 """
 
 from heapq import heappop, heappush
+from typing import Any
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
@@ -24,7 +25,7 @@ _inspector = None
 
 
 def set_inspector(fn):
-    """Call ``fn(node, i, g)`` with every cotangent a node sends to its input `i`; returns the one before."""
+    """Call ``fn(node, i, g)`` with the cotangents sent to inputs; returns the inspector before."""
     global _inspector
     before, _inspector = _inspector, fn
     return before
@@ -216,7 +217,7 @@ def _freed(node):
 
 
 def _edges(node):
-    """Return ``(tensor, grad_fn, index, wanted)`` for each input, as it was when `node` was made."""
+    """Return ``(tensor, grad_fn, index, wanted)`` per input, as it was when `node` was made."""
     return [
         (t, *dispatch.edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
         for t in node.inputs
@@ -255,7 +256,7 @@ def _sweep(seeds, targets, keep, create_graph):
     list for nodes with several outputs).
     """
     pending, heap, leaves, found = {}, [], {}, {}
-    needed = None if targets is None else _needed(seeds, targets)
+    needed: Any = None if targets is None else _needed(seeds, targets)
     inspect = _inspector
 
     def send(t, grad_fn, index, g):
@@ -275,9 +276,9 @@ def _sweep(seeds, targets, keep, create_graph):
             heappush(heap, (-grad_fn.epoch, grad_fn))
 
     def wanted_by_target(t, grad_fn, index):
-        if grad_fn is None:
-            return ("leaf", id(t)) in targets
-        return grad_fn in needed or (id(grad_fn), index) in targets
+        if grad_fn in needed:
+            return True
+        return (("leaf", id(t)) if grad_fn is None else (id(grad_fn), index)) in targets
 
     before = set_grad_enabled(create_graph)
     try:

@@ -1,1 +1,1 @@
-"""The grammar every floor above shares: dtypes, shapes, trees, random numbers, ops and the one door they pass."""
+"""What all floors above share: dtypes, shapes, trees, random bits, ops and their one door."""

@@ -1,9 +1,9 @@
 """The one door: every operation on tensors passes through here.
 
-`apply` computes, puts a `Node` on the tape if a gradient is wanted, and tells the recorder if one is active. Elementwise
-ops get a specialised door each (`unary_door`, `binary_door`), because on small tensors the cost of an op is the
-cost of this file: see benchmarks/eager.py and its budget in DESIGN. Nothing here knows a particular op, except
-`cast`, which promotion needs.
+`apply` computes, puts a `Node` on the tape if a gradient is wanted, and tells the recorder if one
+is active. Elementwise ops get a specialised door each (`unary_door`, `binary_door`), because on
+small tensors the cost of an op is the cost of this file: see benchmarks/eager.py and its budget in
+DESIGN. Nothing here knows a particular op, except `cast`, which promotion needs.
 
 The interpreter's state is a few module globals: grad mode, the active recorder, and a clock that
 ticks with every node and every in-place change. A node's epoch is the tick of its making: it
@@ -12,6 +12,7 @@ orders the tape, and a tensor whose memory changed at a later tick is stale for 
 
 import warnings
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ __all__ = [
     "apply",
     "as_tensor",
     "binary_door",
+    "carry",
     "cast",
     "changed_since",
     "edge",
@@ -51,7 +53,7 @@ _GRAD = True
 _RECORDER = None
 _CLOCK = 0
 _CHANGED = 0  # the tick of the last in-place change of any tensor
-_view_writer = None
+_view_writer: Any = None
 _Tensor = TensorBase
 _new = object.__new__
 _ref = weakref.ref
@@ -96,6 +98,12 @@ def set_recorder(new):
     global _RECORDER
     before, _RECORDER = _RECORDER, new
     return before
+
+
+def carry(source, t):
+    """Tell the active recorder that `t` is another name for `source`, gradient and all."""
+    if _RECORDER is not None:
+        getattr(_RECORDER, "carry", _RECORDER.alias)(source, t)
 
 
 class Node:
@@ -143,7 +151,10 @@ def wrap(array):
 
 
 def as_tensor(value, op="tensor"):
-    """Return `value` as a tensor: tensors as they are, arrays without a copy, Python numbers in their default dtype."""
+    """Return `value` as a tensor.
+
+    Tensors come back as they are, arrays without a copy, Python numbers in their default dtype.
+    """
     if isinstance(value, TensorBase):
         return value
     kind = type(value)
@@ -218,7 +229,7 @@ def saved_output(node):
 
 
 def restore(node, ref, data, index):
-    """Return output `index` of `node`: the tensor behind `ref` if alive, else a new one on `data`."""
+    """Return output `index` of `node`: what `ref` refers to, else a new tensor on `data`."""
     out = ref()
     if out is not None:
         if changed_since(out, node.epoch):
@@ -258,7 +269,7 @@ def apply(op, inputs, attrs=EMPTY):
     """
     result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     several = type(result) is tuple
-    out = tuple(wrap(r) for r in result) if several else wrap(result)
+    out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
     if op.extra and "view" in op.extra:
         x = inputs[0]
         base, owner = out._data.base, x._data.base
@@ -293,7 +304,7 @@ def _attach(node, out, several):
 
 
 def unary_door(op, fn):
-    """Return the public function of a one-argument elementwise op; `fn` maps an array to an array."""
+    """Return the public function of a one-argument elementwise op; `fn` works on arrays."""
     needs_float = op.result == "float"
     differentiable = op.vjp is not None
     reads_output = op.reads_output
@@ -344,7 +355,7 @@ def unary_door(op, fn):
 
 
 def binary_door(op, fn):
-    """Return the public function of a two-argument elementwise op; `fn` maps two arrays to an array."""
+    """Return the public function of a two-argument elementwise op; `fn` works on arrays."""
     needs_float = op.result == "float"
     differentiable = op.vjp is not None
     reads_output = op.reads_output
@@ -401,7 +412,7 @@ def binary_door(op, fn):
 
 
 def general(op, fn, operands, out=None):
-    """Elementwise call in full: mixed dtypes, Python numbers, arrays, broadcasting errors, devices."""
+    """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
     operands = tuple(
         x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
         for x in operands
@@ -452,7 +463,7 @@ def general(op, fn, operands, out=None):
 
 
 def _number(x, dtype, op):
-    """Return the Python number `x` as the kind of number that `dtype` holds; integers wrap around."""
+    """Return the Python number `x` as the kind of number `dtype` holds; integers wrap around."""
     if dtype.kind == "f":
         return float(x)
     if dtype.kind in "iu":
@@ -514,9 +525,11 @@ def assign(target, value, op="copy_"):
     data = target._data
     if value._data.shape != data.shape:
         raise ShapeError(
-            op, expected=f"a result of shape {data.shape}, that of the tensor written to", got=str(value._data.shape),
+            op,
+            expected=f"a result of shape {data.shape}, that of the tensor written to",
+            got=str(value._data.shape),
             fix="use the out-of-place form, whose result may have another shape",
-        )  # fmt: skip
+        )
     if (
         dtypes.promote_types(value._data.dtype, data.dtype) != data.dtype
         and value._data.dtype.kind > data.dtype.kind
@@ -548,7 +561,7 @@ def assign(target, value, op="copy_"):
 
 
 def use_view_writer(fn):
-    """Register the function for taped in-place changes of views; called once, by ops/indexing.py."""
+    """Register what carries out taped changes of views; called once, by ops/indexing.py."""
     global _view_writer
     _view_writer = fn
     return fn
@@ -575,7 +588,7 @@ def _check_in_place(target, op):
 
 
 def _keep_old_value(target, value):
-    """Give the node that made `value` the elements that `target` is about to lose, if it reads them."""
+    """Keep the elements `target` is about to lose for the node of `value`, if it reads them."""
     node = value.grad_fn
     while node is not None and node.op is _CAST:
         node = node.inputs[0].grad_fn
@@ -584,8 +597,7 @@ def _keep_old_value(target, value):
     old = wrap(target._data.copy())
     old.requires_grad, old.grad_fn = target.requires_grad, target.grad_fn
     old._index = target._index
-    if _RECORDER is not None:
-        _RECORDER.alias(target, old)
+    carry(target, old)
     node.inputs = tuple(old if x is target else x for x in node.inputs)
 
 

@@ -1,7 +1,8 @@
 """Dtypes are NumPy's; the promotion rules are PyTorch's.
 
-`promote` is the whole rule: categories (bool < integer < float < complex) decide first; among operands of one category,
-tensors with dimensions beat 0-d tensors, which beat Python numbers. See docs/internals/decisions.md.
+`promote` is the whole rule: categories (bool < integer < float < complex) decide first; among
+operands of one category, tensors with dimensions beat 0-d tensors, which beat Python numbers. See
+docs/internals/decisions.md.
 """
 
 import numpy as np
@@ -45,12 +46,13 @@ iinfo = np.iinfo
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _PYTHON = {bool: bool_, int: int64, float: None, complex: np.dtype(np.complex64)}
 _default = float32
-# Where 0-d tensors stand in promotion: below tensors with dims (1), or among them (0, see `default_dtype_as`).
+# Where 0-d tensors stand in promotion: below tensors with dims (1), or among them (0, see
+# `default_dtype_as`).
 _scalar_rank = 1
 
 
 def get_default_dtype():
-    """Return the dtype given to new floating tensors made from Python numbers (float32 unless changed)."""
+    """Return the dtype of new tensors made from Python floats (float32 unless changed)."""
     return _default
 
 
@@ -81,8 +83,8 @@ class default_dtype_as:
     ----------
     dtype : floating dtype
     strong_scalars : bool
-        Whether 0-d tensors count like those with dims in promotion. Inference wants this: a float64 scalar parameter
-        times float32 data is float64 there.
+        Whether 0-d tensors count like those with dims in promotion. Inference wants this: a float64
+        scalar parameter times float32 data is float64 there.
     """
 
     def __init__(self, dtype, *, strong_scalars=False):
@@ -107,7 +109,7 @@ def default_dtype():
 
 
 def as_dtype(dtype):
-    """Return the NumPy dtype meant by `dtype` (a dtype, a NumPy scalar type, a Python type or a name)."""
+    """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
     if dtype is float:
         return _default
     if isinstance(dtype, str):
@@ -139,7 +141,7 @@ def is_floating(dtype):
 
 
 def promote_types(a, b):
-    """Return the common dtype of two array dtypes; integers never widen a float or complex (as in PyTorch)."""
+    """Return the common dtype of two; integers never widen a float or complex, as in PyTorch."""
     ca, cb = _CATEGORY[a.kind], _CATEGORY[b.kind]
     if ca == cb or min(ca, cb) == 0:
         return np.promote_types(a, b)
@@ -149,8 +151,8 @@ def promote_types(a, b):
 
 
 def promote(operands):
-    """Return the result dtype for operands given as tensors (anything with dtype and ndim) and Python numbers."""
-    ranks = [None, None, None]  # with dims, 0-d, Python numbers
+    """Return the result dtype of operands: Python numbers, and what has a dtype and ndim."""
+    ranks: list[np.dtype | None] = [None, None, None]  # with dims, 0-d, Python numbers
     for x in operands:
         dtype = getattr(x, "dtype", None)
         if dtype is None:

@@ -1,9 +1,10 @@
 """`Op`: the record that says everything about one operation, and the registry of all of them.
 
-An op is declared once, in a file of `probtorch/ops`, by one of the family functions there (`elementwise`, `reduction`,
-`structured`, ...). All readers take what they need from the same record: eager execution (`run`), the tape (`vjp`),
-forward mode (`jvp`), the compiler (`family`, `formula` and, by name, its lowering table), and the contract tests
-(`domain`, `reference`, `samples`).
+An op is declared once, in a file of `probtorch/ops`, by one of the family functions there
+(`elementwise`, `reduction`, `structured`, ...). All readers take what they need from the same
+record: eager execution (`run`), the tape (`vjp`), forward mode (`jvp`), the compiler (`family`,
+`formula` and, by name, its lowering table), and the contract tests (`domain`, `reference`,
+`samples`).
 """
 
 from collections.abc import Callable
@@ -24,12 +25,15 @@ class Op:
     name : str
         Unique name, also used in error messages and graphs.
     family : str
-        "elementwise", "reduction", "movement", "indexing", "contraction", "linalg", "control" or "structured".
+        "elementwise", "reduction", "movement", "indexing", "contraction", "linalg", "control" or
+        "structured".
     run : callable
-        ``run(*arrays, **attrs)`` on arrays of one backend; returns an array or, for several outputs, a tuple.
+        ``run(*arrays, **attrs)`` on arrays of one backend; returns an array or, for several
+        outputs, a tuple.
     vjp : callable or None
-        ``vjp(g, out, inputs, attrs, needs) -> sequence`` of cotangents, one per input (None where `needs` is False or
-        the input is not differentiable). Written in Tensor ops. For several outputs `g` and `out` are tuples.
+        ``vjp(g, out, inputs, attrs, needs) -> sequence`` of cotangents, one per input (None where
+        `needs` is False or the input is not differentiable). Written in Tensor ops. For several
+        outputs `g` and `out` are tuples.
     jvp : callable or None
         ``jvp(tangents, out, inputs, attrs)`` -> tangent of the output; a missing tangent is None.
     formula : callable or None

@@ -47,14 +47,19 @@ def broadcast_shapes(*shapes, op="broadcast"):
         for i, size in enumerate(shape, ndim - len(shape)):
             if size != 1 and out[i] != size:
                 if out[i] != 1:
-                    raise ShapeError(
-                        op,
-                        expected="shapes that broadcast (equal sizes, or 1, aligned from the right)",
-                        got=f"{' and '.join(str(tuple(s)) for s in shapes)}: dim {i - ndim} is {out[i]} and {size}",
-                        fix="reshape or unsqueeze one of them so that the dims line up",
-                    )
+                    raise _mismatch(op, shapes, i - ndim, out[i], size)
                 out[i] = size
     return tuple(out)
+
+
+def _mismatch(op, shapes, dim, one, other):
+    listed = " and ".join(str(tuple(s)) for s in shapes)
+    return ShapeError(
+        op,
+        expected="shapes that broadcast (equal sizes, or 1, aligned from the right)",
+        got=f"{listed}: dim {dim} is {one} and {other}",
+        fix="reshape or unsqueeze one of them so that the dims line up",
+    )
 
 
 def normalize_dim(dim, ndim, op="dim"):

@@ -3,16 +3,19 @@
 `probtorch.tensor.Tensor` adds the table of methods; the floors between see only these slots.
 """
 
+from typing import Any
+
 __all__ = ["TensorBase"]
 
 
 class TensorBase:
     """Slots of a tensor.
 
-    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `grad` the accumulated gradient;
-    `_base` the tensor whose memory this one views; `_version` the clock tick of the last in-place change of that memory
-    (kept on the base); `_index` which output of `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks,
-    history of grad_fns before in-place changes, retain_grad).
+    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `grad` the
+    accumulated gradient; `_base` the tensor whose memory this one views; `_version` the clock tick
+    of the last in-place change of that memory (kept on the base); `_index` which output of
+    `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks, history of grad_fns before
+    in-place changes, retain_grad).
     """
 
     __slots__ = (
@@ -26,3 +29,12 @@ class TensorBase:
         "grad_fn",
         "requires_grad",
     )
+
+    _base: Any
+    _data: Any
+    _extra: dict[str, Any] | None
+    _index: int
+    _version: int
+    grad: Any
+    grad_fn: Any
+    requires_grad: bool

@@ -1,10 +1,11 @@
 """Trees: nested tuples, lists, dicts and records whose leaves are anything else.
 
-`record` makes a frozen dataclass that is also a tree node; `static` fields are part of its structure, not leaves. Inference
-kernels, states and infos are records, so that they can be mapped over, flattened and replaced without special code.
+`record` makes a frozen dataclass that is also a tree node; `static` fields are part of its
+structure, not leaves. Inference kernels, states and infos are records, so that they can be mapped
+over, flattened and replaced without special code.
 
-Other classes join by stating `__tree_fields__` and `__static_fields__`; where an instance's fields are not its constructor's
-arguments, a class method `__tree_build__(values)` rebuilds it.
+Other classes join by stating `__tree_fields__` and `__static_fields__`; where an instance's fields
+are not its constructor's arguments, a class method `__tree_build__(values)` rebuilds it.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def record(cls):
-    """Make `cls` a frozen dataclass whose fields (except `static` ones) are the children of a tree node."""
+    """Make `cls` a frozen dataclass and a tree node with its non-static fields as children."""
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)
     cls.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
@@ -33,7 +34,7 @@ def record(cls):
 
 
 def flatten(tree):
-    """Return ``(leaves, structure)``; dict keys are visited in insertion order, None is a leafless node."""
+    """Return ``(leaves, structure)``; dicts go in insertion order, None is a leafless node."""
     out = []
     return out, _flatten(tree, out)
 

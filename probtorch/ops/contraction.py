@@ -1,7 +1,7 @@
 """Contractions: matrix products in all their spellings, and einsum.
 
-One primitive, `matmul` on matrices and batches of them; vectors are reshaped, einsum is planned by opt_einsum and carried out
-with it.
+One primitive, `matmul` on matrices and batches of them; vectors are reshaped, einsum is planned by
+opt_einsum and carried out with it.
 """
 
 import numpy as np
@@ -50,13 +50,19 @@ def _samples(rng):
 
 
 _MATMUL = structured(
-    "matmul", "contraction", run=lambda x, y: x @ y, vjp=_matmul_vjp, jvp=_matmul_jvp, samples=_samples,
-    reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y), doc="Product of matrices, batched over leading dims.",
-)  # fmt: skip
+    "matmul",
+    "contraction",
+    run=lambda x, y: x @ y,
+    vjp=_matmul_vjp,
+    jvp=_matmul_jvp,
+    samples=_samples,
+    reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
+    doc="Product of matrices, batched over leading dims.",
+)
 
 
 def matmul(x, y):
-    """Matrix product with PyTorch's rules: vectors are rows or columns as needed, leading dims broadcast.
+    """Matrix product: vectors are rows or columns as needed, leading dims broadcast.
 
     Raises
     ------
@@ -79,9 +85,11 @@ def matmul(x, y):
             else "check which dim should be summed over"
         )
         raise ShapeError(
-            "matmul", expected="x.shape[-1] == y.shape[-2] (the inner sizes)",
-            got=f"{a} @ {b}: inner sizes {a[-1]} and {b[-2] if len(b) > 1 else b[0]}", fix=hint,
-        )  # fmt: skip
+            "matmul",
+            expected="x.shape[-1] == y.shape[-2] (the inner sizes)",
+            got=f"{a} @ {b}: inner sizes {a[-1]} and {b[-2] if len(b) > 1 else b[0]}",
+            fix=hint,
+        )
     dtype = x._data.dtype
     if y._data.dtype is not dtype:
         dtype = promote_types(dtype, y._data.dtype)
@@ -106,9 +114,11 @@ def _exact(name, ndims, x, y):
     x, y = as_tensor(x, name), as_tensor(y, name)
     if (x._data.ndim, y._data.ndim) != ndims:
         raise ShapeError(
-            name, expected=f"tensors with {ndims[0]} and {ndims[1]} dims", got=f"{x._data.shape} and {y._data.shape}",
+            name,
+            expected=f"tensors with {ndims[0]} and {ndims[1]} dims",
+            got=f"{x._data.shape} and {y._data.shape}",
             fix="use matmul, which takes any number of dims",
-        )  # fmt: skip
+        )
     return matmul(x, y)
 
 
@@ -147,7 +157,7 @@ def outer(x, y):
 
 
 def tensordot(x, y, dims=2):
-    """Sum of products over the dims given: the last `dims` of x with the first of y, or two lists of dims."""
+    """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
     n, m = x._data.ndim, y._data.ndim
     if isinstance(dims, int):
@@ -174,7 +184,7 @@ def einsum(equation, *operands):
     *operands : Tensor
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = operands[0]
+        (operands,) = operands
     tensors = [as_tensor(t, "einsum") for t in operands]
     try:
         inputs, output, _ = opt_einsum.parser.parse_einsum_input(
@@ -183,10 +193,11 @@ def einsum(equation, *operands):
         plan = opt_einsum.contract_path(equation, *[t._data.shape for t in tensors], shapes=True)[0]
     except ValueError as e:
         raise ShapeError(
-            "einsum", expected="an equation that fits the operands",
+            "einsum",
+            expected="an equation that fits the operands",
             got=f"{equation!r} with shapes {', '.join(str(t._data.shape) for t in tensors)}: {e}",
             fix="one letter per dim of each operand; equal letters have equal sizes",
-        ) from None  # fmt: skip
+        ) from None
     terms = list(zip(inputs.split(","), tensors, strict=True))
     for step in plan:
         chosen = [terms.pop(i) for i in sorted(step, reverse=True)]
@@ -195,10 +206,11 @@ def einsum(equation, *operands):
             a, b = chosen.pop(), chosen.pop()
             keep = later.union(*(t for t, _ in chosen)) if chosen else later
             chosen.append(_pair(a, b, keep))
-        letters, x = _sum_out(*_take_diagonals(*chosen[0]), later)
+        letters, x = _take_diagonals(*chosen[0])
+        letters, x = _sum_out(letters, x, later)
         terms.append((letters, x))
-    letters, x = terms[0]
-    letters, x = _sum_out(*_take_diagonals(letters, x), set(output))
+    letters, x = _take_diagonals(*terms[0])
+    letters, x = _sum_out(letters, x, set(output))
     return permute(x, tuple(letters.index(c) for c in output))
 
 

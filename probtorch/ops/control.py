@@ -37,7 +37,7 @@ def while_loop(cond_fn, body_fn, init):
     items, structure = flatten(init)
     items = [as_tensor(x, "while_loop") for x in items]
     active = recorder()
-    if active is not None and not _differentiated(items):
+    if _records_loops(active) and not _differentiated(items):
         return active.while_loop(cond_fn, body_fn, items, structure)
     state = unflatten(structure, items)
     while bool(cond_fn(state)):
@@ -68,10 +68,15 @@ def cond(pred, true_fn, false_fn, *operands):
     items, structure = flatten(operands)
     items = [as_tensor(x, "cond") for x in items]
     active = recorder()
-    if active is not None and not _differentiated(items):
+    if _records_loops(active) and not _differentiated(items):
         return active.cond(pred, true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
     return branch(*unflatten(structure, items))
+
+
+def _records_loops(active):
+    """Whether the active recorder takes loops whole; listeners hear of their steps one by one."""
+    return active is not None and getattr(active, "records_loops", True)
 
 
 def _differentiated(items):

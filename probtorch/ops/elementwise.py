@@ -1,7 +1,8 @@
 """Elementwise ops: arithmetic, comparisons, exponentials, trigonometry, rounding, choosing.
 
-One declaration per op (see families.py); special functions are in special.py. At non-smooth points the derivative is fixed:
-abs and relu have 0 at 0, ties of maximum and minimum are split evenly, clamp passes the gradient at its bounds.
+One declaration per op (see families.py); special functions are in special.py. At non-smooth points
+the derivative is fixed: abs and relu have 0 at 0, ties of maximum and minimum are split evenly,
+clamp passes the gradient at its bounds.
 """
 
 import math
@@ -17,7 +18,7 @@ from probtorch.ops.families import elementwise
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
 
-# ---------------------------------------------------------------------------------------------------- arithmetic
+# --------------------------------------------------------------------------------------- arithmetic
 
 add = elementwise(
     "add",
@@ -133,7 +134,7 @@ abs = elementwise(
 )
 sign = elementwise(
     "sign",
-    formula=lambda s, x: s.where(x > 0.0, 1.0 + x * 0.0, s.where(x < 0.0, -1.0 + x * 0.0, x)),
+    formula=lambda s, x: s.where(x > 0.0, 1.0, s.where(x < 0.0, -1.0, x)),
     partials=(None,),
     domain=("nonzero",),
     eager=np.sign,
@@ -167,7 +168,7 @@ pow = elementwise(
     domain=("positive", "real"),
     eager=np.power,
     reference=np.power,
-    doc="x ** y. Derivatives at x = 0 are the limits where finite; the exponent's is nan for x < 0.",
+    doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
 )
 
 
@@ -234,7 +235,7 @@ floor_divide = elementwise(
     doc="floor(x / y).",
 )
 
-# ---------------------------------------------------------------------------------------------------- exponentials
+# ------------------------------------------------------------------------------------- exponentials
 
 exp = elementwise(
     "exp",
@@ -248,7 +249,7 @@ exp = elementwise(
 )
 exp2 = elementwise(
     "exp2",
-    formula=lambda s, x: s.exp(x * LN2),
+    formula=lambda s, x: s.exp2(x),
     partials=(lambda g, y, _x: g * (y * LN2),),
     domain=("real",),
     eager=np.exp2,
@@ -278,7 +279,7 @@ log = elementwise(
 )
 log2 = elementwise(
     "log2",
-    formula=lambda s, x: s.log(x) * (1.0 / LN2),
+    formula=lambda s, x: s.log2(x),
     partials=(lambda g, _, x: g / (x * LN2),),
     domain=("positive",),
     eager=np.log2,
@@ -288,7 +289,7 @@ log2 = elementwise(
 )
 log10 = elementwise(
     "log10",
-    formula=lambda s, x: s.log(x) * (1.0 / LN10),
+    formula=lambda s, x: s.log10(x),
     partials=(lambda g, _, x: g / (x * LN10),),
     domain=("positive",),
     eager=np.log10,
@@ -376,60 +377,132 @@ def _share(g, x, y):
     return g * where(logical_and(both, eq(x, -math.inf)), 0.0, weight)
 
 
-# ---------------------------------------------------------------------------------------------------- trigonometry
+# ------------------------------------------------------------------------------------- trigonometry
 
 sin = elementwise(
-    "sin", formula=lambda s, x: s.sin(x), partials=(lambda g, _, x: g * cos(x),),
-    domain=("real",), eager=np.sin, reference=np.sin, result="float", doc="Sine of radians.",
-)  # fmt: skip
+    "sin",
+    formula=lambda s, x: s.sin(x),
+    partials=(lambda g, _, x: g * cos(x),),
+    domain=("real",),
+    eager=np.sin,
+    reference=np.sin,
+    result="float",
+    doc="Sine of radians.",
+)
 cos = elementwise(
-    "cos", formula=lambda s, x: s.cos(x), partials=(lambda g, _, x: -(g * sin(x)),),
-    domain=("real",), eager=np.cos, reference=np.cos, result="float", doc="Cosine of radians.",
-)  # fmt: skip
+    "cos",
+    formula=lambda s, x: s.cos(x),
+    partials=(lambda g, _, x: -(g * sin(x)),),
+    domain=("real",),
+    eager=np.cos,
+    reference=np.cos,
+    result="float",
+    doc="Cosine of radians.",
+)
 tan = elementwise(
-    "tan", formula=lambda s, x: s.tan(x), partials=(lambda g, y, _x: g * (y * y + 1.0),),
-    domain=("unit",), eager=np.tan, reference=np.tan, result="float", doc="Tangent of radians.",
-)  # fmt: skip
+    "tan",
+    formula=lambda s, x: s.tan(x),
+    partials=(lambda g, y, _x: g * (y * y + 1.0),),
+    domain=("unit",),
+    eager=np.tan,
+    reference=np.tan,
+    result="float",
+    doc="Tangent of radians.",
+)
 asin = elementwise(
-    "asin", formula=lambda s, x: s.asin(x), partials=(lambda g, _, x: g * rsqrt(1.0 - x * x),),
-    domain=("unit",), eager=np.arcsin, reference=np.arcsin, result="float", doc="Arc sine, in radians.",
-)  # fmt: skip
+    "asin",
+    formula=lambda s, x: s.asin(x),
+    partials=(lambda g, _, x: g * rsqrt(1.0 - x * x),),
+    domain=("unit",),
+    eager=np.arcsin,
+    reference=np.arcsin,
+    result="float",
+    doc="Arc sine, in radians.",
+)
 acos = elementwise(
-    "acos", formula=lambda s, x: s.acos(x), partials=(lambda g, _, x: -(g * rsqrt(1.0 - x * x)),),
-    domain=("unit",), eager=np.arccos, reference=np.arccos, result="float", doc="Arc cosine, in radians.",
-)  # fmt: skip
+    "acos",
+    formula=lambda s, x: s.acos(x),
+    partials=(lambda g, _, x: -(g * rsqrt(1.0 - x * x)),),
+    domain=("unit",),
+    eager=np.arccos,
+    reference=np.arccos,
+    result="float",
+    doc="Arc cosine, in radians.",
+)
 atan = elementwise(
-    "atan", formula=lambda s, x: s.atan(x), partials=(lambda g, _, x: g / (x * x + 1.0),),
-    domain=("real",), eager=np.arctan, reference=np.arctan, result="float", doc="Arc tangent, in radians.",
-)  # fmt: skip
+    "atan",
+    formula=lambda s, x: s.atan(x),
+    partials=(lambda g, _, x: g / (x * x + 1.0),),
+    domain=("real",),
+    eager=np.arctan,
+    reference=np.arctan,
+    result="float",
+    doc="Arc tangent, in radians.",
+)
 sinh = elementwise(
-    "sinh", formula=lambda s, x: s.sinh(x), partials=(lambda g, _, x: g * cosh(x),),
-    domain=("real",), eager=np.sinh, reference=np.sinh, result="float", doc="Hyperbolic sine.",
-)  # fmt: skip
+    "sinh",
+    formula=lambda s, x: s.sinh(x),
+    partials=(lambda g, _, x: g * cosh(x),),
+    domain=("real",),
+    eager=np.sinh,
+    reference=np.sinh,
+    result="float",
+    doc="Hyperbolic sine.",
+)
 cosh = elementwise(
-    "cosh", formula=lambda s, x: s.cosh(x), partials=(lambda g, _, x: g * sinh(x),),
-    domain=("real",), eager=np.cosh, reference=np.cosh, result="float", doc="Hyperbolic cosine.",
-)  # fmt: skip
+    "cosh",
+    formula=lambda s, x: s.cosh(x),
+    partials=(lambda g, _, x: g * sinh(x),),
+    domain=("real",),
+    eager=np.cosh,
+    reference=np.cosh,
+    result="float",
+    doc="Hyperbolic cosine.",
+)
 tanh = elementwise(
-    "tanh", formula=lambda s, x: s.tanh(x), partials=(lambda g, y, _x: g * (1.0 - y * y),),
-    domain=("real",), eager=np.tanh, reference=np.tanh, result="float", doc="Hyperbolic tangent.",
-)  # fmt: skip
+    "tanh",
+    formula=lambda s, x: s.tanh(x),
+    partials=(lambda g, y, _x: g * (1.0 - y * y),),
+    domain=("real",),
+    eager=np.tanh,
+    reference=np.tanh,
+    result="float",
+    doc="Hyperbolic tangent.",
+)
 asinh = elementwise(
-    "asinh", formula=lambda s, x: s.asinh(x), partials=(lambda g, _, x: g * rsqrt(x * x + 1.0),),
-    domain=("real",), eager=np.arcsinh, reference=np.arcsinh, result="float", doc="Inverse hyperbolic sine.",
-)  # fmt: skip
+    "asinh",
+    formula=lambda s, x: s.asinh(x),
+    partials=(lambda g, _, x: g * rsqrt(x * x + 1.0),),
+    domain=("real",),
+    eager=np.arcsinh,
+    reference=np.arcsinh,
+    result="float",
+    doc="Inverse hyperbolic sine.",
+)
 acosh = elementwise(
-    "acosh", formula=lambda s, x: s.acosh(x), partials=(lambda g, _, x: g * rsqrt(x * x - 1.0),),
-    domain=("above_one",), eager=np.arccosh, reference=np.arccosh, result="float", doc="Inverse hyperbolic cosine.",
-)  # fmt: skip
+    "acosh",
+    formula=lambda s, x: s.acosh(x),
+    partials=(lambda g, _, x: g * rsqrt(x * x - 1.0),),
+    domain=("above_one",),
+    eager=np.arccosh,
+    reference=np.arccosh,
+    result="float",
+    doc="Inverse hyperbolic cosine.",
+)
 atanh = elementwise(
-    "atanh", formula=lambda s, x: s.atanh(x), partials=(lambda g, _, x: g / (1.0 - x * x),),
-    domain=("unit",), eager=np.arctanh, reference=np.arctanh, result="float", doc="Inverse hyperbolic tangent.",
-)  # fmt: skip
+    "atanh",
+    formula=lambda s, x: s.atanh(x),
+    partials=(lambda g, _, x: g / (1.0 - x * x),),
+    domain=("unit",),
+    eager=np.arctanh,
+    reference=np.arctanh,
+    result="float",
+    doc="Inverse hyperbolic tangent.",
+)
 
 
 def _over_radius(g, x, y):
-    """g / (x^2 + y^2), and 0 at the origin."""
+    """G / (x^2 + y^2), and 0 at the origin."""
     r = x * x + y * y
     origin = eq(r, 0.0)
     return where(origin, 0.0, g / where(origin, 1.0, r))
@@ -449,8 +522,7 @@ atan2 = elementwise(
     doc="Angle of the point (x, y) in radians, arguments (y, x); derivative 0 at the origin.",
 )
 
-# ---------------------------------------------------------------------------------------------------- rounding
-
+# ----------------------------------------------------------------------------------------- rounding
 
 
 def _of_floats(ufunc):
@@ -459,21 +531,41 @@ def _of_floats(ufunc):
 
 
 floor = elementwise(
-    "floor", formula=lambda s, x: s.floor(x), partials=(None,), domain=("real",), eager=_of_floats(np.floor),
-    reference=np.floor, doc="Largest integer not above x.",
-)  # fmt: skip
+    "floor",
+    formula=lambda s, x: s.floor(x),
+    partials=(None,),
+    domain=("real",),
+    eager=_of_floats(np.floor),
+    reference=np.floor,
+    doc="Largest integer not above x.",
+)
 ceil = elementwise(
-    "ceil", formula=lambda s, x: s.ceil(x), partials=(None,), domain=("real",), eager=_of_floats(np.ceil),
-    reference=np.ceil, doc="Smallest integer not below x.",
-)  # fmt: skip
+    "ceil",
+    formula=lambda s, x: s.ceil(x),
+    partials=(None,),
+    domain=("real",),
+    eager=_of_floats(np.ceil),
+    reference=np.ceil,
+    doc="Smallest integer not below x.",
+)
 trunc = elementwise(
-    "trunc", formula=lambda s, x: s.trunc(x), partials=(None,), domain=("real",), eager=_of_floats(np.trunc),
-    reference=np.trunc, doc="Integer part.",
-)  # fmt: skip
+    "trunc",
+    formula=lambda s, x: s.trunc(x),
+    partials=(None,),
+    domain=("real",),
+    eager=_of_floats(np.trunc),
+    reference=np.trunc,
+    doc="Integer part.",
+)
 round = elementwise(
-    "round", formula=lambda s, x: s.rint(x), partials=(None,), domain=("real",), eager=_of_floats(np.rint),
-    reference=np.rint, doc="Nearest integer, halves to even.",
-)  # fmt: skip
+    "round",
+    formula=lambda s, x: s.rint(x),
+    partials=(None,),
+    domain=("real",),
+    eager=_of_floats(np.rint),
+    reference=np.rint,
+    doc="Nearest integer, halves to even.",
+)
 
 
 def _flip_sign(g, flipped):
@@ -491,7 +583,7 @@ copysign = elementwise(
     doc="Magnitude of x with the sign of y.",
 )
 
-# ---------------------------------------------------------------------------------------------------- choosing
+# ----------------------------------------------------------------------------------------- choosing
 
 where = elementwise(
     "where",
@@ -505,7 +597,7 @@ where = elementwise(
     eager=np.where,
     reference=np.where,
     extra={"mask_inputs": (0,)},
-    doc="x where the condition holds, else y. Both are computed: keep the unused one finite where gradients flow.",
+    doc="x where the condition holds, else y. Both are computed: a gradient needs both finite.",
 )
 
 
@@ -540,7 +632,7 @@ minimum = elementwise(
 )
 relu = elementwise(
     "relu",
-    formula=lambda s, x: s.where(x < 0.0, x * 0.0, x),
+    formula=lambda s, x: s.where(x < 0.0, 0.0, x),
     partials=(lambda g, _, x: where(gt(x, 0.0), g, 0.0),),
     domain=("nonzero",),
     eager=lambda x: np.maximum(x, 0),
@@ -563,7 +655,7 @@ _clamp = elementwise(
 
 
 def clamp(x, min=None, max=None, *, out=None):
-    """Limit `x` to ``[min, max]``; a bound of None is no bound. The gradient passes at the bounds themselves.
+    """Limit `x` to ``[min, max]``, None being no bound; the gradient passes at the bounds.
 
     Raises
     ------
@@ -582,14 +674,20 @@ def clamp(x, min=None, max=None, *, out=None):
     return _clamp(x, -math.inf if min is None else min, math.inf if max is None else max, out=out)
 
 
-# ---------------------------------------------------------------------------------------------------- comparisons
+# -------------------------------------------------------------------------------------- comparisons
 
 
 def _comparison(name, ufunc, formula, doc):
     return elementwise(
-        name, formula=formula, partials=(None, None), domain=("real", "real"), eager=ufunc, reference=ufunc,
-        result="bool", doc=doc,
-    )  # fmt: skip
+        name,
+        formula=formula,
+        partials=(None, None),
+        domain=("real", "real"),
+        eager=ufunc,
+        reference=ufunc,
+        result="bool",
+        doc=doc,
+    )
 
 
 eq = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.")
@@ -602,9 +700,15 @@ ge = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elemen
 
 def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
     return elementwise(
-        name, formula=formula, partials=(None,) * arity, domain=(domain,) * arity, eager=ufunc, reference=ufunc,
-        result="bool", doc=doc,
-    )  # fmt: skip
+        name,
+        formula=formula,
+        partials=(None,) * arity,
+        domain=(domain,) * arity,
+        eager=ufunc,
+        reference=ufunc,
+        result="bool",
+        doc=doc,
+    )
 
 
 isnan = _predicate("isnan", np.isnan, lambda s, x: s.isnan(x), "Whether x is nan.")
@@ -620,7 +724,7 @@ isfinite = _predicate(
 signbit = _predicate(
     "signbit",
     np.signbit,
-    lambda s, x: s.copysign(1.0 + x * 0.0, x) < 0.0,
+    lambda s, x: s.copysign(1.0, x) < 0.0,
     "Whether the sign bit is set.",
 )
 logical_not = _predicate(
@@ -633,16 +737,26 @@ logical_or = _predicate(
     "logical_or", np.logical_or, lambda s, x, y: s.logical_or(x, y), "x or y.", 2, "boolean"
 )
 logical_xor = _predicate(
-    "logical_xor", np.logical_xor, lambda s, x, y: s.logical_and(s.logical_or(x, y), s.logical_not(s.logical_and(x, y))),
-    "Exactly one of x and y.", 2, "boolean",
-)  # fmt: skip
+    "logical_xor",
+    np.logical_xor,
+    lambda s, x, y: s.logical_and(s.logical_or(x, y), s.logical_not(s.logical_and(x, y))),
+    "Exactly one of x and y.",
+    2,
+    "boolean",
+)
 
 
 def _bits(name, ufunc, formula, doc):
     return elementwise(
-        name, formula=formula, partials=(None, None), domain=("integer", "integer"), eager=ufunc, reference=ufunc,
-        doc=doc, extra={"integers_only": True},
-    )  # fmt: skip
+        name,
+        formula=formula,
+        partials=(None, None),
+        domain=("integer", "integer"),
+        eager=ufunc,
+        reference=ufunc,
+        doc=doc,
+        extra={"integers_only": True},
+    )
 
 
 bitwise_and = _bits(

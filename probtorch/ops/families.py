@@ -1,7 +1,9 @@
-"""Families: how an op is declared. Each function here fills the `Op` record from as little as its kin needs.
+"""Families: how an op is declared. Each fills the `Op` record from as little as its kin needs.
 
-- `elementwise`: a scalar formula and one partial per input; vjp, jvp, broadcasting and dtype rules follow.
-- `linear`: a run and its transpose; the tangent rule is the op itself. Movement and summing ops are of this kind.
+- `elementwise`: a scalar formula and one partial per input; vjp, jvp, broadcasting and dtype rules
+  follow.
+- `linear`: a run and its transpose; the tangent rule is the op itself. Movement and summing ops are
+  of this kind.
 - `structured`: everything stated, side by side (cholesky, matmul, prod ...).
 
 Partials are written in Tensor ops, as ``lambda g, y, x: ...``: cotangent, output, inputs. The name
@@ -10,6 +12,7 @@ that is how the tape knows what it must guard against later in-place changes.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from probtorch.ops.scalar import numpy_algebra, special_function
 
 __all__ = ["elementwise", "linear", "structured", "unbroadcast", "use_sum_to"]
 
-_sum_to = None
+_sum_to: Any = None
 
 
 def use_sum_to(fn):
@@ -56,15 +59,18 @@ def elementwise(
     ----------
     name : str
     formula : callable
-        ``formula(s, x, ...)``: the scalar definition over the algebra `s` (operators and the names in ops/scalar.py).
+        ``formula(s, x, ...)``: the scalar definition over the algebra `s` (operators and the names
+        in ops/scalar.py).
     partials : tuple of callable or None
-        One per input, ``(g, y, *inputs) -> cotangent``; None where not differentiable. Used for vjp and jvp alike.
+        One per input, ``(g, y, *inputs) -> cotangent``; None where not differentiable. Used for vjp
+        and jvp alike.
     domain : tuple of str
         One interval per input (names in testing/domains.py).
     reference : callable
         The oracle on NumPy arrays.
     eager : ufunc or str, optional
-        A single fast array function; "special.NAME" for SciPy's. Without it the formula runs on arrays.
+        A single fast array function; "special.NAME" for SciPy's. Without it the formula runs on
+        arrays.
     result : {"same", "float", "bool"}
         Dtype rule; "float" turns integers into the default float dtype first.
     """
@@ -112,7 +118,7 @@ def elementwise(
 
 
 def _keep_dtype(fn):
-    """Return `fn` with the float dtype of its inputs: SciPy has no float16, formulas have tables."""
+    """Return `fn` with the float dtype of its inputs, which SciPy and tables may widen."""
 
     def call(*arrays):
         out = fn(*arrays)
@@ -160,7 +166,7 @@ def _bind_jvp(op):
 
 
 def linear(name, family, *, run, transpose, samples, reference=None, view=False, doc=""):
-    """Declare an op that is linear in its one tensor input; ``transpose(g, x, **attrs)`` is its adjoint."""
+    """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint."""
 
     def vjp(g, out, inputs, attrs, needs):
         return (transpose(g, inputs[0], **attrs),)
@@ -187,13 +193,34 @@ def linear(name, family, *, run, transpose, samples, reference=None, view=False,
 
 
 def structured(
-    name, family, *, run, samples, vjp=None, jvp=None, reference=None, reads_inputs=True, reads_output=False,
-    num_outputs=1, doc="", extra=None,
-):  # fmt: skip
+    name,
+    family,
+    *,
+    run,
+    samples,
+    vjp=None,
+    jvp=None,
+    reference=None,
+    reads_inputs=True,
+    reads_output=False,
+    num_outputs=1,
+    doc="",
+    extra=None,
+):
     """Declare an op by stating every rule; see `Op` for the meaning of each."""
     return register(
         Op(
-            name, family, run, vjp, jvp, reads_inputs=reads_inputs, reads_output=reads_output, samples=samples,
-            reference=reference, num_outputs=num_outputs, doc=doc, extra=dict(extra or {}),
+            name,
+            family,
+            run,
+            vjp,
+            jvp,
+            reads_inputs=reads_inputs,
+            reads_output=reads_output,
+            samples=samples,
+            reference=reference,
+            num_outputs=num_outputs,
+            doc=doc,
+            extra=dict(extra or {}),
         )
-    )  # fmt: skip
+    )

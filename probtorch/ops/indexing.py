@@ -1,8 +1,9 @@
 """Indexing: Python's and NumPy's index syntax, translated into four primitives that have gradients.
 
-`slice` and `unslice` (movement.py) serve basic indices; `take` and its transpose `untake` serve integer tensors; `put` writes
-values at integer tensors, `slice_put` at slices. Boolean masks become integer tensors first, which fixes their shape.
-Integer indices out of bounds raise; negative ones count from the end.
+`slice` and `unslice` (movement.py) serve basic indices; `take` and its transpose `untake` serve
+integer tensors; `put` writes values at integer tensors, `slice_put` at slices. Boolean masks become
+integer tensors first, which fixes their shape. Integer indices out of bounds raise; negative ones
+count from the end.
 """
 
 import math
@@ -53,9 +54,11 @@ def _check_bounds(shape, dims, index):
         if i.size and (int(i.min()) < -shape[d] or int(i.max()) >= shape[d]):
             bad = i.max() if int(i.max()) >= shape[d] else i.min()
             raise TensorIndexError(
-                "index", expected=f"indices in [{-shape[d]}, {shape[d] - 1}] for dim {d} of shape {shape}",
-                got=f"{int(bad)}", fix="check the index tensor; categories are numbered from 0",
-            )  # fmt: skip
+                "index",
+                expected=f"indices in [{-shape[d]}, {shape[d] - 1}] for dim {d} of shape {shape}",
+                got=f"{int(bad)}",
+                fix="check the index tensor; categories are numbered from 0",
+            )
 
 
 def _run_take(x, *index, dims):
@@ -113,13 +116,27 @@ def _untake_reference(g, i, dims, shape):
 
 
 _TAKE = structured(
-    "take", "indexing", run=_run_take, vjp=_take_vjp, jvp=_first_only(lambda: _TAKE), samples=_take_samples,
-    reads_inputs=slice(1, None), reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)], doc="Elements at integer indices along some dims.",
-)  # fmt: skip
+    "take",
+    "indexing",
+    run=_run_take,
+    vjp=_take_vjp,
+    jvp=_first_only(lambda: _TAKE),
+    samples=_take_samples,
+    reads_inputs=slice(1, None),
+    reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)],
+    doc="Elements at integer indices along some dims.",
+)
 _UNTAKE = structured(
-    "untake", "indexing", run=_run_untake, vjp=_untake_vjp, jvp=_first_only(lambda: _UNTAKE), samples=_untake_samples,
-    reads_inputs=slice(1, None), reference=_untake_reference, doc="Zeros with values added at integer indices: the transpose of `take`.",
-)  # fmt: skip
+    "untake",
+    "indexing",
+    run=_run_untake,
+    vjp=_untake_vjp,
+    jvp=_first_only(lambda: _UNTAKE),
+    samples=_untake_samples,
+    reads_inputs=slice(1, None),
+    reference=_untake_reference,
+    doc="Zeros with values added at integer indices: the transpose of `take`.",
+)
 
 
 def _run_put(x, v, *index, dims, accumulate):
@@ -133,7 +150,7 @@ def _run_put(x, v, *index, dims, accumulate):
 
 
 def _put_vjp(g, out, inputs, attrs, needs):
-    x, v, *index = inputs
+    _, v, *index = inputs
     dims = attrs["dims"]
     gx = (
         g
@@ -172,9 +189,16 @@ def _put_reference(x, v, *index, dims, accumulate):
 
 
 _PUT = structured(
-    "put", "indexing", run=_run_put, vjp=_put_vjp, jvp=_put_jvp, samples=_put_samples, reference=_put_reference,
-    reads_inputs=slice(2, None), doc="A copy with values written (or added) at integer indices along some dims.",
-)  # fmt: skip
+    "put",
+    "indexing",
+    run=_run_put,
+    vjp=_put_vjp,
+    jvp=_put_jvp,
+    samples=_put_samples,
+    reference=_put_reference,
+    reads_inputs=slice(2, None),
+    doc="A copy with values written (or added) at integer indices along some dims.",
+)
 
 
 def _run_slice_put(x, v, spec):
@@ -184,7 +208,7 @@ def _run_slice_put(x, v, spec):
 
 
 def _slice_put_vjp(g, out, inputs, attrs, needs):
-    x, v = inputs
+    _, v = inputs
     gx = apply(_SLICE_PUT, (g, as_tensor(np.zeros((), g._data.dtype))), attrs) if needs[0] else None
     return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
 
@@ -205,11 +229,18 @@ def _slice_put_samples(rng):
 
 
 _SLICE_PUT = structured(
-    "slice_put", "indexing", run=_run_slice_put, vjp=_slice_put_vjp, jvp=_slice_put_jvp, samples=_slice_put_samples,
-    reads_inputs=False, reference=_run_slice_put, doc="A copy with values written at slices.",
-)  # fmt: skip
+    "slice_put",
+    "indexing",
+    run=_run_slice_put,
+    vjp=_slice_put_vjp,
+    jvp=_slice_put_jvp,
+    samples=_slice_put_samples,
+    reads_inputs=False,
+    reference=_run_slice_put,
+    doc="A copy with values written at slices.",
+)
 
-# ---------------------------------------------------------------------------------------------------- index syntax
+# ------------------------------------------------------------------------------------- index syntax
 
 
 def nonzero(x):
@@ -221,10 +252,10 @@ def nonzero(x):
 
 
 def _parse(x, key):
-    """Split `key` into a slice spec, the positions where size-1 dims appear or vanish, and integer tensors.
+    """Split `key` into slices, the places where dims appear or vanish, and integer tensors.
 
-    Returns ``(spec, drop, new, index)``: `drop` the source dims that an int removes, `new` a layout list for the basic part,
-    `index` a dict from source dim to integer tensor.
+    Returns ``(spec, drop, new, index)``: `drop` the source dims that an int removes, `new` a layout
+    list for the basic part, `index` a dict from source dim to integer tensor.
     """
     shape = x._data.shape
     key = key if isinstance(key, tuple) else (key,)
@@ -256,7 +287,8 @@ def _parse(x, key):
         items.append(Ellipsis)
     at = next(i for i, k in enumerate(items) if k is Ellipsis)
     items[at : at + 1] = [slice(None)] * (len(shape) - used)
-    spec, layout, index, d = [], [], {}, 0
+    spec, index, d = [], {}, 0
+    layout: list[int | str] = []
     for k in items:
         if k is None:
             layout.append("new")
@@ -274,9 +306,11 @@ def _parse(x, key):
             i = _integer(k)
             if not -n <= i < n:
                 raise TensorIndexError(
-                    "index", expected=f"an index in [{-n}, {n - 1}] for dim {d} of shape {shape}", got=str(i),
+                    "index",
+                    expected=f"an index in [{-n}, {n - 1}] for dim {d} of shape {shape}",
+                    got=str(i),
                     fix="dims are numbered from 0; the last element is -1",
-                )  # fmt: skip
+                )
             spec.append((i % n, 1, 1))
         d += 1
     return tuple(spec), layout, index
@@ -286,9 +320,11 @@ def _mask(mask, shape, before):
     at = len([k for k in before if k is not None and k is not Ellipsis])
     if Ellipsis not in before and mask._data.shape != shape[at : at + mask._data.ndim]:
         raise ShapeError(
-            "boolean index", expected=f"a mask of shape {shape[at : at + mask._data.ndim]}", got=str(mask._data.shape),
+            "boolean index",
+            expected=f"a mask of shape {shape[at : at + mask._data.ndim]}",
+            got=str(mask._data.shape),
             fix="the mask must have the shape of the dims it selects from",
-        )  # fmt: skip
+        )
     return nonzero(mask)
 
 
@@ -305,9 +341,11 @@ def _bad_key(k):
         else f"{type(k).__name__} {k!r:.40}"
     )
     return TensorIndexError(
-        "index", expected="integers, slices, None, Ellipsis, integer or boolean tensors", got=kind,
+        "index",
+        expected="integers, slices, None, Ellipsis, integer or boolean tensors",
+        got=kind,
         fix="convert the index with .long()",
-    )  # fmt: skip
+    )
 
 
 def getitem(x, key):
@@ -391,7 +429,8 @@ def _mixes_integers_and_tensors(key):
 
 
 def _is_0d(k):
-    return isinstance(k, (np.ndarray, TensorBase)) and k.ndim == 0
+    array = k._data if isinstance(k, TensorBase) else k
+    return isinstance(array, np.ndarray) and array.ndim == 0
 
 
 def _updated(x, key, value):
@@ -417,7 +456,7 @@ def _updated(x, key, value):
 
 
 def _fit(value, shape):
-    """Return `value` ready to be written to a place of `shape`; a 0-d value is left to broadcast."""
+    """Return `value` ready for a place of `shape`; a 0-d value is left to broadcast."""
     have = value._data.shape
     extra = len(have) - len(shape)
     if extra > 0 and have[:extra] == (1,) * extra:
@@ -436,7 +475,7 @@ def _fit(value, shape):
 
 @use_view_writer
 def _write_through_view(view, value, op):
-    """Carry out an in-place change of a view on the tape: its base takes the values, and the view its place."""
+    """Change a view in place on the tape: its base takes the values, the view reads them there."""
     base = view._base
     at = as_tensor(_positions(view._data, base._data, op))
     flat = _put(reshape(base, -1), value, (0,), [at], False)
@@ -466,7 +505,7 @@ def _positions(view, base, op):
 
 
 def index_put(x, indices, values, accumulate=False):
-    """Return a copy of `x` with `values` written (or added) at integer tensors along its first dims."""
+    """Return a copy of `x` with `values` written or added at integer tensors, first dims first."""
     x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
     indices = [as_tensor(i, "index_put") for i in indices]
     return _put(x, cast(values, x._data.dtype), tuple(range(len(indices))), indices, accumulate)
@@ -495,7 +534,7 @@ def gather(x, dim, index):
 
 
 def scatter(x, dim, index, src, *, accumulate=False):
-    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]`` for dim 0, and likewise for other dims."""
+    """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
     x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
     src = cast(as_tensor(src, "scatter"), x._data.dtype)
     if src._data.ndim:

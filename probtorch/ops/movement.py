@@ -1,8 +1,8 @@
 """Movement ops: they place elements elsewhere and never compute with them.
 
-Every one is linear, its transpose is another op of this file. `slice_` takes a normalised spec, one ``(start, step, count)``
-per dim, so that a view is always described in one way; ops/indexing.py translates Python's index syntax into it.
-Results share memory with the input where NumPy can.
+Every one is linear, its transpose is another op of this file. `slice_` takes a normalised spec, one
+``(start, step, count)`` per dim, so that a view is always described in one way; ops/indexing.py
+translates Python's index syntax into it. Results share memory with the input where NumPy can.
 """
 
 import math
@@ -79,17 +79,21 @@ def reshape(x, *shape):
         known = -math.prod(shape)
         if shape.count(-1) > 1 or known == 0 or size % known:
             raise ShapeError(
-                "reshape", expected=f"sizes whose product is {size}", got=f"{shape} from {x._data.shape}",
+                "reshape",
+                expected=f"sizes whose product is {size}",
+                got=f"{shape} from {x._data.shape}",
                 fix="use at most one -1, and sizes that divide the number of elements",
-            )  # fmt: skip
+            )
         shape = tuple(size // known if s == -1 else s for s in shape)
     if shape == x._data.shape:
         return x
     if math.prod(shape) != size:
         raise ShapeError(
-            "reshape", expected=f"{size} elements", got=f"{shape}, which has {math.prod(shape)}",
+            "reshape",
+            expected=f"{size} elements",
+            got=f"{shape}, which has {math.prod(shape)}",
             fix="use -1 for the size that should follow from the others",
-        )  # fmt: skip
+        )
     return apply(_RESHAPE, (x,), {"shape": shape})
 
 
@@ -188,9 +192,11 @@ def expand(x, *shape):
         return x
     if pad < 0 or any(a not in (1, b) for a, b in zip(have, shape[pad:], strict=True)):
         raise ShapeError(
-            "expand", expected=f"a shape that {have} broadcasts to", got=str(shape),
+            "expand",
+            expected=f"a shape that {have} broadcasts to",
+            got=str(shape),
             fix="only dims of size 1 and new leading dims can grow",
-        )  # fmt: skip
+        )
     return apply(_EXPAND, (x,), {"shape": shape})
 
 
@@ -247,7 +253,10 @@ _SLICE = linear(
 
 
 def slice_(x, spec):
-    """Return the elements ``start + step * k``, k < count, of each dim; `spec` has one (start, step, count) per dim."""
+    """Return the elements ``start + step * k``, k < count, of each dim.
+
+    `spec` has one ``(start, step, count)`` per dim.
+    """
     return apply(_SLICE, (x,), {"spec": spec})
 
 
@@ -272,7 +281,7 @@ _UNSLICE = linear(
         ((_array(rng, 2, 3),), {"spec": ((1, 2, 2), (2, -1, 3)), "shape": (5, 4)})
     ],
     reference=_unslice_reference,
-    doc="Zeros of a shape, with the input at the places `slice` would read: the transpose of `slice`.",
+    doc="Zeros with the input at the places `slice` would read: the transpose of `slice`.",
 )
 
 
@@ -346,9 +355,11 @@ def cat(tensors, dim=0):
         a, b = first.shape, t._data.shape
         if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
             raise ShapeError(
-                "cat", expected=f"shapes equal to {a} except in dim {dim}", got=f"{b} for tensor {i}",
+                "cat",
+                expected=f"shapes equal to {a} except in dim {dim}",
+                got=f"{b} for tensor {i}",
                 fix="check the dim argument, or use stack to join along a new dim",
-            )  # fmt: skip
+            )
         dtype = promote_types(dtype, t._data.dtype)
     return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
 
@@ -359,9 +370,11 @@ def stack(tensors, dim=0):
     for i, t in enumerate(tensors[1:], 1):
         if t._data.shape != tensors[0]._data.shape:
             raise ShapeError(
-                "stack", expected=f"shape {tensors[0]._data.shape}, that of the first", got=f"{t._data.shape} for tensor {i}",
+                "stack",
+                expected=f"shape {tensors[0]._data.shape}, that of the first",
+                got=f"{t._data.shape} for tensor {i}",
                 fix="expand or reshape the tensors to one shape",
-            )  # fmt: skip
+            )
     return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
@@ -380,7 +393,7 @@ def unbind(x, dim=0):
 
 
 def split(x, split_size, dim=0):
-    """Return a tuple of pieces of `x` along `dim`: of one size (the last may be smaller), or of the sizes given."""
+    """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
     x = as_tensor(x, "split")
     dim = normalize_dim(dim, x._data.ndim, "split")
     n = x._data.shape[dim]
@@ -474,7 +487,7 @@ _DIAGONAL = linear(
 
 
 def diagonal(x, offset=0, dim1=0, dim2=1):
-    """Return the diagonal of dims `dim1` and `dim2` as the last dim; `offset` above the main one."""
+    """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
     x = as_tensor(x, "diagonal")
     return apply(_DIAGONAL, (movedim(x, (dim1, dim2), (-2, -1)),), {"offset": offset})
 
@@ -525,6 +538,6 @@ def triu(x, diagonal=0):
 
 def broadcast_tensors(*tensors):
     """Return the tensors expanded to their common shape."""
-    tensors = [as_tensor(t, "broadcast_tensors") for t in tensors]
-    shape = broadcast_shapes(*(t._data.shape for t in tensors), op="broadcast_tensors")
-    return tuple(expand(t, shape) for t in tensors)
+    found = [as_tensor(t, "broadcast_tensors") for t in tensors]
+    shape = broadcast_shapes(*(t._data.shape for t in found), op="broadcast_tensors")
+    return tuple(expand(t, shape) for t in found)

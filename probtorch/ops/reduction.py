@@ -1,7 +1,7 @@
-"""Reductions: ops that combine the elements along dims, and those made of them (mean, var, softmax, norms).
+"""Reductions: ops that combine elements along dims, and what is made of them (mean, var, norms).
 
-The primitives take normalised `dims` and `keepdim`; the public functions accept PyTorch's `dim`, `keepdim` and NumPy's `axis`,
-`keepdims`. Ties of amax and amin share the gradient evenly.
+The primitives take normalised `dims` and `keepdim`; the public functions accept PyTorch's `dim`,
+`keepdim` and NumPy's `axis`, `keepdims`. Ties of amax and amin share the gradient evenly.
 """
 
 import math
@@ -65,7 +65,7 @@ def _arguments(x, dim, axis, op):
     return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
 
 
-# ---------------------------------------------------------------------------------------------------- sum and mean
+# ------------------------------------------------------------------------------------- sum and mean
 
 _SUM = linear(
     "sum",
@@ -143,7 +143,11 @@ def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
 
 
 def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
-    """Variance over `dim`, divided by n - correction (1 by default, as in PyTorch; `unbiased=False` means 0)."""
+    """Variance over `dim`: squares summed and divided by n - correction.
+
+    The correction is 1 by default, as in PyTorch; ``unbiased=False`` means 0. With too few elements
+    the result is nan, with a warning.
+    """
     x, dims = _arguments(x, dim, axis, "var")
     if unbiased is not None:
         correction = 1 if unbiased else 0
@@ -161,7 +165,7 @@ def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, k
 
 
 def _safe_sqrt(x):
-    """sqrt whose derivative at 0 is 0 instead of infinite."""
+    """Sqrt whose derivative at 0 is 0 instead of infinite."""
     flat = eq(x, 0.0)
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
 
@@ -197,7 +201,7 @@ def abs_(x):
     return x.abs()
 
 
-# ---------------------------------------------------------------------------------------------------- extremes
+# ----------------------------------------------------------------------------------------- extremes
 
 
 def _extreme_vjp(g, out, inputs, attrs, needs):
@@ -216,10 +220,16 @@ def _extreme_jvp(tangents, out, inputs, attrs):
 
 def _extreme(name, method, reference, doc):
     return structured(
-        name, "reduction", run=lambda x, dims, keepdim: getattr(x, method)(axis=dims, keepdims=keepdim), vjp=_extreme_vjp,
-        jvp=_extreme_jvp, reads_output=True, samples=_samples, doc=doc,
+        name,
+        "reduction",
+        run=lambda x, dims, keepdim: getattr(x, method)(axis=dims, keepdims=keepdim),
+        vjp=_extreme_vjp,
+        jvp=_extreme_jvp,
+        reads_output=True,
+        samples=_samples,
+        doc=doc,
         reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
-    )  # fmt: skip
+    )
 
 
 _AMAX = _extreme("amax", "max", np.max, "Largest element over dims.")
@@ -264,13 +274,25 @@ def _arg_samples(rng):
 
 
 _ARGMAX = structured(
-    "argmax", "reduction", run=_run_arg("argmax"), samples=_arg_samples, doc="Index of the first largest element.",
-    reference=lambda x, dims, keepdim: np.argmax(x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim),
-)  # fmt: skip
+    "argmax",
+    "reduction",
+    run=_run_arg("argmax"),
+    samples=_arg_samples,
+    doc="Index of the first largest element.",
+    reference=lambda x, dims, keepdim: np.argmax(
+        x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
+    ),
+)
 _ARGMIN = structured(
-    "argmin", "reduction", run=_run_arg("argmin"), samples=_arg_samples, doc="Index of the first smallest element.",
-    reference=lambda x, dims, keepdim: np.argmin(x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim),
-)  # fmt: skip
+    "argmin",
+    "reduction",
+    run=_run_arg("argmin"),
+    samples=_arg_samples,
+    doc="Index of the first smallest element.",
+    reference=lambda x, dims, keepdim: np.argmin(
+        x, None if len(dims) == x.ndim else dims[0], keepdims=keepdim
+    ),
+)
 
 
 def argmax(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
@@ -284,12 +306,18 @@ def argmin(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
 
 
 def max(x, dim=None, keepdim=False):
-    """Largest element; with `dim` a pair (values, indices); with a tensor as second argument the elementwise maximum."""
+    """Largest element; with `dim` a pair (values, indices).
+
+    With a tensor as second argument the elementwise maximum, as in PyTorch.
+    """
     return _max_or_min(x, dim, keepdim, "maximum", amax, argmax)
 
 
 def min(x, dim=None, keepdim=False):
-    """Smallest element; with `dim` a pair (values, indices); with a tensor as second argument the elementwise minimum."""
+    """Smallest element; with `dim` a pair (values, indices).
+
+    With a tensor as second argument the elementwise minimum, as in PyTorch.
+    """
     return _max_or_min(x, dim, keepdim, "minimum", amin, argmin)
 
 
@@ -314,7 +342,7 @@ def all(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
     )
 
 
-# ---------------------------------------------------------------------------------------------------- products, scans
+# ---------------------------------------------------------------------------------- products, scans
 
 
 def _others(x):
@@ -369,9 +397,15 @@ def _prod_jvp(tangents, out, inputs, attrs):
 
 
 _PROD = structured(
-    "prod", "reduction", run=lambda x, dims, keepdim: x.prod(axis=dims, keepdims=keepdim), vjp=_prod_vjp, jvp=_prod_jvp,
-    samples=_samples, reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim), doc="Product over dims.",
-)  # fmt: skip
+    "prod",
+    "reduction",
+    run=lambda x, dims, keepdim: x.prod(axis=dims, keepdims=keepdim),
+    vjp=_prod_vjp,
+    jvp=_prod_jvp,
+    samples=_samples,
+    reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
+    doc="Product over dims.",
+)
 
 
 def prod(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
@@ -409,7 +443,7 @@ def cumsum(x, dim=None, *, axis=None):
     return apply(_CUMSUM, (x,), {"dim": normalize_dim(dim, x._data.ndim, "cumsum")})
 
 
-# ---------------------------------------------------------------------------------------------------- logsumexp
+# ---------------------------------------------------------------------------------------- logsumexp
 
 
 def _run_logsumexp(x, dims, keepdim):
@@ -425,6 +459,8 @@ def _run_logsumexp(x, dims, keepdim):
 
 
 def _decomposed_logsumexp(x, dims, keepdim):
+    if x._data.size == 0:
+        return log(apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim}))
     top = apply(_AMAX, (x,), {"dims": dims, "keepdim": True})
     top = where(isfinite(top), top, 0.0)
     out = log(apply(_SUM, (exp(x - top),), {"dims": dims, "keepdim": True})) + top
@@ -451,21 +487,27 @@ def _logsumexp_jvp(tangents, out, inputs, attrs):
 
 
 _LOGSUMEXP = structured(
-    "logsumexp", "reduction", run=_run_logsumexp, vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, reads_output=True,
-    samples=_samples, doc="log(sum(exp(x))) over dims without overflow.",
+    "logsumexp",
+    "reduction",
+    run=_run_logsumexp,
+    vjp=_logsumexp_vjp,
+    jvp=_logsumexp_jvp,
+    reads_output=True,
+    samples=_samples,
+    doc="log(sum(exp(x))) over dims without overflow.",
     reference=lambda x, dims, keepdim: np.log(np.sum(np.exp(x), axis=dims, keepdims=keepdim)),
     extra={"decompose": _decomposed_logsumexp},
-)  # fmt: skip
+)
 
 
 def logsumexp(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
-    """log(sum(exp(x))) over `dim` without overflow; -inf with gradient 0 where all elements are -inf."""
+    """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
     x, dims = _arguments(x, dim, axis, "logsumexp")
     return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
 def log_softmax(x, dim=-1):
-    """x - logsumexp(x) along `dim`."""
+    """X - logsumexp(x) along `dim`."""
     return x - logsumexp(x, dim, True)
 
 

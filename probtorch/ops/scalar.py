@@ -1,7 +1,8 @@
-"""Intrinsics: the scalar functions that elementwise formulas may use, one row each with its spelling per target.
+"""Intrinsics: the scalar functions formulas may use, one row each with its spelling per target.
 
-A formula is written once over an algebra `s`; `s.exp(x)` means a NumPy call when an array is passed, a line of LLVM IR in
-the CPU renderer, a line of CUDA C in the GPU renderer. Adding a row here makes the name available to all of them.
+A formula is written once over an algebra `s`; `s.exp(x)` means a NumPy call when an array is
+passed, a line of LLVM IR in the CPU renderer, a line of CUDA C in the GPU renderer. Adding a row
+here makes the name available to all of them.
 """
 
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ _FEW_DRAWS = 16
 class Intrinsic:
     """One scalar function.
 
-    `numpy` is a NumPy function name or "special.NAME" for SciPy's; `llvm` is "llvm.NAME" for an LLVM intrinsic, "pt.NAME" for
-    the vector runtime, "libm.NAME" for the C library, "scipy.NAME" for a pointer from compiler/library.py;
-    `cuda` is the CUDA C function. `result` is "same" or "bool".
+    `numpy` is a NumPy function name or "special.NAME" for SciPy's; `llvm` is "llvm.NAME" for an
+    LLVM intrinsic, "pt.NAME" for the vector runtime, "libm.NAME" for the C library, "scipy.NAME"
+    for a pointer from compiler/library.py; `cuda` is the CUDA C function. `result` is "same" or
+    "bool".
     """
 
     name: str
@@ -49,6 +51,9 @@ log        log               pt.log            log
 log1p      log1p             pt.log1p          log1p
 expm1      expm1             pt.expm1          expm1
 tanh       tanh              pt.tanh           tanh
+exp2       exp2              libm.exp2         exp2
+log2       log2              libm.log2         log2
+log10      log10             libm.log10        log10
 sqrt       sqrt              llvm.sqrt         sqrt
 abs        abs               llvm.fabs         fabs
 floor      floor             llvm.floor        floor
@@ -96,11 +101,11 @@ ive        special.ive       scipy.ive         pt_ive           2
 
 
 class NumpyAlgebra:
-    """The algebra for arrays: each intrinsic as a NumPy or SciPy ufunc, and the structural operations."""
+    """The algebra for arrays: intrinsics as NumPy or SciPy ufuncs, and structural operations."""
 
     @staticmethod
     def where(condition, x, y):
-        """Choose elementwise, keeping the dtype of the array branch when the other is a Python number."""
+        """Choose elementwise, in the dtype of the array branch when the other is a number."""
         return np.where(condition, x, y)
 
     minimum = staticmethod(np.minimum)
@@ -153,7 +158,7 @@ numpy_algebra = NumpyAlgebra()
 
 
 def special_function(name):
-    """Return a function that calls `scipy.special.NAME`, or CuPy's twin on CuPy arrays; SciPy loads at the first call."""
+    """Return a function that calls `scipy.special.NAME` (imported then) or CuPy's twin."""
     found = None
 
     def call(*arrays):
@@ -168,7 +173,8 @@ def special_function(name):
         if len(arrays) > 1:
             # Some of SciPy's ufuncs choose float64 as soon as one operand is a Python number.
             dtype = next((a.dtype for a in arrays if not isinstance(a, (int, float))), float)
-            arrays = [np.asarray(a, dtype) if isinstance(a, (int, float)) else a for a in arrays]
+            operands = [np.asarray(a, dtype) if isinstance(a, (int, float)) else a for a in arrays]
+            return found(*operands)
         return found(*arrays)
 
     call.__name__ = name

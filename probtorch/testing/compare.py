@@ -6,6 +6,7 @@ needs first.
 
 import numpy as np
 
+from probtorch.backends.registry import to_host
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["TOLERANCES", "assert_close", "to_array", "tolerances"]
@@ -24,7 +25,7 @@ TOLERANCES = {
 def to_array(x):
     """Return `x` (tensor, array, number or nested sequence) as a host array, gradient or not."""
     if isinstance(x, TensorBase):
-        return np.asarray(x.detach().cpu().numpy())
+        return np.asarray(to_host(x._data))
     if isinstance(x, (list, tuple)):
         return np.asarray([to_array(item) for item in x])
     return np.asarray(x)

@@ -95,11 +95,11 @@ def gradcheck(
     """
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     for i, x in enumerate(inputs):
-        if isinstance(x, TensorBase) and x.requires_grad and x.dtype != np.float64:
+        if isinstance(x, TensorBase) and x.requires_grad and x._data.dtype != np.float64:
             raise DTypeError(
                 "gradcheck",
                 expected="float64 inputs, as differences in float32 have three digits",
-                got=f"{x.dtype} for input {i}",
+                got=f"{x._data.dtype} for input {i}",
                 fix="convert it with .double() before requires_grad_()",
             )
     rng = np.random.default_rng(0)

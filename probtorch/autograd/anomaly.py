@@ -1,0 +1,101 @@
+"""Anomaly mode: which operation made a gradient nan, and on which line of the user's program.
+
+It watches from outside, so it costs nothing while it is off: a `Listener` notes the line of every
+node as it is made, and an inspector of the tape looks at every cotangent as it is sent.
+"""
+
+import numpy as np
+
+from probtorch.autograd.listener import Listener
+from probtorch.autograd.tape import set_inspector
+from probtorch.backends.registry import to_host
+from probtorch.errors import AutogradError, user_location
+
+__all__ = ["detect_anomaly", "set_detect_anomaly"]
+
+
+class detect_anomaly(Listener):
+    """Context manager: raise where a backward pass first makes a nan, naming the forward operation.
+
+    Both passes must run inside. The forward pass becomes several times slower.
+
+    Parameters
+    ----------
+    check_nan : bool
+        With False only the lines are noted; other errors of the backward pass do not change.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> x = probtorch.tensor(0.0, requires_grad=True)
+    >>> with probtorch.autograd.detect_anomaly():
+    ...     (x * probtorch.sqrt(x * 0.0)).backward()
+    Traceback (most recent call last):
+    ...
+    probtorch.errors.AutogradError: sqrt: the gradient of input 0 is nan
+    ...
+    """
+
+    def __init__(self, check_nan=True):
+        super().__init__()
+        self.check_nan = check_nan
+
+    def __enter__(self):
+        self._inspector = set_inspector(_find_nan if self.check_nan else None)
+        return super().__enter__()
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        set_inspector(self._inspector)
+
+    def record(self, op, inputs, attrs, out):
+        """Note the line that made the node of `out`."""
+        for t in out if type(out) is tuple else (out,):
+            if t.grad_fn is not None and t.grad_fn.op is op:
+                t.grad_fn.where = user_location(2)
+        super().record(op, inputs, attrs, out)
+
+    def custom(self, function, ctx, inputs, outs):
+        """Note the line that called a custom function."""
+        for t in outs:
+            if t.grad_fn is not None:
+                t.grad_fn.where = user_location(2)
+        super().custom(function, ctx, inputs, outs)
+
+
+class set_detect_anomaly:
+    """Switch anomaly mode on or off at once; as a context manager it is undone at the end."""
+
+    _active = None
+
+    def __init__(self, mode, check_nan=True):
+        self._before = set_detect_anomaly._active
+        self._switch(detect_anomaly(check_nan) if mode else None)
+
+    @staticmethod
+    def _switch(new):
+        if set_detect_anomaly._active is not None:
+            set_detect_anomaly._active.__exit__()
+        set_detect_anomaly._active = new
+        if new is not None:
+            new.__enter__()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self._switch(self._before)
+
+
+def _find_nan(node, i, g):
+    array = to_host(g._data)
+    if array.dtype.kind not in "fc" or not np.isnan(array).any():
+        return
+    at = tuple(int(k) for k in np.argwhere(np.isnan(array))[0])
+    raise AutogradError(
+        f"{node.op.name}: the gradient of input {i} is nan",
+        expected="a finite gradient",
+        got=f"nan, first at index {at} of shape {array.shape}",
+        fix="keep the inputs of this operation inside the set where it has a derivative",
+        at=getattr(node, "where", None),
+    )

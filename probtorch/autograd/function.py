@@ -1,0 +1,292 @@
+"""`Function`: operations with a derivative written by hand.
+
+The forward pass runs off the tape; then one node stands for all of it, whose rule is the class's
+`backward`. Forward mode asks for a `jvp` method and otherwise falls back on two reverse passes.
+"""
+
+import functools
+import weakref
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import array_module
+from probtorch.core.dispatch import (
+    Node,
+    as_tensor,
+    carry,
+    changed_since,
+    grad_enabled,
+    recorder,
+    restore,
+    stale,
+    wrap,
+)
+from probtorch.core.op import Op
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
+from probtorch.ops.families import unbroadcast
+
+__all__ = ["Context", "Function", "once_differentiable"]
+
+
+class Context:
+    """What a `Function` carries from its forward to its backward pass: tensors, and any attribute.
+
+    Attributes
+    ----------
+    needs_input_grad : tuple of bool
+        For each argument of `apply`, whether its gradient is wanted.
+    saved_tensors : tuple of Tensor
+        What `save_for_backward` was given.
+    """
+
+    def __init__(self, needs_input_grad):
+        self.needs_input_grad = needs_input_grad
+        self._saved = ()
+        self._fixed = ()
+        self._materialize = True
+        self._node = None
+
+    def save_for_backward(self, *tensors):
+        """Keep inputs, outputs or other tensors (or None) for `backward`."""
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors):
+        """Keep tensors for `jvp`; they are the same as for `backward`."""
+        self._saved = tensors
+
+    def mark_non_differentiable(self, *outputs):
+        """Declare that these outputs have no gradient."""
+        self._fixed = outputs
+
+    def set_materialize_grads(self, value):
+        """Choose whether `backward` sees zeros (True) or None for outputs that took no part."""
+        self._materialize = bool(value)
+
+    @property
+    def saved_tensors(self):
+        """The tensors given to `save_for_backward`.
+
+        Raises
+        ------
+        AutogradError
+            If the memory of one was changed in place since.
+        """
+        node, out = self._node and self._node(), []
+        for i, t in enumerate(self._saved):
+            if type(t) is _Output:
+                t = restore(node, t.ref, t.data, t.index)
+            elif t is not None and node is not None and changed_since(t, node.epoch):
+                raise stale(node, f"saved tensor {i}")
+            out.append(t)
+        return tuple(out)
+
+
+class _Output:
+    """A saved output: known by a weak reference, as it holds the node that holds it."""
+
+    def __init__(self, ref, data, index):
+        self.ref, self.data, self.index = ref, data, index
+
+
+class Function:
+    """Base of operations with a hand-written derivative; subclasses are never instantiated.
+
+    Write two static methods, ``forward(ctx, *args)`` and ``backward(ctx, *gradients)``, and call
+    ``apply(*args)``. `backward` returns one gradient (or None) per argument of `forward`. A static
+    method ``jvp(ctx, *tangents)`` serves forward mode. As in PyTorch, `forward` may instead take no
+    `ctx`, if ``setup_context(ctx, inputs, output)`` is there.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> from probtorch.autograd import Function
+    >>> class Cube(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         (x,) = ctx.saved_tensors
+    ...         return g * 3.0 * x * x
+    >>> x = probtorch.tensor(2.0, requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    setup_context = None
+    jvp = None
+
+    @staticmethod
+    def forward(ctx, *args):
+        """Return the result, a tensor or a tuple of tensors and other values."""
+        raise NotImplementedError("a Function needs a static method forward(ctx, *args)")
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        """Return the gradients of the arguments, given those of the outputs."""
+        raise NotImplementedError("a Function needs a static method backward(ctx, *gradients)")
+
+    @classmethod
+    def apply(cls, *args):
+        """Carry out the operation.
+
+        Parameters
+        ----------
+        *args
+            Tensors are differentiated; anything else is passed through.
+
+        Returns
+        -------
+        What `forward` returns.
+        """
+        taped = grad_enabled()
+        ctx = Context(tuple(taped and _on_tape(x) for x in args))
+        with no_grad():
+            if cls.setup_context is None:
+                result = cls.forward(ctx, *args)
+            else:
+                result = cls.forward(*args)
+                cls.setup_context(ctx, args, result)
+        several = isinstance(result, tuple)
+        results = [_not_an_input(x, args) for x in (result if several else (result,))]
+        outs = [x for x in results if isinstance(x, TensorBase)]
+        if not outs:
+            raise ArgumentError(
+                f"{cls.__name__}.forward",
+                expected="a tensor, or a tuple with one",
+                got=type(result).__name__,
+                fix="return probtorch tensors",
+            )
+        tensors = tuple(x for x in args if isinstance(x, TensorBase))
+        if any(ctx.needs_input_grad):
+            _attach(cls, ctx, args, tensors, outs)
+        listener = getattr(recorder(), "custom", None)
+        if listener is not None:
+            listener(cls, ctx, args, outs)
+        return tuple(results) if several else results[0]
+
+
+def _on_tape(x):
+    return isinstance(x, TensorBase) and x.requires_grad
+
+
+def _not_an_input(x, args):
+    """Return `x`, under a new name if it is an argument: a place on the tape has one tensor."""
+    if isinstance(x, TensorBase) and any(x is a for a in args):
+        same = wrap(x._data)
+        same._base = x if x._base is None else x._base
+        if recorder() is not None:
+            recorder().alias(x, same)
+        return same
+    return x
+
+
+def _attach(cls, ctx, args, tensors, outs):
+    """Put one node for the whole call on the tape."""
+    op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs))
+    op.reads_inputs = False
+    ctx._specs = [(o._data.shape, o._data.dtype, array_module(o._data)) for o in outs]
+    node = Node(op, tensors, {"ctx": ctx, "args": len(args)})
+    ctx._node = weakref.ref(node)  # the node holds the context, not the other way round
+    ctx._positions = [i for i, x in enumerate(args) if isinstance(x, TensorBase)]
+    fixed = {id(t) for t in ctx._fixed}
+    for k, o in enumerate(outs):
+        if o._data.dtype.kind in "fc" and id(o) not in fixed:
+            o.requires_grad, o.grad_fn, o._index = True, node, k
+    places = {id(o): k for k, o in enumerate(outs)}
+    ctx._saved = tuple(
+        _Output(weakref.ref(t), t._data, places[id(t)])
+        if id(t) in places and t.grad_fn is node
+        else t
+        for t in ctx._saved
+    )
+    ctx._fixed = ()
+
+
+def _rule(cls):
+    def vjp(g, out, inputs, attrs, needs):
+        ctx = attrs["ctx"]
+        gs = list(g) if len(ctx._specs) > 1 else [g]
+        if ctx._materialize:
+            gs = [
+                wrap(xp.zeros(shape, dtype)) if g is None else g
+                for g, (shape, dtype, xp) in zip(gs, ctx._specs)
+            ]
+        found = cls.backward(ctx, *gs)
+        found = found if isinstance(found, (tuple, list)) else (found,)
+        if len(found) != attrs["args"]:
+            raise ArgumentError(
+                f"{cls.__name__}.backward",
+                expected=f"{attrs['args']} results, one per argument of forward",
+                got=str(len(found)),
+                fix="return None for arguments without a gradient",
+            )
+        return [
+            _fitting(cls, found[i], x, i) if need else None
+            for i, x, need in zip(ctx._positions, inputs, needs)
+        ]
+
+    return vjp
+
+
+def _fitting(cls, g, x, i):
+    if g is None:
+        return None
+    g = as_tensor(g, cls.__name__)
+    if g._data.shape == x._data.shape:
+        return g
+    shape = x._data.shape
+    tail = g._data.shape[g._data.ndim - len(shape) :]
+    if g._data.ndim < len(shape) or any(s not in (1, t) for s, t in zip(shape, tail)):
+        raise ShapeError(
+            f"{cls.__name__}.backward",
+            expected=f"a gradient of shape {shape} for argument {i}",
+            got=str(g._data.shape),
+            fix="a gradient has the shape of its argument",
+        )
+    return unbroadcast(g, shape)
+
+
+def once_differentiable(backward):
+    """Decorate a `backward` that must not be differentiated again: doing so raises.
+
+    Use it where the body leaves the tape, for instance to call NumPy.
+    """
+
+    @functools.wraps(backward)
+    def wrapped(ctx, *gradients):
+        again = grad_enabled()
+        with no_grad():
+            found = backward(ctx, *gradients)
+        if not again:
+            return found
+        several = isinstance(found, (tuple, list))
+        sources = tuple(t for t in (*ctx._node().inputs, *gradients) if _on_tape(t))
+        marked = [_marked(t, sources) for t in (found if several else (found,))]
+        return tuple(marked) if several else marked[0]
+
+    return wrapped
+
+
+def _marked(t, sources):
+    """Return `t` with a place on the tape where any gradient raises."""
+    if not isinstance(t, TensorBase) or not sources:
+        return t
+    out = wrap(t._data)
+    carry(t, out)
+    out.requires_grad, out.grad_fn = True, Node(_ONCE, sources, {})
+    return out
+
+
+def _refuse(g, out, inputs, attrs, needs):
+    raise NotDifferentiableError(
+        "once_differentiable",
+        expected="first derivatives only",
+        got="a derivative of a backward marked once_differentiable",
+        fix="write the backward in tensor operations and take the mark off",
+    )
+
+
+_ONCE = Op("once_differentiable", "custom", _refuse, _refuse, reads_inputs=False)

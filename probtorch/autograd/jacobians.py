@@ -1,0 +1,139 @@
+"""Jacobians and Hessians, row by row or column by column."""
+
+import functools
+
+import numpy as np
+
+from probtorch.autograd.forward import jvp
+from probtorch.autograd.transforms import select, split_aux, vjp
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.tree import flatten, unflatten
+from probtorch.ops.movement import reshape, stack
+
+__all__ = ["hessian", "jacfwd", "jacrev"]
+
+
+def _basis(t):
+    """Yield the unit vectors of the space that `t` lives in."""
+    size, dtype = t._data.size, t._data.dtype
+    for k in range(size):
+        one = np.zeros(size, dtype)
+        one[k] = 1
+        yield wrap(one.reshape(t._data.shape)).to(t.device)
+
+
+def _zeros(t):
+    return t.new_zeros(t._data.shape)
+
+
+def jacrev(fn, argnums=0, has_aux=False):
+    """Return a function that computes the Jacobian of `fn` by reverse mode, one pass per output.
+
+    Parameters
+    ----------
+    fn : callable
+        Returns a tensor or a tree of them; with `has_aux` a pair of that and anything else.
+    argnums : int or tuple of int
+        Positional arguments to differentiate: tensors, or trees of them.
+    has_aux : bool
+
+    Returns
+    -------
+    callable
+        Returns, for each output and within it for each argument, a tensor of shape
+        ``(*output.shape, *argument.shape)``; with `has_aux` a pair of that and the rest.
+    """
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        chosen, put = select(args, argnums, "jacrev")
+        found = vjp(lambda x: fn(*put(x), **kwargs), chosen, has_aux=has_aux)
+        value, pull = found[:2]
+        outs, out_structure = flatten(value)
+        jacobian = []
+        for k, o in enumerate(outs):
+            rows = []
+            for unit in _basis(o):
+                gs = [unit if j == k else _zeros(other) for j, other in enumerate(outs)]
+                (pulled,) = pull(unflatten(out_structure, gs))
+                rows.append(flatten(pulled)[0])
+            jacobian.append(_stacked(rows, o, chosen, 0))
+        jacobian = unflatten(out_structure, jacobian)
+        return (jacobian, found[2]) if has_aux else jacobian
+
+    return wrapped
+
+
+def _stacked(pieces, o, chosen, dim):
+    """Stack derivatives, one list of leaves per unit vector, and give them their shapes."""
+    items, structure = flatten(chosen)
+    out = []
+    for i, x in enumerate(items):
+        shape = (*o._data.shape, *as_tensor(x)._data.shape)
+        parts = [leaves[i] for leaves in pieces]
+        whole = stack(parts, dim) if parts else o.new_zeros(shape)
+        out.append(reshape(whole, shape))
+    return unflatten(structure, out)
+
+
+def jacfwd(fn, argnums=0, has_aux=False):
+    """Return a function that computes the Jacobian of `fn` by forward mode, one run per input.
+
+    Parameters and result are those of `jacrev`. Prefer it for few inputs and many outputs.
+    """
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        chosen, put = select(args, argnums, "jacfwd")
+        items, structure = flatten(chosen)
+        items = [as_tensor(x, "jacfwd") for x in items]
+        outs, out_structure, aux, columns = None, None, None, []
+        for i, x in enumerate(items):
+            columns.append([])
+            for unit in _basis(x):
+                ts = [unit if j == i else _zeros(other) for j, other in enumerate(items)]
+                value, pushed, aux = jvp(
+                    lambda y: split_aux(fn(*put(y), **kwargs), has_aux, "jacfwd"),
+                    (unflatten(structure, items),),
+                    (unflatten(structure, ts),),
+                    has_aux=True,
+                )
+                outs, out_structure = flatten(value)
+                columns[-1].append(flatten(pushed)[0])
+        if outs is None:  # nothing to differentiate: all arguments are empty
+            value, aux = split_aux(fn(*args, **kwargs), has_aux, "jacfwd")
+            outs, out_structure = flatten(value)
+        jacobian = []
+        for k, o in enumerate(outs):
+            entries = []
+            for x, runs in zip(items, columns):
+                shape = (*o._data.shape, *x._data.shape)
+                parts = [leaves[k] for leaves in runs]
+                entries.append(reshape(stack(parts, -1), shape) if parts else o.new_zeros(shape))
+            jacobian.append(unflatten(structure, entries))
+        jacobian = unflatten(out_structure, jacobian)
+        return (jacobian, aux) if has_aux else jacobian
+
+    return wrapped
+
+
+def hessian(fn, argnums=0):
+    """Return a function that computes the second derivatives of `fn`.
+
+    Parameters
+    ----------
+    fn : callable
+        Returns a tensor, of one element as a rule.
+    argnums : int or tuple of int
+
+    Returns
+    -------
+    callable
+        Returns a tensor of shape ``(*output.shape, *argument.shape, *argument.shape)``, in nested
+        structures where the argument is a tree or there are several.
+
+    Notes
+    -----
+    Reverse over reverse: `fn` is evaluated once, and each row is one more backward pass.
+    """
+    return jacrev(jacrev(fn, argnums), argnums)

@@ -1,0 +1,76 @@
+"""`Listener`: a recorder that only watches.
+
+The dispatcher hands every operation to the active recorder. The compiler's recorder builds a graph;
+a listener notes something in passing (forward mode its tangents, anomaly mode the user's lines) and
+hands everything on to the recorder that was active before it, so that listeners nest in each other
+and inside a compiled function.
+"""
+
+from probtorch.core.dispatch import recorder, set_recorder
+
+__all__ = ["Listener"]
+
+
+class Listener:
+    """Base of recorders that watch; also a context manager that installs itself.
+
+    Subclasses override `record` (and what else they need) and call ``super()`` to pass it on.
+    """
+
+    records_loops = False
+
+    def __init__(self):
+        self.outer = None
+
+    def __enter__(self):
+        self.outer = recorder()
+        set_recorder(self)
+        return self
+
+    def __exit__(self, *exc):
+        set_recorder(self.outer)
+
+    @property
+    def pushes_tangents(self):
+        """Whether forward mode is on here or further out."""
+        return getattr(self.outer, "pushes_tangents", False)
+
+    def record(self, op, inputs, attrs, out):
+        """Hear of one operation, after it was carried out and put on the tape."""
+        if self.outer is not None:
+            self.outer.record(op, inputs, attrs, out)
+
+    def custom(self, function, ctx, inputs, outs):
+        """Hear of a custom `Function`, whose inner operations were heard of one by one before."""
+        if isinstance(self.outer, Listener):
+            self.outer.custom(function, ctx, inputs, outs)
+
+    def inplace(self, target, value):
+        """Hear that `target` is about to take the elements of `value`."""
+        if self.outer is not None:
+            self.outer.inplace(target, value)
+
+    def alias(self, source, t):
+        """Hear that `t` has the elements of `source` but no gradient (detach)."""
+        if self.outer is not None:
+            self.outer.alias(source, t)
+
+    def carry(self, source, t):
+        """Hear that `t` is another name for `source`, gradient and all."""
+        if self.outer is not None:
+            getattr(self.outer, "carry", self.outer.alias)(source, t)
+
+    def guard(self, t, value):
+        """Hear that Python saw `value` in `t`."""
+        if self.outer is not None:
+            self.outer.guard(t, value)
+
+    def data_dependent(self, what, t):
+        """Hear of a result whose shape depends on the elements of `t`."""
+        if self.outer is not None:
+            self.outer.data_dependent(what, t)
+
+    def refuse(self, reason):
+        """Hear of something that a replay could not repeat."""
+        if self.outer is not None:
+            self.outer.refuse(reason)

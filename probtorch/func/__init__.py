@@ -1,0 +1,20 @@
+"""Functions that turn functions into their derivatives, under torch.func's names.
+
+They nest in each other, take and return trees of tensors, and leave every `.grad` alone. The code
+is in `probtorch.autograd`: `transforms` (reverse mode), `forward` and `jacobians`.
+"""
+
+from probtorch.autograd.forward import jvp
+from probtorch.autograd.jacobians import hessian, jacfwd, jacrev
+from probtorch.autograd.transforms import grad, grad_and_value, value_and_grad, vjp
+
+__all__ = [
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "value_and_grad",
+    "vjp",
+]
