@@ -1,6 +1,7 @@
-"""Every Python block of the README, the guides and the internals runs, top to bottom, one namespace per page.
+"""Every Python block of the README, the guides and the internals runs, top to bottom.
 
-A ``text`` block right after a Python block is what that block prints, with ``...`` for what may differ.
+A page has one namespace. A ``text`` block right after a Python block is what that block prints,
+with ``...`` for what may differ.
 """
 
 import contextlib
