@@ -201,6 +201,7 @@ def load_object(data: bytes, exports: Iterable[str], symbols: Mapping[str, int])
 def process_symbol(name: str) -> int | None:
     """Return the address of a C symbol of this process, or None."""
     with lock:
+        _jit()  # LLVM does not see the process's symbols before it has a linker.
         return _llvm().address_of_symbol(name)
 
 

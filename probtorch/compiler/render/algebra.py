@@ -9,16 +9,32 @@ import math
 import struct
 
 from probtorch.compiler import library
+from probtorch.compiler.render import mathlib
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import INTRINSICS
 
-__all__ = ["BYTES", "FLOATS", "Algebra", "V", "ir_type", "literal"]
+__all__ = [
+    "BYTES",
+    "FLOATS",
+    "INTEGER_FORMS",
+    "Algebra",
+    "V",
+    "in_memory",
+    "ir_type",
+    "limits",
+    "literal",
+]
 
+# An unsigned byte is a signed number of 9 bits between 0 and 255: so every instruction for signed
+# numbers is right for it too, and only results must be brought back into the range.
+_BYTE = "i9"
 _TYPES = {
-    "float64": "double", "float32": "float", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1",
+    "float64": "double", "float32": "float", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": _BYTE,
+    "bool": "i1",
 }  # fmt: skip
-BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
+BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, _BYTE: 1, "i1": 1}
 FLOATS = ("double", "float")
+_IN_MEMORY = {"i1": "i8", _BYTE: "i8"}
 _PURE = "nounwind willreturn memory(none)"
 
 
@@ -39,6 +55,19 @@ def ir_type(dtype):
             fix="cast it first",
         )
     return found
+
+
+def in_memory(ty):
+    """Return the IR type that values of register type `ty` have in memory."""
+    return _IN_MEMORY.get(ty, ty)
+
+
+def limits(ty):
+    """Return the smallest and the largest integer of an IR type."""
+    if ty in ("i1", _BYTE):
+        return 0, 1 if ty == "i1" else 255
+    half = 2 ** (BYTES[ty] * 8 - 1)
+    return -half, half - 1
 
 
 def literal(value, ty):
@@ -127,6 +156,21 @@ class V:
     def __rshift__(self, o):
         return self.e.bits("ashr", self, o)
 
+    def __rand__(self, o):
+        return self.e.bits("and", o, self)
+
+    def __ror__(self, o):
+        return self.e.bits("or", o, self)
+
+    def __rxor__(self, o):
+        return self.e.bits("xor", o, self)
+
+    def __rlshift__(self, o):
+        return self.e.bits("shl", o, self)
+
+    def __rrshift__(self, o):
+        return self.e.bits("ashr", o, self)
+
     __hash__ = object.__hash__
 
 
@@ -160,6 +204,30 @@ class Algebra:
         """Return `x` as a value: numbers become literals of type `ty`."""
         return x if isinstance(x, V) else V(literal(x, ty), ty, self)
 
+    def load_at(self, pointer, ty):
+        """Emit a load."""
+        v = self.emit(f"load {in_memory(ty)}, ptr {pointer}", in_memory(ty))
+        if ty == "i1":
+            return self.emit(f"icmp ne i8 {v.name}, 0", "i1")
+        return self.emit(f"zext i8 {v.name} to {ty}", ty) if ty == _BYTE else v
+
+    def store_at(self, v, pointer):
+        """Emit a store."""
+        if v.ty != in_memory(v.ty):
+            v = self.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
+        self.lines.append(f"  store {v.ty} {v.name}, ptr {pointer}")
+
+    def fail_if(self, bad):
+        """Refuse the whole run where `bad` holds: eager execution would raise an error there."""
+        raise CompileError(
+            "a formula that can fail", expected="a loop nest around it", got=f"a test {bad.name}"
+        )
+
+    def _integer(self, text, ty):
+        """Emit an integer instruction whose result may leave the range of an unsigned byte."""
+        v = self.emit(text, ty)
+        return self.emit(f"and {ty} {v.name}, 255", ty) if ty == _BYTE else v
+
     def _pair(self, a, b):
         ty = a.ty if isinstance(a, V) else b.ty if isinstance(b, V) else self.default
         if isinstance(a, V) and isinstance(b, V) and a.ty != b.ty:
@@ -177,26 +245,48 @@ class Algebra:
             return self.emit(
                 {"add": f"or i1 {a.name}, {b.name}", "mul": f"and i1 {a.name}, {b.name}"}[op], ty
             )
-        if op == "div":
-            return self.divide_integers("sdiv", a, b)
-        return self.emit(f"{op} {ty} {a.name}, {b.name}", ty)
+        return self._integer(f"{op} {ty} {a.name}, {b.name}", ty)
 
     def divide_integers(self, op, a, b):
-        """Emit a quotient ("sdiv") or remainder ("srem") of integers that is 0, as NumPy's, where
-        the divisor is 0.
-        """
+        """Emit a quotient ("sdiv") or remainder ("srem") of integers; a divisor of 0 fails."""
         zero = self.compare("eq", b, 0)
+        self.fail_if(zero)
         # -1 would overflow for the smallest integer, with a trap; its quotient is a negation.
-        minus = self.compare("eq", b, -1)
+        minus = self.compare("eq", b, -1) if limits(b.ty)[0] < 0 else V("false", "i1", self)
         safe = self.where(self.logical_or(zero, minus), 1, b)
         got = self.emit(f"{op} {a.ty} {a.name}, {safe.name}", a.ty)
-        return self.where(zero, 0, self.where(minus, -a if op == "sdiv" else 0, got))
+        return self.where(minus, -a if op == "sdiv" else 0, got)
+
+    def floor_divide(self, a, b):
+        """Emit the quotient of integers, rounded down."""
+        a, b, _ = self._pair(a, b)
+        quotient = self.divide_integers("sdiv", a, b)
+        rest = a - quotient * b
+        return self.where(
+            self.logical_and(rest != 0, self.compare("lt", rest, 0) != (b < 0)),
+            quotient - 1,
+            quotient,
+        )
+
+    def power_of_integers(self, a, b):
+        """Emit an integer power; a negative exponent fails."""
+        if not isinstance(b, V) and 0 <= b <= 4:
+            out = self.value(1, a.ty)
+            for _ in range(b):
+                out = out * a
+            return out
+        a, b, ty = self._pair(a, b)
+        self.fail_if(b < 0)
+        self.module.helpers.add("power")
+        base, exponent = self.convert(a, "i64"), self.convert(b, "i64")
+        wide = self.emit(f"call i64 @pt_power(i64 {base.name}, i64 {exponent.name})", "i64")
+        return self.convert(wide, ty)
 
     def negate(self, a):
         """Emit a negation."""
-        return self.emit(
-            f"fneg {a.ty} {a.name}" if a.ty in FLOATS else f"sub {a.ty} 0, {a.name}", a.ty
-        )
+        if a.ty in FLOATS:
+            return self.emit(f"fneg {a.ty} {a.name}", a.ty)
+        return self._integer(f"sub {a.ty} 0, {a.name}", a.ty)
 
     def compare(self, test, a, b):
         """Emit a comparison."""
@@ -211,8 +301,14 @@ class Algebra:
         return self.emit(f"icmp {_INT_TESTS[test]} {ty} {a.name}, {b.name}", "i1")
 
     def bits(self, op, a, b):
-        """Emit a bitwise instruction."""
+        """Emit a bitwise instruction; shifts by more than the width leave nothing, as NumPy's."""
         a, b, ty = self._pair(a, b)
+        if op in ("shl", "ashr"):
+            last = BYTES[ty] * 8 - 1
+            inside = self.emit(f"icmp ule {ty} {b.name}, {last}", "i1")
+            amount = self.where(inside, b, last if op == "ashr" else 0)
+            out = self._integer(f"{op} {ty} {a.name}, {amount.name}", ty)
+            return out if op == "ashr" else self.where(inside, out, 0)
         return self.emit(f"{op} {ty} {a.name}, {b.name}", ty)
 
     def truth(self, a):
@@ -247,6 +343,7 @@ class Algebra:
 
     def isnan(self, x):
         """Emit a test for nan."""
+        x = self.value(x, self.default)
         return (
             self.emit(f"fcmp uno {x.ty} {x.name}, {x.name}", "i1")
             if x.ty in FLOATS
@@ -255,6 +352,7 @@ class Algebra:
 
     def isinf(self, x):
         """Emit a test for infinities."""
+        x = self.value(x, self.default)
         return self.compare("eq", self.abs(x), math.inf) if x.ty in FLOATS else self.truth(False)
 
     def logical_and(self, x, y):
@@ -282,31 +380,30 @@ class Algebra:
             return self.truth(x)
         if a in FLOATS and ty in FLOATS:
             return self.emit(f"{'fpext' if ty == 'double' else 'fptrunc'} {a} {x.name} to {ty}", ty)
+        if a in FLOATS and ty == _BYTE:
+            return self.convert(self.convert(x, "i32"), ty)
         if a in FLOATS:
             name = f"llvm.fptosi.sat.{ty}.f{BYTES[a] * 8}"
             self.module.declare(f"declare {ty} @{name}({a})")
             return self.emit(f"call {ty} @{name}({a} {x.name})", ty)
         if ty in FLOATS:
             return self.emit(f"{'uitofp' if a == 'i1' else 'sitofp'} {a} {x.name} to {ty}", ty)
-        if a == "i1" or BYTES[a] < BYTES[ty]:
-            return self.emit(f"{'zext' if a == 'i1' else 'sext'} {a} {x.name} to {ty}", ty)
-        return self.emit(f"trunc {a} {x.name} to {ty}", ty)
+        if int(a[1:]) < int(ty[1:]):
+            return self._integer(f"{'zext' if a == 'i1' else 'sext'} {a} {x.name} to {ty}", ty)
+        return self._integer(f"trunc {a} {x.name} to {ty}", ty)
 
     def pow(self, x, y):
         """Emit a power; the exponents 2, 1 and -1 are products."""
         if not isinstance(y, V) and y in (1, 2, -1):
             return {1: lambda: x, 2: lambda: x * x, -1: lambda: 1.0 / x}[y]()
         x, y, ty = self._pair(x, y)
-        if ty not in FLOATS:
-            raise CompileError(
-                "pow of integers", expected="floats", got=ty, fix="cast to float first"
-            )
         return self._libm("pow", ty, [x, y])
 
     def philox(self, seed, stream, counter):
         """Emit the call for 64 random bits."""
         self.module.runtime.add("pt_philox")
-        args = ", ".join(f"i64 {self.value(v, 'i64').name}" for v in (seed, stream, counter))
+        words = [self.convert(self.value(v, "i64"), "i64") for v in (seed, stream, counter)]
+        args = ", ".join(f"i64 {v.name}" for v in words)
         return self.emit(f"call i64 @pt_philox({args})", "i64")
 
     def bits_to_uniform(self, bits):
@@ -346,30 +443,42 @@ class Algebra:
         def call(*args):
             ty = next((a.ty for a in args if isinstance(a, V)), self.default)
             if ty not in FLOATS:
-                if ty != "i1" and name in ("floor", "ceil", "trunc", "rint"):
-                    return args[0]
-                if ty != "i1" and name == "abs":
-                    return self.where(args[0] < 0, -args[0], args[0])
-                if ty != "i1" and name == "fmod":
-                    return self.divide_integers("srem", *self._pair(*args)[:2])
-                if ty != "i1" and name == "copysign":
-                    x, y, _ = self._pair(*args)
-                    size = self.where(x < 0, -x, x)
-                    return self.where(y < 0, -size, size)
-                raise CompileError(
-                    f"{name} of {ty}", expected="floats", got=ty, fix="cast to float first"
-                )
+                return self._of_integers(name, ty, args)
             args = [self.value(a, ty) for a in args]
             if library_name == "llvm":
                 return self._intrinsic(row.llvm, ty, args)
             if library_name == "libm":
                 return self._libm(symbol, ty, args)
             if library_name == "pt":
-                runtime = f"pt_{symbol}_f{BYTES[ty] * 8}"
-                self.module.runtime.add(runtime)
-                return self.emit(
-                    f"call {ty} @{runtime}({', '.join(f'{ty} {a.name}' for a in args)})", ty
-                )
+                return self._runtime(symbol, ty, args)
             return self._scipy(symbol, ty, args)
 
         return call
+
+    def _runtime(self, symbol, ty, args):
+        runtime = f"pt_{symbol}_f{BYTES[ty] * 8}"
+        if runtime not in mathlib.symbols():
+            wide = self._runtime(symbol, "double", [self.convert(a, "double") for a in args])
+            return self.convert(wide, ty)
+        self.module.runtime.add(runtime)
+        return self.emit(f"call {ty} @{runtime}({', '.join(f'{ty} {a.name}' for a in args)})", ty)
+
+    def _of_integers(self, name, ty, args):
+        if name in ("floor", "ceil", "trunc", "rint"):
+            return args[0]
+        if name == "abs":
+            return args[0] if ty == "i1" else self.where(args[0] < 0, -args[0], args[0])
+        if name == "fmod":
+            return self.divide_integers("srem", *self._pair(*args)[:2])
+        if name == "copysign":
+            x, y, _ = self._pair(*args)
+            size = self.where(x < 0, -x, x)
+            return self.where(y < 0, -size, size)
+        raise CompileError(f"{name} of {ty}", expected="floats", got=ty, fix="cast to float first")
+
+
+# Ops whose formula is meant for floats: what they are for integers.
+INTEGER_FORMS = {
+    "floor_divide": Algebra.floor_divide,
+    "pow": Algebra.power_of_integers,
+}

@@ -8,7 +8,7 @@ once, and values pass between the phases through small stack arrays.
 """
 
 from probtorch.compiler.loops import Reg
-from probtorch.compiler.render.algebra import FLOATS, ir_type, literal
+from probtorch.compiler.render.algebra import FLOATS, in_memory, ir_type, literal
 from probtorch.compiler.render.nest import Nest
 
 __all__ = ["write_nest"]
@@ -85,15 +85,13 @@ class BlockedNest(Nest):
         if name is None:
             name = self.cells[id(root)] = self.fresh("t")
             ty = ir_type(root.dtype)
-            self.allocas.append(
-                f"  {name} = alloca [{BLOCK} x {'i8' if ty == 'i1' else ty}], align 64"
-            )
+            self.allocas.append(f"  {name} = alloca [{BLOCK} x {in_memory(ty)}], align 64")
         return name
 
     def _lane_address(self, root, lane):
         ty = ir_type(root.dtype)
         return self.emit(
-            f"getelementptr {'i8' if ty == 'i1' else ty}, ptr {self._cell(root)}, i64 {lane}", "ptr"
+            f"getelementptr {in_memory(ty)}, ptr {self._cell(root)}, i64 {lane}", "ptr"
         ).name
 
     def read(self, x, ty=None):
@@ -184,7 +182,7 @@ class BlockedNest(Nest):
                     self._element(b, row, k, steps[1], ty),
                 )
                 new = self._plus(self.load_at(total, ty), x * y)
-                self.lines.append(f"  store {ty} {new.name}, ptr {total}")
+                self.store_at(new, total)
 
         self._inner(item.attrs["size"], body)
         for (at, row), total in zip(lanes, totals, strict=True):

@@ -173,7 +173,29 @@ out:
 }}"""
 
 
+# Repeated squaring, modulo 2**64 as integers are; the exponent is not negative.
+_POWER = """define internal i64 @pt_power(i64 %x, i64 %n) nounwind willreturn memory(none) {
+entry:
+  br label %h
+h:
+  %base = phi i64 [ %x, %entry ], [ %square, %h ]
+  %left = phi i64 [ %n, %entry ], [ %half, %h ]
+  %product = phi i64 [ 1, %entry ], [ %next, %h ]
+  %bit = trunc i64 %left to i1
+  %factor = select i1 %bit, i64 %base, i64 1
+  %next = mul i64 %product, %factor
+  %square = mul i64 %base, %base
+  %half = lshr i64 %left, 1
+  %more = icmp ne i64 %half, 0
+  br i1 %more, label %h, label %out
+out:
+  ret i64 %next
+}"""
+
+
 def helper_text(name, module):
     """Return the IR of a helper function by name."""
     kind, _, rest = name.partition("_")
+    if kind == "power":
+        return _POWER
     return _fill(rest) if kind == "fill" else _cholesky(rest, module)

@@ -15,7 +15,7 @@ import math
 
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop, Mem
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.algebra import FLOATS, Algebra, ir_type, literal
+from probtorch.compiler.render.algebra import FLOATS, Algebra, in_memory, ir_type, literal
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text
 
@@ -193,12 +193,7 @@ class Driver:
 
     def load(self, b):
         """Return the scalar in a buffer."""
-        ty = ir_type(b.dtype)
-        if ty == "i1":
-            return self.s.emit(
-                f"icmp ne i8 {self.s.emit(f'load i8, ptr {self.pointer(b)}', 'i8').name}, 0", "i1"
-            )
-        return self.s.emit(f"load {ty}, ptr {self.pointer(b)}", ty)
+        return self.s.load_at(self.pointer(b), ir_type(b.dtype))
 
     def run(self, block):
         """Write the statements of a block."""
@@ -230,7 +225,7 @@ class Driver:
                 f"  call void @llvm.memset.p0.i64(ptr {self.pointer(b)}, i8 0, i64 {b.nbytes}, i1 false)"
             )
             return
-        stored = "i8" if ty == "i1" else ty
+        stored = in_memory(ty)
         self.module.helpers.add(f"fill_{stored}")
         self.s.lines.append(
             f"  call void @pt_fill_{stored}(ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"

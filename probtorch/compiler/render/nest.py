@@ -8,7 +8,17 @@ Only sums, products and dot products may be reassociated.
 import math
 
 from probtorch.compiler.loops import Mem, Reg
-from probtorch.compiler.render.algebra import BYTES, FLOATS, Algebra, V, ir_type, literal
+from probtorch.compiler.render.algebra import (
+    BYTES,
+    FLOATS,
+    INTEGER_FORMS,
+    Algebra,
+    V,
+    in_memory,
+    ir_type,
+    limits,
+    literal,
+)
 from probtorch.errors import CompileError
 
 __all__ = ["Nest"]
@@ -67,23 +77,9 @@ class Nest(Algebra):
             ).name
         if total is not None:
             pointer = self.emit(
-                f"getelementptr {'i8' if ty == 'i1' else ty}, ptr {pointer}, i64 {total}", "ptr"
+                f"getelementptr {in_memory(ty)}, ptr {pointer}, i64 {total}", "ptr"
             ).name
         return pointer
-
-    def load_at(self, pointer, ty):
-        """Emit a load."""
-        if ty == "i1":
-            return self.emit(
-                f"icmp ne i8 {self.emit(f'load i8, ptr {pointer}', 'i8').name}, 0", "i1"
-            )
-        return self.emit(f"load {ty}, ptr {pointer}", ty)
-
-    def store_at(self, v, pointer):
-        """Emit a store."""
-        if v.ty == "i1":
-            v = self.emit(f"zext i1 {v.name} to i8", "i8")
-        self.lines.append(f"  store {v.ty} {v.name}, ptr {pointer}")
 
     def read(self, x, ty=None):
         """Return an operand's value at the current index."""
@@ -202,9 +198,9 @@ class Nest(Algebra):
 
     def _variable(self, ty, start):
         name = self.fresh("a")
-        self.allocas.append(f"  {name} = alloca {ty}")
+        self.allocas.append(f"  {name} = alloca {in_memory(ty)}")
         if start is not None:
-            self.lines.append(f"  store {ty} {start}, ptr {name}")
+            self.lines.append(f"  store {in_memory(ty)} {start}, ptr {name}")
         return name
 
     # ---------------------------------------------------------------------------------------- items
@@ -215,15 +211,25 @@ class Nest(Algebra):
             (x,) = item.operands
             v = self.convert(self.read(x), ir_type(node.outs[0].dtype))
         else:
-            operands = [self.read(x) for x in item.operands]
             ty = ir_type(node.outs[0].dtype)
+            operands = self._promoted(node, [self.read(x) for x in item.operands], ty)
             self.default = next((o.ty for o in operands if isinstance(o, V) and o.ty != "i1"), ty)
             operands = self._numbers(node, operands)
-            v = node.op.formula(self, *operands)
-            v = self.value(v, ty)
+            form = INTEGER_FORMS.get(node.name) if ty not in FLOATS else None
+            v = self.value((form or node.op.formula)(self, *operands), ty)
             if v.ty != ty:
                 v = self.convert(v, ty)
         self.registers[id(item.root)] = v
+
+    def _promoted(self, node, operands, ty):
+        """Turn booleans into the integers that NumPy computes with where the result is one."""
+        if ty == "i1" or node.op.result == "bool":
+            return operands
+        masks = node.op.extra.get("mask_inputs", ())
+        return [
+            self.convert(o, ty) if isinstance(o, V) and o.ty == "i1" and i not in masks else o
+            for i, o in enumerate(operands)
+        ]
 
     def _numbers(self, node, operands):
         """Make the first operand a value when all operands are numbers, so that operators have
@@ -251,14 +257,18 @@ class Nest(Algebra):
             if negative:
                 i = self.where(i < 0, i + size, i)
             if check:
-                self.checked = True
                 bad = self.emit(f"icmp uge i64 {i.name}, {size}", "i1")
-                before = self.emit("load i64, ptr %bad", "i64")
-                self.lines.append(f"  store i64 {self.where(bad, 1, before).name}, ptr %bad")
+                self.fail_if(bad)
                 i = self.where(bad, 0, i)
             term = i * stride
             total = term if total is None else total + term
         return total.name
+
+    def fail_if(self, bad):
+        """Note that this run must not count; what follows still runs, harmlessly."""
+        self.checked = True
+        before = self.emit("load i64, ptr %bad", "i64")
+        self.lines.append(f"  store i64 {self.where(bad, 1, before).name}, ptr %bad")
 
     def _gather(self, item):
         source, *index = item.operands
@@ -279,7 +289,7 @@ class Nest(Algebra):
     def _dot(self, item):
         a, b = item.operands
         ty = ir_type(item.root.dtype)
-        total = self._variable(ty, literal(0, ty))
+        total = self._variable(ty, literal(0, in_memory(ty)))
 
         def body(k):
             x = self.load_at(
@@ -289,9 +299,7 @@ class Nest(Algebra):
                 self.address(b.buffer, b.offset, b.strides, (k, item.attrs["steps"][1])), ty
             )
             product = self.binary("mul", x, y)
-            self.lines.append(
-                f"  store {ty} {self._plus(self.load_at(total, ty), product).name}, ptr {total}"
-            )
+            self.store_at(self._plus(self.load_at(total, ty), product), total)
 
         self._inner(item.attrs["size"], body)
         self.registers[id(item.root)] = self.load_at(total, ty)
@@ -319,12 +327,12 @@ class Nest(Algebra):
         (x,) = item.operands
         a = item.attrs
         ty = ir_type(a["buffer"].dtype)
-        total = self._variable(ty, literal(0, ty))
+        total = self._variable(ty, literal(0, in_memory(ty)))
 
         def body(k):
             v = self.load_at(self.address(x.buffer, x.offset, x.strides, (k, a["step"])), ty)
             new = self.binary("add", self.load_at(total, ty), v, "")
-            self.lines.append(f"  store {ty} {new.name}, ptr {total}")
+            self.store_at(new, total)
             self.store_at(new, self.address(a["buffer"], 0, a["strides"], (k, a["out_step"])))
 
         self._inner(a["size"], body)
@@ -333,14 +341,11 @@ class Nest(Algebra):
 
     def _start(self, kind, ty):
         if kind in ("sum", "prod"):
-            return literal(0 if kind == "sum" else 1, ty)
-        low = -math.inf if kind in ("amax", "argmax") else math.inf
+            return literal(0 if kind == "sum" else 1, in_memory(ty))
+        largest = kind in ("amax", "argmax")
         if ty in FLOATS:
-            return literal(low, ty)
-        if ty == "i1":
-            return literal(low > 0, ty)
-        edge = 2 ** (BYTES[ty] * 8 - 1)
-        return str(-edge if low < 0 else edge - 1)
+            return literal(-math.inf if largest else math.inf, ty)
+        return literal(limits(ty)[0 if largest else 1], in_memory(ty))
 
     def _open_reductions(self, reduces, depth):
         for item in reduces:
@@ -381,14 +386,14 @@ class Nest(Algebra):
                     better, self.logical_and(self.isnan(v), self.logical_not(self.isnan(old)))
                 )
             better = self.logical_or(first, better)
-            self.lines.append(f"  store {ty} {self.where(better, v, old).name}, ptr {total}")
+            self.store_at(self.where(better, v, old), total)
             position = self.where(
                 better, V(self._position(depth), "i64", self), self.load_at(best, "i64")
             )
             self.lines.append(f"  store i64 {position.name}, ptr {best}")
         else:
-            new = self._combine(kind, self.emit(f"load {ty}, ptr {total}", ty), v)
-            self.lines.append(f"  store {ty} {new.name}, ptr {total}")
+            new = self._combine(kind, self.load_at(total, ty), v)
+            self.store_at(new, total)
         if depth == self.rank:
             self._finish_reduction(item)
 
@@ -415,7 +420,7 @@ class Nest(Algebra):
     def _finish_reduction(self, item):
         name = item.attrs.get("best")
         ty = "i64" if name else self._reduced_type(item)
-        v = self.emit(f"load {ty}, ptr {name or item.attrs['total']}", ty)
+        v = self.load_at(name or item.attrs["total"], ty)
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
 
 
