@@ -1,0 +1,95 @@
+"""Sampling twelve real posteriors reproduces the reference draws of posteriordb.
+
+For each parameter mean, sd and five quantiles are compared in units of their joint Monte Carlo
+error; the largest of all has to be no larger than chance allows once in a thousand runs. The
+criterion is that of the data's README.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from probtorch.diagnostics import mcse_mean, mcse_quantile, mcse_sd, rhat
+from probtorch.infer import MCMC, NUTS
+from tests.posteriordb.models import MODELS, as_arguments
+from tests.posteriordb.mutants import MUTANTS
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "posteriordb"
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+FALSE_ALARMS = 0.001
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FOLDER.exists(), reason=f"no reference draws at {FOLDER}"),
+]
+
+
+def draws_of(samples, parameter):
+    """Draws (chain, draw) of a parameter under its name in Stan: ``theta[3]`` counts from 1."""
+    name, _, index = parameter.partition("[")
+    values = samples.get(name)
+    if values is None:
+        # The model names the elements one by one.
+        return samples[f"{name}_{index.rstrip(']')}"]
+    return values[..., int(index.rstrip("]")) - 1] if index else values
+
+
+def statistics(x):
+    """Name, estimate and Monte Carlo error of each statistic that is compared."""
+    yield "mean", x.mean(), mcse_mean(x)
+    yield "sd", x.std(ddof=1), mcse_sd(x)
+    for name, prob in QUANTILES.items():
+        yield name, np.quantile(x, prob), mcse_quantile(x, prob)
+
+
+def largest_deviation(samples, reference):
+    """The largest |z| over all statistics, which it is, and how large chance would let it be."""
+    worst, where = 0.0, ""
+    for parameter, expected in reference.items():
+        for name, estimate, error in statistics(draws_of(samples, parameter)):
+            z = abs(float(estimate) - expected[name]) / math.hypot(error, expected[f"mcse_{name}"])
+            if z > worst:
+                worst, where = z, f"{name} of {parameter}"
+    count = len(reference) * (2 + len(QUANTILES))
+    return worst, where, ndtri(1 - FALSE_ALARMS / (2 * count))
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return json.loads((FOLDER / "reference.json").read_text())["posteriors"]
+
+
+def sampled(model, data):
+    """Four chains of `model`, as the criterion asks for."""
+    kernel = NUTS(model, target_accept_prob=0.9)
+    mcmc = MCMC(
+        kernel, num_samples=2500, warmup_steps=1000, num_chains=4, seed=1, progress_bar=False
+    )
+    mcmc.run(**as_arguments(data))
+    return mcmc.draws
+
+
+def data_of(name):
+    return json.loads((FOLDER / f"{name}.data.json").read_text())
+
+
+@pytest.mark.parametrize("name", MODELS, ids=lambda name: name.split("-")[0])
+def test_draws_agree_with_the_reference(name, reference):
+    draws = sampled(MODELS[name], data_of(name))
+    parameters = reference[name]["params"]
+    assert draws.sample_stats["diverging"].sum() == 0
+    assert max(rhat(draws_of(draws.posterior, p)) for p in parameters) < 1.01
+    worst, where, limit = largest_deviation(draws.posterior, parameters)
+    assert worst <= limit, f"{where}: z = {worst:.2f}, limit {limit:.2f}"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mistake_in_a_model_is_noticed(mutant, reference):
+    name, model = MUTANTS[mutant]
+    draws = sampled(model, data_of(name))
+    worst, _, limit = largest_deviation(draws.posterior, reference[name]["params"])
+    assert worst > limit
