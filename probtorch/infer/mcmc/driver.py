@@ -439,7 +439,7 @@ class MCMC:
         return draws
 
     def _warmup_of(self, runs):
-        """Positions and statistics of the warm-up as arguments of `make_draws`, if they are kept."""
+        """Positions and statistics of the warm-up, if kept, as arguments of `make_draws`."""
         if runs[0].warmup is None or not runs[0].num_warmup:
             return {}
         return {

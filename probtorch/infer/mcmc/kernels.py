@@ -292,8 +292,9 @@ class HMC(GradientKernel):
     target_accept_prob, init_strategy
         As for `NUTS`.
     trajectory_length : float, optional
-        Step size times number of steps; 2 pi if neither it nor `num_steps` is given. The number of
-        steps follows the step size, up to 1024.
+        Step size times number of steps, which follows the step size, up to 1024. 2 pi if neither it
+        nor `num_steps` is given, as in Pyro; of a Gaussian that is a full period, which ends where
+        it began, so give a length of 2 or so, or a `jitter`, where posteriors are near Gaussian.
     num_steps : int, optional
         A fixed number of leapfrog steps instead.
     jitter : float, in [0, 1)

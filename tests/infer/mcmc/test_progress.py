@@ -1,0 +1,139 @@
+"""What a run shows: rows, lines in a log, tables, and nothing at all for short or silent runs."""
+
+import io
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from probtorch.config import configure
+from probtorch.infer.mcmc import progress
+from probtorch.infer.mcmc.progress import Progress, activity
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def chain(**changes):
+    fields = {
+        "num_warmup": 100, "num_samples": 300, "iteration": 150, "warming_up": False,
+        "finished": False, "error": None,
+        "seconds": 2.0, "step_size": 0.123456, "divergences": 3, "leapfrogs": 3_000_000,
+    }  # fmt: skip
+    return SimpleNamespace(**{**fields, **changes})
+
+
+class Screen(io.StringIO):
+    def __init__(self, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    "changes, phase",
+    [
+        ({}, "sampling"),
+        ({"warming_up": True, "iteration": 50}, "warm-up"),
+        ({"finished": True, "iteration": 400}, "done"),
+        ({"finished": True}, "stopped"),
+        ({"finished": True, "error": ValueError()}, "failed"),
+        ({"seconds": 0.0, "iteration": 0, "leapfrogs": 0, "warming_up": True}, "waiting"),
+    ],
+)
+def test_row_says_where_a_chain_is(changes, phase):
+    row = progress.row(2, chain(**changes))
+    assert row[0] == "2" and row[2] == phase
+    if not changes:
+        assert row == ("2", "150/400", "sampling", "0.123", "3", "1.5M", "2.0 s")
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Displays appear at once and refresh whenever they are asked."""
+    for name in ("PATIENCE", "REFRESH", "LOG_EVERY"):
+        monkeypatch.setattr(progress, name, 0.0)
+
+
+def shown(monkeypatch, terminal, chains):
+    screen = Screen(terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress(chains) as display:
+        display.update()
+        chains[0].iteration, chains[0].finished = 400, True
+        display.update()
+    return screen.getvalue()
+
+
+def test_log_has_a_line_at_start_now_and_then_and_at_the_end(monkeypatch, patient):
+    text = shown(monkeypatch, False, [chain(), chain(warming_up=True, iteration=50)])
+    first, *between, last = text.splitlines()
+    assert first.startswith(
+        "sampling 2 chains: 200/800 iterations (25 %), 1 of 2 chains in warm-up"
+    )
+    assert len(between) == 2 and all(line.startswith("sampling: ") for line in between)
+    assert last.startswith("sampled: 450/800 iterations") and "6 divergences" in last
+    assert "\x1b" not in text
+
+
+def test_terminal_shows_a_row_per_chain(monkeypatch, patient):
+    text = shown(monkeypatch, True, [chain(), chain(divergences=77)])
+    assert "leapfrogs/s" in text and "400/400" in text and "150/400" in text and "77" in text
+
+
+def test_notebook_replaces_its_table(monkeypatch, patient):
+    updates = []
+    handle = SimpleNamespace(update=updates.append)
+    module = SimpleNamespace(HTML=lambda text: text, display=lambda text, display_id: handle)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    with Progress([chain(), chain()]) as display:
+        display.update()
+    assert updates[-1].count("<tr>") == 3 and "<td>150/400</td>" in updates[-1]
+
+
+@pytest.mark.parametrize("how", ["short", "argument", "setting"])
+def test_nothing_is_shown_of_short_or_silent_runs(how, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 1e9 if how == "short" else 0.0)
+    screen = Screen(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with configure(progress=how != "setting"):
+        with Progress([chain()], shown=how != "argument") as display:
+            display.update()
+    assert screen.getvalue() == ""
+
+
+def test_long_activity_is_named_and_a_short_one_is_not(monkeypatch):
+    screen = Screen(False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with activity("compiling the model"):
+        pass
+    assert screen.getvalue() == ""
+    monkeypatch.setattr(progress, "ACTIVITY_AFTER", 0.0)
+    with activity("compiling the model"):
+        while not screen.getvalue():
+            time.sleep(0.001)
+    begun, ended = screen.getvalue().splitlines()
+    assert begun == "compiling the model ..." and ended.startswith("compiling the model: ")
+    with activity("compiling the model", shown=False):
+        time.sleep(0.01)
+    assert len(screen.getvalue().splitlines()) == 2
+
+
+def test_short_run_imports_neither_rich_nor_arviz():
+    script = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "from probtorch.infer import MCMC, NUTS, Target\n"
+        "target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 2)\n"
+        "MCMC(NUTS(target), 50, num_chains=2, seed=1).run()\n"
+        "print(sorted({'rich', 'arviz', 'xarray', 'IPython'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, text=True, capture_output=True, check=True
+    )
+    assert done.stdout.strip() == "[]" and done.stderr == ""
