@@ -248,6 +248,7 @@ class Context:
         self._entry = _CALLBACK(self.function)
         self._q = np.zeros(density.dim)
         self._grad = np.zeros(density.dim)
+        self._arguments = address_of(self._q), address_of(self._grad), self.address
         self.sync()
 
     def sync(self):
@@ -293,8 +294,9 @@ class Context:
     def value_and_grad(self, q):
         """Return ``(log density, gradient)`` at an array."""
         self._q[:] = q
-        value = self._entry(address_of(self._q), address_of(self._grad), self.address)
-        self.raise_error()
+        value = self._entry(*self._arguments)
+        if self.error is not None:
+            self.raise_error()
         return value, self._grad.copy()
 
     def raise_error(self):
