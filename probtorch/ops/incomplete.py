@@ -15,6 +15,8 @@ of a draw (Figurnov, Mohamed, Mnih 2018) and what samplers need.
 The public functions are in special.py.
 """
 
+import functools
+
 import numpy as np
 
 from probtorch.ops.scalar import numpy_algebra, special_function
@@ -27,14 +29,16 @@ zeta = special_function("zeta")
 
 # Integrands are cut where they are exp(-40) of their value at the start: below 1e-17 of the result.
 _CUT = 40.0
-# An exponential decay over 40 e-folds on one panel needs about 24 nodes for 1e-16; Gaussian ones a
-# few more.
-_NODES, _WEIGHTS = (
-    0.5 * (v + shift)
-    for v, shift in zip(np.polynomial.legendre.leggauss(48), (1.0, 0.0), strict=True)
-)
 # Elements per pass: the work arrays of (elements, nodes) stay near the second-level cache.
 _CHUNK = 4096
+
+
+@functools.cache
+def _rule():
+    """Nodes and weights of Gauss and Legendre on [0, 1]."""
+    # An exponential decay over 40 e-folds needs about 24 nodes for 1e-16, Gaussian ones a few more.
+    nodes, weights = np.polynomial.legendre.leggauss(48)
+    return 0.5 * (nodes + 1.0), 0.5 * weights
 
 
 def _chunked(fn, arrays):
@@ -101,13 +105,14 @@ def _gamma_quadrature(a, y, order):
     x, mean = np.exp(y), digamma(a)
     sign = np.where(y < mean, -1.0, 1.0)
     length = _gamma_length(a, x, sign)
-    s = length[:, None] * _NODES
+    nodes, weights = _rule()
+    s = length[:, None] * nodes
     u = sign[:, None] * s
     weight = (y - mean)[:, None] + u
     if order == 2:
         weight = weight**2 - zeta(2.0, a)[:, None]
     inside = np.exp(a[:, None] * u - x[:, None] * np.expm1(u))
-    return sign * length * ((weight * inside) @ _WEIGHTS)
+    return sign * length * ((weight * inside) @ weights)
 
 
 def _gamma_length(a, x, sign):
@@ -176,7 +181,8 @@ def _beta_quadrature(a, b, v, order):
     length = _beta_length(rise, fall, start)
     element, low, width = _panels(start, length)
 
-    s = low[:, None] + width[:, None] * _NODES
+    nodes, weights = _rule()
+    s = low[:, None] + width[:, None] * nodes
     pick = [q[element, None] for q in (a, b, v, sign, rise, fall, start, mean_left, mean_right)]
     a, b, v, sign_s, rise, fall, start, mean_left, mean_right = pick
     inside = np.exp(rise * s - (rise + fall) * _softplus_step(start, s))
@@ -190,7 +196,7 @@ def _beta_quadrature(a, b, v, order):
         (1, 1): lambda: first * second + common,
         (0, 2): lambda: second**2 - zeta(2.0, b) + common,
     }[order]()
-    parts = width * ((weight * inside) @ _WEIGHTS)
+    parts = width * ((weight * inside) @ weights)
     return sign * np.bincount(element, parts, minlength=sign.size)
 
 

@@ -564,7 +564,9 @@ def _gamma_density(s, a, x):
     m = s.where(big, a, BIG)
     t = (x - m) / m
     z = s.where(x > 0.0, x, 1.0)
-    high = s.exp(m * (s.log1p(t) - t) - lgamma_rest(m) - HALF_LOG_2PI) * s.sqrt(m) / z
+    log_ratio = s.where(s.abs(t) < 0.5, s.log1p(t), s.log(z / m))
+    high = s.exp(m * (log_ratio - t) - lgamma_rest(m) - HALF_LOG_2PI) * s.sqrt(m) / z
+    high = s.where(x > 0.0, high, 0.0)
     power = s.where(a == 1.0, 0.0, (a - 1.0) * s.log(x))
     low = s.exp(power - x - s.lgamma(a))
     return s.where((x < 0.0) | (x == math.inf), 0.0, s.where(big, high, low))
@@ -731,7 +733,7 @@ def gamma_log_implicit(a, log_x, order=1):
 def _run_grad_a(a, x, order):
     with np.errstate(all="ignore"):
         y = np.log(x)
-        weight = _gamma_density(numpy_algebra, a, x) * x
+        weight = np.where(x > 0.0, _gamma_density(numpy_algebra, a, x) * x, 0.0)
         out = -weight * gamma_tail(a, y, order)
         # P(a, 0) = 0 and P(a, inf) = 1 for every a; a weight that underflows beats whatever it
         # multiplies.
@@ -789,7 +791,9 @@ def _beta_density(s, a, b, x):
     rest = lgamma_rest(total) - lgamma_rest(m) - lgamma_rest(n)
     inside = (x > 0.0) & (x < 1.0)
     z = s.where(inside, x, 0.5)
-    high = s.exp(m * (s.log1p(t) - t) + n * (s.log1p(u) - u) + rest - HALF_LOG_2PI)
+    log_t = s.where(s.abs(t) < 0.5, s.log1p(t), s.log(z * (total / m)))
+    log_u = s.where(s.abs(u) < 0.5, s.log1p(u), s.log1p(-z) + s.log(total / n))
+    high = s.exp(m * (log_t - t) + n * (log_u - u) + rest - HALF_LOG_2PI)
     high = s.where(inside, high * s.sqrt(m / total * n) / (z * (1.0 - z)), 0.0)
     left = s.where(a == 1.0, 0.0, (a - 1.0) * s.log(x))
     right = s.where(b == 1.0, 0.0, (b - 1.0) * s.log1p(-x))

@@ -1,7 +1,7 @@
 """Stirling's series: what is left of lgamma and digamma after their leading terms.
 
-lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + lgamma_rest(x), and digamma(x) = log x +
-digamma_rest(x). For large arguments the leading terms are huge and cancel in every density; written
+lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + lgamma_rest(x), and digamma(x) = log x -
+1/(2 x) + .... For large arguments the leading terms are huge and cancel in every density; written
 with the rests, the cancellation happens in the algebra and not in floating point. Each function
 takes the algebra `s` of ops/scalar.py, so it serves arrays and generated code alike.
 
@@ -10,7 +10,7 @@ The coefficients are B_2k / (2k (2k - 1)) and -B_2k / (2k), DLMF 5.11.1 and 5.11
 
 import math
 
-__all__ = ["BIG", "difference_of_digammas", "difference_of_lgammas", "digamma_rest", "lgamma_rest"]
+__all__ = ["BIG", "difference_of_digammas", "difference_of_lgammas", "lgamma_rest"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -35,10 +35,22 @@ def lgamma_rest(x):
     return r * _series(_LGAMMA, r * r)
 
 
-def digamma_rest(x):
-    """digamma(x) - log(x), for x >= BIG."""
-    r = 1.0 / x
-    return r * (-0.5 + r * _series(_DIGAMMA, r * r))
+def _divided(coefficients, p, q):
+    """Divided difference (f(q) - f(p)) / (q - p) of a polynomial, without the quotient."""
+    value, slope = coefficients[-1], 0.0
+    for c in coefficients[-2::-1]:
+        slope = slope * q + value
+        value = value * p + c
+    return slope
+
+
+def _difference_of_rests(coefficients, u, v, d):
+    """Differences from u to v = u + d of r f(r^2) and of r^2 f(r^2), where r is the reciprocal."""
+    p, q = 1.0 / u, 1.0 / v
+    change = -d * p * q
+    tangent = _divided(coefficients, p * p, q * q)
+    value = _series(coefficients, q * q)
+    return change * (value + p * (p + q) * tangent), change * (p + q) * (value + p * p * tangent)
 
 
 def difference_of_lgammas(s, x, step):
@@ -47,7 +59,8 @@ def difference_of_lgammas(s, x, step):
     big = s.minimum(x, y) >= BIG
     u, v = s.where(big, x, BIG), s.where(big, y, BIG)
     d = s.where(big, step, 0.0)
-    far = (u - 0.5) * s.log1p(d / u) + d * (s.log(v) - 1.0) + (lgamma_rest(v) - lgamma_rest(u))
+    rest, _ = _difference_of_rests(_LGAMMA, u, v, d)
+    far = (u - 0.5) * s.log1p(d / u) + d * (s.log(v) - 1.0) + rest
     return s.where(big, far, s.lgamma(y) - s.lgamma(x))
 
 
@@ -56,5 +69,7 @@ def difference_of_digammas(s, x, step):
     y = x + step
     big = s.minimum(x, y) >= BIG
     u, v = s.where(big, x, BIG), s.where(big, y, BIG)
-    far = s.log1p(s.where(big, step, 0.0) / u) + (digamma_rest(v) - digamma_rest(u))
+    d = s.where(big, step, 0.0)
+    _, rest = _difference_of_rests(_DIGAMMA, u, v, d)
+    far = s.log1p(d / u) + 0.5 * d / (u * v) + rest
     return s.where(big, far, s.digamma(y) - s.digamma(x))

@@ -1,0 +1,380 @@
+"""Special functions where they are hard: tails, edges, cancellation, derivatives in the shapes.
+
+Values and first derivatives in the ordinary range are swept in tests/contracts/test_every_op.py.
+"""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.special
+
+from probtorch.autograd import grad
+from probtorch.core.dtype import float32, float64
+from probtorch.errors import ArgumentError, NotDifferentiableError
+from probtorch.ops.special import (
+    beta_density,
+    betainc,
+    betaln,
+    digamma,
+    digamma_difference,
+    entr,
+    erfcx,
+    gamma_density,
+    gamma_log_implicit,
+    gammainc,
+    gammainc_grad_a,
+    gammaincc,
+    i0,
+    i0e,
+    i1,
+    lgamma,
+    lgamma_difference,
+    log1mexp,
+    log_ndtr,
+    logit,
+    multigammaln,
+    ndtr,
+    ndtri,
+    polygamma,
+    sinc,
+    xlog1py,
+    xlogy,
+    zeta,
+)
+from probtorch.tensor import tensor
+from probtorch.testing.compare import assert_close
+
+mp.mp.dps = 30
+
+
+def leaf(x):
+    return tensor(x, dtype=float64, requires_grad=True)
+
+
+def slope(fn, x):
+    """First derivative at a number, as a number."""
+    x = leaf(x)
+    return grad(fn(x), [x])[0].item()
+
+
+def curvature(fn, x):
+    """Second derivative at a number, as a number."""
+    x = leaf(x)
+    (g,) = grad(fn(x), [x], create_graph=True)
+    return grad(g, [x])[0].item()
+
+
+def close(got, expected, rtol):
+    assert got == pytest.approx(float(expected), rel=rtol, abs=0.0)
+
+
+# -------------------------------------------------------------------------------------------- gamma
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize("x", [1e-3, 0.7, 3.0, 1e4])
+def test_polygamma_and_its_derivative_agree_with_mpmath(n, x):
+    close(polygamma(n, leaf(x)).item(), mp.polygamma(n, x), 1e-13)
+    close(slope(lambda t: polygamma(n, t), x), mp.polygamma(n + 1, x), 1e-13)
+
+
+@pytest.mark.parametrize("order", [-1, 1.5, True, "1"], ids=repr)
+def test_polygamma_refuses_what_is_no_order(order):
+    with pytest.raises(
+        ArgumentError, match=r"expected: an integer order(.*\n)+.*got:(.*\n)+.*fix:"
+    ):
+        polygamma(order, tensor(1.0))
+
+
+def test_multigammaln_is_the_log_of_the_product_of_gammas():
+    a = np.array([[2.5, 3.0], [10.0, 400.0]])
+    expected = scipy.special.multigammaln(a, 4)
+    assert_close(multigammaln(tensor(a), 4), expected, rtol=1e-13)
+    x = leaf(a)
+    (g,) = grad(multigammaln(x, 4).sum(), [x])
+    assert_close(g, sum(scipy.special.psi(a - 0.5 * i) for i in range(4)), rtol=1e-13)
+    with pytest.raises(ArgumentError, match="dimension p >= 1"):
+        multigammaln(tensor(a), 0)
+
+
+def test_zeta_is_differentiable_in_its_second_argument():
+    close(
+        slope(lambda q: zeta(2.5, q), 1.7),
+        mp.zeta(2.5, 1.7, derivative=0) * 0 - 2.5 * mp.zeta(3.5, 1.7),
+        1e-13,
+    )
+
+
+@pytest.mark.parametrize(
+    "x, step", [(1e7, 20.0), (1e12, 0.5), (30.0, 1e-6), (2.0, 3.0), (11.0, -10.5)]
+)
+def test_differences_of_lgamma_and_digamma_do_not_cancel(x, step):
+    expected = mp.loggamma(mp.mpf(x) + step) - mp.loggamma(x)
+    close(lgamma_difference(leaf(x), leaf(step)).item(), expected, 1e-12)
+    expected = mp.digamma(mp.mpf(x) + step) - mp.digamma(x)
+    close(digamma_difference(leaf(x), leaf(step)).item(), expected, 1e-12)
+    close(slope(lambda t: lgamma_difference(t, step), x), expected, 1e-12)
+
+
+def test_difference_of_lgammas_keeps_float32_digits_where_subtraction_has_none():
+    x, step = tensor(1e7, dtype=float32), tensor(20.0, dtype=float32)
+    expected = float(mp.loggamma(1e7 + 20) - mp.loggamma(1e7))
+    assert abs((lgamma(x + step) - lgamma(x)).item() - expected) > 1.0
+    close(lgamma_difference(x, step).item(), expected, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "a, b, value",
+    [(1e20, 3.0, -137.46196), (3.0, 1e20, -137.46196), (1e7, 1e7, None), (1e-8, 2.0, None)],
+)
+def test_betaln_holds_for_arguments_of_very_different_size(a, b, value):
+    with mp.workdps(60):
+        a_, b_ = mp.mpf(a), mp.mpf(b)
+        expected = mp.loggamma(a_) + mp.loggamma(b_) - mp.loggamma(a_ + b_)
+        derivative = mp.digamma(a_) - mp.digamma(a_ + b_)
+    close(betaln(leaf(a), leaf(b)).item(), expected, 1e-13)
+    close(slope(lambda t: betaln(t, b), a), derivative, 1e-12)
+    if value is not None:
+        close(betaln(leaf(a), leaf(b)).item(), value, 1e-7)
+
+
+# ------------------------------------------------------------------------------- normal, logarithms
+
+
+def test_normal_tails_agree_with_mpmath():
+    close(ndtr(leaf(-10.0)).item(), mp.ncdf(-10), 1e-13)
+    close(log_ndtr(leaf(-40.0)).item(), mp.log(mp.ncdf(-40)), 1e-14)
+    close(ndtri(leaf(1e-20)).item(), -9.262340089798408, 1e-12)
+
+
+@pytest.mark.parametrize("x", [-1e8, -1e3, -40.0, -3.0, 0.5, 8.0, 40.0])
+def test_slope_of_log_ndtr_is_accurate_in_both_tails(x):
+    with mp.workdps(60):
+        z = mp.mpf(x)
+        density = mp.npdf(z)
+        # Below -1e4 the continued fraction of the Mills ratio: phi / Phi = t + 1/t - 2/t^3 + ...
+        hazard = density / mp.ncdf(z) if x > -1e4 else -z - 1 / z + 2 / z**3
+    close(slope(log_ndtr, x), hazard, 1e-13)
+    bound = 1e-12 * max(1.0, x * x)
+    assert curvature(log_ndtr, x) == pytest.approx(
+        float(-hazard * (z + hazard)), rel=bound, abs=1e-300
+    )
+
+
+def test_erfcx_neither_underflows_nor_overflows_on_the_right():
+    close(erfcx(leaf(1e10)).item(), 1.0 / (1e10 * math.sqrt(math.pi)), 1e-14)
+
+
+def test_xlogy_at_the_origin_is_0_with_derivatives_0():
+    x, y = leaf(0.0), leaf(0.0)
+    assert [g.item() for g in grad(xlogy(x, y), [x, y])] == [0.0, 0.0]
+    y = leaf(-1.0)
+    assert [g.item() for g in grad(xlog1py(x, y), [x, y])] == [0.0, 0.0]
+    assert xlogy(leaf(0.0), leaf(math.inf)).item() == 0.0
+    assert math.isnan(xlogy(leaf(0.0), leaf(math.nan)).item())
+
+
+def test_xlogy_of_no_counts_has_its_mixed_derivative():
+    # d/dx d/dy x log y = 1/y, also at x = 0, where the value does not depend on y.
+    x, y = leaf(0.0), leaf(2.0)
+    (g,) = grad(xlogy(x, y), [y], create_graph=True)
+    assert grad(g, [x])[0].item() == 0.5
+
+
+def test_entr_and_logit_at_their_edges():
+    assert entr(leaf([0.0, 1.0, -1.0])).tolist() == [0.0, 0.0, -math.inf]
+    assert logit(leaf([0.0, 1.0])).tolist() == [-math.inf, math.inf]
+    assert_close(logit(tensor([0.0, 1.0]), eps=0.1), logit(tensor([0.1, 0.9])))
+
+
+@pytest.mark.parametrize("x", [1e-300, 1e-8, 0.6931, 0.6932, 5.0, 700.0])
+def test_log1mexp_is_exact_on_both_sides_of_log_2(x):
+    with mp.workdps(400):
+        expected = mp.log(-mp.expm1(-mp.mpf(x)))
+    close(log1mexp(leaf(x)).item(), expected, 1e-14)
+    close(slope(log1mexp, x), 1 / mp.expm1(x), 1e-14)
+
+
+def test_sinc_is_smooth_at_0():
+    assert sinc(leaf(0.0)).item() == 1.0 and slope(sinc, 0.0) == 0.0
+    close(curvature(sinc, 0.0), -(math.pi**2) / 3, 1e-14)
+
+
+@pytest.mark.parametrize("x", [1e-9, 0.1, 0.31, 0.32, 2.0])
+def test_derivatives_of_sinc_agree_with_mpmath(x):
+    def f(t):
+        return mp.sinc(mp.pi * t)
+
+    close(slope(sinc, x), mp.diff(f, x), 1e-12)
+    close(curvature(sinc, x), mp.diff(f, x, 2), 1e-11)
+
+
+def test_bessel_functions_have_scaled_forms_that_do_not_overflow():
+    close(i0e(leaf(800.0)).item(), mp.besseli(0, 800) * mp.exp(-800), 1e-14)
+    close(slope(i0e, 800.0), (mp.besseli(1, 800) - mp.besseli(0, 800)) * mp.exp(-800), 1e-11)
+    # I0'''' = 3/8 at 0: through i1 and iv every derivative at 0 is right.
+    x = leaf(0.0)
+    derivatives = [i0(x)]
+    for _ in range(4):
+        derivatives.append(grad(derivatives[-1], [x], create_graph=True)[0])
+    assert [d.item() for d in derivatives] == pytest.approx([1.0, 0.0, 0.5, 0.0, 0.375])
+    assert curvature(i1, 0.0) == 0.0
+
+
+# ------------------------------------------------------------------------ incomplete gamma and beta
+
+
+def tail_integral(height, weight, kinks):
+    """Integral of weight(s) exp(height(s)) over s > 0, for a concave height, in 30 digits."""
+    end = mp.mpf(1)
+    while height(end) > -75:
+        end *= 2
+    start = mp.mpf(0)
+    for _ in range(60):
+        middle = (start + end) / 2
+        start, end = (middle, end) if height(middle) > -75 else (start, middle)
+    points = sorted({end * j / 8 for j in range(9)} | {k for k in kinks if 0 < k < end})
+    return mp.quad(lambda s: weight(s) * mp.exp(height(s)), points)
+
+
+def gamma_derivative(a, x):
+    """-dP/da / (x p(x)): the integral over the lighter tail in t = log u, in 30 digits."""
+    a, x = mp.mpf(a), mp.mpf(x)
+    y, mean = mp.log(x), mp.digamma(a)
+    sign = -1 if y < mean else 1
+    return sign * tail_integral(
+        lambda s: sign * a * s - x * mp.expm1(sign * s),
+        lambda s: y + sign * s - mean,
+        [-y + j for j in range(-6, 7, 3)],
+    )
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.3, 1.0, 7.5, 1e3, 1e6])
+@pytest.mark.parametrize("ratio", [1e-6, 0.5, 0.999, 1.0, 1.01, 20.0])
+def test_derivative_of_gammainc_in_the_shape_is_exact_to_eleven_digits(a, ratio):
+    x = a * ratio if a > 1.0 else ratio
+    close(gamma_log_implicit(leaf(a), leaf(math.log(x))).item(), gamma_derivative(a, x), 1e-11)
+
+
+@pytest.mark.parametrize(
+    "a, x", [(2.0, 1.0), (0.01, 0.3), (50.0, 55.0), (50.0, 5.0), (1e4, 1.01e4)]
+)
+def test_gradients_of_gammainc_agree_with_mpmath_in_both_arguments(a, x):
+    in_a = -gamma_derivative(a, x) * mp.exp(a * mp.log(x) - x - mp.loggamma(a))
+    in_x = mp.exp((a - 1) * mp.log(x) - x - mp.loggamma(a))
+    for fn, sign in ((gammainc, 1), (gammaincc, -1)):
+        t, u = leaf(a), leaf(x)
+        ga, gx = grad(fn(t, u), [t, u])
+        close(ga.item(), sign * in_a, 1e-11)
+        close(gx.item(), sign * in_x, 1e-12)
+
+
+def test_gammainc_gradient_has_its_published_value():
+    # mpmath: diff(lambda a: gammainc(a, 0, 1, regularized=True), 2).
+    close(slope(lambda a: gammainc(a, 1.0), 2.0), -0.276196045702834796791994540694, 1e-13)
+
+
+@pytest.mark.parametrize("a, x", [(0.7, 0.2), (3.0, 5.0), (40.0, 35.0)])
+def test_second_derivatives_of_gammainc_agree_with_differences_in_mpmath(a, x):
+    def p(s, t):
+        return mp.gammainc(s, 0, t, regularized=True)
+
+    t, u = leaf(a), leaf(x)
+    ga, gx = grad(gammainc(t, u), [t, u], create_graph=True)
+    close(grad(ga, [t], retain_graph=True)[0].item(), mp.diff(lambda s: p(s, x), a, 2), 1e-10)
+    mixed = mp.diff(p, (a, x), (1, 1))
+    close(grad(ga, [u], retain_graph=True)[0].item(), mixed, 1e-10)
+    close(grad(gx, [t])[0].item(), mixed, 1e-10)
+
+
+def test_a_third_derivative_in_the_shape_is_refused():
+    a = leaf(2.0)
+    (g,) = grad(gammainc(a, 1.0), [a], create_graph=True)
+    (g,) = grad(g, [a], create_graph=True)
+    with pytest.raises(NotDifferentiableError, match=r"expected: at most two(.*\n)+.*fix:"):
+        grad(g, [a])
+
+
+def test_gammainc_at_the_ends_has_finite_derivatives_in_the_shape():
+    a, x = leaf([0.5, 2.0, 2.0]), leaf([0.0, 0.0, 1e300])
+    ga, _ = grad(gammainc(a, x).sum(), [a, x])
+    assert ga.tolist() == [0.0, 0.0, 0.0]
+    assert math.isnan(gammainc_grad_a(leaf(-1.0), leaf(1.0)).item())
+
+
+@pytest.mark.parametrize("a, x", [(1e6, 1.001e6), (50.0, 40.0), (0.5, 1e-9), (12.0, 100.0)])
+def test_gamma_density_keeps_its_digits_for_large_shapes(a, x):
+    expected = mp.exp((mp.mpf(a) - 1) * mp.log(x) - x - mp.loggamma(a))
+    close(gamma_density(leaf(a), leaf(x)).item(), expected, 1e-11)
+
+
+def beta_derivative(a, b, x, in_a):
+    """-dI/da / (x (1 - x) p), or in b: the integral over a tail in the logit, in 30 digits."""
+    a, b, x = mp.mpf(a), mp.mpf(b), mp.mpf(x)
+    v = mp.log(x / (1 - x))
+    mean = mp.digamma(a if in_a else b) - mp.digamma(a + b)
+
+    def soft(u):
+        return mp.log1p(mp.exp(u)) if u < 0 else u + mp.log1p(mp.exp(-u))
+
+    def weight(u):
+        return -soft(-u if in_a else u) - mean
+
+    sign = -1 if v < mp.log(a / b) else 1
+    return sign * tail_integral(
+        lambda s: sign * a * s - (a + b) * (soft(v + sign * s) - soft(v)),
+        lambda s: weight(v + sign * s),
+        [-sign * v + j for j in range(-40, 41, 8)],
+    )
+
+
+@pytest.mark.parametrize(
+    "a, b, x",
+    [(2.0, 3.0, 0.4), (1e-3, 1e-3, 0.5), (0.01, 50.0, 1e-6), (1e3, 2e3, 0.34), (1e6, 1e6, 0.5003),
+     (1e6, 0.5, 0.999999), (5.0, 5.0, 0.01)],
+)  # fmt: skip
+def test_gradients_of_betainc_agree_with_mpmath_in_all_three_arguments(a, b, x):
+    weight = mp.exp(
+        a * mp.log(x)
+        + b * mp.log1p(-mp.mpf(x))
+        + mp.loggamma(mp.mpf(a) + b)
+        - mp.loggamma(a)
+        - mp.loggamma(b)
+    )
+    t, u, v = leaf(a), leaf(b), leaf(x)
+    ga, gb, gx = grad(betainc(t, u, v), [t, u, v])
+    close(ga.item(), -weight * beta_derivative(a, b, x, True), 1e-9)
+    close(gb.item(), -weight * beta_derivative(a, b, x, False), 1e-9)
+    close(gx.item(), weight / (mp.mpf(x) * (1 - mp.mpf(x))), 1e-9)
+
+
+def test_betainc_at_the_ends_has_finite_derivatives():
+    a, b, x = leaf([2.0, 2.0]), leaf([3.0, 3.0]), leaf([0.0, 1.0])
+    for g in grad(betainc(a, b, x).sum(), [a, b, x]):
+        assert g.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("a, b, x", [(1e6, 2e6, 0.3333), (20.0, 0.5, 0.99), (11.0, 12.0, 1e-5)])
+def test_beta_density_keeps_its_digits_for_large_parameters(a, b, x):
+    expected = mp.exp(
+        (mp.mpf(a) - 1) * mp.log(x) + (mp.mpf(b) - 1) * mp.log1p(-mp.mpf(x))
+        + mp.loggamma(mp.mpf(a) + b) - mp.loggamma(a) - mp.loggamma(b)
+    )  # fmt: skip
+    close(beta_density(leaf(a), leaf(b), leaf(x)).item(), expected, 1e-11)
+
+
+# ---------------------------------------------------------------------------------- dtypes, numbers
+
+
+def test_python_numbers_take_the_dtype_of_the_tensor_and_lose_nothing():
+    x64, x32 = leaf(0.3), tensor(0.3, requires_grad=True)
+    for fn in (lambda x: gammainc(1.1, x), lambda x: betaln(x, 1.1), lambda x: xlogy(x, 1.1)):
+        assert fn(x32).dtype == float32 and grad(fn(x32), [x32])[0].dtype == float32
+    exact = math.log(1.1)
+    assert slope(lambda x: xlogy(x, 1.1), 0.3) == exact
+    close(
+        slope(lambda a: gammainc(a, 1.1), 0.3), slope(lambda a: gammainc(a, leaf(1.1)), 0.3), 1e-15
+    )
+    assert digamma(x64).dtype == float64
