@@ -623,7 +623,7 @@ _METHODS = {
         "sqrt square sub tan tanh trunc"
     ),
     reduction: (
-        "all amax amin any argmax argmin cumsum log_softmax logsumexp max mean min norm prod "
+        "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max mean min norm prod "
         "softmax std sum sum_to var"
     ),
     movement: (

@@ -14,18 +14,34 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.shape import normalize_dim, normalize_dims
 from probtorch.errors import DTypeError, ShapeError
-from probtorch.ops.elementwise import eq, exp, isfinite, log, logical_not, ne, sqrt, to_float, where
+from probtorch.ops.elementwise import (
+    eq,
+    exp,
+    isfinite,
+    isnan,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    ne,
+    sqrt,
+    to_float,
+    where,
+)
 from probtorch.ops.families import linear, structured, use_sum_to
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 
 __all__ = [
     "all",
+    "allclose",
     "amax",
     "amin",
     "any",
     "argmax",
     "argmin",
     "cumsum",
+    "equal",
+    "isclose",
     "log_softmax",
     "logsumexp",
     "max",
@@ -340,6 +356,28 @@ def all(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
     return logical_not(
         any(logical_not(as_tensor(x, "all")), dim, keepdim, axis=axis, keepdims=keepdims)
     )
+
+
+def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
+    """Whether ``|x - y| <= atol + rtol * |y|``, elementwise; equal infinities are close."""
+    x, y = as_tensor(x, "isclose"), as_tensor(y, "isclose")
+    if x._data.dtype.kind == y._data.dtype.kind == "b":
+        return eq(x, y)
+    both_finite = logical_and(isfinite(x), isfinite(y))
+    near = abs_(where(both_finite, x, 0) - where(both_finite, y, 0)) <= atol + rtol * abs_(y)
+    close = logical_or(logical_and(both_finite, near), eq(x, y))
+    return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
+
+
+def allclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
+    """Whether all elements are close, as a Python bool; see `isclose`."""
+    return bool(all(isclose(x, y, rtol, atol, equal_nan)))
+
+
+def equal(x, y):
+    """Whether two tensors have the same shape and the same elements, as a Python bool."""
+    x, y = as_tensor(x, "equal"), as_tensor(y, "equal")
+    return x._data.shape == y._data.shape and bool(all(eq(x, y)))
 
 
 # ---------------------------------------------------------------------------------- products, scans
