@@ -21,6 +21,8 @@ def _modules_with_examples():
 @pytest.mark.parametrize("name", _modules_with_examples())
 def test_examples_of_a_module_give_what_they_show(name):
     module = importlib.import_module(name)
-    failed, tried = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    failed, tried = doctest.testmod(
+        module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     assert tried
     assert not failed
