@@ -127,7 +127,9 @@ def _pick(table, index):
 
 def _entropy(dist):
     if dist._given("probs"):
-        return total(entr(dist._weights()), -1)
+        # Of the weights as given: the slope at a weight of 0 is infinite, the others' stay finite.
+        size = total(dist.probs, -1)
+        return total(entr(dist.probs), -1) / size + log(size)
     logs = dist._log_weights()
     return -total(count_times(exp(logs), logs), -1)
 

@@ -61,11 +61,13 @@ __all__ = [
     "MaskedDistribution",
     "Source",
     "enable_validation",
+    "known_true",
     "one_of",
     "param",
     "setting",
     "sum_rightmost",
     "validation_enabled",
+    "with_event_dims",
 ]
 
 _VALIDATE = True
@@ -479,10 +481,10 @@ class Distribution:
         if isinstance(getattr(support, "base_constraint", support), constraints.Real):
             return self._log_prob(value)
         holds = support.check(value)
-        if _known_true(holds):
+        if known_true(holds):
             return self._log_prob(value)
         if not self._total:
-            value = where(_with_event_dims(holds, support), value, support.interior(value))
+            value = where(with_event_dims(holds, support.event_dim), value, support.interior(value))
         return where(holds, self._log_prob(value), -math.inf)
 
     def _to_batch(self, x):
@@ -763,7 +765,7 @@ class MaskedDistribution(Distribution):
             return expand(zero, shape)
         if mask is True:
             return self._to_batch(density(value))
-        value = where(_with_event_dims(mask, support), value, support.interior(value))
+        value = where(with_event_dims(mask, support.event_dim), value, support.interior(value))
         return self._to_batch(where(mask, density(value), 0.0))
 
     def _density(self, value, inside):
@@ -855,13 +857,12 @@ def _without_tape(fn, value):
         set_grad_enabled(before)
 
 
-def _with_event_dims(mask, support):
-    """Append dims of size 1 to a mask over batch dims, to meet values with event dims."""
-    n = support.event_dim
+def with_event_dims(mask, n):
+    """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
     return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
 
 
-def _known_true(mask):
+def known_true(mask):
     """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
     active = recorder()
     if active is not None and not active.value_of(mask).static:

@@ -19,7 +19,7 @@ from probtorch.tensor import Tensor
 __all__ = ["Chi2", "Gamma", "InverseGamma"]
 
 
-class _GammaFamily(Distribution):
+class GammaFamily(Distribution):
     """The mathematics of a gamma with `concentration` and `rate`, however they are given."""
 
     support = constraints.nonnegative
@@ -48,7 +48,7 @@ class _GammaFamily(Distribution):
         return self.concentration / (self.rate * self.rate)
 
 
-class Gamma(_GammaFamily):
+class Gamma(GammaFamily):
     """Gamma distribution.
 
     Parameters
@@ -63,7 +63,7 @@ class Gamma(_GammaFamily):
     rate: Tensor = param(constraints.positive, default=1.0)
 
 
-class Chi2(_GammaFamily):
+class Chi2(GammaFamily):
     """Chi-squared distribution: sum of `df` squares of standard normals.
 
     Parameters

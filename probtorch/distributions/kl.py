@@ -12,7 +12,7 @@ from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.counts import Binomial, Poisson
 from probtorch.distributions.distribution import Independent, sum_rightmost
-from probtorch.distributions.gamma import Gamma
+from probtorch.distributions.gamma import Gamma, GammaFamily
 from probtorch.distributions.heavy_tailed import Cauchy
 from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
 from probtorch.distributions.multivariate_normal import MultivariateNormal, squared_length
@@ -84,14 +84,10 @@ def _weighted_log_ratio(p, q):
 
 
 @register_kl(Normal, Normal)
+@register_kl(LogNormal, LogNormal)
 def _(p, q):
     ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
     return (ratio * ratio + shift * shift - 1.0) * 0.5 - log(ratio)
-
-
-@register_kl(LogNormal, LogNormal)
-def _(p, q):
-    return _RULES[Normal, Normal](p, q)
 
 
 @register_kl(HalfNormal, HalfNormal)
@@ -145,21 +141,21 @@ def _(p, q):
     return ratio - 1.0 - log(ratio)
 
 
-@register_kl(Gamma, Gamma)
+@register_kl(GammaFamily, GammaFamily)
 def _(p, q):
     a, b = p.concentration, q.concentration
     ratio = q.rate / p.rate
     return (a - b) * digamma(a) + lgamma(b) - lgamma(a) - b * log(ratio) + a * (ratio - 1.0)
 
 
-@register_kl(Exponential, Gamma)
+@register_kl(Exponential, GammaFamily)
 def _(p, q):
-    return _RULES[Gamma, Gamma](Gamma(1.0, p.rate, validate_args=False), q)
+    return kl_divergence(Gamma(1.0, p.rate, validate_args=False), q)
 
 
-@register_kl(Gamma, Exponential)
+@register_kl(GammaFamily, Exponential)
 def _(p, q):
-    return _RULES[Gamma, Gamma](p, Gamma(1.0, q.rate, validate_args=False))
+    return kl_divergence(p, Gamma(1.0, q.rate, validate_args=False))
 
 
 @register_kl(Pareto, Pareto)

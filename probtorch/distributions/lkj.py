@@ -29,7 +29,9 @@ class LKJCholesky(Distribution):
     concentration : Tensor or number, positive
         1 for uniform over correlation matrices; larger is nearer to the identity.
 
-    References ---------- Lewandowski, Kurowicka, Joe (2009), "Generating random correlation
+    References
+    ----------
+    Lewandowski, Kurowicka, Joe (2009), "Generating random correlation
     matrices based on vines and extended onion method"; the density of the factor is theirs times
     the Jacobian of L L^T.
     """

@@ -22,7 +22,9 @@ class MixtureSameFamily(Distribution):
         Which component.
     component_distribution : Distribution, batch shape (..., components)
 
-    Notes ----- A component of weight 0 has no part in value or gradient; where all components
+    Notes
+    -----
+    A component of weight 0 has no part in value or gradient; where all components
     exclude a value the density is -inf with gradient 0. Draws carry no gradient.
     """
 

@@ -1,10 +1,19 @@
 """`TransformedDistribution`: the distribution of T(x) for x from a base."""
 
+import math
+
+from probtorch.core.dispatch import recorder
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.distribution import (
+    Distribution,
+    known_true,
+    sum_rightmost,
+    with_event_dims,
+)
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.errors import ArgumentError
-from probtorch.ops.elementwise import sign
+from probtorch.ops.elementwise import clamp, isfinite, sign, where
+from probtorch.ops.reduction import all as every
 
 __all__ = ["TransformedDistribution"]
 
@@ -19,7 +28,9 @@ class TransformedDistribution(Distribution):
         Applied in this order. They must be bijective for a density, and differentiable for
         `rsample`.
 
-    Notes ----- `log_prob` inverts the transforms; `sample_and_log_prob` uses the pre-image of the
+    Notes
+    -----
+    `log_prob` inverts the transforms; `sample_and_log_prob` uses the pre-image of the
     draw it makes, which also serves where the inverse has lost it (tanh at 20 is 1 in float32).
     """
 
@@ -37,13 +48,18 @@ class TransformedDistribution(Distribution):
             )
         self.transforms = tuple(transforms)
         whole = self._transform = ComposeTransform(transforms)
-        base, n = base_distribution, len(base_distribution._event_shape)
-        extra = whole.domain.event_dim - n
-        if transforms and extra > 0:
-            base = _grown(base, whole, extra).to_event(extra)
-        shape = whole.forward_shape((*base._batch_shape, *base._event_shape))
-        change = whole.codomain.event_dim - whole.domain.event_dim
-        event = len(base._event_shape) + (change if transforms else 0)
+        base = base_distribution
+        # Parameters of the transforms may have a larger batch than the base.
+        shape = (*base._batch_shape, *base._event_shape)
+        missing = max(whole.domain.event_dim - len(shape), 0) if transforms else 0
+        need = whole.inverse_shape(whole.forward_shape((*(1,) * missing, *shape)))
+        if need != shape:
+            base = base.expand(need[: len(need) - len(base._event_shape)])
+        if transforms:
+            base = base.to_event(max(whole.domain.event_dim - len(base._event_shape), 0))
+        shape = whole.forward_shape(need)
+        change = whole.codomain.event_dim - whole.domain.event_dim if transforms else 0
+        event = len(base._event_shape) + change
         self.base_dist = base
         self._set_shapes(
             shape[: len(shape) - event],
@@ -79,26 +95,35 @@ class TransformedDistribution(Distribution):
     def _sample(self, rng, shape):
         return self._transform(self.base_dist._sample(rng, self._transform.inverse_shape(shape)))
 
-    def _density_of_pair(self, x, y, ladj, inside):
-        base, whole = self.base_dist, self._transform
-        dims = len(self._event_shape) - whole.codomain.event_dim
+    def _density_of_pair(self, x, ladj, inside):
+        base = self.base_dist
+        dims = len(self._event_shape) - self._transform.codomain.event_dim
         return base._to_batch(base._density(x, inside)) - sum_rightmost(ladj, dims)
 
     def _log_prob(self, y):
+        whole = self._transform
+        x = whole._inverse(y)
+        # A boundary of the codomain comes from infinity, where the base has no density left.
+        n = len(self.base_dist._event_shape)
+        ends = every(isfinite(x), tuple(range(-n, 0))) if n else isfinite(x)
+        known = known_true(ends)
+        if not known and recorder() is None:
+            here = with_event_dims(ends, len(self._event_shape))
+            y = where(here, y, self.support.interior(y))
+            x = whole._inverse(y)
         # The base masks for itself: a codomain can be wider than the image of the base's support.
-        x = self._transform._inverse(y)
-        return self._density_of_pair(x, y, self._transform.log_abs_det_jacobian(x, y), False)
+        lp = self._density_of_pair(x, whole.log_abs_det_jacobian(x, y), False)
+        return lp if known else where(ends, lp, -math.inf)
 
     def sample_and_log_prob(self, sample_shape=(), generator=None):
         """Return a draw and its log density, computed from the draw's pre-image."""
         base = self.base_dist
         if self._expanded is not None:
-            pad = len(self._batch_shape) + len(self._event_shape)
             shape = self._transform.inverse_shape((*self._batch_shape, *self._event_shape))
-            base = base.expand(shape[: len(shape) - len(base._event_shape)]) if pad else base
+            base = base.expand(shape[: len(shape) - len(base._event_shape)])
         x = base(sample_shape, generator)
         y, ladj = self._transform.call_and_ladj(x)
-        return y, self._to_batch(self._density_of_pair(x, y, ladj, True))
+        return y, self._to_batch(self._density_of_pair(x, ladj, True))
 
     def _increasing(self):
         """Sign of the derivative of the transforms of the line."""
@@ -106,6 +131,11 @@ class TransformedDistribution(Distribution):
         return slope if not hasattr(slope, "_data") else sign(slope)
 
     def _cdf(self, y):
+        low = getattr(self.support, "lower_bound", None)
+        high = getattr(self.support, "upper_bound", None)
+        if low is not None or high is not None:
+            # Beyond the bounds the inverse is that of the bound: minus or plus infinity.
+            y = clamp(y, low, high)
         p = self.base_dist.cdf(self._transform._inverse(y))
         # A decreasing map sends P(x <= t) to P(y >= T(t)).
         return 0.5 + self._increasing() * (p - 0.5)
@@ -113,9 +143,3 @@ class TransformedDistribution(Distribution):
     def _icdf(self, p):
         p = 0.5 + self._increasing() * (p - 0.5)
         return self._transform(self.base_dist.icdf(p))
-
-
-def _grown(base, whole, extra):
-    """Expand `base` by dims of size 1 until it has `extra` batch dims to reinterpret."""
-    missing = extra - len(base._batch_shape)
-    return base.expand_by((1,) * missing) if missing > 0 else base

@@ -66,9 +66,10 @@ def _centred_draws(rng, concentration, shape):
     1e-47; it would then be the mode.
     """
     k = np.broadcast_to(to_host(concentration._data), shape).astype(np.float64).reshape(-1)
-    r = 1.0 + np.sqrt(1.0 + 4.0 * k * k)
-    rho = (r - np.sqrt(2.0 * r)) / (2.0 * k)
-    # Below 1e-5 the numerator cancels; the first terms of the series are exact to rounding there.
+    # Below 1e-5 the numerator of rho cancels; there two terms of the series of s are exact.
+    wide_k = np.maximum(k, 1e-5)
+    r = 1.0 + np.sqrt(1.0 + 4.0 * wide_k * wide_k)
+    rho = (r - np.sqrt(2.0 * r)) / (2.0 * wide_k)
     s = np.where(k < 1e-5, 1.0 / k + k, (1.0 + rho * rho) / (2.0 * rho))
     out, todo = np.zeros(k.shape), np.arange(k.size)
     wide = Source(rng.generator, np.dtype(np.float64))

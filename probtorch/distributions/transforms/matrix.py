@@ -149,7 +149,9 @@ class CorrCholeskyTransform(_Triangular):
     Entry (i, j) is tanh(x_ij) times the root of what the entries before it have left of the row's
     unit length (Lewandowski, Kurowicka, Joe 2009, by partial correlations).
 
-    Notes ----- What is left is a product of 1 / cosh(x)^2, kept as a sum of logarithms; the inverse
+    Notes
+    -----
+    What is left is a product of 1 / cosh(x)^2, kept as a sum of logarithms; the inverse
     uses sums of later squares. Neither side subtracts from 1.
     """
 

@@ -47,6 +47,12 @@ def log_sigmoid_derivative(x):
     return neg(x + 2.0 * softplus(neg(x)))
 
 
+def _broadcast(shape, *parameters):
+    """Shape of an argument of `shape` with parameters that may be tensors."""
+    shapes = [p._data.shape for p in parameters if isinstance(p, TensorBase)]
+    return broadcast_shapes(tuple(shape), *shapes, op="transform")
+
+
 class ExpTransform(Transform):
     """y = exp(x)."""
 
@@ -149,6 +155,11 @@ class AffineTransform(Transform):
             return sign(self.scale)
         return math.copysign(1.0, self.scale)
 
+    def forward_shape(self, shape):
+        return _broadcast(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
+
     def _call(self, x):
         return self.loc + self.scale * x
 
@@ -188,6 +199,11 @@ class PowerTransform(Transform):
             return sign(self.exponent)
         return math.copysign(1.0, self.exponent)
 
+    def forward_shape(self, shape):
+        return _broadcast(shape, self.exponent)
+
+    inverse_shape = forward_shape
+
     def _call(self, x):
         return power(x, self.exponent)
 
@@ -218,6 +234,11 @@ class IntervalTransform(Transform):
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
         closed = constraints.interval(lower_bound, upper_bound)
         self.codomain = closed if codomain is None else codomain
+
+    def forward_shape(self, shape):
+        return _broadcast(shape, self.lower_bound, self.upper_bound)
+
+    inverse_shape = forward_shape
 
     def _call(self, x):
         return self.lower_bound + (self.upper_bound - self.lower_bound) * sigmoid(x)

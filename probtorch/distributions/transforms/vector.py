@@ -34,7 +34,9 @@ class StickBreakingTransform(Transform):
     Part k takes the share sigmoid(x_k - log(K - k)) of what is left, so that x = 0 gives equal
     parts.
 
-    Notes ----- All in logarithms: parts keep their relative precision however small, and the
+    Notes
+    -----
+    All in logarithms: parts keep their relative precision however small, and the
     log-determinant is the sum of the K log parts. The inverse divides by sums of later parts, never
     by 1 minus earlier ones; a part that has underflowed to 0 gives -inf, not a wrong finite number.
     """
@@ -168,7 +170,9 @@ class PermuteTransform(Transform):
 class ZeroSumTransform(Transform):
     """Vectors of K - 1 reals onto the vectors of K reals that add up to 0, isometrically.
 
-    Notes ----- The columns of the Helmert basis are orthonormal, so lengths and volumes are kept
+    Notes
+    -----
+    The columns of the Helmert basis are orthonormal, so lengths and volumes are kept
     and the log-determinant is 0.
     """
 
