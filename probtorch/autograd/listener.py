@@ -6,6 +6,8 @@ hands everything on to the recorder that was active before it, so that listeners
 and inside a compiled function.
 """
 
+from threading import get_ident
+
 from probtorch.core.dispatch import recorder, set_recorder
 
 __all__ = ["Listener"]
@@ -21,6 +23,7 @@ class Listener:
 
     def __init__(self):
         self.outer = None
+        self.thread = get_ident()
 
     def __enter__(self):
         self.outer = recorder()
@@ -34,6 +37,11 @@ class Listener:
     def pushes_tangents(self):
         """Whether forward mode is on here or further out."""
         return getattr(self.outer, "pushes_tangents", False)
+
+    def fresh(self, t):
+        """Hear of a new tensor with memory of its own."""
+        if self.outer is not None:
+            self.outer.fresh(t)
 
     def record(self, op, inputs, attrs, out):
         """Hear of one operation, after it was carried out and put on the tape."""
@@ -64,6 +72,11 @@ class Listener:
         """Hear that Python saw `value` in `t`."""
         if self.outer is not None:
             self.outer.guard(t, value)
+
+    def gradient_kept(self, leaf):
+        """Hear that a gradient was added to the `.grad` of `leaf`."""
+        if self.outer is not None:
+            self.outer.gradient_kept(leaf)
 
     def data_dependent(self, what, t):
         """Hear of a result whose shape depends on the elements of `t`."""

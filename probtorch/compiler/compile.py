@@ -17,6 +17,7 @@ from probtorch.compiler.explain import describe
 from probtorch.compiler.record import record
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError
@@ -30,7 +31,8 @@ def compile(fn=None):
     Parameters
     ----------
     fn : callable
-        From trees of tensors (and hashable values, which select a version) to a tree of tensors.
+        From trees of tensors (and hashable values, which select a version) to a tree of tensors and
+        numbers.
 
     Returns
     -------
@@ -39,9 +41,10 @@ def compile(fn=None):
 
     Notes
     -----
-    Python side effects such as `print` happen only when a path is first met. Calls that need a
-    gradient through the function run eagerly; take the gradient inside it (`autograd.grad`,
-    `func.value_and_grad`) to have it compiled too.
+    Python side effects such as `print` happen only when a path is first met, and Python values that
+    the function finds outside its arguments (globals, attributes) are what they were then. Results
+    share no memory with arguments. Calls that need a gradient through the function run eagerly; take
+    the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
 
     Examples
     --------
@@ -58,25 +61,59 @@ def compile(fn=None):
 class _Path:
     """One native path: the program, how to rebuild its result, and the outside tensors it reads."""
 
-    def __init__(self, program, structure):
+    def __init__(self, program, rebuild):
         self.program = program
-        self.structure = structure
+        self.rebuild = rebuild
         self.refs = program.plan.refs
         self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
         self.local = threading.local()
 
     def run(self, arrays):
-        """Return the result tree, or None if a guard failed or an outside tensor changed its shape."""
+        """Return ``(result,)``, or None where the path does not fit.
+
+        It fits if every guard holds and the outside tensors are what they were: of the same shape
+        and dtype, and not in need of a gradient.
+        """
         refs = []
         for t, (shape, dtype) in zip(self.refs, self.signature, strict=True):
             if t._data.shape != shape or t._data.dtype != dtype:
+                return None
+            if t.requires_grad and grad_enabled():
                 return None
             refs.append(np.asarray(t._data, order="C"))
         binding = getattr(self.local, "binding", None)
         if binding is None:
             binding = self.local.binding = self.program.bind()
         status, out = binding.run(arrays, refs)
-        return None if status else unflatten(self.structure, [wrap(x) for x in out])
+        return None if status else (self.rebuild([wrap(x) for x in out]),)
+
+
+def _rebuild(structure, fixed):
+    """Return the function that puts tensors back among the numbers of a result."""
+
+    def rebuild(tensors):
+        walk = iter(tensors)
+        return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
+
+    return rebuild
+
+
+_TENSOR = object()  # where a tensor stands among the leaves of a result
+_FIXED = (bool, int, float, complex, str, bytes, type(None))
+
+
+def _version(x):
+    """Return what an argument means for the choice of a version."""
+    if isinstance(x, TensorBase):
+        return x._data.shape, x._data.dtype
+    # 0.0 and -0.0 are equal, nan is not equal to itself: neither is what is meant here.
+    return (type(x), x.hex()) if type(x) is float else (type(x), x)
+
+
+def _apart(x, others):
+    """Return `x`, or a copy if it may share memory with one of the arrays `others`."""
+    shared = any(np.may_share_memory(x._data, a) for a in others)
+    return wrap(np.array(x._data)) if shared else x
 
 
 class CompiledFunction:
@@ -90,21 +127,15 @@ class CompiledFunction:
         self._versions = {}
 
     def __call__(self, *args, **kwargs):
-        if self.reason is not None or not settings.jit or recorder() is not None:
+        if not settings.jit or recorder() is not None:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
         if grad_enabled() and any(t.requires_grad for t in tensors):
             return self.fn(*args, **kwargs)
-        key = (
-            structure,
-            tuple(
-                (x._data.shape, x._data.dtype) if isinstance(x, TensorBase) else (type(x), x)
-                for x in leaves
-            ),
-        )
+        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
         try:
-            paths = self._versions.setdefault(key, [])
+            paths = self._versions.get(key, ())
         except TypeError:
             return self.fn(*args, **kwargs)
         if paths:
@@ -113,36 +144,46 @@ class CompiledFunction:
                 out = path.run(arrays)
                 if out is not None:
                     if i:
-                        paths.insert(0, paths.pop(i))
-                    return out
-        return self._record(leaves, structure, tensors, paths)
+                        self._versions[key] = [path, *(p for p in paths if p is not path)]
+                    return out[0]
+        if self.reason is not None:
+            return self.fn(*args, **kwargs)
+        return self._record(leaves, structure, tensors, key)
 
-    def _record(self, leaves, structure, tensors, paths):
-        out_structure = []
+    def _record(self, leaves, structure, tensors, key):
+        found = []
 
         def flat(*stand_ins):
             walk = iter(stand_ins)
             items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
             args, kwargs = unflatten(structure, items)
-            found, shape = flatten(self.fn(*args, **kwargs))
-            out_structure.append(shape)
-            return tuple(found)
+            found[:] = flatten(self.fn(*args, **kwargs))
+            return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
         rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
-        if any(not isinstance(x, TensorBase) for x in result):
-            rec.refuse("a result that is not a tensor")
-        if any(x.requires_grad for x in result if isinstance(x, TensorBase)):
+        out, out_structure = found
+        fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
+        if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
+            rec.refuse("a result that is neither a tensor nor a number")
+        if any(x.requires_grad for x in result):
             rec.refuse("a gradient that flows to a tensor outside the arguments")
+        paths = self._versions.get(key, [])
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
         elif len(paths) < MAX_PATHS:
             try:
-                paths.append(_Path(Program(rec.graph), out_structure[0]))
+                program = Program(rec.graph)
             except CompileError as e:
                 self._give_up(f"{e.subject}: {e.got}", e.location)
+            else:
+                path = _Path(program, _rebuild(out_structure, fixed))
+                self._versions[key] = [*paths, path]
+                # As on every later call, results share no memory with what goes in.
+                others = [t._data for t in (*tensors, *path.refs)] + program.consts
+                return path.rebuild([_apart(x, others) for x in result])
         else:
             self._give_up(f"more than {MAX_PATHS} different paths were met", "")
-        return unflatten(out_structure[0], result)
+        return unflatten(out_structure, out)
 
     def _give_up(self, reason, location):
         self.reason = (reason, location)

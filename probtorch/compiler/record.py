@@ -1,16 +1,22 @@
 """Recording: run a function once, and get the `Graph` of everything it did.
 
-The dispatcher hands every op to the active `Recorder`. Values are known by tensor identity; a
-tensor never seen before is a constant (frozen recordings, as densities are) or a reference that
-is read anew at each replay. `bool()`, `item()` and their kin leave guards. What a recording
-cannot express (shapes that depend on data, in-place changes of aliased memory) is noted in
-`unsupported`, with the user's line: the result of the run is still right, but the caller must go
-on eagerly.
+The dispatcher hands every op to the active `Recorder`. Values are known by tensor identity. A
+tensor that no op made is a constant if it came into being during the recording, or if the recording
+is frozen (as densities are); else it is a reference, read anew at each replay. `bool()`, `item()`
+and their kin leave guards. What a recording cannot express (shapes that depend on data, in-place
+changes that others can see) is noted in `unsupported`, with the user's line: the result of the run
+is still right, but the caller must go on eagerly.
+
+An in-place change gives the tensor a new value; what was recorded before keeps the old one. That is
+right as long as nobody reads the memory under another name, so only tensors made during the recording
+may be changed, and the views of one that was are refused when they are read again.
 
 Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
 (samplers: programs whose shapes do not depend on values) the bodies run once only for their
 shapes, and guards are refused.
 """
+
+import threading
 
 import numpy as np
 
@@ -19,9 +25,12 @@ from probtorch.core.dispatch import as_tensor, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, user_frame, user_location
-from probtorch.ops.control import check_same_state
+from probtorch.ops.control import check_same_state, while_loop
 
-__all__ = ["Recorder", "record"]
+__all__ = ["Recorder", "record", "recording_lock"]
+
+# Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
+recording_lock = threading.RLock()
 
 
 class Recorder:
@@ -34,17 +43,22 @@ class Recorder:
         self.parent = parent
         self.unsupported = []
         self.captures = []
+        self.thread = threading.get_ident() if parent is None else parent.thread
         self._values = {}
         self._alive = []
-        self._viewed = set()
+        self._made = set()  # ids of the tensors that came into being while this recorded
+        self._views = {}  # id of a tensor -> the views of its memory
+        self._stale = set()  # ids of views whose base changed since
 
     # --------------------------------------------------------------------------------------- values
 
-    def add_input(self, t):
-        """Make tensor `t` an input of the graph."""
+    def add_input(self, t, *, owned=False):
+        """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
         v = Value(t._data.shape, t._data.dtype, "input")
         self.graph.inputs.append(v)
         self._bind(t, v)
+        if owned:
+            self._made.add(id(t))
         return v
 
     def _bind(self, t, v):
@@ -52,9 +66,9 @@ class Recorder:
         self._alive.append(t)
 
     def known(self, t):
-        """Return the value of `t` if this recorder or a parent has one that is not a plain
-        constant, else None.
-        """
+        """Return the value of `t` if this recorder or a parent has one, else None."""
+        if id(t) in self._stale:
+            self.refuse("a view taken before its base changed in place, and read after it")
         v = self._values.get(id(t))
         if v is None and self.parent is not None:
             outer = self.parent.known(t)
@@ -63,19 +77,21 @@ class Recorder:
         return v
 
     def _capture(self, t, outer):
-        if outer.static:
-            v = Value(outer.shape, outer.dtype, "const", array=t._data)
-        else:
+        v = outer
+        if outer.kind not in ("const", "ref"):
             v = Value(outer.shape, outer.dtype, "input")
             self.captures.append((outer, v))
         self._bind(t, v)
         return v
 
+    def _made_here(self, t):
+        return id(t) in self._made or (self.parent is not None and self.parent._made_here(t))
+
     def value_of(self, t):
-        """Return the value of any tensor, as a constant or reference if it was not computed here."""
+        """Return the value of any tensor; one not computed here is a constant or a reference."""
         v = self.known(t)
         if v is None:
-            if self.frozen:
+            if self.frozen or self._made_here(t):
                 v = Value(t._data.shape, t._data.dtype, "const", array=t._data)
             else:
                 v = Value(t._data.shape, t._data.dtype, "ref", array=t)
@@ -84,8 +100,16 @@ class Recorder:
 
     # --------------------------------------------------------------------- called by the dispatcher
 
+    def fresh(self, t):
+        """Hear of a new tensor with memory of its own (a factory's, or a result not yet recorded)."""
+        if threading.get_ident() == self.thread:
+            self._made.add(id(t))
+            self._alive.append(t)
+
     def record(self, op, inputs, attrs, out):
         """Append one op; an op with a decomposition is recorded as its parts."""
+        if threading.get_ident() != self.thread:
+            return
         decompose = op.extra.get("decompose")
         if decompose is not None:
             parts = decompose(*inputs, **attrs)
@@ -93,31 +117,42 @@ class Recorder:
             return
         values = tuple(self.value_of(x) if isinstance(x, TensorBase) else x for x in inputs)
         outs = out if type(out) is tuple else (out,)
-        fresh = tuple(Value(o._data.shape, o._data.dtype, "node") for o in outs)
+        new = tuple(Value(o._data.shape, o._data.dtype, "node") for o in outs)
         if all(type(v) is not Value or v.static for v in values):
-            for v, o in zip(fresh, outs, strict=True):
+            for v, o in zip(new, outs, strict=True):
                 v.kind, v.static, v.array = "const", True, o._data
         else:
-            self.graph.nodes.append(Node(op, op.name, values, attrs, fresh, user_frame(2)))
-            if "view" in op.extra:
-                self._viewed.add(id(inputs[0]))
-        for v, o in zip(fresh, outs, strict=True):
+            self.graph.nodes.append(Node(op, op.name, values, attrs, new, user_frame(2)))
+        for v, o in zip(new, outs, strict=True):
             self._bind(o, v)
+            self._made.add(id(o))
+            if o._base is not None:
+                self._views.setdefault(id(o._base), []).append(o)
 
     def alias(self, source, t):
         """Let `t` stand for the value of `source` (detach, decompositions)."""
+        if threading.get_ident() != self.thread:
+            return
         self._bind(t, self.value_of(source))
-        self._viewed.add(id(source))
+        self._made.add(id(t))
+        if t._base is not None:
+            self._views.setdefault(id(t._base), []).append(t)
 
     def inplace(self, target, value):
         """Note that `target` takes the value of `value`; called before its memory changes."""
+        if threading.get_ident() != self.thread:
+            return
         old = self.known(target)
-        if target._base is not None or id(target) in self._viewed:
+        if target._base is not None:
             self.refuse("an in-place change of memory that another tensor views")
-        elif old is None:
-            self.refuse("an in-place change of a tensor made outside the compiled function")
-        if old is not None and old.static:
-            old.array = np.array(old.array)
+        elif id(target) not in self._made:
+            self.refuse("an in-place change of a tensor made outside the compiled function or loop")
+        # What was recorded keeps the old elements; views read after the change would see new ones.
+        views = self._views.pop(id(target), [])
+        for v in (old, *(self._values.get(id(t)) for t in views)):
+            if v is not None and v.static:
+                v.array = np.array(v.array)
+        self._stale.update(map(id, views))
         self._bind(target, self.value_of(value))
 
     def guard(self, t, value):
@@ -125,21 +160,19 @@ class Recorder:
         v = self.value_of(t)
         if v.static:
             return
-        if self.abstract or self.parent is not None:
+        what = "a Python branch or number taken from a tensor inside a loop body, branch or sampler"
+        if self.abstract:
             raise CompileError(
-                "a Python branch or number taken from a tensor inside a loop body, branch or sampler",
+                what,
                 expected="while_loop, cond or where",
                 got=f"bool(), int(), float() or item() of a tensor of shape {v.shape}",
                 fix="write the branch with probtorch.cond or probtorch.where",
             )
-        node = Node(
-            None,
-            "guard",
-            (v,),
-            {"value": value, "index": len(self.graph.guards)},
-            (),
-            user_frame(2),
-        )
+        if self.parent is not None:
+            self.refuse(what)
+            return
+        attrs = {"value": value, "index": len(self.graph.guards)}
+        node = Node(None, "guard", (v,), attrs, (), user_frame(2))
         self.graph.guards.append((v, value, node))
         self.graph.nodes.append(node)
 
@@ -148,6 +181,11 @@ class Recorder:
         if not self.value_of(t).static:
             self.refuse(f"{what}, whose result depends on the values of a tensor")
 
+    def gradient_kept(self, leaf):
+        """Note that a gradient was added to the `.grad` of `leaf`, where callers will find it."""
+        if not self._made_here(leaf):
+            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
+
     def refuse(self, reason):
         """Note something that a replay could not repeat."""
         self.unsupported.append((reason, user_location(2)))
@@ -155,13 +193,12 @@ class Recorder:
     # --------------------------------------------------------------------------- loops and branches
 
     def _child(self, fn, items, structure, op):
-        """Record `fn` on fresh stand-ins for `items`; returns (recorder, output tensors, their
-        structure).
-        """
+        """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure)."""
         child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
-        stand_ins = [wrap(x._data) for x in items]
+        # Copies, since a body may change its state in place, and is run here for its ops alone.
+        stand_ins = [wrap(np.array(x._data)) for x in items]
         for t in stand_ins:
-            child.add_input(t)
+            child.add_input(t, owned=True)
         before = set_recorder(child)
         try:
             out, out_structure = flatten(fn(unflatten(structure, stand_ins)))
@@ -169,8 +206,11 @@ class Recorder:
             child.graph.outputs = [child.value_of(x) for x in out]
         finally:
             set_recorder(before)
-        self.unsupported += child.unsupported
+            self.unsupported += child.unsupported
         return child, out, out_structure
+
+    def _untaken(self, what, error):
+        self.refuse(f"{what} that would raise {type(error).__name__}")
 
     def _attach(self, name, own_inputs, children, out, attrs):
         captured = [outer for child in children for outer, _ in child.captures]
@@ -188,8 +228,15 @@ class Recorder:
 
     def while_loop(self, cond_fn, body_fn, items, structure):
         """Record `while_loop` as one node; see ops/control.py."""
-        test, _, _ = self._child(cond_fn, items, structure, "while_loop")
-        body, after, after_structure = self._child(body_fn, items, structure, "while_loop")
+        test, flag, _ = self._child(cond_fn, items, structure, "while_loop")
+        entered = self.abstract or bool(flag[0]._data)
+        try:
+            body, after, after_structure = self._child(body_fn, items, structure, "while_loop")
+        except Exception as error:
+            if entered:
+                raise
+            self._untaken("a loop that is not entered, with a body", error)
+            return unflatten(structure, [wrap(np.array(x._data)) for x in items])
         check_same_state(
             "while_loop",
             [x._data for x in items],
@@ -212,28 +259,41 @@ class Recorder:
     def _eagerly_loop(self, cond_fn, body_fn, items, structure):
         before = set_recorder(None)
         try:
-            state = unflatten(structure, [wrap(x._data) for x in items])
-            while bool(cond_fn(state)):
-                state = body_fn(state)
-            return [wrap(as_tensor(x)._data) for x in flatten(state)[0]]
+            found = while_loop(cond_fn, body_fn, unflatten(structure, items))
         finally:
             set_recorder(before)
+        return [wrap(np.array(x._data)) for x in flatten(found)[0]]
 
     def cond(self, pred, true_fn, false_fn, items, structure):
         """Record `cond` as one node; see ops/control.py."""
-        yes, yes_out, yes_structure = self._child(lambda xs: true_fn(*xs), items, structure, "cond")
-        no, no_out, no_structure = self._child(lambda xs: false_fn(*xs), items, structure, "cond")
+        branches = {"then": true_fn, "else": false_fn}
+        order = list(branches) if bool(pred._data) else list(branches)[::-1]
+        done = {}
+        for key in order:
+            try:
+                done[key] = self._child(_spread(branches[key]), items, structure, "cond")
+            except Exception as error:
+                if self.abstract or not done:
+                    raise
+                self._untaken("a branch not taken", error)
+                _, out, out_structure = done[order[0]]
+                return unflatten(out_structure, [wrap(np.array(x._data)) for x in out])
+        (yes, yes_out, yes_structure), (no, no_out, no_structure) = done["then"], done["else"]
         check_same_state(
             "cond",
             [x._data for x in yes_out],
             [x._data for x in no_out],
             yes_structure == no_structure,
         )
-        chosen = yes_out if self.abstract or bool(pred._data) else no_out
-        out = [wrap(x._data) for x in chosen]
+        out = [wrap(np.array(x._data)) for x in done[order[0]][1]]
         inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
         self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
         return unflatten(yes_structure, out)
+
+
+def _spread(fn):
+    """Return `fn` as a function of the tuple of its arguments."""
+    return lambda arguments: fn(*arguments)
 
 
 def record(fn, inputs, *, frozen=True, abstract=False):
@@ -248,16 +308,22 @@ def record(fn, inputs, *, frozen=True, abstract=False):
     frozen : bool
         Whether other tensors are constants (True) or read anew at each replay.
     abstract : bool
-        Whether only shapes matter (samplers); then loops run once and guards are refused.
+        Whether only shapes matter (samplers); then loops run once and guards are refused, and
+        inputs may be changed in place.
+
+    Notes
+    -----
+    One recording at a time, process-wide: the active recorder is a global of the interpreter.
     """
-    rec = Recorder(frozen=frozen, abstract=abstract)
-    for t in inputs:
-        rec.add_input(t)
-    before = set_recorder(rec)
-    try:
-        result = fn(*inputs)
-        out = [as_tensor(x) for x in flatten(result)[0]]
-        rec.graph.outputs = [rec.value_of(t) for t in out]
-    finally:
-        set_recorder(before)
-    return rec, result
+    with recording_lock:
+        rec = Recorder(frozen=frozen, abstract=abstract)
+        for t in inputs:
+            rec.add_input(t, owned=abstract)
+        before = set_recorder(rec)
+        try:
+            result = fn(*inputs)
+            out = [as_tensor(x) for x in flatten(result)[0]]
+            rec.graph.outputs = [rec.value_of(t) for t in out]
+        finally:
+            set_recorder(before)
+        return rec, result

@@ -12,6 +12,7 @@ orders the tape, and a tensor whose memory changed at a later tick is stale for 
 
 import warnings
 import weakref
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,10 @@ def set_grad_enabled(value):
 
 
 def recorder():
-    """Return the active recorder or None."""
-    return _RECORDER
+    """Return the active recorder or None; a recorder of another thread is not active in this one."""
+    if _RECORDER is None or _RECORDER.thread == get_ident():
+        return _RECORDER
+    return None
 
 
 def set_recorder(new):
@@ -135,7 +138,15 @@ class Node:
 
 
 def wrap(array):
-    """Return a new tensor around `array` (no copy, no tape)."""
+    """Return a new tensor around `array`, memory that is its own from now on (no copy, no tape)."""
+    t = _around(array)
+    if _RECORDER is not None:
+        _RECORDER.fresh(t)
+    return t
+
+
+def _around(array):
+    """Return a new tensor around memory that others may change too."""
     if type(array) is not _ndarray and not hasattr(array, "__cuda_array_interface__"):
         array = np.asarray(array)
     t = _new(_Tensor)
@@ -171,8 +182,12 @@ def as_tensor(value, op="tensor"):
                 got=f"dtype {array.dtype}",
                 fix="convert it to numbers first",
             )
-        return wrap(array)
+        return _around(array)
     if isinstance(value, (list, tuple)):
+        if _RECORDER is not None:
+            for v in value:
+                if isinstance(v, TensorBase):
+                    _RECORDER.data_dependent("a list of tensors made into one", v)
         array = np.asarray([v._data if isinstance(v, TensorBase) else v for v in value])
         if array.dtype.kind == "f":
             array = array.astype(dtypes.default_dtype())

@@ -103,6 +103,11 @@ class default_dtype_as:
         set_default_dtype(dtype)
 
 
+def promotion_rules():
+    """Return what promotion depends on: the default dtype, and where 0-d tensors stand."""
+    return _default, _scalar_rank
+
+
 def default_dtype():
     """Alias of `get_default_dtype` for internal use."""
     return _default

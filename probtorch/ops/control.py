@@ -9,6 +9,7 @@ from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ShapeError
+from probtorch.ops.elementwise import clone
 
 __all__ = ["cond", "while_loop"]
 
@@ -32,13 +33,15 @@ def while_loop(cond_fn, body_fn, init):
 
     Notes
     -----
-    Both functions must be pure: when recorded they are called once, not once per iteration.
+    Both functions must be pure: when recorded they are called once, not once per iteration. They
+    may change their own state in place; the initial state is copied.
     """
     items, structure = flatten(init)
     items = [as_tensor(x, "while_loop") for x in items]
     active = recorder()
     if _records_loops(active) and not _differentiated(items):
         return active.while_loop(cond_fn, body_fn, items, structure)
+    items = [clone(x) for x in items]
     state = unflatten(structure, items)
     while bool(cond_fn(state)):
         before = [x._data for x in items]
@@ -56,22 +59,22 @@ def cond(pred, true_fn, false_fn, *operands):
     ----------
     pred : Tensor with one element, or bool
     true_fn, false_fn : callable
-        Pure functions that return trees of one structure, with equal shapes and dtypes.
+        Pure functions that return trees of one structure, with equal shapes and dtypes. They may
+        change the operands in place, which are copies.
     *operands : trees of tensors and numbers
 
     Returns
     -------
     tree of Tensor
     """
-    if isinstance(pred, bool):
-        return true_fn(*operands) if pred else false_fn(*operands)
     items, structure = flatten(operands)
     items = [as_tensor(x, "cond") for x in items]
     active = recorder()
-    if _records_loops(active) and not _differentiated(items):
+    whole = isinstance(pred, TensorBase) and _records_loops(active)
+    if whole and not _differentiated(items):
         return active.cond(pred, true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
-    return branch(*unflatten(structure, items))
+    return branch(*unflatten(structure, [clone(x) for x in items]))
 
 
 def _records_loops(active):
