@@ -218,6 +218,7 @@ def cholesky(a, *, upper=False):
     Returns
     -------
     Tensor, shape (..., n, n)
+        nan where the matrix has nan.
 
     Raises
     ------

@@ -170,7 +170,7 @@ def _jacobian(out, x):
             (gx,) = grad(out, x, seed, retain_graph=True, allow_unused=True)
             if gx is not None:
                 rows[k] = gx.detach().numpy().ravel()
-    return rows.reshape(*out.shape, *x.shape)
+    return rows.reshape((*out.shape, *x.shape))
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, **options):
