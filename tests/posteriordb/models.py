@@ -7,6 +7,18 @@ reproduce are in ../shared/posteriordb.
 
 import numpy as np
 
+from probtorch import (
+    deterministic,
+    exp,
+    factor,
+    log,
+    logsumexp,
+    plate,
+    sample,
+    sqrt,
+    stack,
+    tensor,
+)
 from probtorch.distributions import (
     Beta,
     Categorical,
@@ -21,11 +33,6 @@ from probtorch.distributions import (
     TruncatedNormal,
     constraints,
 )
-from probtorch.effects import deterministic, factor, plate, sample
-from probtorch.ops.elementwise import exp, log, sqrt
-from probtorch.ops.movement import stack
-from probtorch.ops.reduction import logsumexp
-from probtorch.tensor import tensor
 
 
 def flat(size=None, support=constraints.real):

@@ -4,7 +4,7 @@ Two are gross; the others are of the size that a rule of thumb such as "a quarte
 deviation" would let through. `MUTANTS` maps a name to ``(posterior, model)``.
 """
 
-from probtorch.core.dtype import float64
+from probtorch import deterministic, exp, float64, plate, sample, sqrt, tensor
 from probtorch.distributions import (
     Gamma,
     HalfCauchy,
@@ -14,9 +14,6 @@ from probtorch.distributions import (
     Uniform,
     constraints,
 )
-from probtorch.effects import deterministic, plate, sample
-from probtorch.ops.elementwise import exp, sqrt
-from probtorch.tensor import tensor
 from tests.posteriordb.models import autoregression, flat, kidscore
 
 
