@@ -18,7 +18,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import diag_embed, expand, reshape
 from probtorch.ops.movement import diagonal as take_diagonal
-from probtorch.tensor import tensor
+from probtorch.tensor import Tensor, tensor
 
 __all__ = [
     "arange",
@@ -143,9 +143,9 @@ def empty_like(x, *, dtype=None, device=None, requires_grad=False):
 # ------------------------------------------------------------------------------------------- ranges
 
 
-def _plain(*values):
-    """Tensors among the values become Python numbers."""
-    return [v.item() if isinstance(v, TensorBase) else v for v in values]
+def _number(x):
+    """Return a tensor with one element as a Python number, and anything else as it is."""
+    return x.item() if isinstance(x, Tensor) else x
 
 
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
@@ -165,7 +165,7 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     """
     if end is None:
         start, end = 0, start
-    start, end, step = _plain(start, end, step)
+    start, end, step = _number(start), _number(end), _number(step)
     if step == 0 or (end - start) / step < 0:
         raise ArgumentError(
             "arange",
@@ -191,7 +191,7 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
         raise ArgumentError(
             "linspace", expected="steps >= 0", got=str(steps), fix="check the count"
         )
-    array = np.linspace(*_plain(start, end), int(steps)).astype(_floating(dtype))
+    array = np.linspace(_number(start), _number(end), int(steps)).astype(_floating(dtype))
     return _made(array, device, requires_grad)
 
 
@@ -201,7 +201,7 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_
         raise ArgumentError(
             "logspace", expected="steps >= 0", got=str(steps), fix="check the count"
         )
-    array = np.power(float(base), np.linspace(*_plain(start, end), int(steps)))
+    array = np.power(float(base), np.linspace(_number(start), _number(end), int(steps)))
     return _made(array.astype(_floating(dtype)), device, requires_grad)
 
 
@@ -259,9 +259,8 @@ def meshgrid(*tensors, indexing="ij"):
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError("meshgrid", expected='"ij" or "xy"', got=repr(indexing), fix='use "ij"')
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-        tensors = tensors[0]
-    vectors = [reshape(wrap_value(t, "meshgrid"), -1) for t in tensors]
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    vectors = [reshape(wrap_value(t, "meshgrid"), -1) for t in given]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = [1, 0]
