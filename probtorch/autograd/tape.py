@@ -304,13 +304,13 @@ def _sweep(seeds, targets, keep, create_graph):
             epoch = node.epoch
             # Without an in-place change since the node was made there is nothing to check.
             careful = epoch < dispatch._CHANGED
-            out = saved_output(node) if op.reads_output else None
             if op.rules:
-                for i, partial, reads in op.rules:
+                out = None
+                for i, partial, reads, reads_output in op.rules:
                     t = inputs[i]
                     if t.__class__ in _NUMBERS:
                         continue
-                    if careful:
+                    if careful or t._base is not None:
                         fn, index, wanted = dispatch.edge(t, node)
                     else:
                         fn, index, wanted = t.grad_fn, t._index, t.requires_grad
@@ -318,6 +318,8 @@ def _sweep(seeds, targets, keep, create_graph):
                         continue
                     if careful:
                         _check_fresh(node, inputs, reads)
+                    if reads_output and out is None:
+                        out = saved_output(node)
                     gx = partial(g, out, *inputs)
                     shape = t._data.shape
                     if gx._data.shape != shape:
@@ -331,6 +333,7 @@ def _sweep(seeds, targets, keep, create_graph):
                         heappush(heap, (-fn.epoch, fn))
             else:
                 edges = _edges(node)
+                out = saved_output(node) if op.reads_output else None
                 if careful and op.reads_inputs:
                     whole = range(len(inputs))
                     _check_fresh(

@@ -90,7 +90,7 @@ def set_grad_enabled(value):
 
 
 def recorder():
-    """Return the active recorder or None; a recorder of another thread is not active in this one."""
+    """Return the active recorder or None; that of another thread is not active in this one."""
     if _RECORDER is None or _RECORDER.thread == get_ident():
         return _RECORDER
     return None
@@ -545,10 +545,7 @@ def assign(target, value, op="copy_"):
             got=str(value._data.shape),
             fix="use the out-of-place form, whose result may have another shape",
         )
-    if (
-        dtypes.promote_types(value._data.dtype, data.dtype) != data.dtype
-        and value._data.dtype.kind > data.dtype.kind
-    ):
+    if dtypes.category(value._data.dtype) > dtypes.category(data.dtype):
         raise DTypeError(
             op,
             expected=f"a result of dtype {data.dtype}",
@@ -603,13 +600,13 @@ def _check_in_place(target, op):
 
 
 def _keep_old_value(target, value):
-    """Keep the elements `target` is about to lose for the node of `value`, if it reads them."""
+    """Put the old `target` among the inputs of the node of `value`, with its elements if read."""
     node = value.grad_fn
     while node is not None and node.op is _CAST:
         node = node.inputs[0].grad_fn
-    if node is None or not any(x is target for x in node.inputs) or not _reads(node, target):
+    if node is None or not any(x is target for x in node.inputs):
         return
-    old = wrap(target._data.copy())
+    old = wrap(target._data.copy() if _reads(node, target) else target._data)
     old.requires_grad, old.grad_fn = target.requires_grad, target.grad_fn
     old._index = target._index
     carry(target, old)
@@ -622,7 +619,7 @@ def _reads(node, t):
     if node.op.rules:
         return any(
             inputs[j] is t
-            for i, _, read in node.op.rules
+            for i, _, read, _ in node.op.rules
             if isinstance(inputs[i], TensorBase) and inputs[i].requires_grad
             for j in read
         )

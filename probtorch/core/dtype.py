@@ -12,6 +12,7 @@ from probtorch.errors import DTypeError
 __all__ = [
     "as_dtype",
     "bool_",
+    "category",
     "default_dtype",
     "default_dtype_as",
     "finfo",
@@ -143,6 +144,11 @@ def as_dtype(dtype):
 def is_floating(dtype):
     """Whether `dtype` is a real floating dtype."""
     return dtype.kind == "f"
+
+
+def category(dtype):
+    """Return where `dtype` stands among boolean (0), integer (1), floating (2) and complex (3)."""
+    return _CATEGORY[dtype.kind]
 
 
 def promote_types(a, b):

@@ -42,9 +42,9 @@ class Op:
         Elementwise dtype rule: "same", "float" (integers become the default float dtype) or "bool".
     partials : tuple of callable or None
         Elementwise ops: ``(g, out, *inputs) -> cotangent`` per input, None where there is none.
-    rules : tuple of (int, callable, tuple of int)
-        Elementwise ops: for each input that has one, its position, its partial, and the positions
-        of the inputs that the partial looks at.
+    rules : tuple of (int, callable, tuple of int, bool)
+        Elementwise ops: for each input that has one, its position, its partial, the positions of
+        the inputs that the partial looks at, and whether it looks at the output.
     reads_inputs : bool or slice
         Whether `vjp` looks at the elements of the inputs, or of the inputs in a slice (else a later
         in-place change of them is harmless).

@@ -45,8 +45,10 @@ def _rules(partials):
             continue
         code = p.__code__
         names = code.co_varnames[: code.co_argcount]
-        output |= len(names) > 1 and not names[1].startswith("_")
-        rules.append((i, p, tuple(j for j, n in enumerate(names[2:]) if not n.startswith("_"))))
+        reads = tuple(j for j, n in enumerate(names[2:]) if not n.startswith("_"))
+        reads_output = len(names) > 1 and not names[1].startswith("_")
+        output |= reads_output
+        rules.append((i, p, reads, reads_output))
     return tuple(rules), output
 
 
@@ -90,7 +92,7 @@ def elementwise(
             partials=partials,
             rules=rules,
             result=result,
-            reads_inputs=any(reads for _, _, reads in rules),
+            reads_inputs=any(reads for _, _, reads, _ in rules),
             reads_output=reads_output,
             domain=domain,
             reference=reference,

@@ -121,7 +121,7 @@ def differentiable_inputs(op, arrays):
     if op.vjp is None:
         return ()
     if op.rules:
-        return tuple(i for i, _, _ in op.rules)
+        return tuple(i for i, *_ in op.rules)
     fixed = op.extra.get("not_differentiable", ())
     return tuple(i for i, a in enumerate(arrays) if a.dtype.kind == "f" and i not in fixed)
 
