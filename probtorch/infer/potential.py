@@ -18,6 +18,7 @@ out.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import inspect
 import math
@@ -111,7 +112,7 @@ class Slot:
     location: str = ""
 
 
-class Target:
+class Target(abc.ABC):
     """A log density on R^dim with its gradient, and the way from there to named values.
 
     Made by `from_model`, `from_density` or `from_potential`, never by calling the class.
@@ -200,6 +201,7 @@ class Target:
 
     # -------------------------------------------------------------------------------------- density
 
+    @abc.abstractmethod
     def logdensity(self, q: Any) -> Any:
         """Return the log density at `q`, up to a constant.
 
@@ -212,7 +214,6 @@ class Target:
         Tensor, shape (), float64
             Natural log; differentiable in `q`.
         """
-        raise NotImplementedError
 
     @cached_property
     def density(self) -> NativeDensity:
@@ -225,6 +226,7 @@ class Target:
 
     # ------------------------------------------------------------------------------------ variables
 
+    @abc.abstractmethod
     def constrain(self, q: Any) -> dict[str, Any]:
         """Return the variables at `q`: latent sites, then deterministic ones, by name.
 
@@ -237,7 +239,6 @@ class Target:
         dict of str to Tensor
             Differentiable in `q`.
         """
-        raise NotImplementedError
 
     def constrain_many(self, draws: np.ndarray) -> dict[str, np.ndarray]:
         """Return the variables for many draws, by one compiled loop over them.
@@ -261,6 +262,7 @@ class Target:
             )
         return self._constrain_map({"q": draws}, draws.ndim - 1)
 
+    @abc.abstractmethod
     def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the point `q` of shape (dim,) at which the variables have the given values.
 
@@ -271,7 +273,6 @@ class Target:
         DomainError
             If a value lies outside the support of its site.
         """
-        raise NotImplementedError
 
     def pack(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the point `q` of shape (dim,) made of unconstrained values; undoes `unpack`.
@@ -349,9 +350,9 @@ class Target:
         children = (generator or default_generator).spawn(num_chains)
         return np.stack([find_initial(self, child, strategy) for child in children])
 
+    @abc.abstractmethod
     def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:
         """Return the point `q` of shape (dim,) that a strategy, asked site by site, amounts to."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         sites = ", ".join(

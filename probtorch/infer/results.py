@@ -23,6 +23,8 @@ from probtorch.infer.predictive import Predictive
 
 __all__ = ["SampledDraws", "make_draws"]
 
+# Log likelihoods larger than this are computed only when asked for.
+LIKELIHOOD_BYTES = 2**28
 # Draws from the prior unless told: as many as give its quartiles to about 3 %.
 PRIOR_DRAWS = 500
 
@@ -93,7 +95,7 @@ class SampledDraws(Draws):
 
     def extended(
         self,
-        log_likelihood: bool = True,
+        log_likelihood: bool | None = None,
         posterior_predictive: bool | Mapping[str, Any] = False,
         prior: bool | int | Mapping[str, Any] = False,
         *,
@@ -103,9 +105,9 @@ class SampledDraws(Draws):
 
         Parameters
         ----------
-        log_likelihood : bool
+        log_likelihood : bool, optional
             Add the log density of each observation at each draw, for leave-one-out
-            cross-validation.
+            cross-validation. By default if it takes at most 256 MiB.
         posterior_predictive : bool or dict
             Add replications of the data, one per draw; or the given ones, each (chain, draw, ...).
         prior : bool, int or dict
@@ -121,7 +123,9 @@ class SampledDraws(Draws):
             hand-written.
         """
         groups = dict(self.groups)
-        if log_likelihood and self.positions is not None and hasattr(self.target, "log_likelihood"):
+        if log_likelihood is None:
+            log_likelihood = self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
+        if log_likelihood and isinstance(self.target, ModelTarget):
             groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):
             groups["posterior_predictive"] = _arrays(posterior_predictive)
@@ -162,18 +166,19 @@ class SampledDraws(Draws):
             If the draws do not know their model.
         """
         target = self._model()
-        latent = {name: self.posterior[name] for name in target.slots if name in self.posterior}
+        # From the positions, since the posterior may have been narrowed to some of its variables.
+        latent = target.constrain_many(self.positions)
+        latent = {name: latent[name] for name in target.slots}
         if args or kwargs:
             found = Predictive(target.model, latent, batch_ndims=2, seed=seed)(*args, **kwargs)
             return _arrays(found)
-        sites = [name for name in target.observed if name not in latent]
-        model = target.unconditioned
+        sites, model = target.observed, target.unconditioned
         found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=seed)()
         return _arrays(found)
 
     def to_arviz(
         self,
-        log_likelihood: bool = True,
+        log_likelihood: bool | None = None,
         posterior_predictive: bool | Mapping[str, Any] = False,
         prior: bool | int | Mapping[str, Any] = False,
         *,
@@ -188,6 +193,10 @@ class SampledDraws(Draws):
         """
         extended = self.extended(log_likelihood, posterior_predictive, prior, seed=seed)
         return Draws.to_arviz(extended)
+
+    def _log_likelihood_bytes(self):
+        data = getattr(self.target, "observed_data", {}).values()
+        return 8 * self.num_chains * self.num_draws * sum(y.size for y in data)
 
     def _split(self, values):
         """Prior draws as two groups: of the latent and deterministic sites, and of the data."""

@@ -11,7 +11,7 @@ from probtorch.diagnostics import Draws
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import InferenceError
-from probtorch.infer import Target
+from probtorch.infer import Target, results
 from probtorch.infer.results import SampledDraws, make_draws
 
 Y, SIGMA = np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.5, 2.0])
@@ -89,6 +89,17 @@ def test_predictions_for_new_arguments(draws):
     np.testing.assert_allclose(found["theta"], draws.posterior["theta"])
     residuals = (found["y"] - found["theta"]) / 10.0
     assert abs(residuals.std() - 1) < 5 / np.sqrt(2 * 180)
+
+
+def test_narrowed_draws_predict_as_the_whole(draws):
+    whole = draws.predict(seed=1)["y"]
+    np.testing.assert_array_equal(draws.select("mu").predict(seed=1)["y"], whole)
+
+
+def test_large_log_likelihood_is_computed_only_when_asked_for(draws, monkeypatch):
+    monkeypatch.setattr(results, "LIKELIHOOD_BYTES", 8 * 2 * 30 * 3 - 1)
+    assert "log_likelihood" not in draws.extended().groups
+    assert "log_likelihood" in draws.extended(log_likelihood=True).groups
 
 
 @pytest.fixture
