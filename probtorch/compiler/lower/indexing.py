@@ -10,11 +10,23 @@ from probtorch.compiler.lowering import lowers
 from probtorch.errors import CompileError
 
 
+def target(low, node, block):
+    """Return where `node` may write its update, and from which statement on.
+
+    That is the memory of its first input if nobody reads that later. What is written must not lie
+    there itself: ``x[1:] = x[:-1]`` would overwrite what it has yet to read.
+    """
+    x, *rest = node.inputs
+    memory = low.place(x)[0]
+    overlap = any(low.place(v)[0] is memory for v in rest)
+    return low.owned_copy(x, block, overlap or not low.dies_here(x, node))
+
+
 @lowers("slice_put")
 def lower_slice_put(low, node, block):
     x, v = node.inputs
     (out,) = node.outs
-    root, after = low.owned_copy(x, block, not low.dies_here(x, node))
+    root, after = target(low, node, block)
     layout = contiguous(out.shape).view("slice", {"spec": node.attrs["spec"]})
     g = low.store(v, root.buffer, layout, block, "set", after)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=root.buffer))
@@ -24,7 +36,7 @@ def lower_slice_put(low, node, block):
 def lower_put(low, node, block):
     x, v, *index = node.inputs
     (out,) = node.outs
-    root, after = low.owned_copy(x, block, not low.dies_here(x, node))
+    root, after = target(low, node, block)
     g = scatter(
         low,
         v,
