@@ -10,6 +10,7 @@ import numpy as np
 from probtorch.core.dispatch import as_tensor, cast
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, one_of, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import (
     eq,
     exp,
@@ -23,9 +24,8 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.special import entr, logit, xlog1py, xlogy
-from probtorch.tensor import Tensor
 
-__all__ = ["Bernoulli", "Geometric", "count_times"]
+__all__ = ["Bernoulli", "Geometric", "Trial", "count_times"]
 
 
 def count_times(count, x):
@@ -33,11 +33,11 @@ def count_times(count, x):
     return where(eq(count, 0.0), 0.0, count * x)
 
 
-class _Trial(Distribution):
+class Trial(Distribution):
     """What distributions share that are given by a success probability or its log odds."""
 
-    probs: Tensor = param(constraints.unit_interval, default=None)
-    logits: Tensor = param(constraints.real, default=None)
+    probs: Parameter = param(constraints.unit_interval, default=None)
+    logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
 
     def _probs(self):
@@ -47,7 +47,7 @@ class _Trial(Distribution):
         return logit(self.probs)
 
 
-class Bernoulli(_Trial):
+class Bernoulli(Trial):
     """One trial: 1 with probability `probs`, else 0.
 
     Parameters
@@ -92,7 +92,7 @@ class Bernoulli(_Trial):
         return self.probs * (1.0 - self.probs)
 
 
-class Geometric(_Trial):
+class Geometric(Trial):
     """Number of failures before the first success.
 
     Parameters
@@ -103,8 +103,8 @@ class Geometric(_Trial):
         Its log odds; exactly one of the two is given.
     """
 
-    probs: Tensor = param(constraints.left_open_interval(0.0, 1.0), default=None)
-    logits: Tensor = param(constraints.real, default=None)
+    probs: Parameter = param(constraints.left_open_interval(0.0, 1.0), default=None)
+    logits: Parameter = param(constraints.real, default=None)
     support = constraints.nonnegative_integer
 
     def _log_failure(self):

@@ -9,11 +9,11 @@ import math
 
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import sigmoid, where
 from probtorch.ops.reduction import softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import betainc, betaln, digamma, lgamma, xlog1py, xlogy
-from probtorch.tensor import Tensor
 
 __all__ = ["Beta", "Dirichlet"]
 
@@ -29,8 +29,8 @@ class Beta(Distribution):
         Exponent of 1 - x plus 1; "beta".
     """
 
-    concentration1: Tensor = param(constraints.positive)
-    concentration0: Tensor = param(constraints.positive)
+    concentration1: Parameter = param(constraints.positive)
+    concentration0: Parameter = param(constraints.positive)
     support = constraints.unit_interval
 
     def _rsample(self, rng, shape):
@@ -77,7 +77,7 @@ class Dirichlet(Distribution):
         Exponents plus 1; their sum says how near the draws are to the mean.
     """
 
-    concentration: Tensor = param(constraints.independent(constraints.positive, 1))
+    concentration: Parameter = param(constraints.independent(constraints.positive, 1))
     support = constraints.simplex
 
     def _infer_event_shape(self):

@@ -12,6 +12,7 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution, one_of, param, setting
+from probtorch.distributions.fields import Parameter
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import gather, one_hot
@@ -29,8 +30,8 @@ WEIGHTS = constraints.independent(constraints.nonnegative, 1)
 class _Categories(Distribution):
     """What distributions share that are given by a weight or a logit per category."""
 
-    probs: Tensor = param(WEIGHTS, default=None)
-    logits: Tensor = param(constraints.real_vector, default=None)
+    probs: Parameter = param(WEIGHTS, default=None)
+    logits: Parameter = param(constraints.real_vector, default=None)
     given = one_of("probs", "logits")
 
     def _check_parameters(self):
@@ -188,8 +189,8 @@ class Multinomial(_Categories):
     """
 
     total_count: int = setting(default=1)
-    probs: Tensor = param(WEIGHTS, default=None)
-    logits: Tensor = param(constraints.real_vector, default=None)
+    probs: Parameter = param(WEIGHTS, default=None)
+    logits: Parameter = param(constraints.real_vector, default=None)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self):

@@ -20,7 +20,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
 from probtorch.ops.movement import cat as join
-from probtorch.ops.movement import diagonal, slice_, tril
+from probtorch.ops.movement import diagonal, slice_, tril, unsqueeze
 from probtorch.ops.movement import stack as pile
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import sum as total
@@ -88,6 +88,7 @@ class Constraint:
 
     event_dim: int = 0
     is_discrete: bool = False
+    _name: str
 
     def check(self, value):
         """Return whether each element lies in the set.
@@ -204,7 +205,7 @@ class dependent_property(property, Dependent):
         return type(self)(fn, event_dim=self.event_dim, is_discrete=self.is_discrete)
 
     def __get__(self, instance, owner=None):
-        return self if instance is None else self.fget(instance)
+        return self if instance is None else self._resolve(instance)
 
     __hash__ = Constraint.__hash__
 
@@ -417,7 +418,7 @@ class Multinomial(Constraint):
     def interior(self, value):
         count = self.total_count
         if isinstance(count, TensorBase) and count._data.ndim:
-            count = count.unsqueeze(-1)
+            count = unsqueeze(count, -1)
         return _corner(value) * count
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from probtorch.core.dispatch import as_tensor
 from probtorch.distributions import constraints
-from probtorch.distributions.bernoulli import count_times
+from probtorch.distributions.bernoulli import Trial, count_times
 from probtorch.distributions.distribution import Distribution, one_of, param
+from probtorch.distributions.fields import Parameter
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
     eq,
@@ -29,11 +30,9 @@ from probtorch.ops.special import (
     gammaincc,
     lgamma,
     lgamma_difference,
-    logit,
     xlog1py,
     xlogy,
 )
-from probtorch.tensor import Tensor
 
 __all__ = ["BetaBinomial", "Binomial", "NegativeBinomial", "Poisson"]
 
@@ -43,31 +42,21 @@ def log_choose(n, k):
     return -(log(n + 1.0) + betaln(k + 1.0, n - k + 1.0))
 
 
-class _UpTo(Distribution):
-    """What distributions on 0, ..., total_count share."""
-
-    total_count: Tensor
-    has_enumerate_support = True
-
-    @constraints.dependent_property(event_dim=0, is_discrete=True)
-    def support(self):
-        """Whole numbers from 0 to `total_count`."""
-        return constraints.integer_interval(0, self.total_count)
-
-    def _enumerate_support(self):
-        counts = self.total_count._data
-        largest = int(self.total_count.max())
-        if (counts != largest).any():
-            raise ArgumentError(
-                f"{type(self).__name__}.enumerate_support",
-                expected="one total_count for the whole batch",
-                got=f"counts from {int(counts.min())} to {largest}",
-                fix="enumerate one batch element at a time",
-            )
-        return as_tensor(np.arange(largest + 1).astype(counts.dtype))
+def counts_up_to(total_count, owner):
+    """Return 0, ..., total_count; the counts of a batch must agree."""
+    counts = total_count._data
+    largest = int(total_count.max())
+    if (counts != largest).any():
+        raise ArgumentError(
+            f"{owner}.enumerate_support",
+            expected="one total_count for the whole batch",
+            got=f"counts from {int(counts.min())} to {largest}",
+            fix="enumerate one batch element at a time",
+        )
+    return as_tensor(np.arange(largest + 1).astype(counts.dtype))
 
 
-class Binomial(_UpTo):
+class Binomial(Trial):
     """Number of successes in `total_count` independent trials.
 
     Parameters
@@ -79,16 +68,18 @@ class Binomial(_UpTo):
         Its log odds; exactly one of the two is given.
     """
 
-    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
-    probs: Tensor = param(constraints.unit_interval, default=None)
-    logits: Tensor = param(constraints.real, default=None)
-    given = one_of("probs", "logits")
+    total_count: Parameter = param(constraints.nonnegative_integer, default=1.0)
+    probs: Parameter = param(constraints.unit_interval, default=None)
+    logits: Parameter = param(constraints.real, default=None)
+    has_enumerate_support = True
 
-    def _probs(self):
-        return sigmoid(self.logits)
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self):
+        """Whole numbers from 0 to `total_count`."""
+        return constraints.integer_interval(0, self.total_count)
 
-    def _logits(self):
-        return logit(self.probs)
+    def _enumerate_support(self):
+        return counts_up_to(self.total_count, type(self).__name__)
 
     def _sample(self, rng, shape):
         return rng.binomial(self.total_count, self.probs, shape)
@@ -118,7 +109,7 @@ class Binomial(_UpTo):
         return self.total_count * self.probs * (1.0 - self.probs)
 
 
-class BetaBinomial(_UpTo):
+class BetaBinomial(Distribution):
     """Number of successes in `total_count` trials whose probability is itself a beta draw.
 
     Parameters
@@ -128,9 +119,18 @@ class BetaBinomial(_UpTo):
     total_count : Tensor or number, a whole number >= 0
     """
 
-    concentration1: Tensor = param(constraints.positive)
-    concentration0: Tensor = param(constraints.positive)
-    total_count: Tensor = param(constraints.nonnegative_integer, default=1.0)
+    concentration1: Parameter = param(constraints.positive)
+    concentration0: Parameter = param(constraints.positive)
+    total_count: Parameter = param(constraints.nonnegative_integer, default=1.0)
+    has_enumerate_support = True
+
+    @constraints.dependent_property(event_dim=0, is_discrete=True)
+    def support(self):
+        """Whole numbers from 0 to `total_count`."""
+        return constraints.integer_interval(0, self.total_count)
+
+    def _enumerate_support(self):
+        return counts_up_to(self.total_count, type(self).__name__)
 
     def _sample(self, rng, shape):
         a = rng.log_gamma(self.concentration1, shape)
@@ -162,7 +162,7 @@ class Poisson(Distribution):
         Mean and variance; with 0 the count is 0.
     """
 
-    rate: Tensor = param(constraints.nonnegative)
+    rate: Parameter = param(constraints.nonnegative)
     support = constraints.nonnegative_integer
 
     def _sample(self, rng, shape):
@@ -199,17 +199,12 @@ class NegativeBinomial(Distribution):
         Its log odds; exactly one of the two is given. The mean is ``total_count * exp(logits)``.
     """
 
-    total_count: Tensor = param(constraints.nonnegative)
-    probs: Tensor = param(constraints.half_open_interval(0.0, 1.0), default=None)
-    logits: Tensor = param(constraints.real, default=None)
+    total_count: Parameter = param(constraints.nonnegative)
+    probs: Parameter = param(constraints.half_open_interval(0.0, 1.0), default=None)
+    logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
     support = constraints.nonnegative_integer
-
-    def _probs(self):
-        return sigmoid(self.logits)
-
-    def _logits(self):
-        return logit(self.probs)
+    _probs, _logits = Trial._probs, Trial._logits
 
     def _odds(self):
         return exp(self.logits) if self._given("logits") else self.probs / (1.0 - self.probs)

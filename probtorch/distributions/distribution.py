@@ -20,7 +20,7 @@ Three rules shape this file.
 import functools
 import inspect
 import math
-from typing import dataclass_transform
+from typing import TYPE_CHECKING, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import (
     MISSING,
-    Field,
+    Parameter,
     bad_parameter,
     bad_value,
     bind,
@@ -150,7 +150,11 @@ class Source:
 
 
 @dataclass_transform(field_specifiers=(param, setting))
-class Distribution:
+class _Fields:
+    """Tells type checkers that subclasses take their fields as arguments."""
+
+
+class Distribution(_Fields):
     """A probability distribution over tensors.
 
     Parameters
@@ -173,8 +177,11 @@ class Distribution:
         If arguments are missing, unknown or in conflict.
     """
 
-    support: constraints.Constraint = constraints.dependent()
-    has_enumerate_support: bool = False
+    support = constraints.dependent()
+    has_enumerate_support = False
+
+    if TYPE_CHECKING:
+        validate_args: bool | None = setting(default=None, kw_only=True)
 
     # Whether the formula of `_log_prob` and its derivatives are finite for every real number, so
     # that outside the support its value can simply be discarded.
@@ -182,13 +189,14 @@ class Distribution:
     # Whether values of integer dtype stay integers in `_log_prob` (categories are indices, counts
     # are numbers).
     _takes_integers = False
-    _fields: dict[str, Field] = {}
-    _alternatives: tuple[str, ...] = ()
-    __static_fields__: tuple[str, ...] = _STATE
+    _fields: ClassVar[dict[str, Parameter]] = {}
+    __signature__: ClassVar[inspect.Signature]
+    _alternatives: ClassVar[tuple[str, ...]] = ()
+    __static_fields__: ClassVar[tuple[str, ...]] = _STATE
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Field)}
+        own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
         inherited = {n: f for n, f in cls._fields.items() if n not in own}
         cls._fields = {**inherited, **own}
         if own:
@@ -645,7 +653,8 @@ class Independent(Distribution):
             dtype=base._dtype,
             validate_args=base._validate_args if validate_args is None else validate_args,
         )
-        self._takes_integers = base_distribution._takes_integers
+        self._takes_integers = base._takes_integers
+        self.has_enumerate_support = base.has_enumerate_support and n == 0
 
     @classmethod
     def _from_tree(cls, values):
@@ -654,7 +663,7 @@ class Independent(Distribution):
     def _tree_names(self):
         return ("base_dist", "reinterpreted_batch_ndims")
 
-    @property
+    @constraints.dependent_property
     def support(self):
         """The base's support, over the event dims."""
         n = self.reinterpreted_batch_ndims
@@ -664,11 +673,6 @@ class Independent(Distribution):
     def has_rsample(self):
         """As the base."""
         return self.base_dist.has_rsample
-
-    @property
-    def has_enumerate_support(self):
-        """Whether the base has a finite support and no dims were reinterpreted."""
-        return self.base_dist.has_enumerate_support and not self.reinterpreted_batch_ndims
 
     def _rsample(self, rng, shape):
         return self.base_dist._rsample(rng, shape)
@@ -686,7 +690,7 @@ class Independent(Distribution):
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def _enumerate_support(self):
-        if self.reinterpreted_batch_ndims:
+        if not self.has_enumerate_support:
             raise NotImplementedError(
                 "Independent does not enumerate the product of the supports of its dims"
             )
@@ -738,7 +742,7 @@ class MaskedDistribution(Distribution):
     def _tree_names(self):
         return ("base_dist", "_mask")
 
-    @property
+    @constraints.dependent_property
     def support(self):
         """The base's support."""
         return self.base_dist.support

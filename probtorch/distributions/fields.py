@@ -9,7 +9,11 @@ The second half holds the messages for values outside their constraint: which pa
 the first bad value with its index, how many are bad, and what usually cures it.
 """
 
+from __future__ import annotations
+
 import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -19,10 +23,11 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ops.elementwise import to_float
+from probtorch.tensor import Tensor
 
 __all__ = [
     "MISSING",
-    "Field",
+    "Parameter",
     "as_parameter",
     "bad_parameter",
     "bad_value",
@@ -36,7 +41,7 @@ __all__ = [
 MISSING = object()
 
 
-class Field:
+class Parameter:
     """One argument of a distribution; on an instance it reads as the value.
 
     A value given at construction lies in the instance's `__dict__` and is found there first. Only a
@@ -46,15 +51,23 @@ class Field:
 
     __slots__ = ("as_is", "constraint", "default", "name")
 
+    if TYPE_CHECKING:
+        # For type checkers: what `__init__` takes.
+        def __set__(self, instance: Any, value: Tensor | np.ndarray | Sequence | float | None): ...
+
     def __init__(self, constraint, default, as_is):
         self.constraint = constraint
         self.default = default
         self.as_is = as_is
-        self.name = None
+        self.name = ""
 
     def __set_name__(self, owner, name):
         self.name = name
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Parameter: ...
+    @overload
+    def __get__(self, instance: object, owner: Any = None) -> Tensor: ...
     def __get__(self, instance, owner=None):
         if instance is None:
             return self
@@ -89,7 +102,7 @@ def as_parameter(value, name, *, as_is=False):
     return (t if as_is else to_float(t)), False
 
 
-def param(constraint, *, default=MISSING, as_is=False):
+def param(constraint: Any, *, default: Any = MISSING, as_is: bool = False) -> Any:
     """State a tensor parameter.
 
     Parameters
@@ -102,12 +115,12 @@ def param(constraint, *, default=MISSING, as_is=False):
     as_is : bool
         Keep an integer dtype instead of converting to float.
     """
-    return Field(constraint, default, as_is)
+    return Parameter(constraint, default, as_is)
 
 
-def setting(*, default=MISSING):
-    """State an argument that is not a tensor."""
-    return Field(None, default, True)
+def setting(*, default: Any = MISSING, kw_only: bool = False) -> Any:
+    """State an argument that is not a tensor; `kw_only` is for type checkers."""
+    return Parameter(None, default, True)
 
 
 class one_of:

@@ -12,9 +12,9 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import log, maximum, where
 from probtorch.ops.special import digamma, gammainc, gammaincc, lgamma, xlogy
-from probtorch.tensor import Tensor
 
 __all__ = ["Chi2", "Gamma", "InverseGamma"]
 
@@ -24,28 +24,37 @@ class GammaFamily(Distribution):
 
     support = constraints.nonnegative
 
+    def as_gamma(self):
+        """Return the concentration and the rate of the gamma this is."""
+        raise NotImplementedError(f"{type(self).__name__} does not say which gamma it is")
+
     def _rsample(self, rng, shape):
-        return rng.gamma(self.concentration, shape) / self.rate
+        a, b = self.as_gamma()
+        return rng.gamma(a, shape) / b
 
     def _log_prob(self, x):
-        a = self.concentration
-        return xlogy(a - 1.0, x) - self.rate * x + (a * log(self.rate) - lgamma(a))
+        a, b = self.as_gamma()
+        return xlogy(a - 1.0, x) - b * x + (a * log(b) - lgamma(a))
 
     def _cdf(self, x):
-        return gammainc(self.concentration, self.rate * maximum(x, 0.0))
+        a, b = self.as_gamma()
+        return gammainc(a, b * maximum(x, 0.0))
 
     def _entropy(self):
-        a = self.concentration
-        return a - log(self.rate) + lgamma(a) + (1.0 - a) * digamma(a)
+        a, b = self.as_gamma()
+        return a - log(b) + lgamma(a) + (1.0 - a) * digamma(a)
 
     def _mean(self):
-        return self.concentration / self.rate
+        a, b = self.as_gamma()
+        return a / b
 
     def _mode(self):
-        return maximum(self.concentration - 1.0, 0.0) / self.rate
+        a, b = self.as_gamma()
+        return maximum(a - 1.0, 0.0) / b
 
     def _variance(self):
-        return self.concentration / (self.rate * self.rate)
+        a, b = self.as_gamma()
+        return a / (b * b)
 
 
 class Gamma(GammaFamily):
@@ -59,8 +68,12 @@ class Gamma(GammaFamily):
         Inverse scale: the mean is ``concentration / rate``.
     """
 
-    concentration: Tensor = param(constraints.positive)
-    rate: Tensor = param(constraints.positive, default=1.0)
+    concentration: Parameter = param(constraints.positive)
+    rate: Parameter = param(constraints.positive, default=1.0)
+
+    def as_gamma(self):
+        """Return the concentration and the rate."""
+        return self.concentration, self.rate
 
 
 class Chi2(GammaFamily):
@@ -72,17 +85,11 @@ class Chi2(GammaFamily):
         Degrees of freedom, and the mean.
     """
 
-    df: Tensor = param(constraints.positive)
+    df: Parameter = param(constraints.positive)
 
-    @property
-    def concentration(self):
-        """Concentration of the gamma this is."""
-        return self.df * 0.5
-
-    @property
-    def rate(self):
-        """Rate of the gamma this is."""
-        return _HALF
+    def as_gamma(self):
+        """Return the concentration and the rate of the gamma this is."""
+        return self.df * 0.5, _HALF
 
 
 _HALF = wrap(np.array(0.5))
@@ -99,8 +106,8 @@ class InverseGamma(Distribution):
         Of the gamma, and so the scale of this distribution.
     """
 
-    concentration: Tensor = param(constraints.positive)
-    rate: Tensor = param(constraints.positive, default=1.0)
+    concentration: Parameter = param(constraints.positive)
+    rate: Parameter = param(constraints.positive, default=1.0)
     support = constraints.positive
 
     def _rsample(self, rng, shape):

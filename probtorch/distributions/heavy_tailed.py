@@ -4,10 +4,10 @@ import math
 
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import atan2, exp, log, log1p, tan, where
 from probtorch.ops.special import betainc, betaln, digamma
-from probtorch.tensor import Tensor
 
 __all__ = ["Cauchy", "HalfCauchy", "StudentT"]
 
@@ -25,8 +25,8 @@ class Cauchy(Distribution):
         Half the width of the central half of the mass.
     """
 
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):
@@ -66,7 +66,7 @@ class HalfCauchy(Distribution):
         Median.
     """
 
-    scale: Tensor = param(constraints.positive, default=1.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.nonnegative
     _total = True
 
@@ -107,9 +107,9 @@ class StudentT(Distribution):
         Not the standard deviation, which is ``scale * sqrt(df / (df - 2))``.
     """
 
-    df: Tensor = param(constraints.positive)
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    df: Parameter = param(constraints.positive)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):

@@ -143,8 +143,8 @@ def _(p, q):
 
 @register_kl(GammaFamily, GammaFamily)
 def _(p, q):
-    a, b = p.concentration, q.concentration
-    ratio = q.rate / p.rate
+    (a, rate), (b, other) = p.as_gamma(), q.as_gamma()
+    ratio = other / rate
     return (a - b) * digamma(a) + lgamma(b) - lgamma(a) - b * log(ratio) + a * (ratio - 1.0)
 
 

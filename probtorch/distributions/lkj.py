@@ -7,12 +7,12 @@ import numpy as np
 from probtorch.core.dispatch import as_tensor
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param, setting
+from probtorch.distributions.fields import Parameter
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import log, sigmoid, sqrt, where
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma, multigammaln
-from probtorch.tensor import Tensor
 
 __all__ = ["LKJCholesky"]
 
@@ -37,7 +37,7 @@ class LKJCholesky(Distribution):
     """
 
     dim: int = setting()
-    concentration: Tensor = param(constraints.positive, default=1.0)
+    concentration: Parameter = param(constraints.positive, default=1.0)
     support = constraints.corr_cholesky
 
     def _infer_event_shape(self):

@@ -4,10 +4,10 @@ import math
 
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, log, log1p, minimum, sigmoid, where
-from probtorch.tensor import Tensor
 
 __all__ = ["Gumbel", "Laplace", "Logistic"]
 
@@ -25,8 +25,8 @@ class Laplace(Distribution):
         Mean distance from `loc`.
     """
 
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):
@@ -66,8 +66,8 @@ class Logistic(Distribution):
     scale : Tensor or number, positive
     """
 
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):
@@ -104,8 +104,8 @@ class Gumbel(Distribution):
     scale : Tensor or number, positive
     """
 
-    loc: Tensor = param(constraints.real)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):

@@ -64,7 +64,7 @@ class MixtureSameFamily(Distribution):
     def _tree_names(self):
         return ("mixture_distribution", "component_distribution")
 
-    @property
+    @constraints.dependent_property
     def support(self):
         """The support of the components; where their bounds differ, the union."""
         component = self.component_distribution

@@ -7,12 +7,12 @@ import numpy as np
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, one_of, param
+from probtorch.distributions.fields import Parameter
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import log
 from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal, expand, flip, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
-from probtorch.tensor import Tensor
 
 __all__ = ["MultivariateNormal", "squared_length"]
 
@@ -52,10 +52,10 @@ class MultivariateNormal(Distribution):
         If a matrix is not positive definite; the message has its least eigenvalue.
     """
 
-    loc: Tensor = param(constraints.real_vector)
-    covariance_matrix: Tensor = param(constraints.positive_definite, default=None)
-    precision_matrix: Tensor = param(constraints.positive_definite, default=None)
-    scale_tril: Tensor = param(constraints.lower_cholesky, default=None)
+    loc: Parameter = param(constraints.real_vector)
+    covariance_matrix: Parameter = param(constraints.positive_definite, default=None)
+    precision_matrix: Parameter = param(constraints.positive_definite, default=None)
+    scale_tril: Parameter = param(constraints.lower_cholesky, default=None)
     given = one_of("covariance_matrix", "precision_matrix", "scale_tril")
     support = constraints.real_vector
 

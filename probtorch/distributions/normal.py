@@ -9,10 +9,10 @@ import math
 
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, expm1, log, where
 from probtorch.ops.special import erf, erfinv, ndtr, ndtri
-from probtorch.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "Normal"]
 
@@ -31,8 +31,8 @@ class Normal(Distribution):
         Standard deviation.
     """
 
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
     def _rsample(self, rng, shape):
@@ -71,8 +71,8 @@ class LogNormal(Distribution):
         Standard deviation of the logarithm.
     """
 
-    loc: Tensor = param(constraints.real)
-    scale: Tensor = param(constraints.positive)
+    loc: Parameter = param(constraints.real)
+    scale: Parameter = param(constraints.positive)
     support = constraints.positive
 
     def _rsample(self, rng, shape):
@@ -114,7 +114,7 @@ class HalfNormal(Distribution):
         Standard deviation of the whole normal.
     """
 
-    scale: Tensor = param(constraints.positive, default=1.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.nonnegative
     _total = True
 

@@ -4,11 +4,11 @@ import math
 
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
 from probtorch.ops.elementwise import pow as power
 from probtorch.ops.special import lgamma, xlogy
-from probtorch.tensor import Tensor
 
 __all__ = ["Exponential", "Pareto", "Weibull"]
 
@@ -22,7 +22,7 @@ class Exponential(Distribution):
         Inverse of the mean.
     """
 
-    rate: Tensor = param(constraints.positive, default=1.0)
+    rate: Parameter = param(constraints.positive, default=1.0)
     support = constraints.nonnegative
     _total = True
 
@@ -61,8 +61,8 @@ class Weibull(Distribution):
         Below 1 the hazard falls with time, above 1 it rises.
     """
 
-    scale: Tensor = param(constraints.positive)
-    concentration: Tensor = param(constraints.positive)
+    scale: Parameter = param(constraints.positive)
+    concentration: Parameter = param(constraints.positive)
     support = constraints.nonnegative
 
     def _rsample(self, rng, shape):
@@ -113,8 +113,8 @@ class Pareto(Distribution):
         Tail exponent: P(x > t) = (scale / t) ** alpha.
     """
 
-    scale: Tensor = param(constraints.positive)
-    alpha: Tensor = param(constraints.positive)
+    scale: Parameter = param(constraints.positive)
+    alpha: Parameter = param(constraints.positive)
 
     @constraints.dependent_property(event_dim=0, is_discrete=False)
     def support(self):

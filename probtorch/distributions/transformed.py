@@ -75,7 +75,7 @@ class TransformedDistribution(Distribution):
     def _tree_names(self):
         return ("base_dist", "transforms")
 
-    @property
+    @constraints.dependent_property
     def support(self):
         """The codomain of the last transform, over the event dims."""
         if not self.transforms:

@@ -10,6 +10,7 @@ import math
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import (
     clamp,
     exp,
@@ -23,7 +24,6 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.special import log1mexp, log_ndtr, ndtri
-from probtorch.tensor import Tensor
 
 __all__ = ["TruncatedNormal"]
 
@@ -41,10 +41,10 @@ class TruncatedNormal(Distribution):
         Bounds; minus and plus infinity for none.
     """
 
-    loc: Tensor = param(constraints.real, default=0.0)
-    scale: Tensor = param(constraints.positive, default=1.0)
-    low: Tensor = param(constraints.real, default=-math.inf)
-    high: Tensor = param(
+    loc: Parameter = param(constraints.real, default=0.0)
+    scale: Parameter = param(constraints.positive, default=1.0)
+    low: Parameter = param(constraints.real, default=-math.inf)
+    high: Parameter = param(
         constraints.dependent(lambda self: constraints.greater_than(self.low)), default=math.inf
     )
 

@@ -5,11 +5,10 @@ import math
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param, sum_rightmost
-from probtorch.distributions.fields import as_parameter
+from probtorch.distributions.fields import Parameter, as_parameter
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clamp, log, where
 from probtorch.ops.movement import expand
-from probtorch.tensor import Tensor
 
 __all__ = ["Delta", "ImproperUniform", "Uniform"]
 
@@ -23,8 +22,8 @@ class Uniform(Distribution):
     high : Tensor or number, above `low`
     """
 
-    low: Tensor = param(constraints.real, default=0.0)
-    high: Tensor = param(
+    low: Parameter = param(constraints.real, default=0.0)
+    high: Parameter = param(
         constraints.dependent(lambda self: constraints.greater_than(self.low)), default=1.0
     )
     _total = True

@@ -8,9 +8,9 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import as_tensor
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, Source, param
+from probtorch.distributions.fields import Parameter
 from probtorch.ops.elementwise import log, sin
 from probtorch.ops.special import i0e, i1e
-from probtorch.tensor import Tensor
 
 __all__ = ["VonMises"]
 
@@ -30,8 +30,8 @@ class VonMises(Distribution):
     Draws lie in [-pi, pi); the density has period 2 pi and integrates to 1 over one period.
     """
 
-    loc: Tensor = param(constraints.real)
-    concentration: Tensor = param(constraints.positive)
+    loc: Parameter = param(constraints.real)
+    concentration: Parameter = param(constraints.positive)
     support = constraints.circular
 
     def _sample(self, rng, shape):

@@ -38,14 +38,11 @@ class Transform:
         one element.
     bijective : bool
         Whether every element of `codomain` is reached once. If not, `inv` is a right inverse.
-    sign : int or Tensor
-        Sign of the derivative, for increasing and decreasing maps of the line.
     """
 
     domain: constraints.Constraint = constraints.real
     codomain: constraints.Constraint = constraints.real
     bijective = True
-    sign = 1
     _settings: tuple[str, ...] = ()
 
     def __call__(self, x):
@@ -53,9 +50,14 @@ class Transform:
         return self._call(_tensor(x))
 
     @property
-    def inv(self):
+    def inv(self) -> "Transform":
         """The inverse transform."""
         return InverseTransform(self)
+
+    @property
+    def sign(self):
+        """Sign of the derivative, a number or a tensor, for maps of the line."""
+        return 1
 
     def _call(self, x):
         raise NotImplementedError(f"{type(self).__name__} has no forward map")
@@ -121,26 +123,13 @@ class InverseTransform(Transform):
 
     def __init__(self, transform):
         self._inv = transform
+        self.domain, self.codomain = transform.codomain, transform.domain
+        self.bijective = transform.bijective
 
     @property
     def inv(self):
         """The transform this is the inverse of."""
         return self._inv
-
-    @property
-    def domain(self):
-        """The codomain of the inverse."""
-        return self._inv.codomain
-
-    @property
-    def codomain(self):
-        """The domain of the inverse."""
-        return self._inv.domain
-
-    @property
-    def bijective(self):
-        """As the inverse."""
-        return self._inv.bijective
 
     @property
     def sign(self):
@@ -174,7 +163,7 @@ class ComposeTransform(Transform):
     parts : sequence of Transform
     """
 
-    _settings = ("parts",)
+    _settings: tuple[str, ...] = ("parts",)
 
     def __init__(self, parts):
         flat = []
@@ -182,11 +171,13 @@ class ComposeTransform(Transform):
             flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
         self.parts = flat
         self.bijective = all(p.bijective for p in flat)
-        self.sign = 1
-        for p in flat:
-            self.sign = self.sign * p.sign
         if flat:
             self._event_dims()
+
+    @property
+    def sign(self):
+        """Product of the signs of the parts."""
+        return math.prod(p.sign for p in self.parts)
 
     def _event_dims(self):
         """Work out how many dims one element of the domain, and of the codomain, has in all."""
@@ -271,9 +262,13 @@ class IndependentTransform(Transform):
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = n
         self.bijective = base_transform.bijective
-        self.sign = base_transform.sign
         self.domain = constraints.independent(base_transform.domain, n)
         self.codomain = constraints.independent(base_transform.codomain, n)
+
+    @property
+    def sign(self):
+        """As the base."""
+        return self.base_transform.sign
 
     def _call(self, x):
         return self.base_transform._call(x)
@@ -347,8 +342,13 @@ def _replaced(shape, old, new):
 class _Pieces(Transform):
     """What transforms of pieces of one tensor share; `_apart` and `_together` cut and join."""
 
-    def _event_dim(self, side):
-        return max(getattr(t, side).event_dim for t in self.transforms)
+    transforms: list[Transform]
+
+    def _apart(self, x):
+        raise NotImplementedError(f"{type(self).__name__} does not say how to cut")
+
+    def _together(self, parts):
+        raise NotImplementedError(f"{type(self).__name__} does not say how to join")
 
     def _call(self, x):
         parts = self._apart(x)
