@@ -86,20 +86,20 @@ def gemm(low, node, block):
     bound = 0
     for v in node.inputs:
         root, layout = low.place(v)
-        a, b = layout.strides
-        if not ((b == 1 and a >= layout.shape[1]) or (a == 1 and b >= layout.shape[0])):
+        (n, m), (a, b) = layout.shape, layout.strides
+        by_rows, by_columns = b == 1 and a >= m, a == 1 and b >= n
+        if not (by_rows or by_columns):
             root = low.copy_layout(root, layout, block)
-            layout = contiguous(v.shape)
-            a, b = layout.strides
+            layout, by_rows = contiguous(v.shape), True
         low.materialise(root)
         bound = max(bound, low.after(root, block))
-        sides.append((root, layout, b != 1))
+        sides.append((root, layout, not by_rows))
     buffer = low.temporary(out.dtype, math.prod(out.shape))
     (xr, xl, xt), (yr, yl, yt) = sides
     g = block.append(
         Call(
             "gemm", [xr.buffer, yr.buffer, buffer], node, m=out.shape[0], n=out.shape[1], k=node.inputs[0].shape[1],
-            offsets=(xl.offset, yl.offset), ld=(max(xl.strides), max(yl.strides)), transposed=(xt, yt),
+            offsets=(xl.offset, yl.offset), ld=(xl.strides[xt], yl.strides[yt]), transposed=(xt, yt),
         )
     )  # fmt: skip
     for root in (xr, yr):

@@ -71,6 +71,9 @@ def reduce_root(low, node, source, layout, dims, out, block):
 def lower_cumsum(low, node, block):
     (v,), (out,) = node.inputs, node.outs
     dim = node.attrs["dim"]
+    if 0 in v.shape:
+        low.filled(out, 0, block)
+        return
     root, layout = low.place(v)
     buffer = low.temporary(out.dtype, math.prod(out.shape))
     outer = tuple(n for i, n in enumerate(v.shape) if i != dim)

@@ -110,7 +110,8 @@ def _identity(node):
         out = node.outs[0]
         unit = 0 if name == "sub" else 1
         if _same(x, out) and _number(y) == unit and not isinstance(_number(y), bool):
-            return x
+            # -0.0 - -0.0 is 0.0.
+            return None if str(_number(y)) == "-0.0" else x
         if name == "mul" and _same(y, out) and _number(x) == 1 and not isinstance(_number(x), bool):
             return y
     elif (
@@ -159,6 +160,7 @@ def _uniform_work(node, add):
             or node.attrs["keepdim"]
             or len(node.attrs["dims"]) != len(x.shape)
             or out.dtype.kind != "f"
+            or 0 in x.shape  # 0 * inf is not the sum of nothing
         ):
             return None
     elif not elementwise or math.prod(out.shape) <= 1:
