@@ -79,9 +79,9 @@ def lower_while(low, node, block):
     test, body = node.attrs["cond"], node.attrs["body"]
     in_test, in_body = node.attrs["counts"]
     n = len(node.outs)
-    carries = [low.copy(v, block) for v in node.inputs[:n]]
     captured = bring_in(low, node.inputs[n:], block)
     assert len(captured) == in_test + in_body
+    carries = carried(low, node, n, captured, block)
     test_block = lower_subgraph(
         low, test, [inside(low, c, block) for c in carries] + captured[:in_test], block
     )
@@ -98,6 +98,39 @@ def lower_while(low, node, block):
     low.touch(node, block, g)
     for out, c in zip(node.outs, carries, strict=True):
         low.define(out, Root(c.shape, c.dtype, block, g, buffer=c.buffer))
+
+
+def carried(low, node, n, captured, block):
+    """Return roots of the first `n` inputs of a loop, in memory that the loop may overwrite.
+
+    A value that nothing reads after the loop gives up its own memory, so loops within loops pass
+    large states on without copying them.
+    """
+    carries, taken = [], {id(root.buffer) for root in captured}
+    for v in node.inputs[:n]:
+        root = own_memory(low, v, node, block)
+        if root is None or id(root.buffer) in taken:
+            root = low.copy(v, block)
+        taken.add(id(root.buffer))
+        carries.append(root)
+    return carries
+
+
+def own_memory(low, v, node, block):
+    """Return the root of `v` if its memory is a temporary of this block that nothing else will
+    read after `node`, else None.
+    """
+    root, layout = low.place(v)
+    if (
+        root.block is block
+        and root.buffer is not None
+        and root.buffer.kind in ("arena", "scalar")
+        and layout.is_whole()
+        and root.shape == layout.shape
+        and low.dies_here(v, node)
+    ):
+        return root
+    return None
 
 
 def write_back(low, outputs, owned, inner):
@@ -168,25 +201,19 @@ def branch_results(low, node, yes, no, operands, block):
     results, shared = [], {}
     for out, a, b in zip(node.outs, yes.outputs, no.outputs, strict=True):
         k = updated_operand(a, b, yes, no, len(operands))
-        if k is not None and k not in shared and low.dies_here(operands[k], node):
-            root, layout = low.place(operands[k])
-            if (
-                root.block is block
-                and root.buffer is not None
-                and root.buffer.kind in ("arena", "scalar")
-                and layout.is_whole()
-                and root.shape == layout.shape
-            ):
-                shared[k] = root
-                results.append(root.buffer)
-                continue
-        results.append(low.temporary(out.dtype, math.prod(out.shape)))
+        root = None if k is None or k in shared else own_memory(low, operands[k], node, block)
+        # Another input in the same memory would see what a branch writes.
+        if root is not None and [low.place(v)[0] for v in node.values()].count(root) == 1:
+            shared[k] = root
+            results.append(root.buffer)
+        else:
+            results.append(low.temporary(out.dtype, math.prod(out.shape)))
     return results, shared
 
 
 def updated_operand(a, b, yes, no, count):
-    """Index of the operand that both branches return, each as it is or after `put` into it;
-    None if there is none.
+    """Index of the operand that one of the branches returns, as it is or after `put` into it; None
+    if there is none.
     """
 
     def origin(v, graph):
@@ -196,4 +223,4 @@ def updated_operand(a, b, yes, no, count):
         return heads.index(v.id) if v.id in heads else None
 
     i, j = origin(a, yes), origin(b, no)
-    return i if i is not None and i == j else None
+    return j if i is None else i

@@ -248,9 +248,23 @@ class Nest(Algebra):
         self.store_at(v, pointer)
 
     def _indexed(self, operands, wraps):
-        """Emit the element offset that index operands make, with bounds checks where the indices
-        are not known.
+        """Emit the element offset that index operands make; before the loops if it is the same
+        throughout, so that rows are read and written as vectors.
         """
+        fixed = all(
+            isinstance(x, Mem) and not any(x.strides) and id(x.buffer) not in self.written
+            for x in operands
+        )
+        if not (fixed and self.rank):
+            return self._element_offset(operands, wraps)
+        lines, loaded = self.lines, self.loaded
+        self.lines, self.loaded = self.allocas, {}
+        offset = self._element_offset(operands, wraps)
+        self.lines, self.loaded = lines, loaded
+        return offset
+
+    def _element_offset(self, operands, wraps):
+        """Emit an element offset, with bounds checks where the indices are not known."""
         total = None
         for x, (size, stride, check, negative) in zip(operands, wraps, strict=True):
             i = self.convert(self.read(x), "i64")
