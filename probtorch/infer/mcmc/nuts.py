@@ -30,12 +30,12 @@ import numpy as np
 
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import map_tree, record, static
+from probtorch.core.tree import record, static
 from probtorch.infer.mcmc.hmc import DIVERGENCE_THRESHOLD, HMCInfo, HMCState, energy_drop
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
-from probtorch.ops.control import while_loop
+from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, log, shift_left, where
 from probtorch.ops.indexing import index_put
@@ -102,6 +102,7 @@ class Trajectory:
     turning: TensorBase
     diverging: TensorBase
     counter: TensorBase
+    rows: Checkpoints
 
 
 @record
@@ -160,6 +161,7 @@ class NUTSKernel:
             turning=_false(),
             diverging=_false(),
             counter=state.counter + (dim + 1),
+            rows=self._empty_rows(dim),
         )
         trajectory = while_loop(
             lambda t: (t.depth < self.max_tree_depth) & ~t.turning & ~t.diverging,
@@ -189,15 +191,14 @@ class NUTSKernel:
         """Return the trajectory twice as long, or cut off where the new half turns or diverges."""
         forward = (directions >> t.depth & 1) == 1
         step_size = where(forward, self.step_size, -self.step_size)
-        inner = _select(forward, t.right, t.left)
-        new = self._walk(key, t.counter + 1, energy, step_size, shift_left(_int(1), t.depth), inner)
+        inner = _either(forward, t.right, t.left)
+        leaves = shift_left(_int(1), t.depth)
+        new = self._walk(key, t.counter + 1, energy, step_size, leaves, inner, t.rows)
 
         complete = ~new.turning & ~new.diverging
         log_weight = new.shift + log(new.weight)
         gain = where(complete, log_weight - t.log_weight, -np.inf)
-        proposal = _select(
-            uniform(key, t.counter) < exp(clamp(gain, max=0.0)), new.proposal, t.proposal
-        )
+        rejected = uniform(key, t.counter) >= exp(clamp(gain, max=0.0))
         momentum_sum = t.momentum_sum + new.momentum_sum
 
         # Turning of the whole, and across the seam: each half with the nearest point of the other
@@ -210,10 +211,10 @@ class NUTSKernel:
             | _turns(new.momentum_sum + inner.momentum, inner.momentum, new.end.momentum)
         )
         return Trajectory(
-            left=_select(forward, t.left, new.end),
-            right=_select(forward, new.end, t.right),
+            left=_either(forward, t.left, new.end),
+            right=_either(~forward, t.right, new.end),
             momentum_sum=momentum_sum,
-            proposal=proposal,
+            proposal=_either(rejected, t.proposal, new.proposal),
             log_weight=where(complete, _logaddexp(t.log_weight, log_weight), t.log_weight),
             depth=t.depth + complete.long(),
             n_steps=t.n_steps + new.leaf,
@@ -221,15 +222,13 @@ class NUTSKernel:
             turning=new.turning | (complete & turning),
             diverging=new.diverging,
             counter=t.counter + 1 + new.leaf,
+            rows=new.rows,
         )
 
-    def _walk(self, key, counter, energy, step_size, leaves, start):
+    def _walk(self, key, counter, energy, step_size, leaves, start, rows):
         """Return the `Doubling` after up to `leaves` steps from the end of the trajectory."""
         dim = start.position._data.shape[0]
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
-        # One row more than the ones that a leaf number can have: where nothing is to be kept, that
-        # row is written.
-        rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
         doubling = Doubling(
             leaf=_int(0),
             end=start,
@@ -240,13 +239,19 @@ class NUTSKernel:
             accept_sum=_float(0.0),
             turning=_false(),
             diverging=_false(),
-            rows=Checkpoints(rows, rows, rows),
+            rows=rows,
         )
         return while_loop(
             lambda s: (s.leaf < leaves) & ~s.turning & ~s.diverging,
             lambda s: self._leaf(key, counter, energy, step_size, s),
             doubling,
         )
+
+    def _empty_rows(self, dim):
+        # One row more than the ones that a leaf number can have: where nothing is to be kept, that
+        # row is written.
+        rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
+        return Checkpoints(rows, rows, rows)
 
     # ------------------------------------------------------------------------------------- one leaf
 
@@ -261,7 +266,7 @@ class NUTSKernel:
         higher = drop > s.shift
         smaller = exp(-absolute(drop - s.shift))
         weight = where(higher, s.weight * smaller + 1.0, s.weight + smaller)
-        chosen = uniform(key, counter + s.leaf) * weight < where(higher, 1.0, smaller)
+        passed = uniform(key, counter + s.leaf) * weight >= where(higher, 1.0, smaller)
         here = Proposal(end.position, end.logdensity, end.grad, leaf_energy)
 
         ones, trailing = _ones(s.leaf), _trailing_ones(s.leaf)
@@ -277,7 +282,7 @@ class NUTSKernel:
             leaf=s.leaf + 1,
             end=end,
             momentum_sum=momentum_sum,
-            proposal=_select(chosen, here, s.proposal),
+            proposal=_either(passed, s.proposal, here),
             shift=where(higher, drop, s.shift),
             weight=weight,
             accept_sum=s.accept_sum + exp(clamp(drop, max=0.0)),
@@ -315,9 +320,9 @@ def _turns(momentum_sum, p, q):
     return (total(momentum_sum * p) <= 0.0) | (total(momentum_sum * q) <= 0.0)
 
 
-def _select(condition, yes, no):
-    """Choose between two records leaf by leaf."""
-    return map_tree(lambda x, y: where(condition, x, y), yes, no)
+def _either(condition, first, second):
+    """Choose between two records by a branch: compiled, it is only `second` that is ever copied."""
+    return cond(condition, lambda x, _: x, lambda _, y: y, first, second)
 
 
 def _logaddexp(x, y):
