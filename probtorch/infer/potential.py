@@ -132,8 +132,20 @@ class Target(abc.ABC):
 
     Examples
     --------
-    >>> target = Target.from_model(model, y)
-    >>> target.value_and_grad(np.zeros(target.dim))
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import Target
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
+    >>> target = Target.from_model(coin, y)
+    >>> target.dim
+    1
+    >>> value, gradient = target.value_and_grad([0.0])
+    >>> round(value, 4), gradient
+    (-4.1589, array([1.]))
     """
 
     name = "target"

@@ -85,8 +85,19 @@ class Predictive:
 
     Examples
     --------
-    >>> prior = Predictive(model, num_samples=500)(x)
-    >>> y_new = Predictive(model, mcmc.get_samples())(x_new)["y"]
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import Predictive
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
+    >>> Predictive(coin, num_samples=500)(y)["p"].shape
+    Size([500])
+    >>> draws = {"p": probtorch.rand(2000)}
+    >>> Predictive(coin, draws, return_sites=["y"])(y)["y"].shape
+    Size([2000, 4])
     """
 
     def __init__(

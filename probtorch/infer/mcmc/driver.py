@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -100,9 +101,19 @@ class MCMC:
 
     Examples
     --------
-    >>> mcmc = MCMC(NUTS(model), num_samples=1000, num_chains=4, seed=1)
-    >>> mcmc.run(data)
-    >>> mcmc.print_summary()
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import MCMC, NUTS
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> y = probtorch.tensor([1.0, 1.0, 0.0, 1.0])
+    >>> mcmc = MCMC(NUTS(coin), num_samples=500, num_chains=4, seed=1, progress_bar=False)
+    >>> mcmc.run(y)
+    Draws(4 chains x 500 draws: p)
+    >>> mcmc.get_samples()["p"].shape
+    Size([2000])
     """
 
     def __init__(
@@ -174,10 +185,12 @@ class MCMC:
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)
         self.seed = seed
-        self.target = self.last_state = self.post_warmup_state = None
-        self.seconds = {}
-        self._draws = None
-        self._extra_fields = ()
+        self.target: Any = None
+        self.last_state: Any = None
+        self.post_warmup_state: Any = None
+        self.seconds: dict[str, float] = {}
+        self._draws: Any = None
+        self._extra_fields: tuple[str, ...] = ()
 
     # -------------------------------------------------------------------------------------- running
 

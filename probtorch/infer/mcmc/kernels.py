@@ -212,8 +212,13 @@ class NUTS(GradientKernel):
 
     Examples
     --------
-    >>> mcmc = MCMC(NUTS(model), num_samples=1000, num_chains=4)
-    >>> mcmc.run(data)
+    >>> from probtorch.infer import MCMC, NUTS
+    >>> kernel = NUTS(potential_fn=lambda q: 0.5 * (q["x"] * q["x"]).sum(), full_mass=True)
+    >>> mcmc = MCMC(kernel, num_samples=500, num_chains=4, seed=1, progress_bar=False)
+    >>> mcmc.run(init_params={"x": [0.0, 0.0]})
+    Draws(4 chains x 500 draws: x (2))
+    >>> mcmc.get_samples()["x"].shape
+    Size([2000, 2])
     """
 
     name = "NUTS"
