@@ -220,7 +220,10 @@ class Algebra:
     def fail_if(self, bad):
         """Refuse the whole run where `bad` holds: eager execution would raise an error there."""
         raise CompileError(
-            "a formula that can fail", expected="a loop nest around it", got=f"a test {bad.name}"
+            "a formula that can fail",
+            expected="a loop nest around it",
+            got=f"a test {bad.name}",
+            fix="render it in a nest, which returns a status",
         )
 
     def _integer(self, text, ty):

@@ -153,7 +153,7 @@ class GradientKernel:
 
     def build(self, density, dim):
         """Return the kernel for a density of `dim` coordinates."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} does not say which kernel it builds")
 
     def attrs(self):
         """Return the settings that results should carry."""
@@ -293,8 +293,7 @@ class HMC(GradientKernel):
 
     Parameters
     ----------
-    model, potential_fn, step_size, adapt_step_size, adapt_mass_matrix, full_mass,
-    target_accept_prob, init_strategy
+    model, potential_fn, step_size, init_strategy
         As for `NUTS`.
     trajectory_length : float, optional
         Step size times number of steps, which follows the step size, up to 1024. 2 pi if neither it
@@ -304,8 +303,9 @@ class HMC(GradientKernel):
         A fixed number of leapfrog steps instead.
     jitter : float, in [0, 1)
         Each trajectory has its own step size, uniform within this share of the adapted one.
-    inverse_mass_matrix, regularize_mass_matrix, find_heuristic_step_size,
-    forward_mode_differentiation
+    adapt_step_size, adapt_mass_matrix, full_mass, target_accept_prob, inverse_mass_matrix
+        As for `NUTS`.
+    regularize_mass_matrix, find_heuristic_step_size, forward_mode_differentiation
         As for `NUTS`; and like there, what the other keywords ask for needs no asking here.
 
     References
