@@ -1,19 +1,75 @@
-"""Sphinx settings: Markdown through MyST, notebooks executed at build time, furo's theme."""
+"""Sphinx settings: Markdown through MyST, notebooks executed at build time, furo's theme.
 
+The reference is made from the docstrings. `_plain_stars` lets them say ``*args`` and ``|x|`` as a
+reader of the source expects; `_functions_page` lists the functions of the front door.
+"""
+
+import inspect
+import re
 from importlib import metadata
+from pathlib import Path
+
+import probtorch
 
 project = "probtorch"
 author = "The probtorch authors"
 copyright = f"{author}, Apache-2.0"
 release = metadata.version("probtorch")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"probtorch {release}"
+# A parameter described as "shape (dim,)" is no reference to the several attributes called dim.
+suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_raise_on_error = True
 napoleon_google_docstring = False
+napoleon_use_ivar = True
 autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+
+FUNCTIONS = Path(__file__).parent / "reference" / "generated" / "functions.md"
+QUOTED = re.compile(r"(``.*?``|`.*?`)")
+
+
+def _plain_stars(app, what, name, obj, options, lines):
+    """Escape stars and bars that stand before a word and outside backquotes."""
+    for i, line in enumerate(lines):
+        parts = QUOTED.split(line)
+        parts[::2] = [re.sub(r"(?<![\w\\])(\*{1,2}|\|)(?=\w)", _escaped, p) for p in parts[::2]]
+        lines[i] = "".join(parts)
+
+
+def _escaped(match):
+    return "".join("\\" + c for c in match[1])
+
+
+def _functions_page(app):
+    """Write the page that lists the functions of ``probtorch`` with their first lines."""
+    names = sorted(
+        name
+        for name in dir(probtorch)
+        if not name.startswith("_") and inspect.isfunction(getattr(probtorch, name))
+    )
+    rows = "\n".join(f"   probtorch.{name}" for name in names)
+    FUNCTIONS.parent.mkdir(exist_ok=True)
+    FUNCTIONS.write_text(
+        "# Functions of tensors\n\nAll have PyTorch's names; most are methods of `Tensor`, too.\n\n"
+        f"```{{eval-rst}}\n.. autosummary::\n\n{rows}\n```\n",
+        encoding="utf-8",
+    )
+
+
+def setup(app):
+    """Connect the two functions above."""
+    app.connect("autodoc-process-docstring", _plain_stars, priority=100)
+    app.connect("builder-inited", _functions_page, priority=100)
