@@ -1,0 +1,155 @@
+"""Padding: a border around the last dims, of a constant or of the elements inside.
+
+Compositions of movement ops, so every mode differentiates any number of times and compiles. Widths
+are listed as PyTorch lists them: ``(left, right)`` of the last dim first, then of the one before.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.movement import cat, expand, slice_, unslice
+
+__all__ = ["pad"]
+
+
+def _part(x, dim, start, step, count):
+    spec = [(0, 1, n) for n in x._data.shape]
+    spec[dim] = (start, step, count)
+    return slice_(x, tuple(spec))
+
+
+def _constant(x, dim, left, right, value):
+    def block(width):
+        shape = list(x._data.shape)
+        shape[dim] = width
+        return expand(as_tensor(np.asarray(value, x._data.dtype)), shape)
+
+    return block(left), block(right)
+
+
+def _reflect(x, dim, left, right, value):
+    n = x._data.shape[dim]
+    return _part(x, dim, left, -1, left), _part(x, dim, n - 2, -1, right)
+
+
+def _replicate(x, dim, left, right, value):
+    def block(width, at):
+        shape = list(x._data.shape)
+        shape[dim] = width
+        return expand(_part(x, dim, at, 1, 1), shape)
+
+    return block(left, 0), block(right, x._data.shape[dim] - 1)
+
+
+def _circular(x, dim, left, right, value):
+    n = x._data.shape[dim]
+    return _part(x, dim, n - left, 1, left), _part(x, dim, 0, 1, right)
+
+
+# Each gives the two borders of one dim; the second number of a row says by how much a border must
+# be narrower than the dim.
+_MODES = {
+    "constant": (_constant, None),
+    "reflect": (_reflect, 1),
+    "replicate": (_replicate, None),
+    "circular": (_circular, 0),
+}
+
+
+def pad(input, pad, mode="constant", value=None):
+    """Return `input` with a border around its last dims.
+
+    Parameters
+    ----------
+    input : Tensor
+    pad : sequence of int
+        ``(left, right)`` of the last dim, then of the dim before it, and so on. Negative widths
+        cut off, in mode "constant".
+    mode : {"constant", "reflect", "replicate", "circular"}
+        "reflect" mirrors at the outermost element without repeating it.
+    value : float, optional
+        Of the border in mode "constant"; 0 by default.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    ArgumentError
+        For an unknown mode, an odd number of widths, or a value in another mode.
+    ShapeError
+        If there are more widths than dims, or a border needs more elements than there are.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> pad(probtorch.tensor([1, 2, 3]), (1, 2), "reflect")
+    tensor([2, 1, 2, 3, 2, 1])
+    """
+    x = as_tensor(input, "pad")
+    widths = tuple(int(w) for w in pad)
+    _check(x, widths, mode, value)
+    pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
+    ndim = x._data.ndim
+    if mode == "constant":
+        x = _cropped(x, pairs)
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
+        if not value:
+            return _zeros(x, pairs)
+    for i, (left, right) in enumerate(pairs):
+        if left or right:
+            before, after = _MODES[mode][0](x, ndim - 1 - i, left, right, value)
+            x = cat([before, x, after], ndim - 1 - i)
+    return x
+
+
+def _cropped(x, pairs):
+    """Cut off where a width is negative."""
+    spec = [(0, 1, n) for n in x._data.shape]
+    for i, (left, right) in enumerate(pairs):
+        start, stop = max(-left, 0), x._data.shape[-1 - i] - max(-right, 0)
+        spec[-1 - i] = (start, 1, stop - start)
+    return slice_(x, tuple(spec)) if min((w for p in pairs for w in p), default=0) < 0 else x
+
+
+def _zeros(x, pairs):
+    shape = list(x._data.shape)
+    spec = [(0, 1, n) for n in shape]
+    for i, (left, right) in enumerate(pairs):
+        spec[-1 - i] = (left, 1, shape[-1 - i])
+        shape[-1 - i] += left + right
+    return unslice(x, tuple(spec), tuple(shape)) if tuple(shape) != x._data.shape else x
+
+
+def _check(x, widths, mode, value):
+    if mode not in _MODES:
+        raise ArgumentError(
+            "pad", expected=f"a mode among {', '.join(_MODES)}", got=repr(mode), fix="check mode"
+        )
+    if len(widths) % 2 or (value and mode != "constant"):
+        raise ArgumentError(
+            "pad",
+            expected="pairs (left, right) per dim, and a value only in mode 'constant'",
+            got=f"pad={widths}, mode={mode!r}, value={value!r}",
+            fix="the last dim comes first: (left, right, top, bottom)",
+        )
+    shape = x._data.shape
+    room = _MODES[mode][1]
+    for i in range(len(widths) // 2):
+        n = shape[-1 - i] if i < len(shape) else 0
+        pair = widths[2 * i : 2 * i + 2]
+        fits = i < len(shape) and (
+            sum(w for w in pair if w < 0) + n >= 0
+            if mode == "constant"
+            else min(pair) >= 0 and (max(pair) == 0 or n > 0)
+        )
+        if not fits or (room is not None and max(pair) > n - room):
+            limit = "" if room is None else f", at most {n - room} in mode {mode!r}"
+            raise ShapeError(
+                "pad",
+                expected=f"widths that go with shape {shape}{limit}",
+                got=f"{widths}",
+                fix="the last dim comes first: (left, right, top, bottom)",
+            )

@@ -1,0 +1,213 @@
+"""Pooling: the largest, the mean or a norm over windows of the last one to three dims.
+
+Regular windows go through the primitives of `ops/windows.py`. Adaptive windows overlap irregularly,
+but are products of intervals, one per dim: each dim is pooled by itself, the mean by a matrix.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.contraction import matmul
+from probtorch.ops.elementwise import abs, pow, relu, sign
+from probtorch.ops.indexing import gather
+from probtorch.ops.movement import movedim, reshape, slice_, stack
+from probtorch.ops.padding import pad
+from probtorch.ops.reduction import amax, argmax
+from probtorch.ops.windows import (
+    drop_first,
+    number_per_dim,
+    window_counts,
+    window_max,
+    window_sum,
+    windows,
+)
+
+__all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "lp_pool", "max_pool"]
+
+
+def _input(op, n, input):
+    x = as_tensor(input, op)
+    if x._data.ndim not in (n + 1, n + 2):
+        dims = {1: "L", 2: "H, W", 3: "D, H, W"}[n]
+        raise ShapeError(
+            op,
+            expected=f"an input of shape (N, C, {dims}) or (C, {dims})",
+            got=str(x._data.shape),
+            fix="add a channel dim with unsqueeze",
+        )
+    return x
+
+
+def _overhang(spatial, sizes, stride, padding, dilation, ceil_mode):
+    """Return how far the last windows reach beyond the right padding, per dim (0 unless ceil)."""
+    out = []
+    for m, k, s, p, d in zip(spatial, sizes, stride, padding, dilation):
+        span = d * (k - 1) + 1
+        room = m + 2 * p - span
+        count = (-(-room // s) if ceil_mode else room // s) + 1
+        # As in PyTorch, a window may not start in the right padding.
+        if ceil_mode and (count - 1) * s >= m + p:
+            count -= 1
+        out.append(max((count - 1) * s + span - m - 2 * p, 0))
+    return tuple(out)
+
+
+def _windowed(op, x, n, kernel_size, stride, padding, dilation, ceil_mode):
+    """Return sizes, stride, padding, dilation and overhang as tuples, checked."""
+    sizes = number_per_dim(op, "kernel_size", kernel_size, n)
+    stride = number_per_dim(op, "stride", sizes if stride in (None, ()) else stride, n)
+    padding = number_per_dim(op, "padding", padding, n, least=0)
+    dilation = number_per_dim(op, "dilation", dilation, n)
+    if any(2 * p > k for p, k in zip(padding, sizes)):
+        raise ArgumentError(
+            op,
+            expected="padding of at most half the kernel size",
+            got=f"padding={padding}, kernel_size={sizes}",
+            fix="a wider border would make windows of nothing else: use pad first if that is meant",
+        )
+    spatial = x._data.shape[-n:]
+    padded = tuple(m + 2 * p for m, p in zip(spatial, padding))
+    if min(window_counts(padded, sizes, stride, dilation)) < 1:
+        raise ShapeError(
+            op,
+            expected=f"a padded input at least as large as the window of size {sizes}",
+            got=f"spatial sizes {spatial} with padding {padding}",
+            fix="use a smaller kernel_size",
+        )
+    return (
+        sizes,
+        stride,
+        padding,
+        dilation,
+        _overhang(spatial, sizes, stride, padding, dilation, ceil_mode),
+    )
+
+
+def _bordered(x, padding, overhang, value):
+    widths = [(p, p + o) for p, o in zip(padding, overhang)]
+    return pad(x, [w for pair in reversed(widths) for w in pair], value=value)
+
+
+def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
+    """Return the largest element of each window of the last `n` dims, and where it is if asked.
+
+    The border counts as -inf. Indices are flat, into the spatial dims of the input, as int64.
+    """
+    x = _input(op, n, input)
+    sizes, stride, padding, dilation, overhang = _windowed(
+        op, x, n, kernel_size, stride, padding, dilation, ceil_mode
+    )
+    floating = x._data.dtype.kind == "f"
+    lowest = -math.inf if floating else np.iinfo(x._data.dtype).min
+    bordered = _bordered(x, padding, overhang, lowest)
+    if not return_indices:
+        return window_max(bordered, sizes, stride, dilation)
+    spatial = x._data.shape[-n:]
+    numbers = as_tensor(np.arange(math.prod(spatial)).reshape(spatial))
+    where = windows(_bordered(numbers, padding, overhang, -1), sizes, stride, dilation)
+    seen = windows(bordered, sizes, stride, dilation)
+    counts = seen._data.shape[-n:]
+    seen = reshape(seen, (-1, *x._data.shape[:-n], *counts))
+    best = argmax(seen, 0, keepdim=True)
+    lead = (1,) * (x._data.ndim - n)
+    where = reshape(where, (-1, *lead, *counts)).expand(seen._data.shape)
+    return drop_first(gather(seen, 0, best)), drop_first(gather(where, 0, best))
+
+
+def avg_pool(
+    op, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
+    """Return the mean of each window of the last `n` dims.
+
+    The padding counts as zeros (or, without `count_include_pad`, not at all); what `ceil_mode`
+    reaches beyond it never counts. `divisor_override` replaces the number of elements.
+    """
+    x = _input(op, n, input)
+    sizes, stride, padding, dilation, overhang = _windowed(
+        op, x, n, kernel_size, stride, padding, 1, ceil_mode
+    )
+    if divisor_override is not None:
+        number_per_dim(op, "divisor_override", divisor_override, 1)
+    total = window_sum(_bordered(x, padding, overhang, 0), sizes, stride, dilation)
+    if divisor_override is not None:
+        return total / float(divisor_override)
+    if not any(overhang) and (count_include_pad or not any(padding)):
+        return total / float(math.prod(sizes))
+    inside = [p if count_include_pad else 0 for p in padding]
+    ones = np.ones([m + 2 * i for m, i in zip(x._data.shape[-n:], inside)], x._data.dtype)
+    outside = [p - i for p, i in zip(padding, inside)]
+    counted = _bordered(as_tensor(ones), outside, overhang, 0)
+    return total / window_sum(counted, sizes, stride, dilation)
+
+
+def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
+    """Return ``sum(x ** p) ** (1 / p)`` over each window of the last `n` dims, p = norm_type."""
+    p = float(norm_type)
+    powers = pow(as_tensor(input, op), p)
+    size = math.prod(number_per_dim(op, "kernel_size", kernel_size, n))
+    mean = avg_pool(op, n, powers, kernel_size, stride, 0, ceil_mode, True, None)
+    # As PyTorch computes it; the sign matters for odd p only.
+    return pow(sign(mean) * relu(abs(mean)) * float(size), 1.0 / p)
+
+
+def _bins(size, count):
+    """Return (start, stop) of the `count` intervals that cover a dim, each as even as can be."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def _output_size(op, x, n, output_size):
+    if isinstance(output_size, (list, tuple)) and len(output_size) == n:
+        filled = [m if o is None else o for o, m in zip(output_size, x._data.shape[-n:])]
+        return number_per_dim(op, "output_size", filled, n)
+    return number_per_dim(op, "output_size", output_size, n)
+
+
+def adaptive_avg_pool(op, n, input, output_size):
+    """Return means over as many intervals per dim as `output_size` says."""
+    x = _input(op, n, input)
+    for i, count in enumerate(_output_size(op, x, n, output_size)):
+        dim = x._data.ndim - n + i
+        size = x._data.shape[dim]
+        if count == size:
+            continue
+        weights = np.zeros((size, count), x._data.dtype)
+        for j, (start, stop) in enumerate(_bins(size, count)):
+            weights[start:stop, j] = 1.0 / (stop - start)
+        x = movedim(matmul(movedim(x, dim, -1), as_tensor(weights)), -1, dim)
+    return x
+
+
+def adaptive_max_pool(op, n, input, output_size, return_indices):
+    """Return largest elements over as many intervals per dim as `output_size` says."""
+    x = _input(op, n, input)
+    spatial = x._data.shape[-n:]
+    sizes = _output_size(op, x, n, output_size)
+    if return_indices:
+        return _adaptive_max_with_indices(x, n, spatial, sizes)
+    for i, count in enumerate(sizes):
+        dim = x._data.ndim - n + i
+        parts = []
+        for start, stop in _bins(spatial[i], count):
+            spec = [(0, 1, m) for m in x._data.shape]
+            spec[dim] = (start, 1, stop - start)
+            parts.append(amax(slice_(x, tuple(spec)), dim))
+        x = stack(parts, dim)
+    return x
+
+
+def _adaptive_max_with_indices(x, n, spatial, sizes):
+    shape = x._data.shape
+    flat = reshape(x, (*shape[:-n], -1))
+    grids = [_bins(m, count) for m, count in zip(spatial, sizes)]
+    numbers = np.arange(math.prod(spatial)).reshape(spatial)
+    found = []
+    for at in np.ndindex(*sizes):
+        box = tuple(slice(*grid[i]) for grid, i in zip(grids, at))
+        inside = as_tensor(numbers[box].reshape(-1))
+        found.append(inside[argmax(flat[..., inside], -1)])
+    where = stack(found, -1)
+    out = (*shape[:-n], *sizes)
+    return reshape(gather(flat, -1, where), out), reshape(where, out)
