@@ -129,7 +129,8 @@ class HMCKernel:
 
     def init(self, position, counter=0):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
-        return HMCState(position, *self.density(position), as_tensor(counter))
+        logdensity, grad = self.density(position)
+        return HMCState(position, logdensity, grad, as_tensor(counter))
 
     def step(self, key, state):
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.

@@ -37,7 +37,7 @@ from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, exp, log, shift_left, where
+from probtorch.ops.elementwise import clamp, exp, log, neg, shift_left, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 
@@ -134,7 +134,8 @@ class NUTSKernel:
 
     def init(self, position, counter=0):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
-        return HMCState(position, *self.density(position), as_tensor(counter))
+        logdensity, grad = self.density(position)
+        return HMCState(position, logdensity, grad, as_tensor(counter))
 
     def step(self, key, state):
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.
@@ -190,7 +191,7 @@ class NUTSKernel:
     def _double(self, key, directions, energy, t):
         """Return the trajectory twice as long, or cut off where the new half turns or diverges."""
         forward = (directions >> t.depth & 1) == 1
-        step_size = where(forward, self.step_size, -self.step_size)
+        step_size = where(forward, self.step_size, neg(self.step_size))
         inner = _either(forward, t.right, t.left)
         leaves = shift_left(_int(1), t.depth)
         new = self._walk(key, t.counter + 1, energy, step_size, leaves, inner, t.rows)

@@ -199,8 +199,8 @@ class TerminalDisplay:
 
         table = Table(box=None, pad_edge=False)
         for name in COLUMNS:
-            side = "left" if name in ("progress", "phase") else "right"
-            table.add_column(name, justify=side, no_wrap=True)
+            left = name in ("progress", "phase")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
         for i, chain in enumerate(self.chains):
             number, *cells = row(i, chain)
             table.add_row(number, ProgressBar(total=1.0, completed=share(chain), width=12), *cells)
