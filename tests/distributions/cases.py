@@ -252,8 +252,16 @@ def _outer(tril):
     return tril @ np.swapaxes(tril, -1, -2)
 
 
-def _vonmises(loc, kappa):
-    return stats.vonmises(kappa, loc)
+class Circle:
+    """SciPy's von Mises, whose cdf counts from loc - pi; ours draws from [-pi, pi)."""
+
+    def __init__(self, loc, kappa):
+        self.line = stats.vonmises(kappa, loc)
+        self.logpdf, self.ppf, self.entropy = self.line.logpdf, self.line.ppf, self.line.entropy
+
+    def cdf(self, x):
+        """Probability of an angle from -pi to x."""
+        return self.line.cdf(x) - self.line.cdf(-math.pi)
 
 
 CASES = [
@@ -279,7 +287,7 @@ CASES = [
     Case(dist.Laplace, ("loc", "scale"), lambda p: stats.laplace(p.loc, p.scale)),
     Case(dist.Logistic, ("loc", "scale"), lambda p: stats.logistic(p.loc, p.scale)),
     Case(dist.Gumbel, ("loc", "scale"), lambda p: stats.gumbel_r(p.loc, p.scale)),
-    Case(dist.VonMises, ("loc", "concentration"), lambda p: _vonmises(p.loc, p.concentration)),
+    Case(dist.VonMises, ("loc", "concentration"), lambda p: Circle(p.loc, p.concentration)),
     Case(
         dist.Uniform,
         ("low", "high"),
