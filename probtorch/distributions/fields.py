@@ -49,16 +49,15 @@ class Parameter:
     copy could outlive the tape it was made on.
     """
 
-    __slots__ = ("as_is", "constraint", "default", "name")
+    __slots__ = ("constraint", "default", "name")
 
     if TYPE_CHECKING:
         # For type checkers: what `__init__` takes.
         def __set__(self, instance: Any, value: Tensor | np.ndarray | Sequence | float | None): ...
 
-    def __init__(self, constraint, default, as_is):
+    def __init__(self, constraint, default):
         self.constraint = constraint
         self.default = default
-        self.as_is = as_is
         self.name = ""
 
     def __set_name__(self, owner, name):
@@ -83,7 +82,7 @@ class Parameter:
         """Return ``(value, weak)``; see `as_parameter`."""
         if self.constraint is None:
             return value, True
-        return as_parameter(value, self.name, as_is=self.as_is)
+        return as_parameter(value, self.name)
 
 
 def as_parameter(value, name, *, as_is=False):
@@ -102,7 +101,7 @@ def as_parameter(value, name, *, as_is=False):
     return (t if as_is else to_float(t)), False
 
 
-def param(constraint: Any, *, default: Any = MISSING, as_is: bool = False) -> Any:
+def param(constraint: Any, *, default: Any = MISSING) -> Any:
     """State a tensor parameter.
 
     Parameters
@@ -112,15 +111,13 @@ def param(constraint: Any, *, default: Any = MISSING, as_is: bool = False) -> An
         A `constraints.dependent` one may look at the other parameters.
     default : number or None, optional
         None for an alternative that may be left out (see `one_of`).
-    as_is : bool
-        Keep an integer dtype instead of converting to float.
     """
-    return Parameter(constraint, default, as_is)
+    return Parameter(constraint, default)
 
 
 def setting(*, default: Any = MISSING, kw_only: bool = False) -> Any:
     """State an argument that is not a tensor; `kw_only` is for type checkers."""
-    return Parameter(None, default, True)
+    return Parameter(None, default)
 
 
 class one_of:

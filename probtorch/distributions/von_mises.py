@@ -7,8 +7,9 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import as_tensor
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, Source, param
+from probtorch.distributions.distribution import Distribution, param
 from probtorch.distributions.fields import Parameter
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import log, sin
 from probtorch.ops.special import i0e, i1e
 

@@ -1,0 +1,70 @@
+"""`Source`: where `_rsample` and `_sample` get their random numbers from."""
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import cast
+from probtorch.ops.elementwise import clamp, log, maximum, neg
+from probtorch.ops.movement import expand
+from probtorch.ops.sampling import (
+    binomial,
+    categorical,
+    poisson,
+    rand,
+    randn,
+    standard_gamma,
+    standard_log_gamma,
+)
+
+__all__ = ["Source"]
+
+
+class Source:
+    """Random numbers for `_rsample` and `_sample`: a generator, and the dtype of the draws.
+
+    Uniforms lie in the open interval (0, 1) and normals are finite, so their logarithms and
+    quotients are finite too.
+    """
+
+    __slots__ = ("dtype", "generator")
+
+    def __init__(self, generator, dtype):
+        self.generator = generator
+        self.dtype = dtype
+
+    def uniform(self, shape):
+        """Return draws from Uniform(0, 1)."""
+        return rand(shape, generator=self.generator, dtype=self.dtype)
+
+    def normal(self, shape):
+        """Return draws from Normal(0, 1)."""
+        return randn(shape, generator=self.generator, dtype=self.dtype)
+
+    def exponential(self, shape):
+        """Return draws from Exponential(1), always positive."""
+        return neg(log(self.uniform(shape)))
+
+    def gamma(self, concentration, shape):
+        """Return draws from Gamma(concentration, 1), not below the smallest normal float."""
+        draws = standard_gamma(expand(concentration, shape), generator=self.generator)
+        return maximum(draws, float(dtypes.finfo(self.dtype).tiny))
+
+    def log_gamma(self, concentration, shape):
+        """Return logarithms of draws from Gamma(concentration, 1), which do not underflow."""
+        return standard_log_gamma(expand(concentration, shape), generator=self.generator)
+
+    def poisson(self, rate, shape):
+        """Return draws from Poisson(rate)."""
+        return cast(poisson(expand(rate, shape), generator=self.generator), self.dtype)
+
+    def binomial(self, count, prob, shape):
+        """Return draws from Binomial(count, prob)."""
+        count, prob = expand(count, shape), expand(prob, shape)
+        return cast(binomial(count, prob, generator=self.generator), self.dtype)
+
+    def categorical(self, weights, shape):
+        """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""
+        return categorical(weights, shape, generator=self.generator)
+
+    def inside_unit(self, x):
+        """Move what rounding has put on 0 or 1 to the nearest float inside (0, 1)."""
+        info = dtypes.finfo(self.dtype)
+        return clamp(x, float(info.tiny), 1.0 - float(info.epsneg))
