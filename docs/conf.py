@@ -63,7 +63,8 @@ def _functions_page(app):
     rows = "\n".join(f"   probtorch.{name}" for name in names)
     FUNCTIONS.parent.mkdir(exist_ok=True)
     FUNCTIONS.write_text(
-        "# Functions of tensors\n\nAll have PyTorch's names; most are methods of `Tensor`, too.\n\n"
+        "# Functions of tensors\n\nNames are PyTorch's, and Pyro's for the statements of a model; "
+        "most are methods of `Tensor`, too.\n\n"
         f"```{{eval-rst}}\n.. autosummary::\n\n{rows}\n```\n",
         encoding="utf-8",
     )
