@@ -463,7 +463,9 @@ def _fit(value, shape):
         value = reshape(value, have[extra:])
     if not value._data.ndim or value._data.shape == shape:
         return value
-    if extra > 0 or broadcast_shapes(value._data.shape, shape, op="index assignment") != shape:
+    have_now = value._data.shape
+    tail = shape[len(shape) - len(have_now) :]
+    if extra > 0 or any(a not in (1, b) for a, b in zip(have_now, tail)):
         raise ShapeError(
             "index assignment",
             expected=f"a value that broadcasts to shape {shape}, that of the place",

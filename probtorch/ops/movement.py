@@ -14,6 +14,7 @@ from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.elementwise import clone
 from probtorch.ops.families import linear, structured, unbroadcast
 
 __all__ = [
@@ -291,7 +292,7 @@ def unslice(x, spec, shape):
 
 
 def flip(x, dims):
-    """Return `x` with the order of the elements along `dims` reversed."""
+    """Return `x` with the order of the elements along `dims` reversed, as a view."""
     x = as_tensor(x, "flip")
     dims = normalize_dims(dims, x._data.ndim, "flip")
     return slice_(
@@ -443,9 +444,10 @@ def repeat(x, *sizes):
         )
     apart = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     tall = [n for pair in zip(sizes, shape, strict=True) for n in pair]
-    return reshape(
+    tiled = reshape(
         expand(reshape(x, apart), tall), [a * b for a, b in zip(sizes, shape, strict=True)]
     )
+    return clone(tiled) if tiled is x or tiled._base is not None else tiled
 
 
 def tile(x, dims):
@@ -456,8 +458,8 @@ def tile(x, dims):
 
 
 def roll(x, shifts, dims=None):
-    """Return `x` rotated by `shifts` along `dims` (flattened when dims is None)."""
-    x = as_tensor(x, "roll")
+    """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
+    x = whole = as_tensor(x, "roll")
     if dims is None:
         return reshape(roll(reshape(x, -1), shifts, 0), x._data.shape)
     if isinstance(dims, int):
@@ -466,7 +468,7 @@ def roll(x, shifts, dims=None):
         n = x._data.shape[normalize_dim(dim, x._data.ndim, "roll")]
         if n and shift % n:
             x = cat(split(x, (n - shift % n, shift % n), dim)[::-1], dim)
-    return x
+    return clone(x) if x is whole else x
 
 
 _DIAGONAL = linear(

@@ -86,7 +86,8 @@ def _explain(a, e, rtol, atol, equal_nan):
     excess = np.where(wrong & ~np.isfinite(excess), np.inf, excess)
     worst = np.unravel_index(int(np.argmax(excess)), a.shape)
     where = tuple(int(i) for i in worst)
-    relative = gap[worst] / abs(e[worst]) if e[worst] else np.inf
+    finite = np.isfinite(gap[worst]) and np.isfinite(e[worst]) and e[worst] != 0
+    relative = gap[worst] / abs(e[worst]) if finite else np.inf
     return "\n".join(
         [
             f"{int(wrong.sum())} of {a.size} elements differ; the worst is at {where}",

@@ -128,7 +128,7 @@ def _check_input(func, inputs, i, eps, atol, rtol, rng):
         replaced = [*inputs[:i], wrap(array), *inputs[i + 1 :]]
         return [np.array(out.detach().numpy()) for out in _outputs(func, replaced)]
 
-    directions = np.eye(x.numel()).reshape(-1, *x.shape)
+    directions = np.eye(x.numel()).reshape(x.numel(), *x.shape)
     if rng is not None:
         directions = rng.standard_normal((1, *x.shape))
     numeric = [_differences(value, x.detach().numpy(), d, eps) for d in directions]

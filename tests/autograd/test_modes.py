@@ -17,11 +17,16 @@ def test_no_grad_keeps_operations_off_the_tape():
     assert (x * 2).requires_grad
 
 
-def test_modes_nest_and_come_back_after_an_error():
-    with pytest.raises(KeyError), probtorch.no_grad():
+def test_modes_nest():
+    with probtorch.no_grad():
         with probtorch.enable_grad():
             assert probtorch.is_grad_enabled()
         assert not probtorch.is_grad_enabled()
+    assert probtorch.is_grad_enabled()
+
+
+def test_mode_comes_back_after_an_error():
+    with pytest.raises(KeyError), probtorch.no_grad():
         raise KeyError("on purpose")
     assert probtorch.is_grad_enabled()
 

@@ -1,0 +1,228 @@
+"""Index syntax against NumPy, with gradients against scattering, by generated keys."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import probtorch
+from probtorch.errors import ArgumentError, ShapeError, TensorIndexError
+from probtorch.testing import assert_close
+
+SHAPE = (3, 4, 2, 5)
+
+
+def slices(n):
+    bound = st.none() | st.integers(-n - 1, n + 1)
+    step = st.none() | st.sampled_from([1, 2, 3, -1, -2])
+    return st.builds(slice, bound, bound, step)
+
+
+@st.composite
+def basic_keys(draw):
+    """Ints, slices, None and an Ellipsis, in any order."""
+    dims = draw(st.integers(0, len(SHAPE)))
+    key = [draw(st.integers(-n, n - 1) | slices(n)) for n in SHAPE[:dims]]
+    for _ in range(draw(st.integers(0, 2))):
+        key.insert(draw(st.integers(0, len(key))), None)
+    if draw(st.booleans()):
+        key.append(Ellipsis)
+    return tuple(key)
+
+
+@st.composite
+def fancy_keys(draw):
+    """At least one integer array or mask among slices and None; no ints, which go first here."""
+    key, arrays = [], 0
+    common = draw(st.sampled_from([(), (2,), (3, 2)]))
+    for n in SHAPE:
+        if draw(st.booleans()):
+            shape = common if draw(st.booleans()) else (1,) * len(common)
+            size = int(np.prod(shape))
+            values = draw(st.lists(st.integers(-n, n - 1), min_size=size, max_size=size))
+            key.append(np.array(values, np.int64).reshape(shape))
+            arrays += 1
+        else:
+            key.append(draw(slices(n)))
+    if not arrays:
+        key[0] = np.array([2, 0, 0])
+    elif common == () and arrays > 1:
+        key = [k if isinstance(k, slice) else k.reshape(1) for k in key]
+    if draw(st.booleans()):
+        key.insert(draw(st.integers(0, len(key))), None)
+    return tuple(key)
+
+
+@given(basic_keys() | fancy_keys(), st.booleans())
+def test_reading_agrees_with_numpy(key, as_tensors):
+    x = np.arange(np.prod(SHAPE), dtype=np.float64).reshape(SHAPE)
+    t = probtorch.tensor(x, requires_grad=True)
+    wrap = lambda k: probtorch.from_numpy(k) if as_tensors and isinstance(k, np.ndarray) else k
+    got = t[tuple(wrap(k) for k in key)]
+    expected = x[key]
+    assert_close(got, expected, rtol=0, atol=0)
+    if expected.size:
+        weights = np.arange(1.0, expected.size + 1).reshape(expected.shape)
+        (g,) = probtorch.autograd.grad(got, t, weights, materialize_grads=True)
+        scattered = np.zeros(SHAPE)
+        np.add.at(scattered, key, weights)
+        assert_close(g, scattered, rtol=0, atol=0)
+
+
+@given(basic_keys() | fancy_keys(), st.sampled_from(["number", "full", "row"]), st.booleans())
+def test_writing_agrees_with_numpy(key, kind, taped):
+    expected = np.arange(np.prod(SHAPE), dtype=np.float64).reshape(SHAPE)
+    place = expected[key]
+    # One value everywhere, so that the order of repeated writes does not matter.
+    value = {"number": -1.0, "full": np.full(place.shape, -1.0), "row": np.full((1, 1), -1.0)}[kind]
+    if kind == "row" and place.ndim < 2:
+        value = -1.0
+    t = probtorch.tensor(expected, requires_grad=taped)
+    t = t * 1.0 if taped else t
+    t[key] = value if kind == "number" else probtorch.as_tensor(np.asarray(value))
+    expected[key] = value
+    assert_close(t, expected, rtol=0, atol=0)
+    assert t.requires_grad == taped
+
+
+MASKED = np.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (MASKED > 7.0,),
+        (np.array([True, False]),),
+        (np.array([[True, False, True], [False, True, False]]),),
+        (slice(None), np.array([True, False, True])),
+        (Ellipsis, np.array([True, False, False, True])),
+        (np.array([True, True]), slice(1, None)),
+        (np.zeros((2, 3), bool), slice(None)),
+    ],
+    ids=range(7),
+)
+def test_masks_agree_with_numpy(key):
+    t = probtorch.tensor(MASKED, requires_grad=True)
+    as_tensors = tuple(probtorch.from_numpy(k) if isinstance(k, np.ndarray) else k for k in key)
+    assert_close(t[as_tensors], MASKED[key])
+    (g,) = probtorch.autograd.grad(t[as_tensors].sum(), t)
+    expected = np.zeros_like(MASKED)
+    expected[key] = 1.0
+    assert_close(g, expected)
+
+
+def test_integers_go_before_index_tensors_as_in_torch():
+    # NumPy moves the dims of separated indices to the front; torch takes the integer first.
+    x = np.arange(24.0).reshape(2, 3, 4)
+    t, i = probtorch.from_numpy(x), probtorch.tensor([0, 2])
+    assert_close(t[1, :, i], x[1][:, [0, 2]])
+    assert_close(t[probtorch.tensor(1), :, i], x[1][:, [0, 2]])
+    t[1, :, i] = probtorch.zeros(3, 2, dtype=probtorch.float64)
+    assert_close(t[1], np.where(np.arange(4) % 2, x[1], 0.0))
+
+
+def test_repeated_indices_add_up_in_the_gradient():
+    x = probtorch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (x[[0, 0, 2]] * probtorch.tensor([1.0, 10.0, 100.0])).sum().backward()
+    assert x.grad.tolist() == [11.0, 0.0, 100.0]
+
+
+def test_basic_index_is_a_view_and_index_tensor_a_copy():
+    x = probtorch.zeros(3, 2)
+    x[1][0] = 5.0
+    x[[0, 1]][0] = 7.0
+    assert x.tolist() == [[0.0, 0.0], [5.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "key, words",
+    [
+        (3, r"index in \[-3, 2\] for dim 0"),
+        ((0, -3), r"index in \[-2, 1\] for dim 1"),
+        ((0, 0, 0), "at most 2 indices"),
+        (1.5, "float 1.5"),
+        ("x", "str 'x'"),
+        (True, "bool True"),
+        (np.array([0.5]), r"array\(\[0.5\]\)"),
+    ],
+    ids=str,
+)
+def test_bad_index_is_named(key, words):
+    with pytest.raises(IndexError, match=words) as caught:
+        probtorch.zeros(3, 2)[key]
+    assert "fix:" in str(caught.value)
+
+
+@pytest.mark.parametrize("taped", [False, True])
+def test_index_tensor_out_of_bounds_raises_when_read_and_written(taped):
+    x = probtorch.zeros(3, requires_grad=taped) * 1.0
+    for bad in ([0, 3], [-4]):
+        with pytest.raises(TensorIndexError, match="expected: "):
+            x[probtorch.tensor(bad)]
+        with pytest.raises(TensorIndexError):
+            x[probtorch.tensor(bad)] = 1.0
+
+
+@pytest.mark.parametrize("taped", [False, True])
+def test_value_that_does_not_fit_is_refused(taped):
+    x = probtorch.zeros(2, 3, requires_grad=taped) * 1.0
+    for key in (0, [0, 1], (slice(None), [0, 2])):
+        with pytest.raises(ShapeError, match="a value that broadcasts"):
+            x[key] = probtorch.ones(5)
+
+
+def test_mask_of_another_shape_is_refused():
+    with pytest.raises(ShapeError, match=r"a mask of shape \(3,\)"):
+        probtorch.zeros(3, 2)[probtorch.tensor([True, False])]
+
+
+def test_read_only_memory_cannot_be_assigned_to():
+    with pytest.raises(ArgumentError, match="read-only"):
+        probtorch.from_numpy(np.broadcast_to(0.0, (3,)))[0] = 1.0
+
+
+def test_gather_and_scatter_are_each_others_transpose():
+    rng = np.random.default_rng(0)
+    x, index = rng.standard_normal((4, 3)), rng.integers(0, 4, (2, 3))
+    for dim in (0, 1):
+        i = index if dim == 0 else rng.integers(0, 3, (4, 2))
+        t = probtorch.tensor(x, requires_grad=True)
+        got = probtorch.gather(t, dim, probtorch.from_numpy(i))
+        assert_close(got, np.take_along_axis(x, i, dim))
+        g = rng.standard_normal(i.shape)
+        (gx,) = probtorch.autograd.grad(got, t, g)
+        zeros = probtorch.zeros(4, 3, dtype=probtorch.float64)
+        spread = probtorch.scatter(zeros, dim, probtorch.from_numpy(i), g, accumulate=True)
+        assert_close(gx, spread)
+
+
+def test_scatter_writes_numbers_and_tensors():
+    x = probtorch.zeros(2, 3)
+    index = probtorch.tensor([[0, 2], [1, 0]])
+    expected = np.zeros((2, 3))
+    np.put_along_axis(expected, index.numpy(), 5.0, 1)
+    assert_close(probtorch.scatter(x, 1, index, 5.0), expected)
+
+
+def test_index_put_adds_or_writes():
+    x = probtorch.zeros(3)
+    at = [probtorch.tensor([0, 0, 2])]
+    assert probtorch.index_put(x, at, 1.0, accumulate=True).tolist() == [2.0, 0.0, 1.0]
+    assert probtorch.index_put(x, at, 1.0).tolist() == [1.0, 0.0, 1.0]
+    assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_index_select_and_masked_select():
+    x = probtorch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert probtorch.index_select(x, -1, probtorch.tensor([1, 0])).tolist() == [
+        [2.0, 1.0],
+        [4.0, 3.0],
+    ]
+    assert probtorch.masked_select(x, x > 2).tolist() == [3.0, 4.0]
+
+
+def test_one_hot():
+    assert probtorch.one_hot(probtorch.tensor([0, 2])).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert probtorch.one_hot(probtorch.tensor([1]), 4).shape == (1, 4)
+    with pytest.raises(TensorIndexError):
+        probtorch.one_hot(probtorch.tensor([3]), 2)
