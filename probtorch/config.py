@@ -1,7 +1,8 @@
 """Settings: one typed record, read from the environment once, changed by `configure`.
 
 Every setting has the environment variable ``PROBTORCH_<NAME>``; 0, false, no and off switch a
-boolean off."""
+boolean off.
+"""
 
 import contextlib
 import dataclasses

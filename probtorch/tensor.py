@@ -623,8 +623,8 @@ _METHODS = {
         "sqrt square sub tan tanh trunc"
     ),
     reduction: (
-        "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max mean min norm prod "
-        "softmax std sum sum_to var"
+        "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max "
+        "mean min norm prod softmax std sum sum_to var"
     ),
     movement: (
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "

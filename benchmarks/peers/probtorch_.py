@@ -13,9 +13,8 @@ def tensor_library():
 
 def model(problem):
     """Return the model function of `problem` and its arguments as tensors."""
-    import probtorch.distributions as dist
-
     import probtorch
+    import probtorch.distributions as dist
 
     def eight_schools(y, sigma):
         mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
@@ -59,9 +58,8 @@ def density(problem):
 
 
 def sampler(problem):
-    from probtorch.infer import MCMC, NUTS
-
     import probtorch
+    from probtorch.infer import MCMC, NUTS
 
     fn, data = model(problem)
     objects = {}

@@ -43,8 +43,8 @@ def compile(fn=None):
     -----
     Python side effects such as `print` happen only when a path is first met, and Python values that
     the function finds outside its arguments (globals, attributes) are what they were then. Results
-    share no memory with arguments. Calls that need a gradient through the function run eagerly; take
-    the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
+    share no memory with arguments. Calls that need a gradient through the function run eagerly;
+    take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
 
     Examples
     --------

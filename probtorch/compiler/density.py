@@ -143,7 +143,7 @@ class NativeDensity:
         return context.value_and_grad(q)
 
     def explain(self):
-        """Return a text: paths, guards, loop nests and what fused, or why the density runs eagerly."""
+        """Return a text: paths, guards, loop nests and what fused, or why nothing is compiled."""
         return describe(self.name, [(p.graph, p) for p in self.paths], self.reason)
 
     # ------------------------------------------------------------------------- evaluation in Python
@@ -241,7 +241,7 @@ class Context:
         self._value = np.zeros(1)
         self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
         self._callback = _CALLBACK(self._call_back)
-        self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value
+        self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self._dispatch = engine.compile_module(_DISPATCH_IR)
         self.function = self._dispatch.address("pt_density")
         self.address = address_of(self.table)

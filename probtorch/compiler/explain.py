@@ -28,7 +28,8 @@ def describe(name, paths, reason):
         total = 1e3 * sum(seconds.values())
         source = "read from the disk cache" if program.from_cache else "compiled"
         lines.append(
-            f"path {k}: {len(graph.nodes)} ops, {source} in {total:.1f} ms; arena {plan.arena} bytes, "
+            f"path {k}: {len(graph.nodes)} ops, {source} in {total:.1f} ms; "
+            f"arena {plan.arena} bytes, "
             f"{plan.scalars} scalars, {len(plan.consts)} constant arrays"
         )
         for i, (value, expected, node) in enumerate(graph.guards):

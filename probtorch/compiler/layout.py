@@ -5,6 +5,7 @@ A movement op changes a layout instead of moving memory, exactly as NumPy's view
 that it cannot and that the value must be copied first.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = ["Layout", "contiguous"]
@@ -33,10 +34,11 @@ class Layout:
 
     def view(self, name, attrs):
         """Return the layout after the movement op `name`, or None if it needs a copy."""
-        return _VIEWS[name](self, **attrs)
+        rule: Callable[..., Layout | None] = _VIEWS[name]
+        return rule(self, **attrs)
 
     def broadcast(self, shape):
-        """Return strides that read this value at the indices of a larger `shape` (aligned right)."""
+        """Return the strides that read this value at the indices of a larger `shape`."""
         pad = len(shape) - len(self.shape)
         strides = [0] * pad + list(self.strides)
         for i, size in enumerate(self.shape, pad):

@@ -15,8 +15,20 @@ of the outermost block; `plan_memory` then packs all temporaries into one arena.
 import bisect
 
 __all__ = [
-    "Block", "Branch", "Buffer", "Call", "Group", "Guard", "Item", "Loop", "Mem", "Reg", "Root", "address", "squeeze",
-]  # fmt: skip
+    "Block",
+    "Branch",
+    "Buffer",
+    "Call",
+    "Group",
+    "Guard",
+    "Item",
+    "Loop",
+    "Mem",
+    "Reg",
+    "Root",
+    "address",
+    "squeeze",
+]
 
 
 # Items per scalar group: one LLVM function each, so that its time stays linear in the program's

@@ -1,8 +1,8 @@
 """`Lowering`: a graph becomes blocks of loop nests.
 
-It knows where every value is (`place`: a root and a layout), from which statement on it can be read (`bound`), and how an item reads
-it (`operand`: a register of the same nest, or memory). Elementwise ops are handled here; the rules for all other ops are in
-`lower/`, registered by name.
+It knows where every value is (`place`: a root and a layout), from which statement on it can be read
+(`bound`), and how an item reads it (`operand`: a register of the same nest, or memory). Elementwise
+ops are handled here; the rules for all other ops are in `lower/`, registered by name.
 """
 
 import math
@@ -288,10 +288,12 @@ class Lowering:
         return self.copy_layout(root, layout.view("expand", {"shape": tuple(shape)}), block)
 
     def dies_here(self, v, node):
-        """Whether nothing after `node` reads the memory of `v`."""
+        """Whether nothing after `node` reads the memory of `v`, under whatever name."""
         if self.uses is None:
             self.uses = last_uses(self.graph)
-        return self.uses[v.id] is node
+        while v.kind == "node" and v.node.name in VIEW_NAMES:
+            v = v.node.inputs[0]
+        return self.uses.get(v.id) is node
 
     def owned_copy(self, v, block, later):
         """Return a root with the contents of `v` that may be overwritten: `v` itself if nothing
@@ -339,7 +341,7 @@ class Lowering:
         return buffer
 
 
-_VIEW_NAMES = frozenset(("reshape", "permute", "expand", "slice", "diagonal"))
+VIEW_NAMES = frozenset(("reshape", "permute", "expand", "slice", "diagonal"))
 
 
 def last_uses(graph):
@@ -355,7 +357,7 @@ def last_uses(graph):
     for v in graph.outputs:
         last[v.id] = end
     for node in reversed(graph.nodes):
-        if node.name in _VIEW_NAMES and type(node.inputs[0]) is Value:
+        if node.name in VIEW_NAMES and type(node.inputs[0]) is Value:
             source = node.inputs[0].id
             last[source] = max(last[source], last.get(node.outs[0].id, -1))
     return {k: None if i == end else graph.nodes[i] for k, i in last.items()}

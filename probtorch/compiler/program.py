@@ -80,7 +80,7 @@ class NativeProgram:
         return _Bound(self)
 
     def resident(self, tree):
-        """Return a `Resident`, for one thread's repeated calls: arguments and results stay where they are in memory."""
+        """Return a `Resident`: for one thread, with arguments and results in fixed memory."""
         return Resident(self, tree)
 
     def __call__(self, tree):
@@ -118,7 +118,8 @@ class Resident:
     Attributes
     ----------
     inputs, outputs : list of ndarray
-        The leaves of argument and result. Write into the former between calls; the latter are overwritten by each.
+        The leaves of argument and result. Write into the former between calls; the latter are
+        overwritten by each.
     """
 
     def __init__(self, owner, tree):
@@ -143,9 +144,11 @@ class Resident:
 def _check_status(owner, status):
     if status:
         raise CompileError(
-            owner.name, expected="indices within bounds", got=f"status {status} from native code",
+            owner.name,
+            expected="indices within bounds",
+            got=f"status {status} from native code",
             fix="run .eager(tree) to see which index is out of bounds",
-        )  # fmt: skip
+        )
 
 
 class _Bound:
@@ -161,9 +164,11 @@ class _Bound:
         for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
             if array.shape != shape or array.dtype != dtype:
                 raise ShapeError(
-                    owner.name, expected=f"leaf {i} of shape {shape} and dtype {dtype}, as when it was compiled",
-                    got=f"shape {array.shape} and dtype {array.dtype}", fix="compile a program for the new shapes",
-                )  # fmt: skip
+                    owner.name,
+                    expected=f"leaf {i} of shape {shape} and dtype {dtype}, as compiled",
+                    got=f"shape {array.shape} and dtype {array.dtype}",
+                    fix="compile a program for the new shapes",
+                )
         status, out = self.binding.run(items)
         _check_status(owner, status)
         return unflatten(owner.out_structure, [wrap(x) for x in out])

@@ -8,8 +8,8 @@ changes that others can see) is noted in `unsupported`, with the user's line: th
 is still right, but the caller must go on eagerly.
 
 An in-place change gives the tensor a new value; what was recorded before keeps the old one. That is
-right as long as nobody reads the memory under another name, so only tensors made during the recording
-may be changed, and the views of one that was are refused when they are read again.
+right as long as nobody reads the memory under another name, so only tensors made during the
+recording may be changed, and the views of one that was are refused when they are read again.
 
 Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
 (samplers: programs whose shapes do not depend on values) the bodies run once only for their
@@ -101,7 +101,7 @@ class Recorder:
     # --------------------------------------------------------------------- called by the dispatcher
 
     def fresh(self, t):
-        """Hear of a new tensor with memory of its own (a factory's, or a result not yet recorded)."""
+        """Hear of a new tensor with memory of its own: a factory's, or an unrecorded result."""
         if threading.get_ident() == self.thread:
             self._made.add(id(t))
             self._alive.append(t)

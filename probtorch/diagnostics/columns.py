@@ -183,7 +183,8 @@ def effective_size_below(columns, quantile):
 def fast_size(n):
     """Return the smallest 2^a 3^b 5^c that is at least `n`: a length that Fourier transforms like.
 
-    SciPy has a better table, but importing scipy.fft takes longer than the summary of a small model.
+    SciPy has a better table, but importing scipy.fft takes longer than the summary of a small
+    model.
     """
     best = 1 << (n - 1).bit_length()
     five = 1

@@ -1,1 +1,1 @@
-"""All ops, one declaration each, grouped by kin; importing this package fills the registry in `core/op.py`."""
+"""All ops, one declaration each, grouped by kin; importing fills the registry in `core/op.py`."""

@@ -3,7 +3,8 @@
 Run eagerly they are Python's own loop and branch, so models can be stepped through in a debugger
 and differentiate by the tape. Under a recorder they become one node each, with the recorded bodies
 as subgraphs, which the compiler renders as native loops and branches; where a gradient flows
-through the carried values they are instead unrolled, each test a guard."""
+through the carried values they are instead unrolled, each test a guard.
+"""
 
 from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
 from probtorch.core.tensor_base import TensorBase

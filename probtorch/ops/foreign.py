@@ -1,7 +1,8 @@
 """Ops that are native functions by address.
 
 `native_density` is how a sampler written in tensor ops calls a model: the sampler's program is
-compiled once per dimension and takes the density's address as data."""
+compiled once per dimension and takes the density's address as data.
+"""
 
 import ctypes
 
@@ -36,10 +37,15 @@ def _samples(rng):
 
 
 _NATIVE_DENSITY = structured(
-    "native_density", "control", run=_run, num_outputs=2, samples=_samples,
-    reference=lambda q, function, context: (-0.5 * np.sum(q * q), -q), extra={"float64_only": True},
-    doc="Log density and gradient at q of a C function ``double f(const double *q, double *grad, void *context)``.",
-)  # fmt: skip
+    "native_density",
+    "control",
+    run=_run,
+    num_outputs=2,
+    samples=_samples,
+    reference=lambda q, function, context: (-0.5 * np.sum(q * q), -q),
+    extra={"float64_only": True},
+    doc="Log density and gradient at q of a C function, by its address.",
+)
 
 
 def native_density(q, function, context):
@@ -54,5 +60,6 @@ def native_density(q, function, context):
     Notes
     -----
     Not differentiable: the gradient is a result. The addresses must be valid; nothing can check
-    them."""
+    them.
+    """
     return apply(_NATIVE_DENSITY, (q, as_tensor(function), as_tensor(context)))

@@ -1,4 +1,4 @@
-"""Indexing: gathers, scattered stores and updates, in place where the old value is not read again."""
+"""Indexing: gathers, scattered stores, and updates in place of values that nothing reads again."""
 
 import math
 
@@ -24,7 +24,7 @@ def target(low, node, block):
 
 @lowers("slice_put")
 def lower_slice_put(low, node, block):
-    x, v = node.inputs
+    v = node.inputs[1]
     (out,) = node.outs
     root, after = target(low, node, block)
     layout = contiguous(out.shape).view("slice", {"spec": node.attrs["spec"]})
@@ -34,7 +34,7 @@ def lower_slice_put(low, node, block):
 
 @lowers("put")
 def lower_put(low, node, block):
-    x, v, *index = node.inputs
+    v, *index = node.inputs[1:]
     (out,) = node.outs
     root, after = target(low, node, block)
     g = scatter(
@@ -104,7 +104,8 @@ def address(low, layout, dims, index, block, group):
     )
     operands, wraps = [], []
     for d, v in zip(dims, index, strict=True):
-        operands.append(memory_aligned(low, *low.place(v), result, lead, count, block, group))
+        root, own = low.place(v)
+        operands.append(memory_aligned(low, root, own, result, lead, count, block, group))
         known = v.array if v.static else None
         if (
             known is not None
@@ -150,8 +151,13 @@ def scatter(low, v, index, dims, shape, buffer, block, after, accumulate):
     base, operands, wraps = address(low, contiguous(shape), dims, index, block, g)
     block.statements[g].items.append(
         Item(
-            "scatter", None, [low.operand(v, result, block, g), *operands], wraps=wraps, buffer=buffer, strides=base,
+            "scatter",
+            None,
+            [low.operand(v, result, block, g), *operands],
+            wraps=wraps,
+            buffer=buffer,
+            strides=base,
             mode="add" if accumulate else "set",
         )
-    )  # fmt: skip
+    )
     return g

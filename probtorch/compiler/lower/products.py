@@ -98,10 +98,17 @@ def gemm(low, node, block):
     (xr, xl, xt), (yr, yl, yt) = sides
     g = block.append(
         Call(
-            "gemm", [xr.buffer, yr.buffer, buffer], node, m=out.shape[0], n=out.shape[1], k=node.inputs[0].shape[1],
-            offsets=(xl.offset, yl.offset), ld=(xl.strides[xt], yl.strides[yt]), transposed=(xt, yt),
+            "gemm",
+            [xr.buffer, yr.buffer, buffer],
+            node,
+            m=out.shape[0],
+            n=out.shape[1],
+            k=node.inputs[0].shape[1],
+            offsets=(xl.offset, yl.offset),
+            ld=(xl.strides[xt], yl.strides[yt]),
+            transposed=(xt, yt),
         )
-    )  # fmt: skip
+    )
     for root in (xr, yr):
         if root.block is block:
             root.last_read = max(root.last_read, g)

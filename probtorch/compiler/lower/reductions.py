@@ -84,8 +84,15 @@ def lower_cumsum(low, node, block):
     keep = [i for i, n in enumerate(v.shape) if i != dim and n != 1]
     block.statements[g].items.append(
         Item(
-            "scan", None, [Mem(read.buffer, layout.offset, tuple(full[i] for i in keep))], node, buffer=buffer,
-            strides=tuple(own[i] for i in keep), size=v.shape[dim], step=full[dim], out_step=own[dim],
+            "scan",
+            None,
+            [Mem(read.buffer, layout.offset, tuple(full[i] for i in keep))],
+            node,
+            buffer=buffer,
+            strides=tuple(own[i] for i in keep),
+            size=v.shape[dim],
+            step=full[dim],
+            out_step=own[dim],
         )
-    )  # fmt: skip
+    )
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))

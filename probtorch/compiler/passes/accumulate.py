@@ -26,7 +26,9 @@ def merge_slices(graph):
     terms = {}  # value id -> list of (value, spec), for values that are sums of slices
     merged = set()  # ids of values that a later sum took over
     for node in graph.nodes:
-        out = node.outs[0] if node.outs else None
+        if not node.outs:
+            continue
+        out = node.outs[0]
         if node.name == "unslice":
             terms[out.id] = [(node.inputs[0], node.attrs["spec"])]
         elif node.name == "add" and all(
@@ -52,7 +54,9 @@ def merge_slices(graph):
                     total.extend(part)
             terms[out.id] = total
     for node in graph.nodes:
-        out = node.outs[0] if node.outs else None
+        if not node.outs:
+            continue
+        out = node.outs[0]
         if node.name == "add" and out.id in terms and out.id not in merged:
             node.name, node.op = "accumulate", None
             node.inputs = tuple(v for v, _ in terms[out.id])

@@ -29,9 +29,15 @@ __all__ = [
 # numbers is right for it too, and only results must be brought back into the range.
 _BYTE = "i9"
 _TYPES = {
-    "float64": "double", "float32": "float", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": _BYTE,
+    "float64": "double",
+    "float32": "float",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": _BYTE,
     "bool": "i1",
-}  # fmt: skip
+}
 BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, _BYTE: 1, "i1": 1}
 FLOATS = ("double", "float")
 _IN_MEMORY = {"i1": "i8", _BYTE: "i8"}
@@ -447,14 +453,14 @@ class Algebra:
             ty = next((a.ty for a in args if isinstance(a, V)), self.default)
             if ty not in FLOATS:
                 return self._of_integers(name, ty, args)
-            args = [self.value(a, ty) for a in args]
+            values = [self.value(a, ty) for a in args]
             if library_name == "llvm":
-                return self._intrinsic(row.llvm, ty, args)
+                return self._intrinsic(row.llvm, ty, values)
             if library_name == "libm":
-                return self._libm(symbol, ty, args)
+                return self._libm(symbol, ty, values)
             if library_name == "pt":
-                return self._runtime(symbol, ty, args)
-            return self._scipy(symbol, ty, args)
+                return self._runtime(symbol, ty, values)
+            return self._scipy(symbol, ty, values)
 
         return call
 

@@ -57,7 +57,8 @@ def cholesky(driver, call):
     name = f"cholesky_{_prefix(a)}"
     driver.module.helpers.add(name)
     return [
-        f"  call void @pt_{name}(ptr {driver.pointer(a)}, i64 {call.attrs['n']}, i64 {call.attrs['batch']})"
+        f"  call void @pt_{name}(ptr {driver.pointer(a)}, "
+        f"i64 {call.attrs['n']}, i64 {call.attrs['batch']})"
     ]
 
 

@@ -222,13 +222,15 @@ class Driver:
         if value == 0:
             self.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             self.s.lines.append(
-                f"  call void @llvm.memset.p0.i64(ptr {self.pointer(b)}, i8 0, i64 {b.nbytes}, i1 false)"
+                f"  call void @llvm.memset.p0.i64("
+                f"ptr {self.pointer(b)}, i8 0, i64 {b.nbytes}, i1 false)"
             )
             return
         stored = in_memory(ty)
         self.module.helpers.add(f"fill_{stored}")
         self.s.lines.append(
-            f"  call void @pt_fill_{stored}(ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"
+            f"  call void @pt_fill_{stored}("
+            f"ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"
         )
 
     def _leave_unless(self, ok, status):

@@ -114,7 +114,8 @@ class Nest(Algebra):
         for item in self.group.items:
             self._write_item(item)
         for depth in reversed(range(self.rank)):
-            self._close(*closers[depth], self.group.domain[depth])
+            k, i, opened = closers[depth]
+            self._close(k, i, opened, self.group.domain[depth])
             self._close_reductions(reduces, depth)
 
     def _write_item(self, item):
@@ -124,8 +125,12 @@ class Nest(Algebra):
             if item.node is None:
                 raise
             raise CompileError(
-                f"op {item.node.name}: {e.subject}", expected=e.expected, got=e.got, fix=e.fix, at=item.node.place
-            ) from None  # fmt: skip
+                f"op {item.node.name}: {e.subject}",
+                expected=e.expected,
+                got=e.got,
+                fix=e.fix,
+                at=item.node.place,
+            ) from None
         if item.root is not None and item.root.in_register and item.root.buffer is not None:
             pointer = self.address(item.root.buffer, 0, kept_strides(item.root.shape))
             self.store_at(self.registers[id(item.root)], pointer)
@@ -178,9 +183,13 @@ class Nest(Algebra):
         if opened is None:
             return
         self.lines += [
-            f"  br label %l{k}", f"l{k}:", f"  {i}.n = add nuw nsw i64 {i}, 1", f"  {i}.c = icmp ult i64 {i}.n, {size}",
-            f"  br i1 {i}.c, label %h{k}, label %x{k}", f"x{k}:",
-        ]  # fmt: skip
+            f"  br label %l{k}",
+            f"l{k}:",
+            f"  {i}.n = add nuw nsw i64 {i}, 1",
+            f"  {i}.c = icmp ult i64 {i}.n, {size}",
+            f"  br i1 {i}.c, label %h{k}, label %x{k}",
+            f"x{k}:",
+        ]
         self.label = f"x{k}"
 
     def _inner(self, size, body):
@@ -276,6 +285,7 @@ class Nest(Algebra):
                 i = self.where(bad, 0, i)
             term = i * stride
             total = term if total is None else total + term
+        assert total is not None
         return total.name
 
     def fail_if(self, bad):
