@@ -1,0 +1,120 @@
+"""What modules and functionals do with arguments: check names and numbers, read PyTorch's forms."""
+
+import difflib
+import functools
+import inspect
+import warnings
+
+import numpy as np
+
+from probtorch.backends.registry import parse_device
+from probtorch.core import dtype as dtypes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, DTypeError
+
+__all__ = ["check_keywords", "destination", "fraction", "reduction_of", "whole"]
+
+
+def whole(owner, least=1, **numbers):
+    """Check that each number is an integer of at least `least`.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the first that is not.
+    """
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+            raise ArgumentError(
+                owner,
+                expected=f"{name}: an integer >= {least}",
+                got=f"{name}={value!r}",
+                fix=f"check {name}",
+            )
+
+
+def fraction(owner, name, value):
+    """Check that `value` is a probability."""
+    if not 0.0 <= value <= 1.0:
+        raise ArgumentError(
+            owner,
+            expected=f"{name}: a probability in [0, 1]",
+            got=f"{name}={value!r}",
+            fix="p is the share of elements that are dropped",
+        )
+
+
+def reduction_of(owner, reduction, size_average=None, reduce=None):
+    """Return the reduction, which old code spells by two booleans (with a warning).
+
+    Raises
+    ------
+    ArgumentError
+        Unless it is "none", "mean" or "sum" (or "batchmean", for the KL divergence).
+    """
+    if size_average is not None or reduce is not None:
+        old = "none" if reduce is False else "sum" if size_average is False else "mean"
+        warnings.warn(
+            f"size_average and reduce are deprecated: use reduction={old!r}", stacklevel=3
+        )
+        return old
+    allowed = ("none", "mean", "sum", "batchmean")[: 4 if owner == "kl_div" else 3]
+    if reduction not in allowed:
+        raise ArgumentError(
+            owner,
+            expected=f"reduction among {', '.join(map(repr, allowed))}",
+            got=repr(reduction),
+            fix="use 'mean', the default",
+        )
+    return reduction
+
+
+def destination(*args, device=None, dtype=None, non_blocking=False):
+    """Return (device, dtype) from the ways of calling `to`; `non_blocking` changes nothing here."""
+    for a in args:
+        if isinstance(a, TensorBase):
+            device, dtype = a.device, a.dtype
+        elif a is None or isinstance(a, bool):
+            continue
+        elif isinstance(a, np.dtype) or isinstance(a, type):
+            dtype = a
+        else:
+            device = a
+    if dtype is not None:
+        dtype = dtypes.as_dtype(dtype)
+        if dtype.kind != "f":
+            raise DTypeError(
+                "Module.to",
+                expected="a floating dtype",
+                got=str(dtype),
+                fix="parameters are floats: use float32 or float64",
+            )
+    if device is not None:
+        parse_device(device)
+    return device, dtype
+
+
+@functools.cache
+def _keywords(cls):
+    """Names that ``cls(...)`` takes by keyword, or None if it takes any."""
+    try:
+        found = inspect.signature(cls.__init__).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in found):
+        return None
+    return tuple(p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))[1:]
+
+
+def check_keywords(cls, kwargs):
+    """Refuse misspelt arguments by name, before Python does it without a hint."""
+    allowed = _keywords(cls) if kwargs else None
+    for name in kwargs if allowed is not None else ():
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            raise ArgumentError(
+                f"{cls.__name__} got an unexpected keyword argument {name!r}",
+                expected=f"{cls.__name__}({', '.join(allowed)})",
+                got=f"{name}={kwargs[name]!r:.40}",
+                fix=f"did you mean {near[0]!r}?" if near else "take the argument out",
+            )

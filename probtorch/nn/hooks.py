@@ -1,0 +1,192 @@
+"""Hooks of a module: functions called around its forward pass and its backward pass.
+
+A module without hooks holds None and pays one comparison per call. The backward hooks stand on two
+identity nodes on the tape: one behind the outputs, where the cotangents come in, and one before the
+inputs, where they leave.
+"""
+
+from probtorch.autograd.function import Function
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import ArgumentError
+
+__all__ = ["Hooks", "RemovableHandle"]
+
+
+class RemovableHandle:
+    """Takes a hook off again: by `remove()`, or at the end of a ``with`` block."""
+
+    def __init__(self, table, hook, extra, prepend):
+        self._table = table
+        self._key = object()
+        entries = list(table.items())
+        table.clear()
+        table.update([(self._key, (hook, extra)), *entries] if prepend else entries)
+        table[self._key] = (hook, extra)
+
+    def remove(self):
+        """Take the hook off; a second call does nothing."""
+        self._table.pop(self._key, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one module, by kind, each with its options, in the order of calling."""
+
+    KINDS = ("forward_pre", "forward", "backward_pre", "backward")
+
+    def __init__(self):
+        self.tables = {kind: {} for kind in self.KINDS}
+
+    def add(self, kind, hook, *, prepend=False, **options):
+        """Register `hook` under `kind` and return its handle."""
+        if not callable(hook):
+            raise ArgumentError(
+                f"register_{kind}_hook",
+                expected="a function",
+                got=f"{type(hook).__name__} {hook!r:.40}",
+                fix="pass the function itself, without calling it",
+            )
+        return RemovableHandle(self.tables[kind], hook, options, prepend)
+
+    def __deepcopy__(self, memo):
+        # The functions are shared, the tables are not: a copy can lose a hook of its own.
+        out = Hooks()
+        for kind, table in self.tables.items():
+            out.tables[kind].update((object(), entry) for entry in table.values())
+        return out
+
+    def call(self, module, args, kwargs):
+        """Run the forward pass of `module` with its hooks."""
+        failed, done = True, set()
+        result = None
+        try:
+            result = self._forward(module, args, kwargs, done)
+            failed = False
+        finally:
+            if failed:
+                for key, (hook, options) in list(self.tables["forward"].items()):
+                    if options["always_call"] and key not in done:
+                        _call_forward(hook, options, module, args, kwargs, result)
+        return result
+
+    def _forward(self, module, args, kwargs, done):
+        for hook, options in list(self.tables["forward_pre"].values()):
+            args, kwargs = _changed_arguments(hook, options, module, args, kwargs)
+        watch = None
+        if self.tables["backward"] or self.tables["backward_pre"]:
+            watch = _Watch(self, module)
+            args = watch.behind_inputs(args)
+        result = module.forward(*args, **kwargs)
+        for key, (hook, options) in list(self.tables["forward"].items()):
+            done.add(key)
+            replaced = _call_forward(hook, options, module, args, kwargs, result)
+            result = result if replaced is None else replaced
+        return result if watch is None else watch.before_outputs(result)
+
+
+def _changed_arguments(hook, options, module, args, kwargs):
+    if not options["with_kwargs"]:
+        found = hook(module, args)
+        if found is None:
+            return args, kwargs
+        return (found if isinstance(found, tuple) else (found,)), kwargs
+    found = hook(module, args, kwargs)
+    if found is None:
+        return args, kwargs
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise ArgumentError(
+            "forward pre-hook with_kwargs=True",
+            expected="None, or a pair (args, kwargs)",
+            got=f"{type(found).__name__}",
+            fix="return the arguments and the keyword arguments",
+        )
+    return found
+
+
+def _call_forward(hook, options, module, args, kwargs, result):
+    if options["with_kwargs"]:
+        return hook(module, args, kwargs, result)
+    return hook(module, args, result)
+
+
+class _Watch:
+    """Carries the cotangents of one call of a module to its backward hooks."""
+
+    def __init__(self, hooks, module):
+        self.hooks, self.module = hooks, module
+        self.grad_outputs = None
+        self.has_inputs = False
+
+    def behind_inputs(self, args):
+        positions = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
+        self.has_inputs = any(args[i].requires_grad for i in positions)
+        if not self.has_inputs:
+            return args
+        same = _Identity.apply(self.leave, *(args[i] for i in positions))
+        args = list(args)
+        for i, t in zip(positions, same if isinstance(same, tuple) else (same,)):
+            args[i] = t
+        return tuple(args)
+
+    def before_outputs(self, result):
+        items, structure = flatten(result)
+        positions = [i for i, a in enumerate(items) if isinstance(a, TensorBase)]
+        if not any(items[i].requires_grad for i in positions):
+            return result
+        same = _Identity.apply(self.enter, *(items[i] for i in positions))
+        for i, t in zip(positions, same if isinstance(same, tuple) else (same,)):
+            items[i] = t
+        return unflatten(structure, items)
+
+    def enter(self, grads):
+        """Take the cotangents of the outputs, which backward pre-hooks may replace."""
+        for hook, _ in list(self.hooks.tables["backward_pre"].values()):
+            grads = _replaced(hook(self.module, grads), grads, "backward pre-hook")
+        self.grad_outputs = grads
+        if not self.has_inputs:
+            self._tell((None,))
+        return grads
+
+    def leave(self, grads):
+        """Take the cotangents of the inputs, which backward hooks may replace."""
+        return self._tell(grads)
+
+    def _tell(self, grads):
+        for hook, _ in list(self.hooks.tables["backward"].values()):
+            found = hook(self.module, grads, self.grad_outputs)
+            grads = _replaced(found, grads, "full backward hook")
+        return grads
+
+
+def _replaced(found, grads, what):
+    if found is None:
+        return grads
+    found = found if isinstance(found, (tuple, list)) else (found,)
+    if len(found) != len(grads):
+        raise ArgumentError(
+            what,
+            expected=f"None, or {len(grads)} gradients",
+            got=str(len(found)),
+            fix="return one gradient (or None) per tensor",
+        )
+    return tuple(found)
+
+
+class _Identity(Function):
+    """Passes tensors through; going back, shows all their cotangents to one function."""
+
+    @staticmethod
+    def forward(ctx, see, *tensors):
+        ctx.see = see
+        ctx.set_materialize_grads(False)
+        return tensors
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None, *ctx.see(grads)

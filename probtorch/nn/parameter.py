@@ -1,0 +1,98 @@
+"""`Parameter` and `Buffer`: tensors that a `Module` registers when they are assigned to it.
+
+A parameter is a leaf that requires grad and that an optimizer updates; a buffer is state that is
+saved with the module but not learned, such as a running mean. Both are tensors in every other way.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.tensor import Tensor, tensor
+
+__all__ = ["Buffer", "Parameter"]
+
+
+def _around(cls, data):
+    """Return a new leaf of class `cls` on the memory of the tensor `data`."""
+    t = object.__new__(cls)
+    t._data = data._data
+    t.requires_grad = False
+    t.grad = t.grad_fn = t._extra = None
+    t._index = 0
+    t._version = data._version
+    t._base = data._base
+    if data._base is None and data.grad_fn is None:
+        # The new tensor becomes the owner and `data` a view of it, so that in-place changes of
+        # either are dated in one place. Mostly nobody keeps `data`, and then nothing is a view.
+        data._base = t
+    elif data._base is None:
+        t._base = data
+    return t
+
+
+class Parameter(Tensor):
+    """A tensor that is learned: assigned to an attribute of a module, it joins its parameters.
+
+    Parameters
+    ----------
+    data : Tensor, array, number or nested sequence, optional
+        Tensors share their memory with the parameter, anything else is copied; empty if None.
+    requires_grad : bool
+        Whether operations on the parameter are recorded.
+
+    Raises
+    ------
+    DTypeError
+        If a gradient is asked of integers.
+
+    Examples
+    --------
+    >>> Parameter([1.0, 2.0])
+    Parameter containing:
+    tensor([1., 2.], requires_grad=True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data=None, requires_grad=True):
+        if data is None:
+            data = np.empty(0, np.float32)
+        data = data if isinstance(data, TensorBase) else tensor(data)
+        t = _around(cls, data)
+        return t.requires_grad_() if requires_grad else t
+
+    def __repr__(self):
+        return "Parameter containing:\n" + super().__repr__()
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's state without being learned.
+
+    Parameters
+    ----------
+    data : Tensor, array, number or nested sequence
+        Tensors share their memory with the buffer, anything else is copied.
+    persistent : bool
+        Whether the buffer is part of `state_dict`.
+    """
+
+    __slots__ = ("persistent",)
+
+    def __new__(cls, data, *, persistent=True):
+        t = _around(cls, as_tensor(data) if isinstance(data, TensorBase) else tensor(data))
+        t.persistent = persistent
+        return t
+
+    def __deepcopy__(self, memo):
+        out = super().__deepcopy__(memo)
+        out.persistent = self.persistent
+        return out
+
+    def __reduce_ex__(self, protocol):
+        _, (_, array, _) = super().__reduce_ex__(protocol)
+        return _rebuild_buffer, (array, self.persistent)
+
+
+def _rebuild_buffer(array, persistent):
+    return Buffer(array, persistent=persistent)
