@@ -30,16 +30,20 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def user_frame(depth=1):
-    """Return ``(file, line)`` of the innermost stack frame outside this package, or None when there
-    is none.
+    """Return ``(file, line)`` of the innermost stack frame of the user's, or None if there is none.
+
+    Frames of this package, of the standard library and of code without a file are not the user's.
     """
-    frame: FrameType | None = sys._getframe(depth)
+    frame = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith("<") and "contextlib" not in name:
+        ours = name.startswith(_PACKAGE) or name.startswith("<")
+        standard = name.startswith(_STANDARD) and "site-packages" not in name
+        if not (ours or standard):
             return name, frame.f_lineno
         frame = frame.f_back
     return None

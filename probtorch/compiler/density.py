@@ -83,14 +83,17 @@ class CompileWarning(UserWarning):
 
 
 def warn_eager(what, reason, location):
-    """Warn once per call site that `what` runs eagerly."""
+    """Warn that `what` runs eagerly, at the user's line that is the reason, where it is known."""
     at = f"\n  at:       {location}" if location else ""
-    warnings.warn(
+    message = (
         f"{what} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
-        "  fix:      see explain() for the whole list; results are right either way",
-        CompileWarning,
-        stacklevel=3,
+        "  fix:      rewrite that part if speed matters; results are right either way"
     )
+    file, _, line = location.rpartition(":")
+    if file and line.isdigit():
+        warnings.warn_explicit(message, CompileWarning, file, int(line))
+    else:
+        warnings.warn(message, CompileWarning, stacklevel=3)
 
 
 class NativeDensity:

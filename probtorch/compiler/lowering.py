@@ -183,7 +183,7 @@ class Lowering:
                 raise CompileError(
                     f"op {node.name}",
                     expected="an op that the compiler can render",
-                    got=f"{node.name}, which it cannot yet",
+                    got="no lowering rule for it yet",
                     fix="the function runs eagerly instead",
                     at=node.place,
                 )

@@ -11,6 +11,7 @@ from probtorch.distributions.categorical import Categorical, Multinomial, OneHot
 from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
 from probtorch.distributions.distribution import (
     Distribution,
+    ExpandedDistribution,
     Independent,
     MaskedDistribution,
     enable_validation,
@@ -42,6 +43,7 @@ __all__ = [
     "Delta",
     "Dirichlet",
     "Distribution",
+    "ExpandedDistribution",
     "Exponential",
     "Gamma",
     "Geometric",

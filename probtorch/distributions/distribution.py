@@ -49,6 +49,7 @@ from probtorch.ops.reduction import sum as total
 
 __all__ = [
     "Distribution",
+    "ExpandedDistribution",
     "Independent",
     "MaskedDistribution",
     "enable_validation",
@@ -558,6 +559,15 @@ class Distribution(_Fields):
 
 
 # ------------------------------------------------------------------------------ wrappers
+
+
+def ExpandedDistribution(base_dist, batch_shape=()):
+    """Return ``base_dist.expand(batch_shape)``: NumPyro's and Pyro's name for it.
+
+    No class of its own: every distribution carries a batch shape that may be larger than that of
+    its parameters.
+    """
+    return base_dist.expand(batch_shape)
 
 
 class Independent(Distribution):

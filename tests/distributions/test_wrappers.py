@@ -278,3 +278,10 @@ def test_moments_and_entropy_of_independent_dims():
     assert_close(d.mode, [0.0, 1.0])
     with pytest.raises(NotImplementedError, match="product"):
         dist.Bernoulli(t(0.2, 0.3)).to_event(1).enumerate_support()
+
+
+def test_expanded_distribution_is_the_base_in_a_larger_batch_shape():
+    wide = dist.ExpandedDistribution(dist.Normal(0.0, 2.0), (3, 2))
+    assert wide.batch_shape == (3, 2)
+    assert wide.sample().shape == (3, 2)
+    assert_close(wide.log_prob(1.0), dist.Normal(0.0, 2.0).log_prob(1.0).expand(3, 2))
