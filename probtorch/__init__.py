@@ -268,8 +268,8 @@ if TYPE_CHECKING:
 newaxis = None
 
 _LAZY_PACKAGES = frozenset(
-    "compiler config diagnostics distributions effects estimators infer nn ops optim testing "
-    "utils".split()
+    "compiler config diagnostics distributed distributions effects estimators infer nn ops optim "
+    "testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

@@ -9,7 +9,8 @@ import pytest
 
 import probtorch
 from probtorch import Tensor, from_dlpack, from_numpy, tensor
-from probtorch.errors import AutogradError, DTypeError, ShapeError
+from probtorch.core.dispatch import wrap
+from probtorch.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from probtorch.testing import assert_close
 
 
@@ -315,6 +316,22 @@ def test_dlpack_goes_both_ways_without_a_copy():
     assert np.shares_memory(from_dlpack(Other()).numpy(), array)
     with pytest.raises(BufferError):
         leaf(1.0).__dlpack__()
+
+
+def test_mixed_devices_are_refused_with_both_named():
+    class OnGPU:
+        """What an op sees of a CuPy array before it computes: NumPy's functions refuse it."""
+
+        __array_ufunc__ = None
+        __cuda_array_interface__ = {}
+        dtype, shape, ndim = np.dtype(np.float32), (2,), 1
+
+    x, y = wrap(OnGPU()), tensor([1.0, 2.0])
+    for mix in (lambda: x + y, lambda: y * x, lambda: probtorch.where(y > 0, y, x)):
+        with pytest.raises(DeviceError, match="all tensors on one device") as caught:
+            mix()
+        message = str(caught.value)
+        assert "cuda" in message and "cpu" in message and ".to(device)" in message
 
 
 def test_cpu_tensor_has_no_cuda_interface():

@@ -61,6 +61,11 @@ class Op:
         For the tests: ``samples(rng)`` yields ``(args, kwargs)`` for ops that are not elementwise.
     public : callable or None
         The function users call.
+    extra : dict
+        What few ops need. For the compiler: "decompose". For dispatch: "view" (the result may share
+        memory with the first input), "mask_inputs" (positions of boolean inputs), "integers_only".
+        For the tests: "random" (values have no reference), "not_differentiable" (positions),
+        "float64_only", "input_dtype" and "result_dtype" (where they are fixed).
     """
 
     name: str

@@ -1,0 +1,70 @@
+"""Trees: flattening and rebuilding nested containers and records."""
+
+from collections import namedtuple
+
+import pytest
+
+from probtorch.core.tree import flatten, leaves, map_tree, record, replace, static, unflatten
+
+Pair = namedtuple("Pair", "left right")
+
+
+@record
+class Kernel:
+    """A record with two children and a part of its structure."""
+
+    step: float
+    mass: tuple
+    steps: int = static(default=10)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        1.0,
+        (),
+        None,
+        [1, (2, [3]), {}],
+        {"b": 1, "a": {"c": (2, None)}},
+        Pair(1, Pair([2], 3)),
+    ],
+    ids=str,
+)
+def test_tree_is_rebuilt_from_its_leaves(tree):
+    items, structure = flatten(tree)
+    rebuilt = unflatten(structure, items)
+    assert rebuilt == tree
+    assert type(rebuilt) is type(tree)
+    assert flatten(rebuilt) == (items, structure)
+
+
+def test_dict_keeps_the_order_of_insertion():
+    assert leaves({"z": 1, "a": 2}) == [1, 2]
+
+
+def test_record_is_a_frozen_node_with_static_parts():
+    kernel = Kernel(0.5, (1.0, 2.0), steps=3)
+    items, structure = flatten(kernel)
+    assert items == [0.5, 1.0, 2.0]
+    double = unflatten(structure, [2 * x for x in items])
+    assert (double.step, double.mass, double.steps) == (1.0, (2.0, 4.0), 3)
+    with pytest.raises(AttributeError):
+        kernel.step = 1.0
+    assert replace(kernel, step=9.0).step == 9.0
+
+
+def test_static_part_is_in_the_structure():
+    assert flatten(Kernel(1, (), steps=1))[1] != flatten(Kernel(1, (), steps=2))[1]
+    assert flatten(Kernel(1, (), steps=1))[1] == flatten(Kernel(2, (), steps=1))[1]
+
+
+def test_map_goes_leaf_by_leaf():
+    assert map_tree(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]}) == {
+        "a": 11,
+        "b": [22],
+    }
+
+
+def test_trees_of_different_sizes_cannot_be_mapped_together():
+    with pytest.raises(ValueError, match="shorter"):
+        map_tree(lambda x, y: x, [1, 2], [1])
