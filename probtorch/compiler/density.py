@@ -11,7 +11,6 @@ is evaluated by the same callback every time, after one warning that names the u
 
 import ctypes
 import math
-import threading
 import time
 import warnings
 
@@ -21,9 +20,10 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler import engine
 from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import describe
-from probtorch.compiler.record import record
+from probtorch.compiler.record import record, recording_lock
 from probtorch.config import settings
-from probtorch.core.dispatch import set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dtype import float64
 from probtorch.errors import ArgumentError, CompileError, DomainError
 
 __all__ = ["CompileWarning", "Context", "NativeDensity"]
@@ -120,7 +120,6 @@ class NativeDensity:
         self.seconds = 0.0
         self._known = {}
         self._python = None
-        self._lock = threading.RLock()
         if not settings.jit:
             self.reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
 
@@ -156,12 +155,16 @@ class NativeDensity:
         if self._python is not None:
             value, g = self._python(q)
             return float(value), np.asarray(g, np.float64)
-        value, g = self._evaluate(wrap(q))
+        before = set_grad_enabled(True)
+        try:
+            value, g = self._evaluate(wrap(q))
+        finally:
+            set_grad_enabled(before)
         return float(value._data), g._data
 
     def _evaluate(self, q):
         q.requires_grad = True
-        value = self.fn(q)
+        value = as_tensor(self.fn(q), self.name)
         if value._data.shape != ():
             raise ArgumentError(
                 self.name,
@@ -169,9 +172,10 @@ class NativeDensity:
                 got=f"shape {value._data.shape}",
                 fix="sum the terms of the log density",
             )
+        value = cast(value, float64)
         if not value.requires_grad:
             return value, wrap(np.zeros(self.dim))
-        (g,) = grad(value, q)
+        (g,) = grad(value, q, materialize_grads=True)
         return value.detach(), g
 
     def _extend(self, q):
@@ -184,13 +188,10 @@ class NativeDensity:
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
         elif len(self.paths) >= MAX_PATHS:
-            self._give_up(
-                f"more than {MAX_PATHS} different paths through the function were met",
-                "",
-                keep=True,
-            )
+            self._give_up(f"more than {MAX_PATHS} different paths through it were met", "")
         else:
-            key = tuple((v, type(v)) for _, v, _ in rec.graph.guards)
+            # As text: 0.0 and -0.0 are equal, nan is not equal to itself.
+            key = tuple(map(repr, (value for _, value, _ in rec.graph.guards)))
             if key not in self._known:
                 try:
                     program = Program(rec.graph)
@@ -202,25 +203,24 @@ class NativeDensity:
         self.seconds += time.perf_counter() - start
         return float(value._data), np.array(g._data, np.float64)
 
-    def _give_up(self, reason, location, *, keep=False):
+    def _give_up(self, reason, location):
+        # The paths there are stay in use: their guards hold or do not, as before.
         if self.reason is None:
             self.reason = (reason, location)
-            if not keep:
-                self.paths.clear()
             warn_eager(self.name, reason, location)
 
     def evaluate(self, q, context):
         """Evaluate where no path of the context fitted; None if it has one for `q` by now."""
-        with self._lock:
+        with recording_lock:
             self.evaluations += 1
             # The program that called may be recording itself, or run with gradients switched off.
             recorder, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
-                if self.reason is not None:
-                    return self.eager(np.array(q))
                 if context.bound < len(self.paths):
                     context.sync()
                     return None
+                if self.reason is not None:
+                    return self.eager(np.array(q))
                 known = len(self.paths)
                 out = self._extend(q)
                 context.sync()
@@ -273,13 +273,11 @@ class Context:
         try:
             dim = self.density.dim
             point = np.ctypeslib.as_array(ctypes.cast(q, ctypes.POINTER(ctypes.c_double)), (dim,))
+            into = np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))
             out = self.density.evaluate(point, self)
             if out is None:
                 return self._entry(q, g, self.address)
-            value, gradient = out
-            np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))[:] = (
-                gradient
-            )
+            value, into[:] = out
             return value
         except (
             DomainError,
@@ -289,6 +287,7 @@ class Context:
             OverflowError,
         ):
             # The point is outside of where the model can be evaluated: the proposal is rejected.
+            into[:] = 0.0
             return -math.inf
         except BaseException as e:
             self.error = self.error or e

@@ -510,7 +510,9 @@ def index_put(x, indices, values, accumulate=False):
     """Return a copy of `x` with `values` written or added at integer tensors, first dims first."""
     x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
     indices = [as_tensor(i, "index_put") for i in indices]
-    return _put(x, cast(values, x._data.dtype), tuple(range(len(indices))), indices, accumulate)
+    places = broadcast_shapes(*(i._data.shape for i in indices), op="index_put")
+    values = _fit(cast(values, x._data.dtype), places + x._data.shape[len(indices) :])
+    return _put(x, values, tuple(range(len(indices))), indices, accumulate)
 
 
 def index_select(x, dim, index):
