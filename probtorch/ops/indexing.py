@@ -460,7 +460,7 @@ def _fit(value, shape):
     have = value._data.shape
     extra = len(have) - len(shape)
     if extra > 0 and have[:extra] == (1,) * extra:
-        value = reshape(value, have[extra:])
+        value, extra = reshape(value, have[extra:]), 0
     if not value._data.ndim or value._data.shape == shape:
         return value
     have_now = value._data.shape
