@@ -19,13 +19,14 @@ BLOCK = 64
 # Rows taken together in a dot product or scaled sum: enough independent sums to hide the latency of
 # additions.
 TOGETHER = 4
+_PRODUCTS = ("dot", "axpy")
 
 
 def write_nest(module, group):
     """Write the function of a loop nest in the form that suits it; returns (name, parameters,
     whether it returns a status).
     """
-    products = [i for i in group.items if i.kind in ("dot", "axpy")]
+    products = [i for i in group.items if i.kind in _PRODUCTS]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
     if rows and products and all(ir_type(i.root.dtype) in FLOATS for i in products):
         return BlockedNest(module, group).define()
@@ -61,7 +62,7 @@ class BlockedNest(Nest):
         phase_of, phases = {}, {}
         for item in self.group.items:
             reads = [phase_of[id(x.root)] for x in item.operands if isinstance(x, Reg)]
-            heavy = item.kind in ("dot", "axpy")
+            heavy = item.kind in _PRODUCTS
             p = max(reads, default=0)
             if p % 2 != (0 if heavy else 1):
                 p += 1
@@ -71,10 +72,12 @@ class BlockedNest(Nest):
         crossing = set()
         for p, items in phases.items():
             for item in items:
+                # Products of one phase follow each other block by block, each with its own loop.
+                apart = item.kind in _PRODUCTS
                 crossing |= {
                     id(x.root)
                     for x in item.operands
-                    if isinstance(x, Reg) and phase_of[id(x.root)] != p
+                    if isinstance(x, Reg) and (apart or phase_of[id(x.root)] != p)
                 }
         self.crossing = crossing
         return [phases[p] for p in sorted(phases)]
@@ -106,7 +109,7 @@ class BlockedNest(Nest):
 
     def _write_block(self, phases, start, count):
         for items in phases:
-            if items[0].kind in ("dot", "axpy"):
+            if items[0].kind in _PRODUCTS:
                 for item in items:
                     self._write_product(item, start, count)
             else:
