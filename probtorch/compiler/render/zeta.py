@@ -94,7 +94,7 @@ def zeta_ir(attributes: str) -> str:
         "  %one = fcmp oeq double %s, 1.0",
         "  %infinite = or i1 %pole, %one",
         f"  %y3 = select i1 %infinite, double {_text(float('inf'))}, double %y2",
-        "  %below = fcmp ult double %s, 1.0",
+        "  %below = fcmp olt double %s, 1.0",
         f"  %y4 = select i1 %below, double {_text(float('nan'))}, double %y3",
         "  ret double %y4",
         "}",
