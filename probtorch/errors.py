@@ -8,7 +8,6 @@ already catch for the same mistake.
 
 import os
 import sys
-from types import FrameType
 
 __all__ = [
     "ArgumentError",
@@ -41,7 +40,7 @@ def user_frame(depth=1):
     frame = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
-        ours = name.startswith(_PACKAGE) or name.startswith("<")
+        ours = name.startswith((_PACKAGE, "<"))
         standard = name.startswith(_STANDARD) and "site-packages" not in name
         if not (ours or standard):
             return name, frame.f_lineno

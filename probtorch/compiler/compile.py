@@ -6,6 +6,7 @@ finds outside its arguments are read anew at each call. Where a replay could be 
 shapes that depend on values, gradients through the call) the function runs eagerly.
 """
 
+import contextlib
 import functools
 import threading
 
@@ -16,7 +17,7 @@ from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import describe
 from probtorch.compiler.record import record
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -61,31 +62,54 @@ def compile(fn=None):
 class _Path:
     """One native path: the program, how to rebuild its result, and the outside tensors it reads."""
 
-    def __init__(self, program, rebuild):
+    def __init__(self, program, rebuild, rec):
         self.program = program
         self.rebuild = rebuild
         self.refs = program.plan.refs
-        self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
+        self.signature = [(t._data.shape, t._data.dtype, t.requires_grad) for t in self.refs]
+        self.updates = list(rec.updates.values())
+        self.draws = rec.draws
         self.local = threading.local()
+        # Draws and updates go through tensors that all threads share.
+        self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
 
     def run(self, arrays):
         """Return ``(result,)``, or None where the path does not fit.
 
         It fits if every guard holds and the outside tensors are what they were: of the same shape
-        and dtype, and not in need of a gradient.
+        and dtype, and in need of a gradient only if they were.
         """
-        refs = []
-        for t, (shape, dtype) in zip(self.refs, self.signature, strict=True):
+        for t, (shape, dtype, wanted) in zip(self.refs, self.signature, strict=True):
             if t._data.shape != shape or t._data.dtype != dtype:
                 return None
-            if t.requires_grad and grad_enabled():
+            if t.requires_grad and not wanted and grad_enabled():
                 return None
-            refs.append(np.asarray(t._data, order="C"))
         binding = getattr(self.local, "binding", None)
         if binding is None:
             binding = self.local.binding = self.program.bind()
-        status, out = binding.run(arrays, refs)
-        return None if status else (self.rebuild([wrap(x) for x in out]),)
+        with self.lock:
+            before = self._draw()
+            refs = [np.asarray(t._data, order="C") for t in self.refs]
+            status, out = binding.run(arrays, refs)
+            if status:
+                for generator, state in before:
+                    generator.set_state(state)
+                return None
+            kept = len(out) - len(self.updates)
+            for t, x in zip(self.updates, out[kept:], strict=True):
+                np.copyto(t._data, x)
+                mark_changed(t)
+        return (self.rebuild([wrap(x) for x in out[:kept]]),)
+
+    def _draw(self):
+        """Reserve this run's draws; returns the generators and the states they had before."""
+        before = []
+        for generator, count, seed, stream, first in self.draws:
+            before.insert(0, (generator, generator.get_state()))
+            words = (generator.initial_seed(), generator.stream, generator.advance(count))
+            for t, word in zip((seed, stream, first), words, strict=True):
+                t._data[...] = np.array(word, np.uint64).view(np.int64)
+        return before
 
 
 def _rebuild(structure, fixed):
@@ -167,6 +191,8 @@ class CompiledFunction:
             rec.refuse("a result that is neither a tensor nor a number")
         if any(x.requires_grad for x in result):
             rec.refuse("a gradient that flows to a tensor outside the arguments")
+        rec.shared_updates()
+        rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
         paths = self._versions.get(key, [])
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
@@ -176,7 +202,7 @@ class CompiledFunction:
             except CompileError as e:
                 self._give_up(f"{e.subject}: {e.got}", e.location)
             else:
-                path = _Path(program, _rebuild(out_structure, fixed))
+                path = _Path(program, _rebuild(out_structure, fixed), rec)
                 self._versions[key] = [*paths, path]
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + program.consts

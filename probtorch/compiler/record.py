@@ -8,8 +8,9 @@ changes that others can see) is noted in `unsupported`, with the user's line: th
 is still right, but the caller must go on eagerly.
 
 An in-place change gives the tensor a new value; what was recorded before keeps the old one. That is
-right as long as nobody reads the memory under another name, so only tensors made during the
-recording may be changed, and the views of one that was are refused when they are read again.
+right as long as nobody reads the memory under another name: the views of a changed tensor are
+refused when they are read again. Tensors made outside may be changed where a replay can write to
+them (`updates`); random draws there take their counters anew at each replay (`draws`).
 
 Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
 (samplers: programs whose shapes do not depend on values) the bodies run once only for their
@@ -49,6 +50,8 @@ class Recorder:
         self._made = set()  # ids of the tensors that came into being while this recorded
         self._views = {}  # id of a tensor -> the views of its memory
         self._stale = set()  # ids of views whose base changed since
+        self.updates = {}  # id -> tensor made outside and changed in place
+        self.draws = []  # (generator, count, seed, stream, first counter), the last three tensors
 
     # --------------------------------------------------------------------------------------- values
 
@@ -146,7 +149,10 @@ class Recorder:
         if target._base is not None:
             self.refuse("an in-place change of memory that another tensor views")
         elif id(target) not in self._made:
-            self.refuse("an in-place change of a tensor made outside the compiled function or loop")
+            if self._replays_effects():
+                self.updates[id(target)] = target
+            else:
+                self.refuse("an in-place change of a tensor made outside the density or loop")
         # What was recorded keeps the old elements; views read after the change would see new ones.
         views = self._views.pop(id(target), [])
         for v in (old, *(self._values.get(id(t)) for t in views)):
@@ -154,6 +160,38 @@ class Recorder:
                 v.array = np.array(v.array)
         self._stale.update(map(id, views))
         self._bind(target, self.value_of(value))
+
+    def _replays_effects(self):
+        """Whether a replay can draw random numbers and write to tensors made outside."""
+        return not (self.frozen or self.abstract or self.parent is not None)
+
+    def shared_updates(self):
+        """Refuse a recording that changes memory which it also reads under another name."""
+        outside = [v.array for v in self._values.values() if v.kind == "ref"]
+        for t in self.updates.values():
+            if any(o is not t and np.may_share_memory(o._data, t._data) for o in outside):
+                self.refuse("an in-place change of memory that another outside tensor shares")
+                return
+
+    def draw(self, what, generator, count):
+        """Reserve `count` draws for this run and for each replay.
+
+        Returns
+        -------
+        tuple of Tensor, or None
+            Seed, stream and first counter, 0-d int64, which a replay sets anew; None where draws
+            cannot be repeated, after refusing.
+        """
+        if threading.get_ident() != self.thread or not self._replays_effects():
+            self.refuse(f"{what}: a draw from a Generator")
+            return None
+        numbers = []
+        for word in (generator.initial_seed(), generator.stream, generator.advance(count)):
+            t = wrap(np.array(word, np.uint64).view(np.int64))
+            self._bind(t, Value((), t._data.dtype, "ref", array=t))
+            numbers.append(t)
+        self.draws.append((generator, count, *numbers))
+        return tuple(numbers)
 
     def guard(self, t, value):
         """Note that Python saw `value` in tensor `t`."""

@@ -24,10 +24,10 @@ from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
 from probtorch.core.shape import broadcast_shapes, parse_size
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.elementwise import eq, log, to_float, where
+from probtorch.ops.elementwise import clamp, eq, log, to_float, where
 from probtorch.ops.families import elementwise, structured
 from probtorch.ops.sorting import first_above
-from probtorch.ops.special import gamma_log_implicit
+from probtorch.ops.special import gamma_log_implicit, ndtri
 
 __all__ = [
     "bernoulli",
@@ -96,6 +96,22 @@ def _reserve(name, generator, count):
     return generator.initial_seed(), generator.stream, first
 
 
+def _uniform_tensor(name, shape, generator):
+    """Return float64 draws from (0, 1) as a tensor of `shape`; a recording repeats the drawing."""
+    active = recorder()
+    if active is None:
+        return wrap(_uniforms(name, shape, generator))
+    generator = default_generator if generator is None else generator
+    count = math.prod(shape)
+    words = active.draw(name, generator, count)
+    if words is None:
+        first = generator.advance(count)
+        bits = consecutive_bits(generator.initial_seed(), generator.stream, first, count)
+        return wrap(uniform_of_bits(bits).reshape(shape))
+    seed, stream, first = words
+    return bits_to_uniform(philox(seed, stream, first + wrap(np.arange(count)))).reshape(shape)
+
+
 def _uniforms(name, shape, generator):
     """Return float64 draws from (0, 1) as an array of `shape`."""
     count = math.prod(shape)
@@ -125,9 +141,8 @@ def _open(u, dtype):
     if dtype == np.float64:
         return u
     limits = dtypes.finfo(dtype)
-    return np.clip(
-        u.astype(dtype), limits.smallest_normal, np.nextafter(dtype.type(1), dtype.type(0))
-    )
+    top = np.nextafter(dtype.type(1), dtype.type(0))
+    return clamp(cast(u, dtype), float(limits.smallest_normal), float(top))
 
 
 def _float_dtype(name, dtype):
@@ -143,15 +158,12 @@ def _float_dtype(name, dtype):
 
 
 def _finish(array, dtype, device, requires_grad):
-    array = np.asarray(array).astype(dtype, copy=False)
-    t = wrap(array if device is None else to_device(array, device))
+    return _placed(wrap(np.asarray(array).astype(dtype, copy=False)), device, requires_grad)
+
+
+def _placed(t, device, requires_grad):
+    t = t if device is None else wrap(to_device(t._data, device))
     return t.requires_grad_() if requires_grad else t
-
-
-def _normals(u):
-    import scipy.special
-
-    return scipy.special.ndtri(u)
 
 
 def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
@@ -174,8 +186,8 @@ def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     float64 draws are odd multiples of 2**-53; others are those rounded, never to 0 or 1.
     """
     dtype = _float_dtype("rand", dtype)
-    u = _uniforms("rand", parse_size(size), generator)
-    return _finish(_open(u, dtype), dtype, device, requires_grad)
+    u = _uniform_tensor("rand", parse_size(size), generator)
+    return _placed(_open(u, dtype), device, requires_grad)
 
 
 def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
@@ -186,8 +198,8 @@ def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
     dtype = _float_dtype("randn", dtype)
-    u = _uniforms("randn", parse_size(size), generator)
-    return _finish(_normals(u), dtype, device, requires_grad)
+    u = _uniform_tensor("randn", parse_size(size), generator)
+    return _placed(cast(ndtri(u), dtype), device, requires_grad)
 
 
 def rand_like(x, *, generator=None, dtype=None, device=None, requires_grad=False):
@@ -229,7 +241,7 @@ def _located(name, operands, size, generator, dtype):
                 fix="let size end with the shape of the parameters",
             )
         shape = size
-    u = _uniforms(name, shape, generator)
+    u = _uniform_tensor(name, shape, generator)
     located = [
         x if isinstance(x, (int, float)) else cast(t, dtype)
         for x, t in zip(operands, tensors, strict=True)
@@ -247,7 +259,7 @@ def uniform(low=0.0, high=1.0, size=None, *, generator=None, dtype=None):
         Shape of the result, the common shape of the bounds if None.
     """
     (low, high), u, dtype = _located("uniform", (low, high), size, generator, dtype)
-    return wrap(_open(u, dtype)) * (high - low) + low
+    return _open(u, dtype) * (high - low) + low
 
 
 def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None):
@@ -260,7 +272,7 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None):
         Shape of the result, the common shape of the parameters if None.
     """
     (mean, std), u, dtype = _located("normal", (mean, std), size, generator, dtype)
-    return wrap(np.asarray(_normals(u), dtype)) * std + mean
+    return cast(ndtri(u), dtype) * std + mean
 
 
 def exponential(rate=1.0, size=None, *, generator=None, dtype=None):
@@ -273,7 +285,7 @@ def exponential(rate=1.0, size=None, *, generator=None, dtype=None):
         Shape of the result, that of `rate` if None.
     """
     (rate,), u, dtype = _located("exponential", (rate,), size, generator, dtype)
-    return wrap(np.asarray(-np.log(u), dtype)) / rate
+    return cast(-log(u), dtype) / rate
 
 
 # ----------------------------------------------------------------------------------------- integers

@@ -127,12 +127,21 @@ def test_a_recording_is_told_that_a_draw_cannot_be_replayed(draw):
     assert len(reasons) == 1 and "a draw from a Generator" in reasons[0]
 
 
-def test_a_compiled_function_draws_anew_at_each_call():
+def test_a_compiled_function_makes_the_draws_of_the_eager_one():
     rng = Generator(21)
     draw = compile(lambda x: x + randn(4, generator=rng))
-    with pytest.warns(CompileWarning, match="a draw from a Generator"):
-        rows = [draw(tensor(0.0)).tolist() for _ in range(4)]
+    rows = [draw(tensor(0.0)).tolist() for _ in range(4)]
+    assert draw.reason is None
     assert rows == randn(4, 4, generator=Generator(21)).tolist()
+
+
+def test_draws_by_rejection_run_eagerly_in_a_compiled_function():
+    rng = Generator(22)
+    draw = compile(lambda x: x + standard_gamma(tensor(2.0), generator=rng))
+    with pytest.warns(CompileWarning, match="a draw from a Generator"):
+        rows = [draw(tensor(0.0)).item() for _ in range(3)]
+    fresh = Generator(22)
+    assert rows == [standard_gamma(tensor(2.0), generator=fresh).item() for _ in range(3)]
 
 
 def test_compiled_draws_from_counters_are_the_eager_ones():

@@ -56,10 +56,8 @@ def cholesky(driver, call):
     (a,) = call.buffers
     name = f"cholesky_{_prefix(a)}"
     driver.module.helpers.add(name)
-    return [
-        f"  call void @pt_{name}(ptr {driver.pointer(a)}, "
-        f"i64 {call.attrs['n']}, i64 {call.attrs['batch']})"
-    ]
+    sizes = f"i64 {call.attrs['n']}, i64 {call.attrs['batch']}"
+    return [f"  call void @pt_{name}(ptr {driver.pointer(a)}, {sizes})"]
 
 
 def trsm(driver, call):
