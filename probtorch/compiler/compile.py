@@ -2,8 +2,9 @@
 
 A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs
 eagerly and is recorded; the next call of that kind is one native call. Tensors that the function
-finds outside its arguments are read anew at each call. Where a replay could be wrong (random draws,
-shapes that depend on values, gradients through the call) the function runs eagerly.
+finds outside its arguments are read anew at each call, and written to where it changes them in
+place; random draws advance their generator as eagerly. Where a replay could be wrong (shapes that
+depend on values, draws by rejection, gradients through the call) the function runs eagerly.
 """
 
 import contextlib
