@@ -1,0 +1,161 @@
+"""Random programs: compiled equals eager, in values and gradients, however they are run.
+
+See programs.py for how programs are made and how closely results must agree. The default run is
+the same set every time; the slow one is larger.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.program import NativeProgram
+from probtorch.core.dispatch import wrap
+from probtorch.errors import CompileError
+from tests.compiler.programs import differences, programs, spread
+
+# Shrinking is worth its time where a failure was found by hand: pytest -k ... with all phases.
+QUICK = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=120,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+)
+LONG = settings(QUICK, max_examples=4000)
+NOT_YET = "no lowering rule"
+
+
+def arrays(tensors):
+    return [np.asarray(x._data) for x in tensors]
+
+
+def tensors(values):
+    return [wrap(a.copy()) for a in values]
+
+
+def assert_agreement(program, got, expected, what):
+    wrong = differences(got, expected)
+    assert not wrong, f"{what}: {wrong}\n{program!r}"
+
+
+def check_compiled(program, gradients):
+    """Call a compiled program on both sets of inputs, on new paths and on known ones."""
+    run = program.with_gradients if gradients else program.run
+    captured = tensors(program.captured)
+    native = compile(lambda *xs: run(xs, captured))
+    for k in (0, 0, 1, 0):
+        inputs = tensors(program.inputs[k])
+        got = arrays(native(*inputs))
+        expected = spread(
+            lambda k=k: arrays(run(tensors(program.inputs[k]), tensors(program.captured)))
+        )
+        assert_agreement(program, got, expected, f"inputs {k}")
+        for before, after in zip(program.inputs[k], arrays(inputs), strict=True):
+            assert before.tobytes() == after.tobytes(), "an argument was changed"
+    if native.reason is not None:
+        assert NOT_YET in native.reason[0], (native.reason, program)
+
+
+def check_density(program):
+    """Evaluate the sum of the results as a density of the float64 inputs."""
+    places = [i for i, a in enumerate(program.inputs[0]) if a.dtype == np.float64 and a.size]
+    captured = tensors(program.captured)
+
+    def log_density(q):
+        xs, at = [wrap(a) for a in program.inputs[0]], 0
+        for i in places:
+            shape, size = xs[i]._data.shape, xs[i]._data.size
+            xs[i] = q[at : at + size].reshape(shape)
+            at += size
+        total = q[0] * 0.0
+        for x in program.run(xs, captured):
+            if x._data.dtype.kind == "f":
+                total = total + x.double().sum()
+        return total
+
+    points = [np.concatenate([xs[i].ravel() for i in places]) for xs in program.inputs]
+    density = NativeDensity(log_density, points[0].size)
+    for k in (0, 0, 1, 0):
+        value, gradient = density.value_and_grad(points[k])
+
+        def eager(k=k):
+            found, g = density.eager(points[k].copy())
+            return [np.asarray(found), g]
+
+        assert_agreement(program, [np.asarray(value), gradient], spread(eager), f"point {k}")
+    if density.reason is not None:
+        assert NOT_YET in density.reason[0], (density.reason, program)
+
+
+def check_sampler(program):
+    """Run the program recorded abstractly, as samplers are, from the first set of inputs."""
+
+    def run(xs):
+        return program.run(xs, tensors(program.captured))
+
+    try:
+        native = NativeProgram(run, tuple(tensors(program.inputs[0])))
+    except CompileError:
+        return  # a Python branch on a value, or an op without a rule: refused, as it should be
+    for k in (1, 0):
+        got = arrays(native(tuple(tensors(program.inputs[k]))))
+        expected = spread(lambda k=k: arrays(run(tensors(program.inputs[k]))))
+        assert_agreement(program, got, expected, f"inputs {k}")
+
+
+def quietly(check, *arguments):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", CompileWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        check(*arguments)
+
+
+@QUICK
+@given(programs(), st.booleans())
+def test_compiled_program_agrees_with_eager(program, gradients):
+    quietly(check_compiled, program, gradients)
+
+
+@settings(QUICK, max_examples=60)
+@given(programs(max_steps=60))
+def test_long_compiled_program_agrees_with_eager(program):
+    quietly(check_compiled, program, False)
+
+
+@QUICK
+@given(programs(max_steps=20, first="float64", nonempty=True))
+def test_native_density_agrees_with_eager(program):
+    quietly(check_density, program)
+
+
+@settings(QUICK, max_examples=60)
+@given(programs(max_steps=15))
+def test_native_program_agrees_with_eager(program):
+    quietly(check_sampler, program)
+
+
+@pytest.mark.slow
+@LONG
+@given(programs(max_steps=40), st.booleans())
+def test_many_compiled_programs_agree_with_eager(program, gradients):
+    quietly(check_compiled, program, gradients)
+
+
+@pytest.mark.slow
+@LONG
+@given(programs(max_steps=40, first="float64", nonempty=True))
+def test_many_native_densities_agree_with_eager(program):
+    quietly(check_density, program)
+
+
+@pytest.mark.slow
+@LONG
+@given(programs(max_steps=40))
+def test_many_native_programs_agree_with_eager(program):
+    quietly(check_sampler, program)
