@@ -184,6 +184,8 @@ class Tensor(TensorBase):
     @data.setter
     def data(self, value):
         value = as_tensor(value)
+        if recorder() is not None:
+            recorder().refuse("an assignment to .data")
         self._data = value._data
         self._base = None if value is self else value._base or value
         mark_changed(self)
@@ -335,6 +337,8 @@ class Tensor(TensorBase):
                 got="requires_grad=True",
                 fix="call detach() first",
             )
+        if recorder() is not None:
+            recorder().data_dependent("__dlpack__", self)
         return self._data.__dlpack__(**kwargs)
 
     def __dlpack_device__(self):
@@ -374,6 +378,8 @@ class Tensor(TensorBase):
                 fix="detach().clone() it first",
             )
         out = _retype(wrap(self._data.copy()), type(self))
+        if recorder() is not None:
+            recorder().alias(self, out)
         out.requires_grad = self.requires_grad
         out.grad = None if self.grad is None else wrap(self.grad._data.copy())
         memo[id(self)] = out
@@ -387,6 +393,8 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="detach() it first",
             )
+        if recorder() is not None:
+            recorder().data_dependent("pickle", self)
         return _rebuild, (type(self), to_host(self._data), self.requires_grad)
 
     # ------------------------------------------------------------------------------------- autograd
@@ -768,6 +776,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     if device is not None and _elsewhere(array, device):
         array = to_device(array, device)
     t = wrap(array)
+    if isinstance(data, TensorBase) and recorder() is not None:
+        recorder().alias(cast(data.detach(), array.dtype), t)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -798,10 +808,14 @@ def _from_python(data, exact):
 
 def _plain(data):
     """Replace tensors inside nested sequences by arrays."""
-    return [
-        x._data if isinstance(x, TensorBase) else _plain(x) if isinstance(x, (list, tuple)) else x
-        for x in data
-    ]
+    out = []
+    for x in data:
+        if isinstance(x, TensorBase):
+            if recorder() is not None:
+                recorder().data_dependent("a tensor made from a list of tensors", x)
+            x = x._data
+        out.append(_plain(x) if isinstance(x, (list, tuple)) else x)
+    return out
 
 
 def _dtypes_inside(data):

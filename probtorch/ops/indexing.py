@@ -570,6 +570,9 @@ def masked_select(x, mask):
 def one_hot(x, num_classes=-1):
     """Return int64 indicator vectors along a new last dim."""
     x = as_tensor(x, "one_hot")
+    if recorder() is not None and num_classes < 0:
+        recorder().data_dependent("one_hot without num_classes", x)
     n = int(x._data.max()) + 1 if num_classes < 0 else num_classes
-    _check_bounds((n,), (0,), (x._data,))
-    return cast(x.unsqueeze(-1) == as_tensor(np.arange(n)), int64)
+    # Written at places, not compared: so that bounds are checked when compiled too.
+    zeros = as_tensor(np.zeros((*x._data.shape, n), np.int64))
+    return scatter(zeros, -1, x.unsqueeze(-1), 1)

@@ -19,7 +19,7 @@ from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import DomainError, ShapeError
 from probtorch.ops.contraction import matmul
-from probtorch.ops.elementwise import to_float
+from probtorch.ops.elementwise import isnan, to_float
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import (
     diagonal,
@@ -30,6 +30,7 @@ from probtorch.ops.movement import (
     triu,
     unsqueeze,
 )
+from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import sum
 
 __all__ = [
@@ -238,7 +239,7 @@ def cholesky_ex(a, *, upper=False):
     """
     a = symmetric_part(as_matrix("cholesky_ex", a))
     out = apply(_CHOLESKY, (a,), {"check": False})
-    failed = wrap(namespace(out._data).isnan(out._data).any(axis=(-2, -1)))
+    failed = any_of(isnan(out), (-2, -1))
     return (mt(out) if upper else out), failed
 
 
