@@ -222,7 +222,8 @@ def _floor_divide(s, x, y):
     # As NumPy: from the exact remainder, so that rounding of x / y cannot cross an integer.
     d = (x - _remainder(s, x, y)) / y
     low = s.floor(d)
-    return s.where(y == 0.0, x / y, s.where(d - low > 0.5, low + 1.0, low))
+    low = s.where(d - low > 0.5, low + 1.0, low)
+    return s.where(y == 0.0, x / y, s.where(low == 0.0, s.copysign(low, x / y), low))
 
 
 floor_divide = elementwise(

@@ -83,7 +83,10 @@ def zeta_ir(attributes: str) -> str:
     lines += [
         f"  %v = fadd double {total}, %w.half",
         "  %x = fadd double %v, %integral",
-        "  %y = fadd double %x, %head",
+        # Where b**-s underflows so does the rest, though its factors may overflow on the way.
+        "  %gone = fcmp oeq double %w, 0.0",
+        "  %rest = select i1 %gone, double 0.0, double %x",
+        "  %y = fadd double %rest, %head",
         f"  %y1 = select i1 %reachable, double %y, double {_text(float('nan'))}",
         f"  %far = fcmp oeq double %q, {_text(float('inf'))}",
         "  %y2 = select i1 %far, double 0.0, double %y1",
