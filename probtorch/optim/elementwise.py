@@ -1,0 +1,446 @@
+"""`ElementwiseOptimizer`: one formula per optimizer, run on many parameters at once.
+
+SGD, Adam and their kin treat every element of every parameter alike, so a subclass states only what
+happens to one element: `rule`, written with operators and a few functions of `s`. The formula then
+has two readers.
+
+- The loop form runs it on each parameter in Tensor ops. It is what a recorder sees, so a compiled
+  training step contains the update, and it is what `differentiable=True` differentiates.
+- The flat form, used whenever nobody records, runs it on plain arrays: small parameters are
+  gathered into one flat buffer, moved by a handful of array calls and copied back; large ones are
+  walked in blocks that stay in cache. The same array functions on the same elements: the same
+  numbers, bit for bit.
+
+Parameters and state keep memory of their own. Views of one big buffer would save the copies, but
+would silently cut off everyone who holds the memory a parameter had before (docs/internals/
+decisions.md has the measurement).
+
+Numbers that depend on the step count (bias corrections) come from a 0-d float64 tensor, so that a
+recording sees them change. Parameters that have always moved together share that tensor.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probtorch.backends.registry import array_module, device_of
+from probtorch.core.dispatch import assign, mark_changed, recorder, set_grad_enabled, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops import elementwise
+from probtorch.optim.optimizer import Optimizer
+
+__all__ = ["ElementwiseOptimizer"]
+
+# Bytes per array and call: the few arrays and temporaries of a formula stay in a second-level cache
+# of 512 KiB. Adam costs 2.7 ns per float32 element then, and 4.0 at twice the size, where in
+# addition malloc begins to ask the system for each temporary.
+BLOCK = 65536
+# Copying a parameter into the buffer and back costs about 3 ns per element (seven copies for
+# Adam), calling a formula of fifteen array functions about 10 us: larger ones go on their own.
+SMALL = 4096
+# Sets of parameters with a prepared layout: the whole group, and a few for models that train one
+# part at a time.
+MAX_LAYOUTS = 4
+
+
+class ElementwiseOptimizer(Optimizer):
+    """Base of optimizers whose update treats all elements alike.
+
+    A subclass defines `slots`, `rule` and, if numbers of the formula depend on the step count,
+    `scalars` and `uses_step`.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if defaults.get("fused") and defaults.get("foreach"):
+            raise ArgumentError(
+                "`fused` and `foreach` cannot be `True` together.",
+                expected="at most one of them",
+                got="both",
+                fix="leave both out: the fused form is used wherever it applies",
+            )
+        if defaults.get("fused") and defaults.get("differentiable"):
+            raise ArgumentError(
+                "`fused` does not support `differentiable`",
+                expected="at most one of them",
+                got="both",
+                fix="drop fused=True",
+            )
+        self._layouts: dict[tuple[int, ...], tuple[list[int], list[_Batch] | None, Any]] = {}
+        super().__init__(params, defaults)
+        lr = defaults["lr"]
+        check = lr._data.item() if isinstance(lr, TensorBase) else lr
+        if not check >= 0.0:
+            raise ArgumentError(
+                f"Invalid learning rate: {check}",
+                expected="lr >= 0, or a 0-d tensor of such a number",
+                got=repr(lr),
+                fix="to climb, pass maximize=True",
+            )
+
+    # ----------------------------------------------------------------------- what a subclass states
+
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+        """Return the names of the state tensors of a parameter and their initial values."""
+        return {}
+
+    def uses_step(self, group: dict[str, Any]) -> bool:
+        """Whether the formula needs the step count."""
+        return True
+
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+        """Return the numbers that the formula needs, given the step count (1 at the first step).
+
+        Parameters
+        ----------
+        group : dict
+            Options.
+        step : Tensor, 0-d float64, or None
+            Compute with it in tensor operations, without branches.
+        """
+        return (group["lr"],)
+
+    def rule(
+        self, s: Any, group: dict[str, Any], numbers: tuple[Any, ...], p: Any, g: Any, *slots: Any
+    ) -> tuple[Any, ...]:
+        """Return ``(new_p, *new_slots)``, all new, none of the arguments changed.
+
+        Parameters
+        ----------
+        s : module
+            Offers sqrt, maximum, minimum and abs for what `p` is.
+        group : dict
+            Options.
+        numbers : tuple
+            What `scalars` returned.
+        p, g : array or Tensor
+            Parameter and gradient (of the loss to be made small).
+        *slots : array or Tensor
+            State, in the order of `slots`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define rule()")
+
+    # ---------------------------------------------------------------------------------------- steps
+
+    def step(self, closure=None):
+        """Move the parameters once, along their gradients.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Computes the loss and its gradients anew; called with the tape on.
+
+        Returns
+        -------
+        loss
+            What `closure` returned, or None.
+        """
+        loss = self._loss(closure)
+        for group in self.param_groups:
+            params = self._moving(group)
+            if params:
+                self._update(group, params, [self.state[p] for p in params])
+        return loss
+
+    @staticmethod
+    def step_together(optimizers):
+        """Step several optimizers, those of one kind and with equal options in one go."""
+        alike: dict[Any, list[tuple[Any, Any]]] = {}
+        for optimizer in optimizers:
+            kind = type(optimizer)
+            for group in optimizer.param_groups:
+                options = [(k, v) for k, v in group.items() if k not in ("params", "param_names")]
+                alike.setdefault((kind, str(options)), []).append((optimizer, group))
+        for members in alike.values():
+            first, options = members[0]
+            params, states = [], []
+            for optimizer, group in members:
+                some = optimizer._moving(group)
+                params += some
+                states += [optimizer.state[p] for p in some]
+            if params:
+                first._update(options, params, states)
+
+    def init_state(self) -> None:
+        """Create the state of every parameter now instead of at its first step.
+
+        Call it before recording or compiling a step: what comes into being inside a recording
+        would be a constant of it.
+        """
+        for group in self.param_groups:
+            params = group["params"]
+            self._fill_in(group, params, [self.state[p] for p in params])
+
+    def _fill_in(self, group, params, states):
+        step = None
+        for p, state in zip(params, states):
+            if state:
+                continue
+            if self.uses_step(group):
+                step = wrap(np.zeros(())) if step is None else step
+                state["step"] = step
+            xp = array_module(p._data)
+            for name, value in self.slots(group).items():
+                state[name] = wrap(xp.full(p._data.shape, value, p._data.dtype))
+
+    def _moving(self, group):
+        """Return the parameters with gradients; others get a step count of their own."""
+        params = [p for p in group["params"] if p.grad is not None]
+        if len(params) < len(group["params"]):
+            counts = {id(s["step"]) for s in map(self.state.get, params) if s and "step" in s}
+            for p in group["params"]:
+                state = self.state.get(p) if p.grad is None else None
+                if state and "step" in state and id(state["step"]) in counts:
+                    state["step"] = wrap(state["step"]._data.copy())
+        return params
+
+    def _update(self, group, params, states):
+        """Move `params`, which have gradients; `states` are theirs."""
+        self._fill_in(group, params, states)
+        differentiable = bool(group.get("differentiable"))
+        before = set_grad_enabled(differentiable)
+        try:
+            if differentiable:
+                self._differentiably(group, params, states)
+                return
+            recorded = recorder() is not None
+            for numbers, members in self._cohorts(group, states, recorded):
+                some = params if members is None else [params[i] for i in members]
+                theirs = states if members is None else [states[i] for i in members]
+                loop = recorded or (group.get("foreach") is False and not group.get("fused"))
+                if loop or not self._flat(group, numbers, some, theirs):
+                    self._loop(group, numbers, some, theirs)
+        finally:
+            set_grad_enabled(before)
+
+    def _cohorts(self, group, states, recorded):
+        """Advance step counts; yield ``(numbers, members)`` per distinct count, None for all."""
+        if not self.uses_step(group):
+            numbers = self.scalars(group, None)
+            yield (numbers if recorded else _plain(numbers)), None
+            return
+        steps = [state["step"] for state in states]
+        counts = {id(step): step for step in steps}
+        for step in counts.values():
+            assign(step, step + 1, "step")
+        if len(counts) == 1:
+            numbers = self.scalars(group, steps[0])
+            yield (numbers if recorded else _plain(numbers)), None
+            return
+        members: dict[int, list[int]] = {}
+        for i, step in enumerate(steps):
+            members.setdefault(id(step), []).append(i)
+        if recorded:
+            for key, step in counts.items():
+                yield self.scalars(group, step), members[key]
+            return
+        # Counts loaded from a file, or of optimizers stepped together, are equal without being one.
+        equal: dict[float, list[int]] = {}
+        for key, step in counts.items():
+            equal.setdefault(step._data.item(), []).extend(members[key])
+        for value, some in equal.items():
+            numbers = _plain(self.scalars(group, wrap(np.array(value))))
+            yield numbers, None if len(equal) == 1 else sorted(some)
+
+    # ------------------------------------------------------------------------------------ loop form
+
+    def _new_values(self, group, numbers, p, state):
+        g = -p.grad if group.get("maximize") else p.grad
+        slots = [state[name] for name in self.slots(group)]
+        return self.rule(elementwise, group, numbers, p, g, *slots)
+
+    def _loop(self, group, numbers, params, states):
+        for p, state in zip(params, states):
+            new_p, *new_slots = self._new_values(group, numbers, p, state)
+            assign(p, new_p, "step")
+            for name, value in zip(self.slots(group), new_slots):
+                assign(state[name], value, "step")
+
+    def _differentiably(self, group, params, states):
+        for p, state in zip(params, states):
+            if "step" in state:
+                state["step"] = state["step"] + 1
+            numbers = self.scalars(group, state.get("step"))
+            new_p, *new_slots = self._new_values(group, numbers, p, state)
+            # New tensors, as gradients of earlier steps may still need the old elements.
+            state.update(zip(self.slots(group), new_slots))
+            assign(p, new_p, "step")
+
+    # ------------------------------------------------------------------------------------ flat form
+
+    def _flat(self, group, numbers, params, states):
+        """Move `params` through flat arrays; returns False where only the loop form is right."""
+        names = tuple(self.slots(group))
+        columns = [[p._data for p in params]]
+        columns += [[state[name]._data for state in states] for name in names]
+        batches = self._prepared(params, columns)
+        if batches is None:
+            return False
+        gradients = [p.grad._data for p in params]
+        for a, g in zip(columns[0], gradients):
+            if a.shape != g.shape or a.dtype is not g.dtype or type(a) is not type(g):
+                if a.shape != g.shape:
+                    raise ShapeError(
+                        f"step of {type(self).__name__}",
+                        expected=f"a gradient of shape {a.shape}, that of its parameter",
+                        got=str(g.shape),
+                        fix="assign .grad a tensor of the parameter's shape",
+                    )
+                return False
+        # Infinities and nan pass through quietly here, as they do in tensor ops.
+        with np.errstate(all="ignore"):
+            for batch in batches:
+                self._move(group, numbers, batch, gradients)
+        for p in params:
+            mark_changed(p)
+        return True
+
+    def _prepared(self, params, columns):
+        """Return the batches for these parameters, from the step before if memory is the same."""
+        who = tuple(map(id, params))
+        memory = [id(a) for column in columns for a in column]
+        known = self._layouts.get(who)
+        if known is not None and known[0] == memory:
+            return known[1]
+        if known is None and len(self._layouts) == MAX_LAYOUTS:
+            self._layouts.pop(next(iter(self._layouts)))
+        batches = _layout(columns)
+        # The arrays are kept with the layout, so that their ids stay theirs.
+        self._layouts[who] = memory, batches, columns
+        return batches
+
+    def _move(self, group, numbers, batch, gradients):
+        """Carry out the update of one batch."""
+        xp, work = batch.module, batch.work
+        if work is None:
+            columns = [column[0].reshape(-1) for column in batch.columns]
+            gradient = gradients[batch.members[0]].reshape(-1)
+            size = gradient.size
+            # A GPU has no cache to stay in, and each call costs a launch.
+            block = BLOCK // gradient.itemsize if xp is np else size
+            for first in range(0, size, block):
+                part = slice(first, first + block)
+                p, *slots = (column[part] for column in columns)
+                g = -gradient[part] if group.get("maximize") else gradient[part]
+                new = self.rule(xp, group, numbers, p, g, *slots)
+                for column, value in zip(columns, new):
+                    column[part] = value
+            return
+        p, *slots = work
+        for buffer, column in zip(work, batch.columns):
+            xp.concatenate(column, axis=None, out=buffer)
+        g = xp.concatenate([gradients[i] for i in batch.members], axis=None)
+        if group.get("maximize"):
+            g = -g
+        new = self.rule(xp, group, numbers, p, g, *slots)
+        for buffer, value, column, views in zip(work, new, batch.columns, batch.views):
+            buffer[...] = value
+            for target, view in zip(column, views):
+                target[...] = view
+
+    # ------------------------------------------------------------------------------ saving, loading
+
+    def load_state_dict(self, state_dict):
+        """Take over options and state that `state_dict` returned; training then goes on exactly.
+
+        The tensors are copied, floating ones to dtype and device of their parameter.
+
+        Raises
+        ------
+        ArgumentError
+            If the groups do not match those of this optimizer.
+        """
+        super().load_state_dict(state_dict)
+        self._layouts = {}
+        for group in self.param_groups:
+            shared: dict[float, Any] = {}
+            for p in group["params"]:
+                state = self.state.get(p)
+                if state and "step" in state:
+                    count = state["step"]
+                    value = float(count._data if isinstance(count, TensorBase) else count)
+                    state["step"] = shared.setdefault(value, wrap(np.array(value)))
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._layouts = {}
+
+
+class _Batch(NamedTuple):
+    """Parameters that are moved together: one large one, or small ones through a buffer."""
+
+    module: Any  # numpy or cupy
+    members: list[int]  # positions among the parameters of the step
+    columns: list[list[Any]]  # arrays of the parameters, then of each slot
+    work: list[Any] | None  # flat buffers, one per column; None: work on the one array itself
+    views: list[list[Any]]  # per column, the parts of its buffer in the shapes of the arrays
+
+
+def _layout(columns):
+    """Return the batches for arrays of parameters and slots, or None if they need the loop form."""
+    arrays = columns[0]
+    if not all(a.flags.writeable for column in columns for a in column if type(a) is np.ndarray):
+        return None  # the loop form says it with the library's own error
+    if any(
+        s.dtype is not a.dtype or s.shape != a.shape
+        for column in columns[1:]
+        for s, a in zip(column, arrays)
+    ):
+        return None
+    if _overlap(arrays):
+        return None
+    batches, groups = [], {}
+    for i, a in enumerate(arrays):
+        if a.size > SMALL and all(column[i].flags.c_contiguous for column in columns):
+            own = [[column[i]] for column in columns]
+            batches.append(_Batch(array_module(a), [i], own, None, []))
+        else:
+            groups.setdefault((device_of(a), a.dtype), []).append(i)
+    for (_, dtype), members in groups.items():
+        for some in _cut(members, [a.nbytes for a in arrays]):
+            batches.append(_gathered(some, [[c[i] for i in some] for c in columns], dtype))
+    return batches
+
+
+def _cut(members, sizes):
+    """Cut a list of positions into runs of at most `BLOCK` bytes (a larger array on its own)."""
+    runs, total = [[]], 0
+    for i in members:
+        if runs[-1] and total + sizes[i] > BLOCK:
+            runs.append([])
+            total = 0
+        runs[-1].append(i)
+        total += sizes[i]
+    return runs
+
+
+def _gathered(members, columns, dtype):
+    xp = array_module(columns[0][0])
+    sizes = [a.size for a in columns[0]]
+    ends = np.cumsum(sizes).tolist()
+    work = [xp.empty(ends[-1], dtype) for _ in columns]
+    views = [
+        [buffer[end - size : end].reshape(a.shape) for a, size, end in zip(columns[0], sizes, ends)]
+        for buffer in work
+    ]
+    return _Batch(xp, members, columns, work, views)
+
+
+def _overlap(arrays):
+    """Whether two of the arrays share memory: then updates must come one after the other."""
+    bounds = sorted(_bounds(a) for a in arrays if a.size)
+    return any(later[0] < earlier[1] for earlier, later in pairwise(bounds))
+
+
+def _bounds(a):
+    if type(a) is np.ndarray:
+        return np.lib.array_utils.byte_bounds(a)
+    return a.data.ptr, a.data.ptr + a.nbytes
+
+
+def _plain(numbers):
+    """Return 0-d tensors among `numbers` as Python numbers."""
+    return tuple(x._data.item() if isinstance(x, TensorBase) else x for x in numbers)

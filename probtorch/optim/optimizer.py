@@ -1,0 +1,316 @@
+"""`Optimizer`: parameter groups, their options, and the state that travels with each parameter.
+
+What every optimizer shares is here: accepting parameters in the forms PyTorch accepts, clearing
+gradients, saving and loading. How parameters move is the business of subclasses; nearly all of them
+state one formula and inherit the rest from `optim/elementwise.py`, which is what to read next.
+
+Interface and layout of `state_dict` are PyTorch's. State lives in tensors: recording a step sees
+all of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.backends.registry import device_of, to_device
+from probtorch.core.dispatch import cast, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, AutogradError, DTypeError
+from probtorch.optim.pyro import PyroOptim
+
+__all__ = ["Optimizer", "check_option"]
+
+
+class Optimizer:
+    """Base of all optimizers.
+
+    Parameters
+    ----------
+    params : iterable
+        Tensors, ``(name, tensor)`` pairs, or groups: dicts with the tensors under "params" and
+        options of their own. A dict of options, or a function from a parameter's name to one, gives
+        a `PyroOptim` instead, which meets its parameters later.
+    defaults : dict
+        Options of the groups that do not set them.
+
+    Attributes
+    ----------
+    param_groups : list of dict
+        Each with "params" and its options. Options are read at every step, so they can be changed
+        between steps.
+    state : dict
+        From parameter to a dict of what the optimizer remembers about it.
+    defaults : dict
+
+    Raises
+    ------
+    ArgumentError
+        If there are no parameters, or one appears twice.
+    DTypeError, AutogradError
+        If a parameter is no tensor, not of a real floating dtype, or not a leaf.
+
+    Notes
+    -----
+    A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
+    """
+
+    def __new__(cls, params: Any = (), *args: Any, **kwargs: Any) -> Any:
+        """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
+        if callable(params) or (isinstance(params, dict) and "params" not in params):
+            return PyroOptim(cls, params, *args, **kwargs)
+        return super().__new__(cls)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # __new__ would hide the constructor's own signature from help() and editors.
+        parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # documented hook
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, (TensorBase, dict, set, frozenset)):
+            raise DTypeError(
+                f"params of {type(self).__name__}",
+                expected="an ordered iterable of tensors, (name, tensor) pairs or group dicts",
+                got=f"a {type(params).__name__}",
+                fix="wrap it in a list",
+            )
+        self.defaults = defaults
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        groups: list[Any] = list(params)
+        if not groups:
+            raise ArgumentError(
+                "optimizer got an empty parameter list",
+                expected="at least one parameter",
+                got="none",
+                fix="pass list(model.parameters()), and check that the model has parameters and "
+                "that a generator passed here was not used up before",
+            )
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own, for example layers added during training.
+
+        Parameters
+        ----------
+        param_group : dict
+            "params" holds one tensor or an iterable of tensors or ``(name, tensor)`` pairs; other
+            entries are options, the missing ones taken from `defaults`.
+        """
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise DTypeError(
+                "add_param_group",
+                expected='a dict with the tensors under "params"',
+                got=f"{type(param_group).__name__} {param_group!r:.60}",
+                fix='write {"params": tensors, "lr": 0.1}',
+            )
+        params = param_group["params"]
+        if isinstance(params, (set, frozenset)):
+            raise DTypeError(
+                "add_param_group",
+                expected="parameters in an order that is the same in every run",
+                got="a set",
+                fix="pass a list",
+            )
+        items: list[Any] = [params] if isinstance(params, TensorBase) else list(params)
+        group = {**param_group}
+        if items and all(isinstance(item, tuple) for item in items):
+            group["param_names"] = [name for name, _ in items]
+            items = [p for _, p in items]
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in items:
+            self._check_param(p, known, param_group)
+            known.add(id(p))
+        group["params"] = items
+        for option, value in self.defaults.items():
+            group.setdefault(option, value)
+        self.param_groups.append(group)
+
+    def _check_param(self, p, known, group):
+        if not isinstance(p, TensorBase):
+            raise DTypeError(
+                "optimizer can only optimize Tensors",
+                expected="tensors, or (name, tensor) pairs throughout",
+                got=f"{type(p).__name__} {p!r:.60}",
+                fix="pass model.parameters() or model.named_parameters()",
+            )
+        if p._data.dtype.kind != "f":
+            raise DTypeError(
+                "optimizer can only optimize tensors of real floating dtype",
+                expected="float16, float32 or float64",
+                got=str(p._data.dtype),
+                fix="leave it out; for complex numbers optimize real and imaginary part",
+            )
+        differentiable = group.get("differentiable", self.defaults.get("differentiable"))
+        if (
+            not differentiable
+            and p.grad_fn is not None
+            and not (p._extra or {}).get("retains_grad")
+        ):
+            raise AutogradError(
+                "can't optimize a non-leaf Tensor",
+                expected="a leaf, whose .grad backward() fills",
+                got=f"the result of {p.grad_fn.op.name}",
+                fix="detach().requires_grad_() it, or pass the tensor it was computed from",
+            )
+        if id(p) in known:
+            raise ArgumentError(
+                "some parameters appear in more than one parameter group",
+                expected="each parameter once",
+                got=f"a tensor of shape {p._data.shape} twice",
+                fix="remove the repetition; one update per step is enough",
+            )
+
+    # ------------------------------------------------------------------------------------- training
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move the parameters once, along their gradients.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Computes the loss and its gradients anew; called with the tape on.
+
+        Returns
+        -------
+        loss
+            What `closure` returned, or None.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define step()")
+
+    def _loss(self, closure):
+        """Return what `closure` returns, with the tape on, or None without one."""
+        if closure is None:
+            return None
+        with enable_grad():
+            return closure()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or with ``set_to_none=False`` make them zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad.detach_()
+                    with no_grad():
+                        p.grad.zero_()
+
+    @staticmethod
+    def step_together(optimizers: Iterable[Optimizer]) -> None:
+        """Step several optimizers; subclasses may share work between them."""
+        for optimizer in optimizers:
+            optimizer.step()
+
+    # ------------------------------------------------------------------------------ saving, loading
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return options and state, with parameters replaced by their position.
+
+        Returns
+        -------
+        dict
+            "state" maps positions to dicts, "param_groups" is a list of dicts. The tensors are
+            those in use, not copies: `copy.deepcopy` the result to keep it while training goes on.
+        """
+        positions: dict[int, int] = {}
+        for group in self.param_groups:
+            for p in group["params"]:
+                positions[id(p)] = len(positions)
+        return {
+            "state": {
+                positions[id(p)]: dict(s) for p, s in self.state.items() if id(p) in positions
+            },
+            "param_groups": [
+                {**group, "params": [positions[id(p)] for p in group["params"]]}
+                for group in self.param_groups
+            ],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over options and state that `state_dict` returned; training then goes on exactly.
+
+        The tensors are copied, floating ones to dtype and device of their parameter.
+
+        Raises
+        ------
+        ArgumentError
+            If the groups do not match those of this optimizer.
+        """
+        saved = state_dict["param_groups"]
+        sizes = [len(g["params"]) for g in self.param_groups]
+        saved_sizes = [len(g["params"]) for g in saved]
+        if sizes != saved_sizes:
+            different = len(sizes) != len(saved_sizes)
+            raise ArgumentError(
+                "loaded state dict has a different number of parameter groups"
+                if different
+                else "loaded state dict contains a parameter group that doesn't match the size of "
+                "optimizer's group",
+                expected=f"groups of {sizes} parameters",
+                got=f"groups of {saved_sizes}",
+                fix="build the optimizer with the parameters it had when it was saved",
+            )
+        params = {
+            position: p
+            for group, old in zip(self.param_groups, saved)
+            for p, position in zip(group["params"], old["params"])
+        }
+        self.state = defaultdict(dict)
+        for position, entries in state_dict["state"].items():
+            p = params[position]
+            self.state[p] = {name: self._adopt(name, v, p) for name, v in entries.items()}
+        self.param_groups = [
+            {
+                **copy.deepcopy({k: v for k, v in old.items() if k != "params"}),
+                "params": g["params"],
+            }
+            for g, old in zip(self.param_groups, saved)
+        ]
+        for group in self.param_groups:
+            for option, value in self.defaults.items():
+                group.setdefault(option, value)
+
+    def _adopt(self, name, value, p):
+        """Return a copy of one state entry of `p`, where and in the dtype it is used."""
+        if not isinstance(value, TensorBase):
+            if isinstance(value, (list, tuple)):
+                return type(value)(self._adopt(name, v, p) for v in value)
+            return copy.deepcopy(value)
+        with no_grad():
+            if name != "step" and value._data.dtype.kind == "f":
+                value = cast(value, p._data.dtype)
+            return wrap(to_device(value._data.copy(), device_of(p._data)))
+
+    def __getstate__(self):
+        return {
+            "defaults": self.defaults,
+            "state": self.state,
+            "param_groups": self.param_groups,
+        }
+
+    def __repr__(self):
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def check_option(name: str, value: Any, ok: bool, expected: str) -> None:
+    """Raise unless `ok`, naming the option of the optimizer that is out of range."""
+    if not ok:
+        raise ArgumentError(
+            f"Invalid {name}: {value}",
+            expected=f"{name} {expected}",
+            got=repr(value),
+            fix="check the options of the optimizer",
+        )

@@ -1,0 +1,264 @@
+"""Pyro's optimizers: options first, parameters as they turn up.
+
+In Pyro a model's parameters come into being while it runs, so an optimizer is made from options
+alone and is handed parameters at each step. `PyroOptim` makes one PyTorch-style optimizer per
+parameter when it first meets it; `PyroLRScheduler` adds a learning-rate schedule to each. The
+optimizer classes return one when they are given a dict or a function in place of parameters:
+``Adam({"lr": 1e-3})``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, DTypeError
+from probtorch.ops import elementwise
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["PyroLRScheduler", "PyroOptim"]
+
+
+class PyroOptim:
+    """An optimizer that meets its parameters one by one.
+
+    Parameters
+    ----------
+    optim_constructor : callable
+        ``optim_constructor([tensor], **optim_args)`` makes the optimizer of one parameter.
+    optim_args : dict, or callable
+        Its options, or a function from the name of a parameter to them (Pyro's older
+        ``(module_name, param_name)`` is accepted too).
+    clip_args : dict, or callable, optional
+        "clip_norm" bounds the Euclidean norm of each parameter's gradient, "clip_value" the size of
+        its elements; or a function from a name to such a dict.
+
+    Raises
+    ------
+    DTypeError, ArgumentError
+        If the arguments are neither dicts nor functions, or `clip_args` has other entries.
+
+    Examples
+    --------
+    >>> from probtorch import tensor
+    >>> from probtorch.optim import Adam
+    >>> optimizer = Adam({"lr": 0.1}, {"clip_norm": 10.0})
+    >>> p = tensor([1.0], requires_grad=True)
+    >>> (p * p).sum().backward()
+    >>> optimizer({"loc": p})
+    >>> p
+    tensor([0.9], requires_grad=True)
+    """
+
+    def __init__(
+        self, optim_constructor: Any, optim_args: Any = None, clip_args: Any = None
+    ) -> None:
+        optim_args = {} if optim_args is None else optim_args
+        clip_args = {} if clip_args is None else clip_args
+        for name, value in {"optim_args": optim_args, "clip_args": clip_args}.items():
+            if not callable(value) and not isinstance(value, dict):
+                raise DTypeError(
+                    name,
+                    expected="a dict, or a function from a parameter's name to one",
+                    got=f"{type(value).__name__} {value!r:.60}",
+                    fix='write {"lr": 1e-3}',
+                )
+        if isinstance(clip_args, dict):
+            _check_clipping(clip_args)
+        self.pt_optim_constructor = optim_constructor
+        self.pt_optim_args = optim_args
+        self.pt_clip_args = clip_args
+        self.optim_objs: dict[Any, Any] = {}
+        self._names: dict[Any, str] = {}
+        self._clips: dict[Any, dict[str, float]] = {}
+        self._waiting: dict[str, Any] = {}
+
+    def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Move `params` once along their gradients; those without one stay.
+
+        Parameters
+        ----------
+        params : dict of name to Tensor, or iterable of Tensor or of (name, Tensor)
+            A parameter keeps the name it first came with; without one it is named by the order in
+            which it appeared.
+        *args, **kwargs
+            Passed on to the `step` of optimizers that are not of this package.
+        """
+        optimizers = []
+        for name, p in _named(params):
+            if p not in self.optim_objs:
+                self._meet(name, p)
+            clip = self._clips[p]
+            if clip and p.grad is not None:
+                _clip(p, clip)
+            optimizers.append(_inner(self.optim_objs[p]))
+        together = getattr(type(optimizers[0]), "step_together", None) if optimizers else None
+        if together is not None and not args and not kwargs:
+            together(optimizers)
+        else:
+            for optimizer in optimizers:
+                optimizer.step(*args, **kwargs)
+
+    def _meet(self, name, p):
+        if name is None:
+            name = str(len(self._names))
+        if name in self._names.values():
+            raise ArgumentError(
+                f"parameter {name!r}",
+                expected="a new name for a new parameter",
+                got="a tensor other than the one that has this name",
+                fix="reuse the tensor, or make a new optimizer after clearing parameters",
+            )
+        self._names[p] = name
+        clip = self._for(self.pt_clip_args, name)
+        _check_clipping(clip)
+        self._clips[p] = clip
+        self.optim_objs[p] = self._make(p, self._for(self.pt_optim_args, name))
+        if name in self._waiting:
+            _load(self.optim_objs[p], self._waiting.pop(name))
+
+    def _make(self, p, options):
+        return self.pt_optim_constructor([p], **options)
+
+    @staticmethod
+    def _for(options, name):
+        """Return the options of the parameter `name`."""
+        if isinstance(options, dict):
+            return options
+        if len(inspect.signature(options).parameters) == 2:
+            module, _, rest = name.rpartition(".")
+            found = options(module or None, rest)
+        else:
+            found = options(name)
+        if not isinstance(found, dict):
+            raise DTypeError(
+                f"options of parameter {name!r}",
+                expected="a dict",
+                got=f"{type(found).__name__} {found!r:.60}",
+                fix='let the function return one, for example {"lr": 1e-3}',
+            )
+        return found
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the `state_dict` of each parameter's optimizer, by the parameter's name."""
+        found = {self._names[p]: _saved(o) for p, o in self.optim_objs.items()}
+        return {**self._waiting, **found}
+
+    def set_state(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `get_state` returned; parameters not met yet get theirs when they come."""
+        objects = {self._names[p]: o for p, o in self.optim_objs.items()}
+        for name, state in state_dict.items():
+            if name in objects:
+                _load(objects[name], state)
+            else:
+                self._waiting[name] = state
+
+
+class PyroLRScheduler(PyroOptim):
+    """A `PyroOptim` with a learning-rate schedule.
+
+    Parameters
+    ----------
+    scheduler_constructor : callable
+        A class of `optim.lr_scheduler`.
+    optim_args : dict, or callable
+        "optimizer" is a class of optimizers, "optim_args" its options; other entries go to
+        `scheduler_constructor`. Or a function from a parameter's name to such a dict.
+    clip_args : dict, or callable, optional
+        See `PyroOptim`.
+
+    Examples
+    --------
+    >>> from probtorch.optim import Adam
+    >>> from probtorch.optim.lr_scheduler import ExponentialLR
+    >>> schedule = PyroLRScheduler(
+    ...     ExponentialLR, {"optimizer": Adam, "optim_args": {"lr": 0.01}, "gamma": 0.1}
+    ... )
+    """
+
+    def __init__(self, scheduler_constructor: Any, optim_args: Any, clip_args: Any = None) -> None:
+        super().__init__(scheduler_constructor, optim_args, clip_args)
+        if isinstance(optim_args, dict):
+            _check_schedule(optim_args)
+
+    def _make(self, p, options):
+        _check_schedule(options)
+        rest = {k: v for k, v in options.items() if k not in ("optimizer", "optim_args")}
+        optimizer = options["optimizer"]([p], **options.get("optim_args", {}))
+        return self.pt_optim_constructor(optimizer, **rest)
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Advance every schedule, usually once per epoch."""
+        for scheduler in self.optim_objs.values():
+            scheduler.step(*args, **kwargs)
+
+
+def _named(params) -> Iterable[tuple[str | None, Any]]:
+    """Yield ``(name or None, tensor)`` for the forms in which parameters come."""
+    if isinstance(params, TensorBase):
+        params = [params]
+    for item in params.items() if hasattr(params, "items") else params:
+        name, p = item if isinstance(item, tuple) else (None, item)
+        if not isinstance(p, TensorBase):
+            raise DTypeError(
+                "params",
+                expected="tensors, (name, tensor) pairs or a dict from names to tensors",
+                got=f"{type(p).__name__} {p!r:.60}",
+                fix="pass the unconstrained tensors that have the gradients",
+            )
+        yield name, p
+
+
+def _inner(made):
+    """Return the optimizer, out of its scheduler if it is in one."""
+    return getattr(made, "optimizer", made)
+
+
+def _saved(made):
+    if _inner(made) is made:
+        return made.state_dict()
+    return {"scheduler": made.state_dict(), "optimizer": made.optimizer.state_dict()}
+
+
+def _load(made, state):
+    if _inner(made) is made:
+        made.load_state_dict(state)
+    else:
+        made.load_state_dict(state["scheduler"])
+        made.optimizer.load_state_dict(state["optimizer"])
+
+
+def _check_clipping(clip):
+    unknown = set(clip) - {"clip_norm", "clip_value"}
+    if unknown:
+        raise ArgumentError(
+            "clip_args",
+            expected="clip_norm, clip_value or both",
+            got=", ".join(sorted(map(str, unknown))),
+            fix='write {"clip_norm": 10.0}',
+        )
+
+
+def _check_schedule(options):
+    if "optimizer" not in options:
+        raise ArgumentError(
+            "optim_args of a schedule",
+            expected='an entry "optimizer", the class of optimizers to schedule',
+            got=f"entries {', '.join(options) or '(none)'}",
+            fix='write {"optimizer": Adam, "optim_args": {"lr": 1e-3}, ...}',
+        )
+
+
+def _clip(p, clip):
+    """Clip the gradient of `p`, first its norm and then its elements."""
+    with no_grad():
+        if clip.get("clip_norm") is not None:
+            norm = elementwise.sqrt(total(elementwise.square(p.grad)))
+            # 1e-6 as in PyTorch, so that a gradient of 0 stays 0.
+            p.grad.mul_(elementwise.minimum(clip["clip_norm"] / (norm + 1e-6), 1.0))
+        if clip.get("clip_value") is not None:
+            bound: float = clip["clip_value"]
+            p.grad.copy_(elementwise.minimum(elementwise.maximum(p.grad, -bound), bound))
