@@ -12,7 +12,15 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 
-__all__ = ["check_keywords", "destination", "fraction", "reduction_of", "whole"]
+__all__ = [
+    "check_keywords",
+    "destination",
+    "documented_by",
+    "fraction",
+    "reduction_of",
+    "shown",
+    "whole",
+]
 
 
 def whole(owner, least=1, **numbers):
@@ -118,3 +126,21 @@ def check_keywords(cls, kwargs):
                 got=f"{name}={kwargs[name]!r:.40}",
                 fix=f"did you mean {near[0]!r}?" if near else "take the argument out",
             )
+
+
+def shown(module, *names):
+    """Return ``name=value, ...`` of some attributes, with ``inplace=True`` last if it is so."""
+    parts = [f"{name}={getattr(module, name)!r}" for name in names]
+    if getattr(module, "inplace", False):
+        parts.append("inplace=True")
+    return ", ".join(parts)
+
+
+def documented_by(base):
+    """Decorator: the docstring of a class goes on with that of `base` after its first paragraph."""
+
+    def decorate(cls):
+        cls.__doc__ += "\n\n    " + base.__doc__.split("\n\n    ", 1)[1]
+        return cls
+
+    return decorate

@@ -583,12 +583,16 @@ class Module:
         """Return the settings to show in `repr`, on one line."""
         return ""
 
+    def _child_reprs(self):
+        """Return pairs of label and text, one per line of `repr`."""
+        return [(name, repr(child)) for name, child in self._modules.items()]
+
     def _get_name(self):
         return type(self).__name__
 
     def __repr__(self):
         extra = self.extra_repr()
-        lines = [f"({name}): {_indented(repr(child))}" for name, child in self._modules.items()]
+        lines = [f"({name}): {_indented(text)}" for name, text in self._child_reprs()]
         head = extra.split("\n") if extra else []
         if not lines and len(head) < 2:
             return f"{self._get_name()}({extra})"

@@ -1,0 +1,152 @@
+"""Tables of learned vectors, one per category."""
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.nn import functional as F
+from probtorch.nn import init
+from probtorch.nn.arguments import whole
+from probtorch.nn.module import Module
+from probtorch.nn.parameter import Parameter
+
+__all__ = ["Embedding"]
+
+
+class Embedding(Module):
+    """Look up the learned vector of each category.
+
+    Shapes: integers of any shape ``(*)`` to ``(*, embedding_dim)``.
+
+    Parameters
+    ----------
+    num_embeddings : int
+        Number of categories.
+    embedding_dim : int
+        Size of each vector.
+    padding_idx : int, optional
+        Category whose vector starts at 0 and gets no gradient.
+    max_norm, norm_type : float
+        Vectors longer than `max_norm` are scaled down to it, in place, when they are looked up.
+    scale_grad_by_freq : bool
+        Divide gradients by how often a category occurs in the input.
+    sparse : bool
+        Not supported.
+    _weight : Tensor, shape (num_embeddings, embedding_dim), optional
+        Vectors to start with, standard normal draws if None.
+    _freeze : bool
+        Whether `weight` is not learned.
+    device, dtype
+        Of `weight`.
+    """
+
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        sparse=False,
+        _weight=None,
+        _freeze=False,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(device=device, dtype=dtype)
+        whole("Embedding", 0, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ArgumentError(
+                "Embedding",
+                expected=f"padding_idx in [{-num_embeddings}, {num_embeddings - 1}]",
+                got=str(padding_idx),
+                fix="it is one of the categories",
+            )
+        if sparse:
+            raise ArgumentError(
+                "Embedding",
+                expected="sparse=False",
+                got="sparse=True",
+                fix="gradients are dense: leave the argument out",
+            )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_embeddings
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        shape = (num_embeddings, embedding_dim)
+        if _weight is None:
+            start = _normal_rows(self.padding_idx)
+            self.parameter("weight", shape, init=start, requires_grad=not _freeze)
+        else:
+            _weight = as_tensor(_weight, "Embedding")
+            if _weight._data.shape != shape:
+                raise ShapeError(
+                    "Embedding",
+                    expected=f"_weight of shape {shape}",
+                    got=str(_weight._data.shape),
+                    fix="use Embedding.from_pretrained(table)",
+                )
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings,
+        freeze=True,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        sparse=False,
+    ):
+        """Return a layer with a table of shape (rows, features), frozen unless `freeze` is off."""
+        table = as_tensor(embeddings, "from_pretrained")
+        if table._data.ndim != 2:
+            raise ShapeError(
+                "from_pretrained", expected="a matrix", got=str(table._data.shape), fix="reshape it"
+            )
+        return cls(
+            *table._data.shape,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight=table,
+            _freeze=freeze,
+        )
+
+    def forward(self, input):
+        return F.embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
+
+    def extra_repr(self):
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.padding_idx is not None:
+            text += f", padding_idx={self.padding_idx}"
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        return text + (", scale_grad_by_freq=True" if self.scale_grad_by_freq else "")
+
+
+class _normal_rows:
+    """Initial values: standard normal, with one row of zeros if asked."""
+
+    def __init__(self, zero_row):
+        self.zero_row = zero_row
+
+    @no_grad
+    def __call__(self, tensor):
+        init.normal_(tensor)
+        if self.zero_row is not None:
+            tensor[self.zero_row] = 0.0
+        return tensor

@@ -1,0 +1,306 @@
+"""Activation functions: PyTorch's, as compositions of ops, so that they differentiate and fuse.
+
+Where one side of a choice would overflow, it is computed from an argument that is safe there, so
+that no gradient meets infinity times zero.
+"""
+
+import math
+import warnings
+
+from probtorch.core.dispatch import as_tensor, assign
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops import elementwise as ops
+from probtorch.ops import reduction
+from probtorch.ops.elementwise import expm1, gt, lt, where
+from probtorch.ops.indexing import one_hot
+from probtorch.ops.movement import chunk, movedim, reshape
+from probtorch.ops.sampling import rand_like
+from probtorch.ops.special import ndtr
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "gumbel_softmax",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "rrelu",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+]
+
+# The fixed point of mean 0 and variance 1 under SELU (Klambauer et al. 2017, eq. 14).
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def sigmoid(input):
+    """1 / (1 + exp(-x))."""
+    return ops.sigmoid(input)
+
+
+def tanh(input):
+    """Hyperbolic tangent."""
+    return ops.tanh(input)
+
+
+def logsigmoid(input):
+    """log(sigmoid(x)), without its underflow."""
+    return ops.log_sigmoid(input)
+
+
+def _done(x, y, inplace, name):
+    return assign(x, y, name) if inplace else y
+
+
+def relu(input, inplace=False):
+    """max(x, 0); derivative 0 at 0."""
+    x = as_tensor(input, "relu")
+    return _done(x, ops.relu(x), inplace, "relu")
+
+
+def relu6(input, inplace=False):
+    """min(max(x, 0), 6)."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """X where positive, else ``negative_slope * x``."""
+    x = as_tensor(input, "leaky_relu")
+    return _done(x, where(gt(x, 0.0), x, x * negative_slope), inplace, "leaky_relu")
+
+
+def prelu(input, weight):
+    """X where positive, else ``weight * x``.
+
+    Parameters
+    ----------
+    input : Tensor, shape (N, C, ...)
+    weight : Tensor, shape (1,) or (C,)
+        Learned slopes: one, or one per channel (dim 1; dim 0 of a vector).
+    """
+    x, w = as_tensor(input, "prelu"), as_tensor(weight, "prelu")
+    ndim, count = x._data.ndim, w._data.size
+    channels = x._data.shape[min(1, ndim - 1)] if ndim else 1
+    if count not in (1, channels):
+        raise ShapeError(
+            "prelu",
+            expected=f"1 or {channels} slopes, for an input of shape {x._data.shape}",
+            got=str(count),
+            fix="num_parameters is the number of channels, dim 1 of the input",
+        )
+    w = reshape(w, (count, *[1] * max(ndim - 2, 0)) if ndim > 1 else (count,) if ndim else ())
+    return where(gt(x, 0.0), x, x * w)
+
+
+def rrelu(input, lower=1.0 / 8.0, upper=1.0 / 3.0, training=False, inplace=False):
+    """X where positive, else x times a slope: random in training, else the mean of the range."""
+    x = as_tensor(input, "rrelu")
+    slope = rand_like(x) * (upper - lower) + lower if training else (lower + upper) / 2.0
+    return _done(x, where(gt(x, 0.0), x, x * slope), inplace, "rrelu")
+
+
+def _below(x):
+    """Return x where it is negative and 0 elsewhere, for the side that grows exponentially."""
+    return where(lt(x, 0.0), x, 0.0)
+
+
+def elu(input, alpha=1.0, inplace=False):
+    """X where positive, else ``alpha * (exp(x) - 1)``."""
+    x = as_tensor(input, "elu")
+    return _done(x, where(gt(x, 0.0), x, expm1(_below(x)) * alpha), inplace, "elu")
+
+
+def selu(input, inplace=False):
+    """ELU with the scales that keep mean 0 and variance 1 from layer to layer."""
+    x = as_tensor(input, "selu")
+    return _done(x, elu(x, SELU_ALPHA) * SELU_SCALE, inplace, "selu")
+
+
+def celu(input, alpha=1.0, inplace=False):
+    """X where positive, else ``alpha * (exp(x / alpha) - 1)``: smooth for any alpha."""
+    x = as_tensor(input, "celu")
+    return _done(x, where(gt(x, 0.0), x, expm1(_below(x) / alpha) * alpha), inplace, "celu")
+
+
+def gelu(input, approximate="none"):
+    """X times the standard normal distribution function of x.
+
+    Parameters
+    ----------
+    input : Tensor
+    approximate : {"none", "tanh"}
+        "tanh" is the approximation ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``.
+    """
+    x = as_tensor(input, "gelu")
+    if approximate == "none":
+        return x * ndtr(x)
+    if approximate != "tanh":
+        raise ArgumentError(
+            "gelu",
+            expected="approximate: 'none' or 'tanh'",
+            got=repr(approximate),
+            fix="use 'none', the default",
+        )
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+    return x * 0.5 * (tanh(inner) + 1.0)
+
+
+def silu(input, inplace=False):
+    """X times sigmoid(x), also called swish."""
+    x = as_tensor(input, "silu")
+    return _done(x, x * sigmoid(x), inplace, "silu")
+
+
+def mish(input, inplace=False):
+    """X times tanh(softplus(x))."""
+    x = as_tensor(input, "mish")
+    return _done(x, x * tanh(ops.softplus(x)), inplace, "mish")
+
+
+def softplus(input, beta=1.0, threshold=20.0):
+    """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
+    x = as_tensor(input, "softplus")
+    scaled = x * float(beta)
+    return where(gt(scaled, float(threshold)), x, ops.softplus(scaled) / float(beta))
+
+
+def softsign(input):
+    """X / (1 + abs(x))."""
+    x = as_tensor(input, "softsign")
+    return x / (ops.abs(x) + 1.0)
+
+
+def tanhshrink(input):
+    """X - tanh(x)."""
+    x = as_tensor(input, "tanhshrink")
+    return x - tanh(x)
+
+
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    """X limited to [min_val, max_val]."""
+    x = as_tensor(input, "hardtanh")
+    return _done(x, ops.clamp(x, min_val, max_val), inplace, "hardtanh")
+
+
+def hardsigmoid(input, inplace=False):
+    """``x / 6 + 1 / 2`` limited to [0, 1]."""
+    x = as_tensor(input, "hardsigmoid")
+    return _done(x, ops.clamp(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardsigmoid")
+
+
+def hardswish(input, inplace=False):
+    """X times hardsigmoid(x)."""
+    x = as_tensor(input, "hardswish")
+    return _done(x, x * ops.clamp(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardswish")
+
+
+def hardshrink(input, lambd=0.5):
+    """X where its size exceeds `lambd`, else 0."""
+    x = as_tensor(input, "hardshrink")
+    return where(gt(ops.abs(x), lambd), x, 0.0)
+
+
+def softshrink(input, lambd=0.5):
+    """X moved towards 0 by `lambd`, 0 within that distance."""
+    x = as_tensor(input, "softshrink")
+    return where(gt(x, lambd), x - lambd, where(lt(x, -lambd), x + lambd, 0.0))
+
+
+def threshold(input, threshold, value, inplace=False):
+    """X where it exceeds `threshold`, else `value`."""
+    x = as_tensor(input, "threshold")
+    return _done(x, where(gt(x, threshold), x, float(value)), inplace, "threshold")
+
+
+def glu(input, dim=-1):
+    """Halve `dim` into a and b; return ``a * sigmoid(b)``."""
+    x = as_tensor(input, "glu")
+    if x._data.ndim == 0 or x._data.shape[dim] % 2:
+        raise ShapeError(
+            "glu",
+            expected="an even size along dim",
+            got=f"shape {x._data.shape}, dim {dim}",
+            fix="the layer before it needs twice the features",
+        )
+    a, b = chunk(x, 2, dim)
+    return a * sigmoid(b)
+
+
+# ------------------------------------------------------------------------------------------ softmax
+
+
+def _implicit(name, x, dim):
+    """Return `dim`, or the dim that PyTorch assumes, with a warning, if there is none."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"{name}: the dim is chosen from the shape, which is rarely what is meant; pass dim=",
+        stacklevel=3,
+    )
+    return 0 if x._data.ndim in (0, 1, 3) else 1
+
+
+def _converted(x, dtype):
+    return x if dtype is None else x.to(dtype)
+
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """Exponentials divided by their sum along `dim`; cast to `dtype` first if given."""
+    x = _converted(as_tensor(input, "softmax"), dtype)
+    return reduction.softmax(x, _implicit("softmax", x, dim))
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """Softmax of -x."""
+    x = _converted(as_tensor(input, "softmin"), dtype)
+    return reduction.softmax(-x, _implicit("softmin", x, dim))
+
+
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """Logarithm of the softmax along `dim`, without its overflow."""
+    x = _converted(as_tensor(input, "log_softmax"), dtype)
+    return reduction.log_softmax(x, _implicit("log_softmax", x, dim))
+
+
+def gumbel_softmax(logits, tau=1.0, hard=False, eps=1e-10, dim=-1):
+    """Draw from the relaxed one-hot categorical distribution.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., categories)
+    tau : float
+        Temperature: towards 0 the draws become one-hot.
+    hard : bool
+        Return one-hot draws, with the gradient of the relaxed ones (straight through).
+    eps : float
+        Accepted for PyTorch's sake; our uniform draws never are 0 or 1.
+    dim : int
+    """
+    logits = as_tensor(logits, "gumbel_softmax")
+    gumbels = -ops.log(-ops.log(rand_like(logits)))
+    soft = reduction.softmax((logits + gumbels) / tau, dim)
+    if not hard:
+        return soft
+    best = one_hot(reduction.argmax(soft, dim), soft._data.shape[dim])
+    chosen = movedim(best, -1, dim).to(soft.dtype)
+    return chosen - soft.detach() + soft

@@ -1,0 +1,88 @@
+"""Dropout: random zeros in training, the identity otherwise.
+
+The draws come from the default generator, one per element (or per channel), so that a seed fixes
+them. What survives is divided by its probability: the expectation does not change.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, assign
+from probtorch.errors import ShapeError
+from probtorch.nn.arguments import fraction
+from probtorch.ops.elementwise import ge, where
+from probtorch.ops.sampling import rand
+
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
+
+# -scale * alpha of SELU: what it gives for inputs far below 0.
+_SELU_FLOOR = -1.7580993408473766
+
+
+def _kept(x, p, shape):
+    """Return a boolean tensor of `shape`, True with probability 1 - p."""
+    return ge(rand(shape, dtype=x._data.dtype, device=x.device), p)
+
+
+def _drop(name, input, p, training, inplace, mask_shape):
+    x = as_tensor(input, name)
+    fraction(name, "p", p)
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        y = x * 0.0
+    else:
+        y = where(_kept(x, p, mask_shape(x._data.shape)), x / (1.0 - p), 0.0)
+    return assign(x, y, name) if inplace else y
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    """Set each element to 0 with probability `p`, in training; scale the others by 1 / (1 - p)."""
+    return _drop("dropout", input, p, training, inplace, lambda shape: shape)
+
+
+def _channels(name, n):
+    def mask_shape(shape):
+        if len(shape) not in (n + 1, n + 2):
+            raise ShapeError(
+                name,
+                expected=f"an input with {n + 1} or {n + 2} dims, channels before {n} others",
+                got=str(shape),
+                fix="use dropout to drop single elements",
+            )
+        return (*shape[: len(shape) - n], *[1] * n)
+
+    return mask_shape
+
+
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    """Set whole channels of (N, C, L) or (C, L) to 0 with probability `p`; see `dropout`."""
+    return _drop("dropout1d", input, p, training, inplace, _channels("dropout1d", 1))
+
+
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    """Set whole channels of (N, C, H, W) or (C, H, W) to 0 with probability `p`; see `dropout`."""
+    return _drop("dropout2d", input, p, training, inplace, _channels("dropout2d", 2))
+
+
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    """Set whole channels of (N, C, D, H, W) to 0 with probability `p`; see `dropout`."""
+    return _drop("dropout3d", input, p, training, inplace, _channels("dropout3d", 3))
+
+
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout that keeps mean 0 and variance 1, for networks of SELU units.
+
+    Dropped elements take SELU's lower limit, then all are scaled and shifted back
+    (Klambauer et al. 2017, sec. 2).
+    """
+    x = as_tensor(input, "alpha_dropout")
+    fraction("alpha_dropout", "p", p)
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        y = x * 0.0
+    else:
+        scale = 1.0 / np.sqrt((1.0 - p) * (1.0 + p * _SELU_FLOOR**2))
+        shift = -scale * _SELU_FLOOR * p
+        y = where(_kept(x, p, x._data.shape), x, _SELU_FLOOR) * float(scale) + float(shift)
+    return assign(x, y, "alpha_dropout") if inplace else y

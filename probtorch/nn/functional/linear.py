@@ -1,0 +1,240 @@
+"""Maps with weights (linear, bilinear, tables of embeddings), and distances between vectors."""
+
+import math
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import as_tensor, cast
+from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from probtorch.ops.contraction import einsum, matmul
+from probtorch.ops.elementwise import maximum, ne, where
+from probtorch.ops.indexing import getitem
+from probtorch.ops.movement import permute, reshape, unsqueeze
+from probtorch.ops.reduction import norm, sum
+from probtorch.ops.sorting import bincount
+
+__all__ = [
+    "bilinear",
+    "cosine_similarity",
+    "embedding",
+    "linear",
+    "normalize",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+]
+
+
+def linear(input, weight, bias=None):
+    """``x @ weight.T + bias``.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., in)
+    weight : Tensor, shape (out, in) or (in,)
+    bias : Tensor, shape (out,) or (), optional
+
+    Returns
+    -------
+    Tensor, shape (..., out), or (...) for a vector as weight
+
+    Raises
+    ------
+    ShapeError
+        If the last size of the input is not that of the weight.
+    """
+    x, w = as_tensor(input, "linear"), as_tensor(weight, "linear")
+    shape, size = x._data.shape, w._data.shape
+    if not shape or shape[-1] != size[-1]:
+        raise ShapeError(
+            "linear",
+            expected=f"an input of shape (..., {size[-1]}), for a weight of shape {size}",
+            got=str(shape),
+            fix="in_features is the last size of the input: flatten it, or change the layer",
+        )
+    if len(size) == 1:
+        y = matmul(x, w)
+    elif len(shape) > 2:
+        # One product of matrices instead of a batch of them.
+        rows = reshape(x, (math.prod(shape[:-1]), shape[-1]))
+        y = reshape(matmul(rows, permute(w, (1, 0))), (*shape[:-1], size[0]))
+    else:
+        y = matmul(x, permute(w, (1, 0)))
+    return y if bias is None else y + bias
+
+
+def bilinear(input1, input2, weight, bias=None):
+    """``x1 @ weight[k] @ x2 + bias[k]`` for every k.
+
+    Parameters
+    ----------
+    input1 : Tensor, shape (..., in1)
+    input2 : Tensor, shape (..., in2)
+    weight : Tensor, shape (out, in1, in2)
+    bias : Tensor, shape (out,), optional
+    """
+    a, b, w = (as_tensor(t, "bilinear") for t in (input1, input2, weight))
+    if (a._data.shape[-1:], b._data.shape[-1:]) != (w._data.shape[1:2], w._data.shape[2:3]):
+        raise ShapeError(
+            "bilinear",
+            expected=f"inputs (..., {w._data.shape[1]}) and (..., {w._data.shape[2]})",
+            got=f"{a._data.shape} and {b._data.shape}",
+            fix="check in1_features and in2_features",
+        )
+    y = einsum("...i,kij,...j->...k", a, w, b)
+    return y if bias is None else y + bias
+
+
+def embedding(
+    input,
+    weight,
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    sparse=False,
+):
+    """Return rows of a table.
+
+    Parameters
+    ----------
+    input : integer Tensor, any shape
+        Row numbers.
+    weight : Tensor, shape (rows, features)
+    padding_idx : int, optional
+        Row that gets no gradient.
+    max_norm : float, optional
+        Rows that are looked up and longer are scaled down to it, in place, before.
+    norm_type : float
+        Which norm that is.
+    scale_grad_by_freq : bool
+        Divide each row's gradient by how often the row was looked up.
+    sparse : bool
+        Not supported: gradients are dense.
+
+    Returns
+    -------
+    Tensor, shape (*input.shape, features)
+
+    Raises
+    ------
+    TensorIndexError
+        If a number is negative or beyond the last row.
+    DTypeError
+        If the numbers are not integers.
+    """
+    index, w = as_tensor(input, "embedding"), as_tensor(weight, "embedding")
+    rows = w._data.shape[0]
+    _check_rows(index, rows, sparse)
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise ArgumentError(
+                "embedding",
+                expected=f"padding_idx in [{-rows}, {rows - 1}]",
+                got=str(padding_idx),
+                fix="it is the number of a row of the table",
+            )
+        padding_idx %= rows
+    if max_norm is not None:
+        _shorten_rows(index, w, max_norm, norm_type)
+    out = getitem(w, index)
+    if scale_grad_by_freq:
+        often = getitem(bincount(reshape(index, -1), minlength=rows), index)
+        fixed = out.detach()
+        out = fixed + (out - fixed) / unsqueeze(cast(often, w._data.dtype), -1)
+    if padding_idx is not None:
+        out = where(unsqueeze(ne(index, padding_idx), -1), out, out.detach())
+    return out
+
+
+def _check_rows(index, rows, sparse):
+    if index._data.dtype.kind not in "iu":
+        raise DTypeError(
+            "embedding",
+            expected="integer row numbers",
+            got=str(index._data.dtype),
+            fix="convert them with .long()",
+        )
+    if index._data.size and not 0 <= index._data.min() <= index._data.max() < rows:
+        raise TensorIndexError(
+            "embedding",
+            expected=f"row numbers in [0, {rows - 1}]",
+            got=f"{int(index._data.min())} to {int(index._data.max())}",
+            fix="num_embeddings must exceed the largest number",
+        )
+    if sparse:
+        raise ArgumentError(
+            "embedding",
+            expected="sparse=False",
+            got="sparse=True",
+            fix="gradients are dense: leave the argument out",
+        )
+
+
+@no_grad
+def _shorten_rows(index, w, max_norm, norm_type):
+    used = as_tensor(np.unique(index.cpu().numpy()))
+    chosen = getitem(w, used)
+    length = norm(chosen, norm_type, -1, True)
+    # 1e-7 as in PyTorch, so that a row is not scaled again for its rounding.
+    scale = where(length > max_norm, max_norm / (length + 1e-7), 1.0)
+    w[used] = chosen * scale
+
+
+# ---------------------------------------------------------------------------------------- distances
+
+
+def normalize(input, p=2.0, dim=1, eps=1e-12):
+    """Divide by the p-norm along `dim`, or by `eps` where that is larger."""
+    x = as_tensor(input, "normalize")
+    return x / maximum(norm(x, p, dim, True), eps)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
+    a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
+    lengths = maximum(norm(a, 2, dim, True), eps), maximum(norm(b, 2, dim, True), eps)
+    return sum((a / lengths[0]) * (b / lengths[1]), dim)
+
+
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """p-norm of ``x1 - x2 + eps`` along the last dim."""
+    a, b = as_tensor(x1, "pairwise_distance"), as_tensor(x2, "pairwise_distance")
+    return norm(a - b + eps, p, -1, keepdim)
+
+
+# ------------------------------------------------------------------------------------------- pixels
+
+
+def _factor(op, name, value, channels, square):
+    if value < 1 or channels % square:
+        raise ShapeError(
+            op,
+            expected=f"sizes that {name}={value} divides",
+            got=f"{channels}, not a multiple of {square}",
+            fix=f"check {name}",
+        )
+
+
+def pixel_shuffle(input, upscale_factor):
+    """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
+    x, r = as_tensor(input, "pixel_shuffle"), upscale_factor
+    *lead, c, h, w = x._data.shape
+    _factor("pixel_shuffle", "upscale_factor", r, c, r * r)
+    n = len(lead)
+    x = reshape(x, (*lead, c // (r * r), r, r, h, w))
+    x = permute(x, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return reshape(x, (*lead, c // (r * r), h * r, w * r))
+
+
+def pixel_unshuffle(input, downscale_factor):
+    """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
+    x, r = as_tensor(input, "pixel_unshuffle"), downscale_factor
+    *lead, c, h, w = x._data.shape
+    _factor("pixel_unshuffle", "downscale_factor", r, h, r)
+    _factor("pixel_unshuffle", "downscale_factor", r, w, r)
+    n = len(lead)
+    x = reshape(x, (*lead, c, h // r, r, w // r, r))
+    x = permute(x, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return reshape(x, (*lead, c * r * r, h // r, w // r))

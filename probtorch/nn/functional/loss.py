@@ -1,0 +1,461 @@
+"""Losses of regression and classification, under PyTorch's names and signatures.
+
+Each computes one number per element (or per sample) and reduces it at the end: `reduction` is
+"mean", "sum" or "none". The old `size_average` and `reduce` are understood, with a warning. Losses
+between vectors and margin losses are in `margin_loss.py`.
+"""
+
+import math
+import warnings
+
+from probtorch.core.dispatch import as_tensor, cast
+from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError
+from probtorch.nn.arguments import reduction_of
+from probtorch.ops import reduction as ops
+from probtorch.ops.elementwise import abs, clamp, exp, gt, log, lt, ne, softplus, where
+from probtorch.ops.indexing import gather, getitem
+from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze
+from probtorch.ops.special import xlogy
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "gaussian_nll_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "reduced",
+    "smooth_l1_loss",
+]
+
+
+def reduced(loss, reduction):
+    """Return the mean or the sum of `loss`, or itself."""
+    if reduction == "mean":
+        return ops.mean(loss)
+    return ops.sum(loss) if reduction == "sum" else loss
+
+
+def _pair(name, input, target):
+    """Return both as tensors; other shapes broadcast, with PyTorch's warning."""
+    x, t = as_tensor(input, name), as_tensor(target, name)
+    if x._data.shape != t._data.shape:
+        warnings.warn(
+            f"{name}: using a target size ({t.shape}) that is different to the input size "
+            f"({x.shape}): the broadcast difference is rarely what is meant; make the sizes equal",
+            stacklevel=3,
+        )
+        x, t = broadcast_tensors(x, t)
+    return x, t
+
+
+def _same_shape(name, x, t):
+    if x._data.shape != t._data.shape:
+        raise ShapeError(
+            name,
+            expected=f"a target of the input's shape {x._data.shape}",
+            got=str(t._data.shape),
+            fix="reshape or unsqueeze the target",
+        )
+
+
+# --------------------------------------------------------------------------------------- regression
+
+
+def _weighted(loss, weight, reduction):
+    """Reduce with elementwise weights; the mean divides by their sum."""
+    if weight is None:
+        return reduced(loss, reduction)
+    w = as_tensor(weight, "loss")
+    loss = loss * w
+    if reduction == "mean":
+        return ops.sum(loss) / ops.sum(broadcast_tensors(w, loss)[0])
+    return reduced(loss, reduction)
+
+
+def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """Squared differences.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+        Other shapes broadcast, with a warning.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    reduction : {"mean", "sum", "none"}
+    weight : Tensor, optional
+        One weight per element; the mean divides by their sum.
+    """
+    reduction = reduction_of("mse_loss", reduction, size_average, reduce)
+    x, t = _pair("mse_loss", input, target)
+    d = x - t
+    return _weighted(d * d, weight, reduction)
+
+
+def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+    """Absolute differences; arguments as for `mse_loss`."""
+    reduction = reduction_of("l1_loss", reduction, size_average, reduce)
+    x, t = _pair("l1_loss", input, target)
+    return _weighted(abs(x - t), weight, reduction)
+
+
+def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    """Half squares divided by `beta` below it, absolute differences less ``beta / 2`` above."""
+    reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
+    _positive("smooth_l1_loss", "beta", beta, or_zero=True)
+    x, t = _pair("smooth_l1_loss", input, target)
+    d = abs(x - t)
+    if beta == 0.0:
+        return reduced(d, reduction)
+    return reduced(where(lt(d, beta), d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+
+
+def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+    """Half squares below `delta`, ``delta * (abs(d) - delta / 2)`` above."""
+    reduction = reduction_of("huber_loss", reduction)
+    _positive("huber_loss", "delta", delta)
+    x, t = _pair("huber_loss", input, target)
+    d = abs(x - t)
+    loss = where(lt(d, delta), d * d * 0.5, (d - 0.5 * delta) * delta)
+    return _weighted(loss, weight, reduction)
+
+
+def _positive(name, argument, value, or_zero=False):
+    if not (value >= 0 if or_zero else value > 0):
+        raise DomainError(
+            name,
+            expected=f"{argument} {'>=' if or_zero else '>'} 0",
+            got=f"{argument}={value!r}",
+            fix="it is the distance at which the loss becomes linear",
+        )
+
+
+def poisson_nll_loss(
+    input,
+    target,
+    log_input=True,
+    full=False,
+    size_average=None,
+    eps=1e-8,
+    reduce=None,
+    reduction="mean",
+):
+    """Negative log likelihood of counts under a Poisson distribution.
+
+    Parameters
+    ----------
+    input : Tensor
+        Log rates, or rates if not `log_input`.
+    target : Tensor
+        Counts.
+    log_input : bool
+    full : bool
+        Add Stirling's approximation of ``log(target!)``, where the target exceeds 1.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    eps : float
+        Added to rates before their log.
+    reduction : {"mean", "sum", "none"}
+    """
+    reduction = reduction_of("poisson_nll_loss", reduction, size_average, reduce)
+    x, t = as_tensor(input, "poisson_nll_loss"), as_tensor(target, "poisson_nll_loss")
+    loss = exp(x) - t * x if log_input else x - t * log(x + eps)
+    if full:
+        big = gt(t, 1)
+        n = where(big, cast(t, x._data.dtype), 1.0)
+        loss = loss + where(big, n * log(n) - n + 0.5 * log(2.0 * math.pi * n), 0.0)
+    return reduced(loss, reduction)
+
+
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """Negative log likelihood of `target` under normals of mean `input` and variance `var`.
+
+    Parameters
+    ----------
+    input, target : Tensor
+    var : Tensor or float
+        Of the input's shape, or without its last dim, or with size 1 there.
+    full : bool
+        Add the constant ``log(2 * pi) / 2``.
+    eps : float
+        Smaller variances count as `eps`, with the gradient of larger ones.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    DomainError
+        If a variance is negative.
+    """
+    reduction = reduction_of("gaussian_nll_loss", reduction)
+    x, t = as_tensor(input, "gaussian_nll_loss"), as_tensor(target, "gaussian_nll_loss")
+    v = cast(as_tensor(var, "gaussian_nll_loss"), x._data.dtype)
+    shape = x._data.shape
+    if v._data.ndim and v._data.shape != shape:
+        if v._data.shape == shape[:-1]:
+            v = unsqueeze(v, -1)
+        elif v._data.shape != (*shape[:-1], 1):
+            raise ShapeError(
+                "gaussian_nll_loss",
+                expected=f"var of shape {shape}, {shape[:-1]} or {(*shape[:-1], 1)}",
+                got=str(v._data.shape),
+                fix="one variance per element, or one for all elements of the last dim",
+            )
+    if v._data.size and v._data.min() < 0:
+        raise DomainError(
+            "gaussian_nll_loss",
+            expected="var >= 0",
+            got=str(float(v._data.min())),
+            fix="pass exp or softplus of what the network gives",
+        )
+    v = v + (clamp(v, min=eps) - v).detach()
+    d = x - t
+    loss = (log(v) + d * d / v) * 0.5
+    return reduced(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)
+
+
+# ----------------------------------------------------------------------------------- classification
+
+
+def cross_entropy(
+    input,
+    target,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+    label_smoothing=0.0,
+):
+    """Negative log of the softmax probability of the target class.
+
+    Parameters
+    ----------
+    input : Tensor, shape (N, C, ...) or (C,)
+        Unnormalised log probabilities (logits).
+    target : Tensor, shape (N, ...) or (), integers; or the input's shape, probabilities
+    weight : Tensor, shape (C,), optional
+        One weight per class; the mean over class indices divides by the sum of those used.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    ignore_index : int
+        Targets that do not count.
+    reduction : {"mean", "sum", "none"}
+    label_smoothing : float, in [0, 1]
+        Share of the target that is spread evenly over the classes.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not go together.
+    TensorIndexError
+        If a class index is not in [0, C).
+    """
+    reduction = reduction_of("cross_entropy", reduction, size_average, reduce)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise DomainError(
+            "cross_entropy",
+            expected="label_smoothing in [0, 1]",
+            got=str(label_smoothing),
+            fix="0.1 is a usual value",
+        )
+    x, t = as_tensor(input, "cross_entropy"), as_tensor(target, "cross_entropy")
+    dim = _class_dim("cross_entropy", x)
+    logp = ops.log_softmax(x, dim)
+    if t._data.dtype.kind == "f":
+        _same_shape("cross_entropy", x, t)
+        return _soft_targets(logp, t, weight, reduction, label_smoothing, dim)
+    return _nll("cross_entropy", logp, t, weight, ignore_index, reduction, label_smoothing, dim)
+
+
+def _class_dim(name, x):
+    if x._data.ndim == 0:
+        raise ShapeError(
+            name, expected="an input (N, C, ...) or (C,)", got="a 0-d tensor", fix="add dims"
+        )
+    return 1 if x._data.ndim > 1 else 0
+
+
+def _along_classes(weight, x, dim):
+    """Return the class weights in a shape that broadcasts with `x`."""
+    w = as_tensor(weight, "weight")
+    if w._data.shape != (x._data.shape[dim],):
+        raise ShapeError(
+            "weight",
+            expected=f"one weight per class, shape ({x._data.shape[dim]},)",
+            got=str(w._data.shape),
+            fix="classes are dim 1 of the input",
+        )
+    return reshape(w, (-1, *[1] * (x._data.ndim - dim - 1)))
+
+
+def _soft_targets(logp, t, weight, reduction, smoothing, dim):
+    if smoothing:
+        t = t * (1.0 - smoothing) + smoothing / logp._data.shape[dim]
+    loss = logp * t
+    if weight is not None:
+        loss = loss * _along_classes(weight, logp, dim)
+    return reduced(-ops.sum(loss, dim), reduction)
+
+
+def nll_loss(
+    input,
+    target,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+):
+    """Negative of the input at the target class; `input` holds log probabilities.
+
+    Arguments as for `cross_entropy`, which is this of a `log_softmax`.
+    """
+    reduction = reduction_of("nll_loss", reduction, size_average, reduce)
+    x, t = as_tensor(input, "nll_loss"), as_tensor(target, "nll_loss")
+    dim = _class_dim("nll_loss", x)
+    return _nll("nll_loss", x, t, weight, ignore_index, reduction, 0.0, dim)
+
+
+def _nll(name, logp, t, weight, ignore_index, reduction, smoothing, dim):
+    shape = logp._data.shape
+    if t._data.dtype.kind not in "iu":
+        raise DTypeError(
+            name,
+            expected="integer class indices",
+            got=str(t._data.dtype),
+            fix="convert them with .long()",
+        )
+    if t._data.shape != shape[:dim] + shape[dim + 1 :]:
+        raise ShapeError(
+            name,
+            expected=f"a target of shape {shape[:dim] + shape[dim + 1 :]}, "
+            f"for an input of shape {shape}",
+            got=str(t._data.shape),
+            fix="the target has the input's shape without the class dim (dim 1)",
+        )
+    counted = ne(t, ignore_index)
+    _check_classes(name, t, counted, shape[dim])
+    safe = where(counted, t, 0)
+    loss = -squeeze(gather(logp, dim, unsqueeze(safe, dim)), dim)
+    share = cast(counted, logp._data.dtype)
+    if weight is not None:
+        across = _along_classes(weight, logp, dim)
+        share = share * getitem(reshape(across, -1), safe)
+    # Not loss * share: an ignored element may hold infinity.
+    loss = where(counted, loss, 0.0) * share
+    if smoothing:
+        spread = ops.sum(logp * across if weight is not None else logp, dim)
+        spread = where(counted, -spread, 0.0) / float(shape[dim])
+        loss = loss * (1.0 - smoothing) + spread * smoothing
+    if reduction == "mean":
+        return ops.sum(loss) / ops.sum(share)
+    return reduced(loss, reduction)
+
+
+def _check_classes(name, t, counted, classes):
+    bad = ((t._data < 0) | (t._data >= classes)) & counted._data
+    if bad.any():
+        raise TensorIndexError(
+            name,
+            expected=f"class indices in [0, {classes - 1}], the input having {classes} classes",
+            got=f"target {int(t._data[bad].reshape(-1)[0])} is out of bounds",
+            fix="number the classes from 0; ignore_index marks targets that do not count",
+        )
+
+
+def binary_cross_entropy(
+    input, target, weight=None, size_average=None, reduce=None, reduction="mean"
+):
+    """Negative log likelihood of 0-1 targets; `input` holds probabilities.
+
+    Logs are cut at -100, where the gradient is 0. With logits at hand use
+    `binary_cross_entropy_with_logits`, which loses no digits.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape, in [0, 1]
+    weight : Tensor, optional
+        Factors, broadcast to the shape.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    DomainError
+        If an input is outside [0, 1].
+    """
+    name = "binary_cross_entropy"
+    reduction = reduction_of(name, reduction, size_average, reduce)
+    x, t = as_tensor(input, name), as_tensor(target, name)
+    _same_shape(name, x, t)
+    if x._data.size and not (x._data.min() >= 0 and x._data.max() <= 1):
+        raise DomainError(
+            name,
+            expected="all elements of input between 0 and 1",
+            got=f"{float(x._data.min())} to {float(x._data.max())}",
+            fix="apply sigmoid first, or use binary_cross_entropy_with_logits",
+        )
+    least = math.exp(-100.0)
+    loss = -(t * log(clamp(x, min=least)) + (1.0 - t) * log(clamp(1.0 - x, min=least)))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input,
+    target,
+    weight=None,
+    size_average=None,
+    reduce=None,
+    reduction="mean",
+    pos_weight=None,
+):
+    """Negative log likelihood of 0-1 targets; `input` holds logits of any size.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+    weight : Tensor, optional
+        Factors, broadcast to the shape.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    reduction : {"mean", "sum", "none"}
+    pos_weight : Tensor, optional
+        Factors for positive targets, broadcast to the shape.
+    """
+    name = "binary_cross_entropy_with_logits"
+    reduction = reduction_of(name, reduction, size_average, reduce)
+    x, t = as_tensor(input, name), as_tensor(target, name)
+    _same_shape(name, x, t)
+    rest = softplus(-x)
+    if pos_weight is not None:
+        rest = rest * ((as_tensor(pos_weight, name) - 1.0) * t + 1.0)
+    loss = (1.0 - t) * x + rest
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+    """``target * (log(target) - input)``: the terms of the KL divergence from input to target.
+
+    Parameters
+    ----------
+    input : Tensor
+        Log probabilities.
+    target : Tensor
+        Probabilities, or their logs with `log_target`.
+    size_average, reduce : bool, optional
+        Old spelling of `reduction`.
+    reduction : {"mean", "batchmean", "sum", "none"}
+        "batchmean", the sum divided by the first size, is the divergence; "mean" is not.
+    log_target : bool
+    """
+    reduction = reduction_of("kl_div", reduction, size_average, reduce)
+    x, t = as_tensor(input, "kl_div"), as_tensor(target, "kl_div")
+    loss = exp(t) * (t - x) if log_target else xlogy(t, t) - t * x
+    if reduction == "batchmean":
+        return ops.sum(loss) / float(x._data.shape[0] if x._data.ndim else 1)
+    return reduced(loss, reduction)

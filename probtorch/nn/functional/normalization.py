@@ -1,0 +1,198 @@
+"""Normalisation: subtract a mean, divide by a standard deviation, over one choice of dims or other.
+
+All use the variance divided by n, plus `eps`; running variances are divided by n - 1, as in
+PyTorch. Statistics that the gradient flows through are part of the tape.
+"""
+
+import math
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import as_tensor
+from probtorch.core.dtype import finfo
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.elementwise import rsqrt
+from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import mean
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+
+
+def _standardised(x, dims, eps):
+    """Return (standardised x, mean, variance), the last two with dims of size 1."""
+    centre = mean(x, dims, True)
+    centred = x - centre
+    spread = mean(centred * centred, dims, True)
+    return centred * rsqrt(spread + eps), centre, spread
+
+
+def _scaled(y, weight, bias, shape):
+    if weight is not None:
+        y = y * reshape(weight, shape)
+    return y if bias is None else y + reshape(bias, shape)
+
+
+def _last_dims(op, x, normalized_shape):
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    n = len(shape)
+    if not n or x._data.shape[-n:] != shape:
+        raise ShapeError(
+            op,
+            expected=f"an input of shape (*, {', '.join(map(str, shape))})",
+            got=str(x._data.shape),
+            fix="normalized_shape is the shape of the last dims",
+        )
+    return tuple(range(-n, 0)), shape
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """Standardise over the last dims, then scale and shift elementwise.
+
+    Parameters
+    ----------
+    input : Tensor, shape (*, *normalized_shape)
+    normalized_shape : int or tuple of int
+    weight, bias : Tensor, shape `normalized_shape`, optional
+    eps : float
+        Added to the variance.
+    """
+    x = as_tensor(input, "layer_norm")
+    dims, shape = _last_dims("layer_norm", x, normalized_shape)
+    return _scaled(_standardised(x, dims, eps)[0], weight, bias, shape)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """Divide by the root mean square over the last dims; `eps` is the dtype's epsilon if None."""
+    x = as_tensor(input, "rms_norm")
+    dims, shape = _last_dims("rms_norm", x, normalized_shape)
+    if eps is None:
+        eps = float(finfo(x._data.dtype).eps)
+    return _scaled(x * rsqrt(mean(x * x, dims, True) + eps), weight, None, shape)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """Standardise each group of channels of each sample.
+
+    Parameters
+    ----------
+    input : Tensor, shape (N, C, *)
+    num_groups : int
+        Divides C.
+    weight, bias : Tensor, shape (C,), optional
+    """
+    x = as_tensor(input, "group_norm")
+    shape = x._data.shape
+    if len(shape) < 2 or shape[1] % num_groups:
+        raise ShapeError(
+            "group_norm",
+            expected=f"an input (N, C, *) with C divisible by num_groups={num_groups}",
+            got=str(shape),
+            fix="check num_groups",
+        )
+    apart = reshape(x, (shape[0], num_groups, -1))
+    y = reshape(_standardised(apart, (2,), eps)[0], shape)
+    return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
+
+
+def _update(running, value, momentum):
+    running.copy_(running * (1.0 - momentum) + reshape(value, running._data.shape) * momentum)
+
+
+def batch_norm(
+    input,
+    running_mean,
+    running_var,
+    weight=None,
+    bias=None,
+    training=False,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """Standardise each channel over the batch (in training) or by running statistics.
+
+    Parameters
+    ----------
+    input : Tensor, shape (N, C, *)
+    running_mean, running_var : Tensor, shape (C,), or None
+        In training they move, in place, towards those of the batch.
+    weight, bias : Tensor, shape (C,), optional
+    training : bool
+    momentum : float
+        Share of the batch in the new running statistics.
+    eps : float
+        Added to the variance.
+
+    Raises
+    ------
+    ShapeError
+        If there is one value per channel only, which has no variance.
+    """
+    x = as_tensor(input, "batch_norm")
+    shape = x._data.shape
+    if len(shape) < 2:
+        raise ShapeError(
+            "batch_norm", expected="an input (N, C, *)", got=str(shape), fix="add a batch dim"
+        )
+    across = (1, shape[1], *[1] * (len(shape) - 2))
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ArgumentError(
+                "batch_norm",
+                expected="running_mean and running_var outside training",
+                got="None",
+                fix="pass them, or training=True",
+            )
+        y = x - reshape(running_mean, across)
+        return _scaled(y * rsqrt(reshape(running_var, across) + eps), weight, bias, across)
+    dims = (0, *range(2, len(shape)))
+    count = math.prod(shape[d] for d in dims)
+    if count < 2:
+        raise ShapeError(
+            "batch_norm",
+            expected="more than 1 value per channel when training",
+            got=f"input size {shape}",
+            fix="use a larger batch, or eval()",
+        )
+    y, centre, spread = _standardised(x, dims, eps)
+    with no_grad():
+        if running_mean is not None:
+            _update(running_mean, centre.detach(), momentum)
+        if running_var is not None:
+            _update(running_var, spread.detach() * (count / (count - 1)), momentum)
+    return _scaled(y, weight, bias, across)
+
+
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """Standardise each channel of each sample over its other dims; arguments as `batch_norm`.
+
+    With `use_input_stats` off the running statistics are used; on, they move towards the means over
+    the batch.
+    """
+    x = as_tensor(input, "instance_norm")
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    shape = x._data.shape
+    count = math.prod(shape[2:])
+    if len(shape) < 3 or count < 2:
+        raise ShapeError(
+            "instance_norm",
+            expected="an input (N, C, *) with more than 1 spatial element when training",
+            got=f"input size {shape}",
+            fix="use a larger image, or layer_norm",
+        )
+    y, centre, spread = _standardised(x, tuple(range(2, len(shape))), eps)
+    with no_grad():
+        if running_mean is not None:
+            _update(running_mean, mean(centre.detach(), (0,)), momentum)
+        if running_var is not None:
+            spread = mean(spread.detach(), (0,)) * (count / (count - 1))
+            _update(running_var, spread, momentum)
+    return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))

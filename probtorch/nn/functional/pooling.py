@@ -1,0 +1,157 @@
+"""Pooling under PyTorch's names; the work is done in `probtorch/ops/pooling.py`."""
+
+from probtorch.ops import pooling
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+]
+
+_INPUT = {
+    1: ("signals (N, C, L) or (C, L)", "int"),
+    2: ("images (N, C, H, W) or (C, H, W)", "int or pair of int"),
+    3: ("volumes (N, C, D, H, W) or (C, D, H, W)", "int or triple of int"),
+}
+_MAX = """Return the largest element of each window of {what}.
+
+    Parameters
+    ----------
+    input : Tensor
+    kernel_size, stride, padding, dilation : {number}
+        `stride` is the kernel size if None; the border counts as minus infinity.
+    ceil_mode : bool
+        Also take windows that reach beyond the right border.
+    return_indices : bool
+        Return (values, flat positions in the input) instead.
+
+    Notes
+    -----
+    Equal largest elements share the gradient; PyTorch gives it to the first.
+    """
+_AVERAGE = """Return the mean of each window of {what}.
+
+    Parameters
+    ----------
+    input : Tensor
+    kernel_size, stride, padding : {number}
+        `stride` is the kernel size if None; the border counts as 0.
+    ceil_mode : bool
+        Also take windows that reach beyond the right border.
+    count_include_pad : bool
+        Whether the border counts in the number of elements.
+    """
+_OVERRIDE = """divisor_override : int, optional
+        Divide by this instead of the number of elements.
+    """
+
+
+def _max_pool(n):
+    name = f"max_pool{n}d"
+
+    def call(
+        input,
+        kernel_size,
+        stride=None,
+        padding=0,
+        dilation=1,
+        ceil_mode=False,
+        return_indices=False,
+    ):
+        return pooling.max_pool(
+            name, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        )
+
+    return _named(call, name, _MAX, n)
+
+
+def _named(call, name, doc, n):
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc.format(what=_INPUT[n][0], number=_INPUT[n][1])
+    return call
+
+
+def _avg_pool(n):
+    name = f"avg_pool{n}d"
+
+    def call(
+        input,
+        kernel_size,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    ):
+        return pooling.avg_pool(
+            name,
+            n,
+            input,
+            kernel_size,
+            stride,
+            padding,
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
+
+    return _named(call, name, _AVERAGE + _OVERRIDE, n)
+
+
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    """Return the mean of each window of signals (N, C, L) or (C, L); see `avg_pool2d`."""
+    return pooling.avg_pool(
+        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
+    )
+
+
+def _lp_pool(n):
+    name = f"lp_pool{n}d"
+
+    def call(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+        return pooling.lp_pool(name, n, input, norm_type, kernel_size, stride, ceil_mode)
+
+    doc = "Return ``sum(x ** p) ** (1 / p)``, p = `norm_type`, over each window of {what}."
+    return _named(call, name, doc, n)
+
+
+def _adaptive_avg_pool(n):
+    name = f"adaptive_avg_pool{n}d"
+
+    def call(input, output_size):
+        return pooling.adaptive_avg_pool(name, n, input, output_size)
+
+    doc = "Return means of {what} over a grid of windows of `output_size` (None keeps a size)."
+    return _named(call, name, doc, n)
+
+
+def _adaptive_max_pool(n):
+    name = f"adaptive_max_pool{n}d"
+
+    def call(input, output_size, return_indices=False):
+        return pooling.adaptive_max_pool(name, n, input, output_size, return_indices)
+
+    doc = "Return largest elements of {what} over a grid of windows of `output_size`."
+    return _named(call, name, doc, n)
+
+
+max_pool1d, max_pool2d, max_pool3d = (_max_pool(n) for n in (1, 2, 3))
+avg_pool2d, avg_pool3d = (_avg_pool(n) for n in (2, 3))
+lp_pool1d, lp_pool2d = (_lp_pool(n) for n in (1, 2))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _adaptive_avg_pool(n) for n in (1, 2, 3)
+)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive_max_pool(n) for n in (1, 2, 3)
+)

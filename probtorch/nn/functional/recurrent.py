@@ -1,0 +1,67 @@
+"""One step of recurrent layers, given what the input contributes.
+
+`projected` is ``x @ weight_ih.T + bias_ih``, for all gates side by side; layers compute it for a
+whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hidden).
+"""
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError
+from probtorch.ops.contraction import matmul
+from probtorch.ops.elementwise import relu, sigmoid, tanh
+from probtorch.ops.movement import chunk
+
+__all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step"]
+
+
+def _linear(x):
+    return x
+
+
+_NONLINEARITIES = {"tanh": tanh, "relu": relu, "linear": _linear, None: _linear}
+
+
+def nonlinearity_of(owner, nonlinearity):
+    """Return the function meant by a name, None (linear) or a function.
+
+    Raises
+    ------
+    ArgumentError
+        For another name.
+    """
+    if callable(nonlinearity):
+        return nonlinearity
+    if nonlinearity not in _NONLINEARITIES:
+        raise ArgumentError(
+            owner,
+            expected="nonlinearity: 'tanh', 'relu', 'linear', None or a function",
+            got=repr(nonlinearity),
+            fix="pass the function itself, for example probtorch.sin",
+        )
+    return _NONLINEARITIES[nonlinearity]
+
+
+def _recurrent(h, weight_hh, bias_hh):
+    y = matmul(h, weight_hh)
+    return y if bias_hh is None else y + bias_hh
+
+
+def rnn_step(projected, h, weight_hh, bias_hh, nonlinearity):
+    """Return ``nonlinearity(projected + h @ weight_hh + bias_hh)``."""
+    return as_tensor(nonlinearity(projected + _recurrent(h, weight_hh, bias_hh)))
+
+
+def gru_step(projected, h, weight_hh, bias_hh):
+    """Return the next state of a gated recurrent unit; gates are reset, update, new."""
+    xr, xz, xn = chunk(projected, 3, -1)
+    hr, hz, hn = chunk(_recurrent(h, weight_hh, bias_hh), 3, -1)
+    z = sigmoid(xz + hz)
+    n = tanh(xn + sigmoid(xr + hr) * hn)
+    return n + z * (h - n)
+
+
+def lstm_step(projected, h, c, weight_hh, bias_hh, weight_hr=None):
+    """Return the next (output, cell) of an LSTM; gates are input, forget, cell, output."""
+    i, f, g, o = chunk(projected + _recurrent(h, weight_hh, bias_hh), 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    h = sigmoid(o) * tanh(c)
+    return (h if weight_hr is None else matmul(h, weight_hr)), c

@@ -1,0 +1,450 @@
+"""Recurrent layers: `RNN` with any nonlinearity, `GRU` and `LSTM`, over sequences; and their cells.
+
+The input's part of all steps is one matrix product; what remains per step is the product with the
+state and the gates, in `functional/recurrent.py`. Parameter names are PyTorch's
+(``weight_ih_l0``, ``weight_hh_l0_reverse``), and so is the order of the gates.
+"""
+
+import math
+import warnings
+
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.factories import zeros
+from probtorch.nn import functional as F
+from probtorch.nn import init
+from probtorch.nn.arguments import documented_by, fraction, whole
+from probtorch.nn.functional.recurrent import gru_step, lstm_step, nonlinearity_of, rnn_step
+from probtorch.nn.module import Module
+from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes, unbind
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+
+
+def _bound(hidden_size):
+    return 1.0 / math.sqrt(hidden_size)
+
+
+class _Recurrent(Module):
+    """Layers of recurrent cells over a sequence.
+
+    Shapes: the input is ``(L, N, input_size)``, or ``(N, L, input_size)`` with `batch_first`, or
+    ``(L, input_size)``. States are ``(layers * directions, N, size)``, zeros if not given. The
+    output has the states of the last layer, ``(L, N, directions * size)``.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+    num_layers : int
+        Layers on top of each other.
+    bias : bool
+    batch_first : bool
+        Whether the batch is dim 0 of inputs and outputs (not of states).
+    dropout : float
+        Between layers, in training.
+    bidirectional : bool
+        Whether to run each layer in both directions and join the outputs.
+    device, dtype
+        Of the parameters, which start uniform on ``(-1, 1) / sqrt(hidden_size)``.
+    """
+
+    gates: int
+    has_cell = False
+
+    def _build(
+        self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj
+    ):
+        name = type(self).__name__
+        whole(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        whole(name, 0, proj_size=proj)
+        fraction(name, "dropout", dropout)
+        if proj >= hidden_size:
+            raise ArgumentError(
+                name,
+                expected="proj_size smaller than hidden_size",
+                got=f"proj_size={proj}, hidden_size={hidden_size}",
+                fix="0 means no projection",
+            )
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                f"{name}: dropout acts between layers, so with num_layers=1 dropout={dropout} has "
+                "no effect",
+                stacklevel=3,
+            )
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj
+        size, directions, rows = proj or hidden_size, 1 + bidirectional, self.gates * hidden_size
+        start = init.uniform(-_bound(hidden_size), _bound(hidden_size))
+        for suffix, layer in self._suffixes():
+            width = input_size if layer == 0 else size * directions
+            self.parameter(f"weight_ih{suffix}", (rows, width), init=start)
+            self.parameter(f"weight_hh{suffix}", (rows, size), init=start)
+            if bias:
+                self.parameter(f"bias_ih{suffix}", (rows,), init=start)
+                self.parameter(f"bias_hh{suffix}", (rows,), init=start)
+            if proj:
+                self.parameter(f"weight_hr{suffix}", (proj, hidden_size), init=start)
+
+    def _suffixes(self):
+        """Yield the ending of parameter names and the layer, for every layer and direction."""
+        for layer in range(self.num_layers):
+            yield f"_l{layer}", layer
+            if self.bidirectional:
+                yield f"_l{layer}_reverse", layer
+
+    def _weights(self, suffix):
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        return [self._parameters.get(kind + suffix) for kind in kinds]
+
+    @property
+    def all_weights(self):
+        """Parameters of every layer and direction, as lists."""
+        return [
+            [w for w in self._weights(suffix) if w is not None] for suffix, _ in self._suffixes()
+        ]
+
+    def flatten_parameters(self):
+        """Do nothing: there is no library that wants the weights side by side."""
+
+    # ------------------------------------------------------------------------------------- forward
+
+    def _sizes(self):
+        """Return the size of each state: output, and cell if there is one."""
+        size = self.proj_size or self.hidden_size
+        return (size, self.hidden_size) if self.has_cell else (size,)
+
+    def _prepared(self, input, states):
+        """Return the input as (L, N, F), states as (K, N, size), and whether there was a batch."""
+        name, x = type(self).__name__, as_tensor(input, type(self).__name__)
+        if x._data.ndim not in (2, 3) or x._data.shape[-1] != self.input_size:
+            order = "(N, L" if self.batch_first else "(L, N"
+            raise ShapeError(
+                name,
+                expected=f"an input {order}, {self.input_size}) or (L, {self.input_size})",
+                got=str(x._data.shape),
+                fix="input_size is the last size of the input",
+            )
+        batched = x._data.ndim == 3
+        if not batched:
+            x = reshape(x, (x._data.shape[0], 1, -1))
+        elif self.batch_first:
+            x = swapaxes(x, 0, 1)
+        count, batch = self.num_layers * (1 + self.bidirectional), x._data.shape[1]
+        shapes = [(count, batch, size) for size in self._sizes()]
+        if states is None:
+            options = {"dtype": x.dtype, "device": x.device}
+            return x, [zeros(shape, **options) for shape in shapes], batched
+        states = [as_tensor(s, name) for s in states]
+        if len(states) != len(shapes):
+            raise ArgumentError(
+                name,
+                expected=f"{len(shapes)} states",
+                got=str(len(states)),
+                fix="an LSTM takes the pair (h_0, c_0), others h_0 alone",
+            )
+        if not batched:
+            states = [s.unsqueeze(1) if s._data.ndim == 2 else s for s in states]
+        for s, shape in zip(states, shapes):
+            if s._data.shape != shape:
+                raise ShapeError(
+                    name,
+                    expected=f"a state of shape {shape if batched else (shape[0], shape[2])}",
+                    got=str(s._data.shape),
+                    fix="states are (layers * directions, batch, size), also with batch_first",
+                )
+        return x, states, batched
+
+    def _run(self, input, states):
+        """Return the output and the tuple of last states, in the layout of the input."""
+        x, states, batched = self._prepared(input, states)
+        last: list[list] = [[] for _ in states]
+        directions = 1 + self.bidirectional
+        for layer in range(self.num_layers):
+            outputs = []
+            for d in range(directions):
+                k = layer * directions + d
+                suffix = f"_l{layer}" + ("_reverse" if d else "")
+                steps, end = self._direction(x, [s[k] for s in states], suffix, reverse=bool(d))
+                outputs.append(steps)
+                for found, state in zip(last, end):
+                    found.append(state)
+            x = outputs[0] if directions == 1 else cat(outputs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        ends = tuple(stack(found) for found in last)
+        if not batched:
+            return reshape(x, (x._data.shape[0], -1)), tuple(e.squeeze(1) for e in ends)
+        return (swapaxes(x, 0, 1) if self.batch_first else x), ends
+
+    def _direction(self, x, state, suffix, reverse):
+        """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
+        weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
+        projected = unbind(F.linear(x, weight_ih, bias_ih))
+        fixed = (permute(weight_hh, (1, 0)), bias_hh)
+        if weight_hr is not None:
+            fixed = (*fixed, permute(weight_hr, (1, 0)))
+        outputs = []
+        for p in reversed(projected) if reverse else projected:
+            state = self.step(p, state, fixed)
+            outputs.append(state[0])
+        if not outputs:
+            return zeros((0, *state[0].shape), dtype=x.dtype), state
+        return stack(outputs[::-1] if reverse else outputs), state
+
+    def forward(self, input, hx=None):
+        """Return (outputs, last state)."""
+        output, (h,) = self._run(input, None if hx is None else [hx])
+        return output, h
+
+    def extra_repr(self):
+        text = f"{self.input_size}, {self.hidden_size}"
+        if self.proj_size:
+            text += f", proj_size={self.proj_size}"
+        if self.num_layers != 1:
+            text += f", num_layers={self.num_layers}"
+        for name, usual in (
+            ("bias", True),
+            ("batch_first", False),
+            ("dropout", 0.0),
+            ("bidirectional", False),
+        ):
+            if getattr(self, name) != usual:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+@documented_by(_Recurrent)
+class RNN(_Recurrent):
+    """``h = f(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)`` at each step.
+
+    `nonlinearity`, the argument after `num_layers`, is "tanh", "relu", "linear" (or None), or any
+    function of a tensor.
+    """
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        nonlinearity="tanh",
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+        nonlinearity_of("RNN", nonlinearity)
+        self._build(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
+        )
+
+    def step(self, projected, state, fixed):
+        """Return the next state, given the input's part of the step."""
+        fn = nonlinearity_of("RNN", self.nonlinearity)
+        return (rnn_step(projected, state[0], *fixed, fn),)
+
+    def extra_repr(self):
+        text = super().extra_repr()
+        return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
+
+
+@documented_by(_Recurrent)
+class GRU(_Recurrent):
+    """Gated recurrent units [cho2014]_, with the reset gate behind the product, as in PyTorch."""
+
+    gates = 3
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(device=device, dtype=dtype)
+        self._build(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
+        )
+
+    def step(self, projected, state, fixed):
+        """Return the next state, given the input's part of the step."""
+        return (gru_step(projected, state[0], *fixed),)
+
+
+@documented_by(_Recurrent)
+class LSTM(_Recurrent):
+    """Long short-term memory [hochreiter1997]_; the state is the pair (h, c).
+
+    With `proj_size` the output is projected to that size before it is used again [sak2014]_.
+    """
+
+    gates = 4
+    has_cell = True
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        proj_size=0,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(device=device, dtype=dtype)
+        self._build(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+        )
+
+    def step(self, projected, state, fixed):
+        """Return the next (h, c), given the input's part of the step."""
+        return lstm_step(projected, *state, *fixed)
+
+    def forward(self, input, hx=None):
+        """Return (outputs, (last h, last c))."""
+        return self._run(input, hx)
+
+
+# -------------------------------------------------------------------------------------------- cells
+
+
+class _Cell(Module):
+    """One step of a recurrent layer.
+
+    Shapes: inputs (N, input_size) or (input_size,), states (N, hidden_size) or (hidden_size,),
+    zeros if not given.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+    bias : bool
+    device, dtype
+        Of the parameters, which start uniform on ``(-1, 1) / sqrt(hidden_size)``.
+    """
+
+    gates: int
+
+    def _build(self, input_size, hidden_size, bias):
+        whole(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = self.gates * hidden_size
+        start = init.uniform(-_bound(hidden_size), _bound(hidden_size))
+        self.parameter("weight_ih", (rows, input_size), init=start)
+        self.parameter("weight_hh", (rows, hidden_size), init=start)
+        self.parameter("bias_ih", (rows,) if bias else None, init=start)
+        self.parameter("bias_hh", (rows,) if bias else None, init=start)
+
+    def _prepared(self, input, states):
+        """Return the projected input (N, rows), states (N, hidden), and if there was a batch."""
+        name, x = type(self).__name__, as_tensor(input, type(self).__name__)
+        if x._data.ndim not in (1, 2) or x._data.shape[-1] != self.input_size:
+            raise ShapeError(
+                name,
+                expected=f"an input (N, {self.input_size}) or ({self.input_size},)",
+                got=str(x._data.shape),
+                fix="input_size is the last size of the input",
+            )
+        batched = x._data.ndim == 2
+        x = x if batched else x.unsqueeze(0)
+        shape = (x._data.shape[0], self.hidden_size)
+        found = []
+        for s in states:
+            s = zeros(shape, dtype=x.dtype, device=x.device) if s is None else as_tensor(s, name)
+            s = s.unsqueeze(0) if not batched and s._data.ndim == 1 else s
+            if s._data.shape != shape:
+                raise ShapeError(
+                    name,
+                    expected=f"a state of shape {shape if batched else shape[1:]}",
+                    got=str(s._data.shape),
+                    fix="states have the batch of the input, and hidden_size",
+                )
+            found.append(s)
+        return F.linear(x, self.weight_ih, self.bias_ih), found, batched
+
+    def _fixed(self):
+        return permute(self.weight_hh, (1, 0)), self.bias_hh
+
+    def extra_repr(self):
+        text = f"{self.input_size}, {self.hidden_size}"
+        return text if self.bias else f"{text}, bias=False"
+
+
+@documented_by(_Cell)
+class RNNCell(_Cell):
+    """One step of an `RNN`; `nonlinearity` as there, after `bias`."""
+
+    gates = 1
+
+    def __init__(
+        self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None
+    ):
+        super().__init__(device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+        nonlinearity_of("RNNCell", nonlinearity)
+        self._build(input_size, hidden_size, bias)
+
+    def forward(self, input, hx=None):
+        """Return the next state."""
+        projected, (h,), batched = self._prepared(input, [hx])
+        fn = nonlinearity_of("RNNCell", self.nonlinearity)
+        h = rnn_step(projected, h, *self._fixed(), fn)
+        return h if batched else h.squeeze(0)
+
+    def extra_repr(self):
+        text = super().extra_repr()
+        return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
+
+
+@documented_by(_Cell)
+class GRUCell(_Cell):
+    """One step of a `GRU`."""
+
+    gates = 3
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(device=device, dtype=dtype)
+        self._build(input_size, hidden_size, bias)
+
+    def forward(self, input, hx=None):
+        """Return the next state."""
+        projected, (h,), batched = self._prepared(input, [hx])
+        h = gru_step(projected, h, *self._fixed())
+        return h if batched else h.squeeze(0)
+
+
+@documented_by(_Cell)
+class LSTMCell(_Cell):
+    """One step of an `LSTM`; the state is the pair (h, c)."""
+
+    gates = 4
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(device=device, dtype=dtype)
+        self._build(input_size, hidden_size, bias)
+
+    def forward(self, input, hx=None):
+        """Return the next (h, c)."""
+        projected, states, batched = self._prepared(input, (None, None) if hx is None else hx)
+        h, c = lstm_step(projected, *states, *self._fixed())
+        return (h, c) if batched else (h.squeeze(0), c.squeeze(0))

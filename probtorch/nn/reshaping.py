@@ -1,0 +1,268 @@
+"""Layers that move elements: borders, flattening, pixels and windows; and distances of vectors."""
+
+from probtorch.nn import functional as F
+from probtorch.nn.arguments import documented_by, shown
+from probtorch.nn.module import Module
+from probtorch.ops.movement import flatten, reshape
+from probtorch.ops.windows import number_per_dim
+
+__all__ = [
+    "CircularPad1d",
+    "CircularPad2d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "CosineSimilarity",
+    "Flatten",
+    "Fold",
+    "PairwiseDistance",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "Unflatten",
+    "Unfold",
+    "ZeroPad1d",
+    "ZeroPad2d",
+]
+
+
+class Flatten(Module):
+    """Merge dims `start_dim` to `end_dim` into one; by default all but the batch."""
+
+    def __init__(self, start_dim=1, end_dim=-1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input):
+        return flatten(input, self.start_dim, self.end_dim)
+
+    def extra_repr(self):
+        return shown(self, "start_dim", "end_dim")
+
+
+class Unflatten(Module):
+    """Split dim `dim` into several of sizes `unflattened_size`, one of which may be -1."""
+
+    def __init__(self, dim, unflattened_size):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input):
+        shape = tuple(input.shape)
+        dim = self.dim % len(shape)
+        return reshape(input, (*shape[:dim], *self.unflattened_size, *shape[dim + 1 :]))
+
+    def extra_repr(self):
+        return shown(self, "dim", "unflattened_size")
+
+
+class PixelShuffle(Module):
+    """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
+
+    def __init__(self, upscale_factor):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input):
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self):
+        return shown(self, "upscale_factor")
+
+
+class PixelUnshuffle(Module):
+    """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
+
+    def __init__(self, downscale_factor):
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input):
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self):
+        return shown(self, "downscale_factor")
+
+
+class Unfold(Module):
+    """Windows of images (N, C, H, W) as columns; see `functional.unfold`."""
+
+    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, input):
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self):
+        return shown(self, "kernel_size", "dilation", "padding", "stride")
+
+
+class Fold(Module):
+    """Columns of windows added up to images of `output_size`; see `functional.fold`."""
+
+    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, input):
+        return F.fold(
+            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+        )
+
+    def extra_repr(self):
+        return shown(self, "output_size", "kernel_size", "dilation", "padding", "stride")
+
+
+# ------------------------------------------------------------------------------------------ borders
+
+
+class _Pad(Module):
+    """A border around the last dims.
+
+    Parameters
+    ----------
+    padding : int or tuple of int
+        Width of the border everywhere, or (left, right) for signals, (left, right, top, bottom)
+        for images.
+    """
+
+    dims: int
+    mode = "constant"
+    value: float | None = None
+
+    def __init__(self, padding):
+        super().__init__()
+        self.padding = number_per_dim(
+            type(self).__name__, "padding", padding, 2 * self.dims, least=-(1 << 62)
+        )
+
+    def forward(self, input):
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self):
+        return str(self.padding)
+
+
+class _ConstantPad(_Pad):
+    """A border of one value.
+
+    Parameters
+    ----------
+    padding : int or tuple of int
+        Width of the border everywhere, or (left, right) for signals, (left, right, top, bottom)
+        for images; negative widths cut off.
+    value : float
+    """
+
+    def __init__(self, padding, value):
+        super().__init__(padding)
+        self.value = value
+
+    def extra_repr(self):
+        return f"padding={self.padding}, value={self.value}"
+
+
+@documented_by(_ConstantPad)
+class ConstantPad1d(_ConstantPad):
+    """A border of one value around signals."""
+
+    dims = 1
+
+
+@documented_by(_ConstantPad)
+class ConstantPad2d(_ConstantPad):
+    """A border of one value around images."""
+
+    dims = 2
+
+
+@documented_by(_Pad)
+class ZeroPad1d(_Pad):
+    """A border of zeros around signals."""
+
+    dims = 1
+
+
+@documented_by(_Pad)
+class ZeroPad2d(_Pad):
+    """A border of zeros around images."""
+
+    dims = 2
+
+
+@documented_by(_Pad)
+class ReflectionPad1d(_Pad):
+    """Signals mirrored at their ends, which are not repeated."""
+
+    dims, mode = 1, "reflect"
+
+
+@documented_by(_Pad)
+class ReflectionPad2d(_Pad):
+    """Images mirrored at their edges, which are not repeated."""
+
+    dims, mode = 2, "reflect"
+
+
+@documented_by(_Pad)
+class ReplicationPad1d(_Pad):
+    """Signals whose ends go on."""
+
+    dims, mode = 1, "replicate"
+
+
+@documented_by(_Pad)
+class ReplicationPad2d(_Pad):
+    """Images whose edges go on."""
+
+    dims, mode = 2, "replicate"
+
+
+@documented_by(_Pad)
+class CircularPad1d(_Pad):
+    """Signals that go on at the other end."""
+
+    dims, mode = 1, "circular"
+
+
+@documented_by(_Pad)
+class CircularPad2d(_Pad):
+    """Images that go on at the other edge."""
+
+    dims, mode = 2, "circular"
+
+
+# ---------------------------------------------------------------------------------------- distances
+
+
+class CosineSimilarity(Module):
+    """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
+
+    def __init__(self, dim=1, eps=1e-8):
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1, x2):
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+    def extra_repr(self):
+        return shown(self, "dim", "eps")
+
+
+class PairwiseDistance(Module):
+    """p-norm of ``x1 - x2 + eps`` along the last dim."""
+
+    def __init__(self, p=2.0, eps=1e-6, keepdim=False):
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1, x2):
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+
+    def extra_repr(self):
+        return f"p={self.norm}, {shown(self, 'eps', 'keepdim')}"

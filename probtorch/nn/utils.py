@@ -1,0 +1,164 @@
+"""Helpers around parameters: clipping gradients, one vector for all, calls with other values."""
+
+import contextlib
+import math
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
+from probtorch.factories import zeros
+from probtorch.ops.elementwise import clamp
+from probtorch.ops.movement import cat, reshape, stack
+from probtorch.ops.reduction import norm
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "functional_call",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]
+
+
+def _with_gradients(parameters):
+    if isinstance(parameters, TensorBase):
+        parameters = [parameters]
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+@no_grad
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """Scale all gradients by one factor so that their joint norm is at most `max_norm`.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+        Their `.grad` is changed in place.
+    max_norm : float
+    norm_type : float
+        Which p-norm, of all gradients as one vector; inf is allowed.
+    error_if_nonfinite : bool
+        Raise if the norm is nan or infinite, instead of spreading that.
+    foreach : bool, optional
+        Accepted for PyTorch's sake.
+
+    Returns
+    -------
+    Tensor, 0-d
+        The norm before.
+
+    Raises
+    ------
+    InferenceError
+        If asked for, and the norm is not finite.
+    """
+    grads = _with_gradients(parameters)
+    if not grads:
+        return zeros(())
+    total = norm(stack([norm(g, norm_type) for g in grads]), norm_type)
+    if error_if_nonfinite and not math.isfinite(float(total)):
+        raise InferenceError(
+            "clip_grad_norm_",
+            expected="gradients with a finite norm",
+            got=f"a norm of {float(total)}",
+            fix="look for the first parameter with a nan, or pass error_if_nonfinite=False",
+        )
+    # 1e-6 as in PyTorch, against division by 0.
+    factor = clamp(float(max_norm) / (total + 1e-6), max=1.0)
+    for g in grads:
+        g.mul_(factor)
+    return total
+
+
+@no_grad
+def clip_grad_value_(parameters, clip_value, foreach=None):
+    """Limit each element of all gradients to [-clip_value, clip_value], in place."""
+    for g in _with_gradients(parameters):
+        g.copy_(clamp(g, -float(clip_value), float(clip_value)))
+
+
+def parameters_to_vector(parameters):
+    """Return all parameters as one vector; gradients flow back through it."""
+    flat = [reshape(p, -1) for p in parameters]
+    if not flat:
+        raise ArgumentError(
+            "parameters_to_vector", expected="at least one parameter", got="none", fix="check them"
+        )
+    return cat(flat)
+
+
+@no_grad
+def vector_to_parameters(vec, parameters):
+    """Copy the pieces of a vector into the parameters, in order.
+
+    Raises
+    ------
+    ShapeError
+        If the vector has not as many elements as they have together.
+    """
+    parameters = list(parameters)
+    count = sum(p.numel() for p in parameters)
+    if tuple(vec.shape) != (count,):
+        raise ShapeError(
+            "vector_to_parameters",
+            expected=f"a vector of {count} elements",
+            got=str(vec.shape),
+            fix="use parameters_to_vector on the same parameters",
+        )
+    at = 0
+    for p in parameters:
+        p.copy_(reshape(vec[at : at + p.numel()], p.shape))
+        at += p.numel()
+
+
+@contextlib.contextmanager
+def _replaced(module, values):
+    """Put tensors in the place of parameters and buffers, by dotted name, for a while."""
+    before = []
+    try:
+        for name, value in values.items():
+            start, _, attribute = name.rpartition(".")
+            owner = module.get_submodule(start)
+            tables = (owner._parameters, owner._buffers)
+            table = next((t for t in tables if attribute in t), None)
+            if table is None:
+                raise ArgumentError(
+                    "functional_call",
+                    expected=f"names of parameters and buffers of {type(module).__name__}",
+                    got=repr(name),
+                    fix="use the names of named_parameters()",
+                )
+            before.append((table, attribute, table[attribute]))
+            table[attribute] = value
+        yield
+    finally:
+        for table, attribute, value in reversed(before):
+            table[attribute] = value
+
+
+def functional_call(module, parameter_and_buffer_dicts, args=(), kwargs=None):
+    """Call a module with other tensors in the place of its parameters and buffers.
+
+    Parameters
+    ----------
+    module : Module
+    parameter_and_buffer_dicts : dict or sequence of dict
+        From dotted names to tensors; gradients flow to them. What is not named stays.
+    args : tuple, or one tensor
+    kwargs : dict, optional
+
+    Returns
+    -------
+    What the module returns.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is unknown.
+    """
+    values = parameter_and_buffer_dicts
+    if not hasattr(values, "items"):
+        values = {name: t for part in values for name, t in part.items()}
+    args = args if isinstance(args, tuple) else (args,)
+    with _replaced(module, values):
+        return module(*args, **(kwargs or {}))
