@@ -84,7 +84,9 @@ def zeta_ir(attributes: str) -> str:
         f"  %v = fadd double {total}, %w.half",
         "  %x = fadd double %v, %integral",
         # Where b**-s underflows so does the rest, though its factors may overflow on the way.
-        "  %gone = fcmp oeq double %w, 0.0",
+        "  %none = fcmp oeq double %w, 0.0",
+        f"  %s.finite = fcmp one double %s, {_text(float('inf'))}",
+        "  %gone = and i1 %none, %s.finite",
         "  %rest = select i1 %gone, double 0.0, double %x",
         "  %y = fadd double %rest, %head",
         f"  %y1 = select i1 %reachable, double %y, double {_text(float('nan'))}",
