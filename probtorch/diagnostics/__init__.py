@@ -33,6 +33,7 @@ from probtorch.diagnostics.convergence import (
 )
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.plots import trace_plot
+from probtorch.diagnostics.psis import pareto_k_limit, psis
 from probtorch.diagnostics.summary import Summary, summary
 
 __all__ = [
@@ -57,6 +58,8 @@ __all__ = [
     "mcse_mean",
     "mcse_quantile",
     "mcse_sd",
+    "pareto_k_limit",
+    "psis",
     "rhat",
     "split_rhat",
     "summary",
