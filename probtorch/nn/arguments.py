@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from probtorch.backends.registry import parse_device
+from probtorch.backends.registry import device_of, parse_device
 from probtorch.core import dtype as dtypes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
@@ -81,7 +81,7 @@ def destination(*args, device=None, dtype=None, non_blocking=False):
     """Return (device, dtype) from the ways of calling `to`; `non_blocking` changes nothing here."""
     for a in args:
         if isinstance(a, TensorBase):
-            device, dtype = a.device, a.dtype
+            device, dtype = device_of(a._data), a._data.dtype
         elif a is None or isinstance(a, bool):
             continue
         elif isinstance(a, np.dtype) or isinstance(a, type):
@@ -117,7 +117,9 @@ def _keywords(cls):
 def check_keywords(cls, kwargs):
     """Refuse misspelt arguments by name, before Python does it without a hint."""
     allowed = _keywords(cls) if kwargs else None
-    for name in kwargs if allowed is not None else ():
+    if allowed is None:
+        return
+    for name in kwargs:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, n=1)
             raise ArgumentError(

@@ -127,12 +127,14 @@ class _Numbered(Module):
         return module
 
     def __add__(self, other):
-        return type(self)(*self, *other) if self._spreads else type(self)([*self, *other])
+        return self._from([(str(i), m) for i, m in enumerate([*self, *other])])
 
     def __iadd__(self, other):
         return self.extend(other)
 
-    _spreads = False
+    def _from(self, items):
+        """Return a container of this kind with pairs of name and module."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to make another")
 
 
 class Sequential(_Numbered):
@@ -151,8 +153,6 @@ class Sequential(_Numbered):
     >>> net(probtorch.zeros(4, 2)).shape, list(net.state_dict())
     (Size([4, 1]), ['0.weight', '0.bias', '2.weight', '2.bias'])
     """
-
-    _spreads = True
 
     def __init__(self, *args):
         super().__init__()

@@ -105,8 +105,10 @@ class Embedding(Module):
             raise ShapeError(
                 "from_pretrained", expected="a matrix", got=str(table._data.shape), fix="reshape it"
             )
+        rows, features = table._data.shape
         return cls(
-            *table._data.shape,
+            rows,
+            features,
             padding_idx,
             max_norm,
             norm_type,

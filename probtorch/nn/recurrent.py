@@ -181,9 +181,9 @@ class _Recurrent(Module):
         """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
         weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
         projected = unbind(F.linear(x, weight_ih, bias_ih))
-        fixed = (permute(weight_hh, (1, 0)), bias_hh)
+        fixed = [permute(weight_hh, (1, 0)), bias_hh]
         if weight_hr is not None:
-            fixed = (*fixed, permute(weight_hr, (1, 0)))
+            fixed.append(permute(weight_hr, (1, 0)))
         outputs = []
         for p in reversed(projected) if reverse else projected:
             state = self.step(p, state, fixed)
@@ -247,7 +247,7 @@ class RNN(_Recurrent):
     def step(self, projected, state, fixed):
         """Return the next state, given the input's part of the step."""
         fn = nonlinearity_of("RNN", self.nonlinearity)
-        return (rnn_step(projected, state[0], *fixed, fn),)
+        return (rnn_step(projected, state[0], fixed[0], fixed[1], fn),)
 
     def extra_repr(self):
         text = super().extra_repr()
@@ -408,7 +408,8 @@ class RNNCell(_Cell):
         """Return the next state."""
         projected, (h,), batched = self._prepared(input, [hx])
         fn = nonlinearity_of("RNNCell", self.nonlinearity)
-        h = rnn_step(projected, h, *self._fixed(), fn)
+        weight_hh, bias_hh = self._fixed()
+        h = rnn_step(projected, h, weight_hh, bias_hh, fn)
         return h if batched else h.squeeze(0)
 
     def extra_repr(self):

@@ -18,21 +18,20 @@ __all__ = ["IncompatibleKeys", "collect", "load"]
 EXTRA = "_extra_state"
 
 
-class IncompatibleKeys(NamedTuple):
-    """Names that `load_state_dict` found on one side only."""
-
+class _Keys(NamedTuple):
     missing_keys: list
     unexpected_keys: list
+
+
+class IncompatibleKeys(_Keys):
+    """Names that `load_state_dict` found on one side only: `missing_keys`, `unexpected_keys`."""
+
+    __slots__ = ()
 
     def __repr__(self):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return (
-            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
-            f"unexpected_keys={self.unexpected_keys})"
-        )
-
-    __str__ = __repr__
+        return super().__repr__()
 
 
 def _entries(module):

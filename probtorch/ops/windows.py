@@ -89,8 +89,9 @@ def _windows_reference(x, sizes, stride, dilation):
     axes = tuple(range(x.ndim - n, x.ndim))
     spans = tuple(d * (k - 1) + 1 for k, d in zip(sizes, dilation))
     seen = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
-    seen = seen[(Ellipsis, *(slice(None, None, s) for s in stride), *[slice(None)] * n)]
-    seen = seen[(Ellipsis, *(slice(None, None, d) for d in dilation))]
+    places = tuple(slice(None, None, s) for s in stride)
+    inside = tuple(slice(None, None, d) for d in dilation)
+    seen = seen[(*[slice(None)] * (x.ndim - n), *places, *inside)]
     return np.moveaxis(seen, range(x.ndim, x.ndim + n), range(n))
 
 
