@@ -85,6 +85,9 @@ class _Path:
                 return None
             if t.requires_grad and not wanted and grad_enabled():
                 return None
+        for t in self.updates:
+            if any(np.may_share_memory(t._data, a) for a in arrays):
+                return None
         binding = getattr(self.local, "binding", None)
         if binding is None:
             binding = self.local.binding = self.program.bind()
@@ -209,7 +212,8 @@ class CompiledFunction:
                 others = [t._data for t in (*tensors, *path.refs)] + program.consts
                 return path.rebuild([_apart(x, others) for x in result])
         else:
-            self._give_up(f"more than {MAX_PATHS} different paths were met", "")
+            place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
+            self._give_up(f"more than {MAX_PATHS} different paths were met", place)
         return unflatten(out_structure, out)
 
     def _give_up(self, reason, location):

@@ -47,6 +47,7 @@ class Recorder:
         self.thread = threading.get_ident() if parent is None else parent.thread
         self._values = {}
         self._alive = []
+        self._inputs = []
         self._made = set()  # ids of the tensors that came into being while this recorded
         self._views = {}  # id of a tensor -> the views of its memory
         self._stale = set()  # ids of views whose base changed since
@@ -59,6 +60,7 @@ class Recorder:
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
         v = Value(t._data.shape, t._data.dtype, "input")
         self.graph.inputs.append(v)
+        self._inputs.append(t)
         self._bind(t, v)
         if owned:
             self._made.add(id(t))
@@ -100,6 +102,10 @@ class Recorder:
                 v = Value(t._data.shape, t._data.dtype, "ref", array=t)
             self._bind(t, v)
         return v
+
+    def is_constant(self, t):
+        """Whether the elements of `t` are the same at every replay."""
+        return self.value_of(t).static
 
     # --------------------------------------------------------------------- called by the dispatcher
 
@@ -149,7 +155,9 @@ class Recorder:
         if target._base is not None:
             self.refuse("an in-place change of memory that another tensor views")
         elif id(target) not in self._made:
-            if self._replays_effects():
+            if any(t is target for t in self._inputs):
+                self.refuse("an in-place change of an argument")
+            elif self._replays_effects():
                 self.updates[id(target)] = target
             else:
                 self.refuse("an in-place change of a tensor made outside the density or loop")
@@ -167,10 +175,10 @@ class Recorder:
 
     def shared_updates(self):
         """Refuse a recording that changes memory which it also reads under another name."""
-        outside = [v.array for v in self._values.values() if v.kind == "ref"]
+        others = self._inputs + [v.array for v in self._values.values() if v.kind == "ref"]
         for t in self.updates.values():
-            if any(o is not t and np.may_share_memory(o._data, t._data) for o in outside):
-                self.refuse("an in-place change of memory that another outside tensor shares")
+            if any(o is not t and np.may_share_memory(o._data, t._data) for o in others):
+                self.refuse("an in-place change of memory that an argument or other tensor shares")
                 return
 
     def draw(self, what, generator, count):

@@ -258,6 +258,11 @@ class Driver:
             ok = self.s.compare("eq", self.s._intrinsic("llvm.trunc", v.ty, [v]), expected)
         else:
             ok = self.s.compare("eq", v, expected)
+            if v.ty in FLOATS and expected == 0:
+                # Python can tell 0.0 from -0.0.
+                sign = self.s.compare("lt", self.s.copysign(1.0, v), 0)
+                minus = math.copysign(1.0, expected) < 0
+                ok = self.s.logical_and(ok, sign if minus else self.s.logical_not(sign))
         self._leave_unless(ok, str(guard.index + 1))
 
     def _loop(self, loop):
