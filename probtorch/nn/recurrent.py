@@ -14,9 +14,9 @@ from probtorch.factories import zeros
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, fraction, whole
-from probtorch.nn.functional.recurrent import gru_step, lstm_step, nonlinearity_of, rnn_step
+from probtorch.nn.functional.recurrent import gru_step, lstm_step, nonlinearity_of, rnn_step, steps
 from probtorch.nn.module import Module
-from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes, unbind
+from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -165,22 +165,22 @@ class _Recurrent(Module):
             for d in range(directions):
                 k = layer * directions + d
                 suffix = f"_l{layer}" + ("_reverse" if d else "")
-                steps, end = self._direction(x, [s[k] for s in states], suffix, reverse=bool(d))
-                outputs.append(steps)
-                for found, state in zip(last, end):
-                    found.append(state)
+                found, end = self._direction(x, [s[k] for s in states], suffix, reverse=bool(d))
+                outputs.append(found)
+                for ends, state in zip(last, end):
+                    ends.append(state)
             x = outputs[0] if directions == 1 else cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        ends = tuple(stack(found) for found in last)
+        final = tuple(stack(ends) for ends in last)
         if not batched:
-            return reshape(x, (x._data.shape[0], -1)), tuple(e.squeeze(1) for e in ends)
-        return (swapaxes(x, 0, 1) if self.batch_first else x), ends
+            return reshape(x, (x._data.shape[0], -1)), tuple(e.squeeze(1) for e in final)
+        return (swapaxes(x, 0, 1) if self.batch_first else x), final
 
     def _direction(self, x, state, suffix, reverse):
         """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
         weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
-        projected = unbind(F.linear(x, weight_ih, bias_ih))
+        projected = steps(F.linear(x, weight_ih, bias_ih))
         fixed = [permute(weight_hh, (1, 0)), bias_hh]
         if weight_hr is not None:
             fixed.append(permute(weight_hr, (1, 0)))

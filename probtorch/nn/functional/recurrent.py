@@ -4,13 +4,38 @@
 whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hidden).
 """
 
+from probtorch.autograd.function import Function
 from probtorch.core.dispatch import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import relu, sigmoid, tanh
-from probtorch.ops.movement import chunk
+from probtorch.ops.movement import chunk, stack, unbind
 
-__all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step"]
+__all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step", "steps"]
+
+
+class _Steps(Function):
+    """The slices along dim 0; their gradients are stacked once.
+
+    Slice by slice, each gradient would be padded to the whole sequence: quadratic in its length.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        return unbind(x, 0)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return stack(grads)
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return unbind(tangent, 0)
+
+
+def steps(x):
+    """Return the slices of `x` along dim 0, in time linear in their number, gradient included."""
+    return _Steps.apply(x) if x.shape[0] else ()
 
 
 def _linear(x):
