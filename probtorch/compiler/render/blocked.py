@@ -1,10 +1,13 @@
-"""Loop nests around matrix rows, in blocks.
+"""Loop nests around matrix rows and indexed data, in blocks.
 
 A nest over n rows that holds dot products over rows (``X @ b``), elementwise work on the results,
 and rows scaled and added up (``X.T @ r``) runs block by block: first the dot products of a block of
 rows, several rows at a time; then the elementwise work on the block, which vectorises; then the
 scaled rows, several at a time. Each row of the matrix is read from memory once and from the cache
 once, and values pass between the phases through small stack arrays.
+
+Gathers and scattered stores (``alpha[group]`` and its gradient) are phases too: LLVM vectorises no
+loop that scatters, so the arithmetic between them gets loops of its own.
 """
 
 from probtorch.compiler.loops import Reg
@@ -20,6 +23,10 @@ BLOCK = 64
 # additions.
 TOGETHER = 4
 _PRODUCTS = ("dot", "axpy")
+_INDEXED = ("gather", "scatter")
+_HEAVY = _PRODUCTS + _INDEXED
+# Elementwise items from which on loops of their own pay beside a gather or scattered store.
+_WORTH_SPLITTING = 4
 
 
 def write_nest(module, group):
@@ -28,7 +35,10 @@ def write_nest(module, group):
     """
     products = [i for i in group.items if i.kind in _PRODUCTS]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
-    if rows and products and all(ir_type(i.root.dtype) in FLOATS for i in products):
+    indexed = any(i.kind in _INDEXED for i in group.items)
+    work = sum(i.kind == "compute" for i in group.items)
+    split = products or (indexed and work >= _WORTH_SPLITTING)
+    if rows and split and all(ir_type(i.root.dtype) in FLOATS for i in products):
         return BlockedNest(module, group).define()
     return Nest(module, group).define()
 
@@ -56,13 +66,13 @@ class BlockedNest(Nest):
             self._finish_reduction(item)
 
     def _phases(self):
-        """Split the items into phases: products and elementwise work in turn, each after what it
-        reads from registers.
+        """Split the items into phases: products and indexed access, and elementwise work, in turn,
+        each after what it reads from registers.
         """
         phase_of, phases = {}, {}
         for item in self.group.items:
             reads = [phase_of[id(x.root)] for x in item.operands if isinstance(x, Reg)]
-            heavy = item.kind in _PRODUCTS
+            heavy = item.kind in _HEAVY
             p = max(reads, default=0)
             if p % 2 != (0 if heavy else 1):
                 p += 1
@@ -72,8 +82,8 @@ class BlockedNest(Nest):
         crossing = set()
         for p, items in phases.items():
             for item in items:
-                # Products of one phase follow each other block by block, each with its own loop.
-                apart = item.kind in _PRODUCTS
+                # These follow each other block by block, each with its own loop.
+                apart = item.kind in _HEAVY
                 crossing |= {
                     id(x.root)
                     for x in item.operands
@@ -109,11 +119,14 @@ class BlockedNest(Nest):
 
     def _write_block(self, phases, start, count):
         for items in phases:
-            if items[0].kind in _PRODUCTS:
-                for item in items:
-                    self._write_product(item, start, count)
-            else:
+            if items[0].kind not in _HEAVY:
                 self._write_lanes(items, start, count)
+                continue
+            for item in items:
+                if item.kind in _PRODUCTS:
+                    self._write_product(item, start, count)
+                else:
+                    self._write_lanes([item], start, count)
 
     def _over_lanes(self, count, body):
         """Write a loop over the rows of a block around ``body(lane)``, with a fresh set of
