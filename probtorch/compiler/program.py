@@ -63,7 +63,7 @@ class NativeProgram:
             try:
                 # Only shapes count here: NumPy need not warn of what the example's values lead to.
                 with np.errstate(all="ignore"):
-                    rec, _ = record(flat, [wrap(x._data) for x in items], abstract=True)
+                    rec, _ = record(flat, [wrap(np.array(x._data)) for x in items], abstract=True)
             finally:
                 set_grad_enabled(before)
             if rec.unsupported:
@@ -91,10 +91,12 @@ class NativeProgram:
         return bound(tree)
 
     def eager(self, tree):
-        """Run without compiled code."""
+        """Run without compiled code; as there, what `fn` changes in place are copies."""
+        items, structure = flatten(tree)
+        copies = [wrap(np.array(as_tensor(x)._data)) for x in items]
         before = set_grad_enabled(False)
         try:
-            return self.fn(tree)
+            return self.fn(unflatten(structure, copies))
         finally:
             set_grad_enabled(before)
 
@@ -145,7 +147,7 @@ def _check_status(owner, status):
     if status:
         raise CompileError(
             owner.name,
-            expected="indices within bounds",
+            expected="indices within bounds and integer divisors other than 0",
             got=f"status {status} from native code",
             fix="run .eager(tree) to see which index is out of bounds",
         )

@@ -148,7 +148,7 @@ def test_a_chain_of_scalars_is_cut_into_functions_of_bounded_length():
     assert max(sizes) <= 600
 
 
-# ---------------------------------------------------------------------------------- updates in place
+# --------------------------------------------------------------------------------- updates in place
 
 
 def copies(block, size):

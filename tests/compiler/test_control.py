@@ -1,0 +1,116 @@
+"""`while_loop` and `cond` run eagerly: values, gradients, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.errors import ShapeError
+from probtorch.ops.control import cond, while_loop
+from probtorch.testing.gradcheck import gradcheck
+
+X = np.array([1.0, -2.0, 3.0])
+
+
+def power(x, n):
+    """x multiplied by itself n times over."""
+    state = (as_tensor(0), x * 0.0 + 1.0)
+    return while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] * x), state)[1]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_a_loop_repeats_while_its_condition_holds(n):
+    np.testing.assert_allclose(power(wrap(X), n)._data, X**n, rtol=1e-15)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_gradient_flows_through_every_turn_of_a_loop(n):
+    x = wrap(X.copy()).requires_grad_()
+    power(x, n).sum().backward()
+    np.testing.assert_allclose(x.grad._data, n * X ** (n - 1), rtol=1e-14)
+    gradcheck(lambda x: power(x, n), wrap(X.copy()).requires_grad_())
+
+
+def test_a_gradient_of_a_gradient_flows_through_a_loop():
+    x = wrap(X.copy()).requires_grad_()
+    (slope,) = probtorch.autograd.grad(power(x, 4).sum(), x, create_graph=True)
+    (bend,) = probtorch.autograd.grad(slope.sum(), x)
+    np.testing.assert_allclose(bend._data, 12.0 * X**2, rtol=1e-14)
+
+
+@pytest.mark.parametrize("pred", [True, wrap(np.array(True)), wrap(np.array([1])), np.bool_(True)])
+def test_cond_takes_the_branch_that_its_predicate_names(pred):
+    x = wrap(X)
+    yes = cond(pred, lambda a, b: a + b, lambda a, b: a - b, x, x)
+    np.testing.assert_array_equal(yes._data, X + X)
+    flipped = ~pred if isinstance(pred, np.bool_) else not bool(pred)
+    no = cond(flipped, lambda a, b: a + b, lambda a, b: a - b, x, x)
+    np.testing.assert_array_equal(no._data, X - X)
+
+
+@pytest.mark.parametrize("first", [1.0, -1.0])
+def test_a_gradient_flows_through_the_branch_taken(first):
+    def fn(x):
+        return cond(x[0] > 0, lambda a: a * a * a, lambda a: a.exp(), x)
+
+    q = np.array([first, 0.5, 2.0])
+    x = wrap(q.copy()).requires_grad_()
+    fn(x).sum().backward()
+    np.testing.assert_allclose(x.grad._data, 3 * q**2 if first > 0 else np.exp(q), rtol=1e-14)
+    gradcheck(fn, wrap(q.copy()).requires_grad_())
+
+
+def test_only_the_branch_taken_is_run():
+    def never(x):
+        raise AssertionError("the other branch ran")
+
+    assert float(cond(wrap(np.array(True)), lambda x: x.sum(), never, wrap(X))) == 2.0
+
+
+def test_states_may_be_trees():
+    def body(state):
+        return {"i": state["i"] + 1, "pair": [state["pair"][1], state["pair"][0] * 2.0]}
+
+    start = {"i": as_tensor(0), "pair": [wrap(X), wrap(X + 1.0)]}
+    out = while_loop(lambda s: s["i"] < 3, body, start)
+    np.testing.assert_array_equal(out["pair"][0]._data, (X + 1.0) * 2.0)
+    np.testing.assert_array_equal(out["pair"][1]._data, X * 4.0)
+
+
+def test_the_initial_state_is_not_changed_by_a_body_that_works_in_place():
+    x = wrap(X.copy())
+
+    def body(s):
+        s[1][0] = s[1][0] + 10.0
+        return s[0] + 1, s[1]
+
+    out = while_loop(lambda s: s[0] < 3, body, (as_tensor(0), x))[1]
+    np.testing.assert_array_equal(out._data, [31.0, -2.0, 3.0])
+    np.testing.assert_array_equal(x._data, X)
+
+
+def test_operands_are_not_changed_by_a_branch_that_works_in_place():
+    x = wrap(X.copy())
+
+    def branch(a):
+        a.add_(1.0)
+        return a
+
+    out = cond(wrap(np.array(True)), branch, lambda a: a, x)
+    np.testing.assert_array_equal(out._data, X + 1.0)
+    np.testing.assert_array_equal(x._data, X)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda s: (s[0] + 1, s[1][:2]),
+        lambda s: (s[0] + 1, s[1].float()),
+        lambda s: (s[0] + 1,),
+        lambda s: [s[0] + 1, s[1]],
+    ],
+    ids=["shape", "dtype", "length", "container"],
+)
+def test_a_state_that_changes_its_form_is_refused(body):
+    with pytest.raises(ShapeError, match=r"while_loop\n(.|\n)*expected:(.|\n)*fix:"):
+        while_loop(lambda s: s[0] < 2, body, (as_tensor(0), wrap(X)))
