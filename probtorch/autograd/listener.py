@@ -83,6 +83,14 @@ class Listener:
         if self.outer is not None:
             self.outer.data_dependent(what, t)
 
+    def draw(self, what, generator, count):
+        """Hear of random draws; None lets the caller make them as it would without a recorder."""
+        return None if self.outer is None else self.outer.draw(what, generator, count)
+
+    def is_constant(self, t):
+        """Whether the elements of `t` are the same at every replay of what is recorded."""
+        return self.outer is None or self.outer.is_constant(t)
+
     def refuse(self, reason):
         """Hear of something that a replay could not repeat."""
         if self.outer is not None:

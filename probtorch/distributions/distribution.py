@@ -817,6 +817,6 @@ def with_event_dims(mask, n):
 def known_true(mask):
     """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
     active = recorder()
-    if active is not None and not active.value_of(mask).static:
+    if active is not None and not active.is_constant(mask):
         return False
     return bool(mask._data.all())
