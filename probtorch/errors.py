@@ -8,6 +8,7 @@ already catch for the same mistake.
 
 import os
 import sys
+from types import FrameType
 
 __all__ = [
     "ArgumentError",
@@ -30,22 +31,40 @@ __all__ = [
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep
+# Answers of `_owner` by file name: in-place operations and recordings ask for every frame.
+_OWNERS: dict[str, str] = {}
 
 
 def user_frame(depth=1):
     """Return ``(file, line)`` of the innermost stack frame of the user's, or None if there is none.
 
-    Frames of this package, of the standard library and of code without a file are not the user's.
+    Frames of this package, of the standard library and of code without a file are not the user's;
+    frames of installed packages are only if there are no others, since pandas, say, may stand
+    between.
     """
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
+    installed = None
     while frame is not None:
         name = frame.f_code.co_filename
-        ours = name.startswith((_PACKAGE, "<"))
-        standard = name.startswith(_STANDARD) and "site-packages" not in name
-        if not (ours or standard):
+        owner = _OWNERS.get(name) or _owner(name)
+        if owner == "user":
             return name, frame.f_lineno
+        if owner == "installed" and installed is None:
+            installed = name, frame.f_lineno
         frame = frame.f_back
-    return None
+    return installed
+
+
+def _owner(name):
+    """Whose a source file is: "ours" (with what has no file), "installed", "standard" or "user"."""
+    if name.startswith((_PACKAGE, "<")):
+        owner = "ours"
+    elif "site-packages" in name or "dist-packages" in name:
+        owner = "installed"
+    else:
+        owner = "standard" if name.startswith(_STANDARD) else "user"
+    _OWNERS[name] = owner
+    return owner
 
 
 def user_location(depth=1):

@@ -76,7 +76,7 @@ class Context:
             if type(t) is _Output:
                 t = restore(node, t.ref, t.data, t.index)
             elif t is not None and node is not None and changed_since(t, node.epoch):
-                raise stale(node, f"saved tensor {i}")
+                raise stale(node, f"saved tensor {i}", t)
             out.append(t)
         return tuple(out)
 

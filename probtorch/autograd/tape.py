@@ -366,7 +366,7 @@ def _check_fresh(node, inputs, positions):
     for i in positions:
         t = inputs[i]
         if isinstance(t, TensorBase) and dispatch.changed_since(t, node.epoch):
-            raise stale(node, f"input {i}")
+            raise stale(node, f"input {i}", t)
 
 
 def _run_hooks(node, g):

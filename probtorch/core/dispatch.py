@@ -12,6 +12,7 @@ orders the tape, and a tensor whose memory changed at a later tick is stale for 
 
 import warnings
 import weakref
+from collections import deque
 from threading import get_ident
 from typing import Any
 
@@ -21,7 +22,14 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.op import Op, register
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, AutogradError, DeviceError, DTypeError, ShapeError
+from probtorch.errors import (
+    ArgumentError,
+    AutogradError,
+    DeviceError,
+    DTypeError,
+    ShapeError,
+    user_frame,
+)
 
 __all__ = [
     "Node",
@@ -54,6 +62,8 @@ _GRAD = True
 _RECORDER = None
 _CLOCK = 0
 _CHANGED = 0  # the tick of the last in-place change of any tensor
+# Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
+_CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
 _view_writer: Any = None
 _Tensor = TensorBase
 _new = object.__new__
@@ -208,6 +218,7 @@ def mark_changed(t):
     global _CLOCK, _CHANGED
     _CLOCK += 1
     _CHANGED = _CLOCK
+    _CHANGES.append((_CLOCK, user_frame(2)))
     (t if t._base is None else t._base)._version = _CLOCK
     return _CLOCK
 
@@ -248,7 +259,7 @@ def restore(node, ref, data, index):
     out = ref()
     if out is not None:
         if changed_since(out, node.epoch):
-            raise stale(node, "its output")
+            raise stale(node, "its output", out)
         return out
     out = wrap(data)
     out.requires_grad = data.dtype.kind in "fc"
@@ -257,12 +268,16 @@ def restore(node, ref, data, index):
     return out
 
 
-def stale(node, what):
-    """Error for a tensor that the vjp of `node` needs and that was changed in place."""
+def stale(node, what, t):
+    """Error for a tensor `t` that the vjp of `node` needs and that was changed in place."""
+    tick = (t if t._base is None else t._base)._version
+    place = next((place for at, place in _CHANGES if at == tick), None)
+    at = f" at {place[0]}:{place[1]}" if place else " (a trailing underscore, or x[...] = ...)"
+    made = getattr(node, "where", None)
     return AutogradError(
         f"{node.op.name}: a tensor needed for its gradient was modified in place",
-        expected=f"{what} unchanged since the forward pass",
-        got="an in-place operation (a trailing underscore, or an assignment to an index) after it",
+        expected=f"{what} unchanged since the forward pass" + (f" at {made}" if made else ""),
+        got=f"an in-place operation{at} after it, on shape {t._data.shape}",
         fix="use the out-of-place form, or clone() the tensor before changing it",
     )
 

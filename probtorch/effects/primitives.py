@@ -293,6 +293,10 @@ def _check_data(site, shape):
 def _misfit(site, shape, batch, event):
     """Error for data that do not broadcast with the distribution."""
     fix = "check the order of the dims, and that the last ones are the event's"
+    placed = [f for f in site.plates if f.dim is not None]
+    if len(placed) > 1 and sorted(shape) == sorted(batch + event):
+        where = ", ".join(f"{f.name!r} is dim {f.dim - len(event)}" for f in placed)
+        fix = f"transpose the data: plate {where} (an inner plate lies to the left of an outer one)"
     for frame in site.plates:
         i = (frame.dim or 0) - len(event)
         if frame.indices is not None and -i <= len(shape) and shape[i] == frame.full_size:

@@ -18,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.autograd.anomaly import detect_anomaly
+from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
 from probtorch.distributions.distribution import validation_enabled
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.site import Site
-from probtorch.errors import DomainError, InferenceError
+from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
 from probtorch.infer.names import unknown_name
 
 __all__ = [
@@ -259,7 +261,7 @@ def _no_start(target, q, tries):
             what += f", whose gradient has {_kind(gradient)} among its elements"
         return InferenceError(**parts, got=what, fix="pass init_params to run()")
     try:
-        with validation_enabled(False):
+        with validation_enabled(False), np.errstate(all="ignore"), _FirstNan() as first:
             trace = target.trace_at(wrap(q))
             terms = {n: _log_prob_at(s) for n, s in trace.items() if s.has_density}
     except Exception as error:
@@ -272,6 +274,9 @@ def _no_start(target, q, tries):
             fix="correct the model there, or start elsewhere: init_strategy=init_to_value(...)",
         )
     site, cause, fix = _diagnosis(target, trace, terms, gradient)
+    origin = first.origin or _origin_in_gradient(target, q)
+    if origin and "nan" in cause:
+        cause += f", first made by {origin}"
     table = "".join(f"\n            {row}" for row in _table(trace, terms, site))
     return InferenceError(
         **parts,
@@ -279,6 +284,32 @@ def _no_start(target, q, tries):
         fix=fix,
         at=site.location if site else None,
     )
+
+
+class _FirstNan(Listener):
+    """Note the first operation that makes a nan of numbers, as "op at file:line"."""
+
+    origin = ""
+
+    def record(self, op, inputs, attrs, out):
+        """Look at the result of one operation."""
+        if not self.origin and any(map(_has_nan, out if type(out) is tuple else (out,))):
+            self.origin = f"{op.name} at {user_location(2)}"
+        super().record(op, inputs, attrs, out)
+
+
+def _has_nan(t):
+    return t._data.dtype.kind == "f" and bool(np.isnan(to_host(t._data)).any())
+
+
+def _origin_in_gradient(target, q):
+    """Which operation's gradient is the first nan at `q`, as "op at file:line"; "" if none is."""
+    try:
+        with detect_anomaly():
+            target.density.eager(q)
+    except AutogradError as error:
+        return f"the gradient of {error.subject.partition(':')[0]} at {error.location}"
+    return ""
 
 
 def _log_prob_at(site):
@@ -295,8 +326,9 @@ def _diagnosis(target, trace, terms, gradient):
         site = trace[name]
         if math.isfinite(term):
             continue
-        role = "observed" if site.observed else "latent"
-        cause = f"log density {term} at {role} site {name!r}"
+        role = "observed site" if site.observed else "latent site"
+        role = "factor" if site.kind == "factor" else role
+        cause = f"log density {term} at {role} {name!r}"
         parameter = _bad_parameter(site.fn)
         if parameter is not None:
             what, kind = parameter

@@ -296,7 +296,7 @@ class Target(abc.ABC):
         ShapeError
             If a value has not the unconstrained shape of its site.
         """
-        self._check_names(values, "pack")
+        self._check_names(values, "unconstrained values")
         q = np.empty(self.dim)
         for name, slot in self.slots.items():
             array = np.asarray(as_value(values[name], name)._data)
@@ -619,7 +619,10 @@ class _Discovery(Handler):
         size = math.prod(free)
         start = self.slots[-1].stop if self.slots else 0
         self.slots.append(Slot(site.name, start, start + size, free, shape, site.location))
-        site.value = transform(wrap(self._point(size).reshape(free)))
+        point = wrap(self._point(size).reshape(free))
+        # On the tape, as in every later run: an error can then name the op that made a bad value.
+        point.requires_grad = True
+        site.value = transform(point)
 
     def _point(self, size):
         return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))

@@ -72,7 +72,8 @@ class Predictive:
     Raises
     ------
     ArgumentError
-        If nothing says how many draws to make, or two things disagree.
+        If nothing says how many draws to make, or two things disagree. When called: if every site
+        has samples or data, and `return_sites` names none.
     ModelError
         When called: if the samples or `return_sites` name a site that the model does not have.
     ShapeError
@@ -229,6 +230,19 @@ def log_likelihood(
     return {name: x.reshape(job.lead + x.shape[1:]) for name, x in found.items()}
 
 
+def _nothing_to_predict(observed):
+    """Error for a model all of whose sites have values already."""
+    names = ", ".join(map(repr, observed))
+    return ArgumentError(
+        "Predictive",
+        expected="a site to draw: one with neither samples nor data, or a deterministic one",
+        got=f"data at {names}, samples everywhere else" if names else "samples of every site",
+        fix="call the model without the data: obs=None draws the site"
+        if names
+        else "name what you want in return_sites",
+    )
+
+
 # --------------------------------------------------------------------------------------------- runs
 
 
@@ -299,7 +313,10 @@ class _Job:
         """Names of the sites to return."""
         sites = {n: s for n, s in self.first.items() if s.kind in ("sample", "deterministic")}
         if not wanted:
-            return [n for n, s in sites.items() if n not in self.samples and not s.observed]
+            names = [n for n, s in sites.items() if n not in self.samples and not s.observed]
+            if not names:
+                raise _nothing_to_predict([n for n, s in sites.items() if s.observed])
+            return names
         for name in wanted:
             if name not in sites and name != "_RETURN":
                 raise unknown_name(f"return_sites: the model has no site {name!r}", name, sites)

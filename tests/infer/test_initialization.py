@@ -187,7 +187,7 @@ def test_nan_factor_is_named():
         x = sample("x", Normal(0.0, 1.0))
         factor("penalty", sqrt(-1.0 - x * x))
 
-    assert "log density nan at observed site 'penalty'" in failure(broken)
+    assert "log density nan at factor 'penalty'" in failure(broken)
 
 
 def test_gradient_that_is_not_finite_names_the_site():
