@@ -30,6 +30,9 @@ __all__ = ["CompileWarning", "Context", "NativeDensity"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 MAX_PATHS = 64
+# Numbers that one float() or item() may give: each is a path of its own, and a number that is
+# computed from a latent value hardly ever comes back.
+MAX_NUMBERS = 8
 _FIRST_PATH = 4
 
 _DISPATCH_IR = f"""
@@ -119,6 +122,7 @@ class NativeDensity:
         self.evaluations = 0
         self.seconds = 0.0
         self._known = {}
+        self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         if not settings.jit:
             self.reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
@@ -157,7 +161,8 @@ class NativeDensity:
             return float(value), np.asarray(g, np.float64)
         before = set_grad_enabled(True)
         try:
-            value, g = self._evaluate(wrap(q))
+            with np.errstate(all="ignore"):
+                value, g = self._evaluate(wrap(q))
         finally:
             set_grad_enabled(before)
         return float(value._data), g._data
@@ -184,14 +189,21 @@ class NativeDensity:
         """
         start = time.perf_counter()
         point = wrap(np.array(q))
-        rec, (value, g) = record(self._evaluate, [point])
+        with np.errstate(all="ignore"):
+            rec, (value, g) = record(self._evaluate, [point])
+        guards = rec.graph.guards
+        number = self._restless_number(guards)
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
+        elif number is not None:
+            reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
+            self._give_up(f"{reason}, each a path of its own", number.place)
         elif len(self.paths) >= MAX_PATHS:
-            self._give_up(f"more than {MAX_PATHS} different paths through it were met", "")
+            reason = f"more than {MAX_PATHS} different paths through it were met"
+            self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
         else:
             # As text: 0.0 and -0.0 are equal, nan is not equal to itself.
-            key = tuple(map(repr, (value for _, value, _ in rec.graph.guards)))
+            key = tuple(map(repr, (value for _, value, _ in guards)))
             if key not in self._known:
                 try:
                     program = Program(rec.graph)
@@ -202,6 +214,16 @@ class NativeDensity:
                     self.paths.append(program)
         self.seconds += time.perf_counter() - start
         return float(value._data), np.array(g._data, np.float64)
+
+    def _restless_number(self, guards):
+        """Return the node of a guard that took too many different floats by now, or None."""
+        for _, value, node in guards:
+            if type(value) is float:
+                seen = self._numbers.setdefault(node.location, set())
+                seen.add(repr(value))
+                if len(seen) > MAX_NUMBERS:
+                    return node
+        return None
 
     def _give_up(self, reason, location):
         # The paths there are stay in use: their guards hold or do not, as before.
