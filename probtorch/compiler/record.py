@@ -359,7 +359,8 @@ def record(fn, inputs, *, frozen=True, abstract=False):
 
     Notes
     -----
-    One recording at a time, process-wide: the active recorder is a global of the interpreter.
+    One recording at a time, process-wide: models may share tensors and parameters. What other
+    threads do meanwhile is not recorded.
     """
     with recording_lock:
         rec = Recorder(frozen=frozen, abstract=abstract)

@@ -5,15 +5,15 @@ is active. Elementwise ops get a specialised door each (`unary_door`, `binary_do
 small tensors the cost of an op is the cost of this file: see benchmarks/eager.py and its budget in
 DESIGN. Nothing here knows a particular op, except `cast`, which promotion needs.
 
-The interpreter's state is a few module globals: grad mode, the active recorder, and a clock that
-ticks with every node and every in-place change. A node's epoch is the tick of its making: it
+The interpreter's state is grad mode and the active recorder, one of each per thread, and a clock
+that ticks with every node and every in-place change. A node's epoch is the tick of its making: it
 orders the tape, and a tensor whose memory changed at a later tick is stale for that node.
 """
 
+import threading
 import warnings
 import weakref
 from collections import deque
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,20 @@ __all__ = [
     "wrap",
 ]
 
-_GRAD = True
-_RECORDER = None
+
+class _Mode(threading.local):
+    """What is switched on in this thread, so that threads cannot switch it for each other."""
+
+    grad = True
+    recorder: Any = None
+
+
+_MODE = _Mode()
+# How many threads have a recorder, and how many have the tape switched off. While none has, an op
+# looks no further than these numbers: an attribute of a threading.local costs five times a global.
+_RECORDING = 0
+_UNTAPED = 0
+_counting = threading.Lock()
 _CLOCK = 0
 _CHANGED = 0  # the tick of the last in-place change of any tensor
 # Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
@@ -89,34 +101,46 @@ def set_tensor_class(cls):
 
 def grad_enabled():
     """Whether operations are put on the tape."""
-    return _GRAD
+    return _MODE.grad
 
 
 def set_grad_enabled(value):
-    """Switch the tape on or off; returns the setting before."""
-    global _GRAD
-    before, _GRAD = _GRAD, bool(value)
+    """Switch the tape on or off in this thread; returns the setting before."""
+    global _UNTAPED
+    before, _MODE.grad = _MODE.grad, bool(value)
+    if before is not _MODE.grad:
+        with _counting:
+            _UNTAPED += 1 if before else -1
     return before
 
 
 def recorder():
     """Return the active recorder or None; that of another thread is not active in this one."""
-    if _RECORDER is None or _RECORDER.thread == get_ident():
-        return _RECORDER
-    return None
+    return _MODE.recorder if _RECORDING else None
 
 
 def set_recorder(new):
-    """Install `new` as the active recorder (None for none); returns the one before."""
-    global _RECORDER
-    before, _RECORDER = _RECORDER, new
+    """Install `new` as this thread's recorder (None for none); returns the one before."""
+    global _RECORDING
+    before, _MODE.recorder = _MODE.recorder, new
+    if (before is None) is not (new is None):
+        with _counting:
+            _RECORDING += 1 if before is None else -1
     return before
+
+
+def _tell(op, inputs, attrs, out):
+    """Tell this thread's recorder, if it has one, of one operation."""
+    active = _MODE.recorder
+    if active is not None:
+        active.record(op, inputs, attrs, out)
 
 
 def carry(source, t):
     """Tell the active recorder that `t` is another name for `source`, gradient and all."""
-    if _RECORDER is not None:
-        getattr(_RECORDER, "carry", _RECORDER.alias)(source, t)
+    active = recorder()
+    if active is not None:
+        getattr(active, "carry", active.alias)(source, t)
 
 
 class Node:
@@ -150,8 +174,8 @@ class Node:
 def wrap(array):
     """Return a new tensor around `array`, memory that is its own from now on (no copy, no tape)."""
     t = _around(array)
-    if _RECORDER is not None:
-        _RECORDER.fresh(t)
+    if _RECORDING and _MODE.recorder is not None:
+        _MODE.recorder.fresh(t)
     return t
 
 
@@ -194,10 +218,11 @@ def as_tensor(value, op="tensor"):
             )
         return _around(array)
     if isinstance(value, (list, tuple)):
-        if _RECORDER is not None:
+        active = recorder()
+        if active is not None:
             for v in value:
                 if isinstance(v, TensorBase):
-                    _RECORDER.data_dependent("a list of tensors made into one", v)
+                    active.data_dependent("a list of tensors made into one", v)
         array = np.asarray([v._data if isinstance(v, TensorBase) else v for v in value])
         if array.dtype.kind == "f":
             array = array.astype(dtypes.default_dtype())
@@ -308,14 +333,14 @@ def apply(op, inputs, attrs=EMPTY):
             out._base = x if x._base is None else x._base
             if x._extra is not None and "detached" in x._extra:
                 out._extra = {"detached": True}
-    if _GRAD and op.vjp is not None:
+    if _MODE.grad and op.vjp is not None:
         for x in inputs:
             if isinstance(x, TensorBase) and x.requires_grad:
                 node = Node(op, inputs, attrs)
                 _attach(node, out, several)
                 break
-    if _RECORDER is not None:
-        _RECORDER.record(op, inputs, attrs, out)
+    if _RECORDING:
+        _tell(op, inputs, attrs, out)
     return out
 
 
@@ -360,7 +385,7 @@ def unary_door(op, fn):
         t._data = r
         t.grad = t._base = t._extra = None
         t._version = t._index = 0
-        if differentiable and x.requires_grad and _GRAD:
+        if differentiable and x.requires_grad and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True
             t.grad_fn = node = _new(Node)
             _CLOCK += 1
@@ -377,8 +402,8 @@ def unary_door(op, fn):
         else:
             t.requires_grad = False
             t.grad_fn = None
-        if _RECORDER is not None:
-            _RECORDER.record(op, (x,), EMPTY, t)
+        if _RECORDING:
+            _tell(op, (x,), EMPTY, t)
         return t
 
     return call
@@ -417,7 +442,7 @@ def binary_door(op, fn):
         t._data = r
         t.grad = t._base = t._extra = None
         t._version = t._index = 0
-        if wanted and _GRAD and differentiable:
+        if wanted and differentiable and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True
             t.grad_fn = node = _new(Node)
             _CLOCK += 1
@@ -434,8 +459,8 @@ def binary_door(op, fn):
         else:
             t.requires_grad = False
             t.grad_fn = None
-        if _RECORDER is not None:
-            _RECORDER.record(op, (x, y), EMPTY, t)
+        if _RECORDING:
+            _tell(op, (x, y), EMPTY, t)
         return t
 
     return call
@@ -519,13 +544,13 @@ def finish(op, inputs, result, out=None):
         result = np.asarray(result)
     t = wrap(result)
     if (
-        _GRAD
+        _MODE.grad
         and op.vjp is not None
         and any(x.requires_grad for x in inputs if isinstance(x, TensorBase))
     ):
         _attach(Node(op, inputs, EMPTY), t, False)
-    if _RECORDER is not None:
-        _RECORDER.record(op, inputs, EMPTY, t)
+    if _RECORDING:
+        _tell(op, inputs, EMPTY, t)
     if out is not None:
         return assign(out, t, op.name)
     return t
@@ -572,14 +597,15 @@ def assign(target, value, op="copy_"):
             op, expected="writable memory", got="a read-only array", fix="clone() the tensor first"
         )
     value = cast(value, data.dtype)
-    taped = _GRAD and (target.requires_grad or value.requires_grad)
+    taped = _MODE.grad and (target.requires_grad or value.requires_grad)
     if taped:
         _check_in_place(target, op)
         _keep_old_value(target, value)
         if target._base is not None:
             return _view_writer(target, value, op)
-    if _RECORDER is not None:
-        _RECORDER.inplace(target, value)
+    active = recorder()
+    if active is not None:
+        active.inplace(target, value)
     data[...] = value._data
     changed = mark_changed(target)
     if taped:

@@ -5,6 +5,8 @@ operands of one category, tensors with dimensions beat 0-d tensors, which beat P
 docs/internals/decisions.md.
 """
 
+import threading
+
 import numpy as np
 
 from probtorch.errors import DTypeError
@@ -47,18 +49,32 @@ iinfo = np.iinfo
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _PYTHON = {bool: bool_, int: int64, float: None, complex: np.dtype(np.complex64)}
 _default = float32
-# Where 0-d tensors stand in promotion: below tensors with dims (1), or among them (0, see
-# `default_dtype_as`).
-_scalar_rank = 1
+
+
+class _Rules(threading.local):
+    """What `default_dtype_as` changed in this thread: inference runs beside other threads' work.
+
+    `default` is None outside its blocks. `scalar_rank` is where 0-d tensors stand in promotion:
+    below tensors with dims (1), or among them (0).
+    """
+
+    def __init__(self):
+        self.default: np.dtype | None = None
+        self.scalar_rank = 1
+
+
+_RULES = _Rules()
 
 
 def get_default_dtype():
     """Return the dtype of new tensors made from Python floats (float32 unless changed)."""
-    return _default
+    return _RULES.default or _default
 
 
 def set_default_dtype(dtype):
     """Set the dtype of new floating tensors made from Python numbers, as in PyTorch.
+
+    It holds for all threads; inside a `default_dtype_as` block for this one, until the block ends.
 
     Raises
     ------
@@ -66,6 +82,14 @@ def set_default_dtype(dtype):
         If `dtype` is not a floating dtype.
     """
     global _default
+    dtype = _floating(dtype)
+    if _RULES.default is None:
+        _default = dtype
+    else:
+        _RULES.default = dtype
+
+
+def _floating(dtype):
     dtype = as_dtype(dtype)
     if dtype.kind != "f":
         raise DTypeError(
@@ -74,11 +98,11 @@ def set_default_dtype(dtype):
             got=str(dtype),
             fix="use probtorch.float32 or float64",
         )
-    _default = dtype
+    return dtype
 
 
 class default_dtype_as:
-    """Context manager that changes the default dtype inside its block and restores it after.
+    """Context manager that changes the default dtype of this thread inside its block.
 
     Parameters
     ----------
@@ -93,31 +117,28 @@ class default_dtype_as:
         self.strong_scalars = strong_scalars
 
     def __enter__(self):
-        global _scalar_rank
-        self.before = _default, _scalar_rank
-        set_default_dtype(self.dtype)
-        _scalar_rank = 0 if self.strong_scalars else 1
+        dtype = _floating(self.dtype)
+        self.before = _RULES.default, _RULES.scalar_rank
+        _RULES.default, _RULES.scalar_rank = dtype, 0 if self.strong_scalars else 1
 
     def __exit__(self, *exc):
-        global _scalar_rank
-        dtype, _scalar_rank = self.before
-        set_default_dtype(dtype)
+        _RULES.default, _RULES.scalar_rank = self.before
 
 
 def promotion_rules():
     """Return what promotion depends on: the default dtype, and where 0-d tensors stand."""
-    return _default, _scalar_rank
+    return default_dtype(), _RULES.scalar_rank
 
 
 def default_dtype():
     """Alias of `get_default_dtype` for internal use."""
-    return _default
+    return _RULES.default or _default
 
 
 def as_dtype(dtype):
     """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
     if dtype is float:
-        return _default
+        return default_dtype()
     if isinstance(dtype, str):
         dtype = dtype.removeprefix("torch.").removeprefix("probtorch.")
         dtype = {
@@ -167,9 +188,9 @@ def promote(operands):
     for x in operands:
         dtype = getattr(x, "dtype", None)
         if dtype is None:
-            rank, dtype = 2, _PYTHON[type(x)] or _default
+            rank, dtype = 2, _PYTHON[type(x)] or default_dtype()
         else:
-            rank = 0 if x.ndim else _scalar_rank
+            rank = 0 if x.ndim else _RULES.scalar_rank
         ranks[rank] = dtype if ranks[rank] is None else promote_types(ranks[rank], dtype)
     out = None
     for dtype in ranks:
