@@ -47,7 +47,8 @@ class Adam(ElementwiseOptimizer):
     capturable : bool
         Accepted for PyTorch's sake: a step can always be recorded.
     differentiable : bool
-        Put the update on the tape; the parameters must then be no leaves.
+        Put the update on the tape. The parameters must then be no leaves; as they change in place,
+        compute the loss from their clones.
     fused : bool, optional
         True is what happens by itself where possible.
     decoupled_weight_decay : bool

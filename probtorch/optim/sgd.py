@@ -34,7 +34,8 @@ class SGD(ElementwiseOptimizer):
     foreach : bool, optional
         False updates one parameter at a time; the same numbers.
     differentiable : bool
-        Put the update on the tape; the parameters must then be no leaves.
+        Put the update on the tape. The parameters must then be no leaves; as they change in place,
+        compute the loss from their clones.
     fused : bool, optional
         True is what happens by itself where possible.
 
