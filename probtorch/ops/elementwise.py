@@ -220,7 +220,9 @@ remainder = elementwise(
 
 def _floor_divide(s, x, y):
     # As NumPy: from the exact remainder, so that rounding of x / y cannot cross an integer.
-    d = (x - _remainder(s, x, y)) / y
+    r = s.fmod(x, y)
+    d = (x - r) / y
+    d = s.where((r != 0.0) & ((r < 0.0) != (y < 0.0)), d - 1.0, d)
     low = s.floor(d)
     low = s.where(d - low > 0.5, low + 1.0, low)
     return s.where(y == 0.0, x / y, s.where(low == 0.0, s.copysign(low, x / y), low))

@@ -354,7 +354,8 @@ class Nest(Algebra):
         total = self._variable(ty, literal(0, in_memory(ty)))
 
         def body(k):
-            v = self.load_at(self.address(x.buffer, x.offset, x.strides, (k, a["step"])), ty)
+            at = self.address(x.buffer, x.offset, x.strides, (k, a["step"]))
+            v = self.convert(self.load_at(at, ir_type(x.buffer.dtype)), ty)
             new = self.binary("add", self.load_at(total, ty), v, "")
             self.store_at(new, total)
             self.store_at(new, self.address(a["buffer"], 0, a["strides"], (k, a["out_step"])))
@@ -392,7 +393,7 @@ class Nest(Algebra):
     def _reduce(self, item):
         kind, depth = item.attrs["reduce"], item.attrs["depth"]
         ty = self._reduced_type(item)
-        v = self.read(item.operands[0], ty)
+        v = self.convert(self.read(item.operands[0], ty), ty)
         if depth is None:
             pointer = self.address(item.root.buffer, 0, item.attrs["strides"])
             self.store_at(self._combine(kind, self.load_at(pointer, ty), v), pointer)

@@ -1,0 +1,228 @@
+"""Every op that can be compiled gives what it gives eagerly, however its operands lie in memory.
+
+Elementwise ops run on views made inside the compiled function, where the compiler sees them as
+layouts; ops with a lowering rule on their own samples, turned around and back. Float32, integers
+and booleans are included where an op takes them, and values at the ends of each dtype. Results
+agree to within the condition that tests/compiler/programs.py measures.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch  # noqa: F401  registers the ops
+from probtorch.compiler import lower  # noqa: F401  fills the table of rules
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.lowering import RULES
+from probtorch.core.dispatch import wrap
+from probtorch.core.op import REGISTRY
+from probtorch.testing.domains import DOMAINS, draw
+from probtorch.testing.sweep import cases
+from tests.compiler.programs import differences, spread
+
+FORMULAS = {
+    op.name: op
+    for op in REGISTRY.values()
+    if op.family == "elementwise" and op.formula is not None and op.public is not None
+}
+LOWERED = {
+    op.name: op
+    for op in REGISTRY.values()
+    if op.name not in FORMULAS and (op.name in RULES or "decompose" in op.extra)
+}
+# SciPy's zeta gives nan or 0 at infinities and where its terms underflow, by no rule.
+NO_RULE_AT_INFINITY = ("zeta",)
+# Run elsewhere, on the native functions that they need.
+ELSEWHERE = {"native_density": "tests/infer"}
+
+FLOATS = ("float64", "float32")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+# Their public functions convert integers first.
+FLOATS_ONLY = ("cholesky", "solve_triangular", "logsumexp")
+
+VIEWS = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.T,
+    "strided": lambda x: x[::2, 1::3],
+    "reversed": lambda x: x.flip((0, 1)),
+    "every second backwards": lambda x: x[::-2, ::-1],
+    "row over matrix": lambda x: x[1],
+    "column over matrix": lambda x: x[:, 2:3],
+    "expanded": lambda x: x[:1].expand(4, 6),
+    "0-d": lambda x: x[1, 2],
+    "size 1": lambda x: x[1:2, 2:3],
+    "empty": lambda x: x[:0],
+    "empty inside": lambda x: x[:, 3:3],
+}
+
+
+def arrays(tensors):
+    return [np.asarray(t._data) for t in tensors]
+
+
+def assert_compiled_is_eager(fn, *calls):
+    """Compare `fn` with its compiled form on several lists of arrays; the first is met twice."""
+    native = compile(fn)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error", CompileWarning)
+        for inputs in (calls[0], *calls):
+            got = arrays(native(*map(wrap, inputs)))
+            expected = spread(lambda inputs=inputs: arrays(fn(*map(wrap, inputs))))
+            wrong = differences(got, expected)
+            assert not wrong, wrong
+    assert native.reason is None
+
+
+def takes(fn, inputs):
+    """Whether eager execution takes these operands, with results of dtypes that are compiled."""
+    try:
+        with np.errstate(all="ignore"):
+            out = fn(*map(wrap, inputs))
+    except (TypeError, ValueError, RuntimeError, ArithmeticError):
+        return False
+    return all(t._data.dtype.name in (*FLOATS, *INTEGERS) for t in out)
+
+
+def all_views(op, chosen):
+    """Return the function that applies `op` to some views of its operands."""
+
+    def fn(*xs):
+        out = []
+        for name in chosen:
+            view = VIEWS[name]
+            views = [view(x) for x in xs]
+            if "over matrix" in name:
+                # Every operand in turn is the one that broadcasts.
+                for i in range(len(xs)):
+                    out.append(op.public(*(views[j] if j == i else xs[j] for j in range(len(xs)))))
+            else:
+                out.append(op.public(*views))
+        return tuple(out)
+
+    return fn
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_elementwise_op_on_every_layout(name):
+    op = FORMULAS[name]
+    rng = np.random.default_rng(len(name))
+    calls = [[draw(d, rng, (4, 6)) for d in op.domain] for _ in range(2)]
+    assert_compiled_is_eager(all_views(op, VIEWS), *calls)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -0.5, 2.5, 3.5, 1e-310, -5e-324]
+SPECIAL += [1e300, -1e300, 40.0, -40.0, 800.0, -800.0, 1e-8, np.pi, 1.0 - 2**-53, 2**53 + 2.0, -7.0]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_elementwise_op_at_infinities_nan_zeros_and_extremes(name, dtype):
+    op = FORMULAS[name]
+    if any(DOMAINS[d].kind == "integer" for d in op.domain) or name in NO_RULE_AT_INFINITY:
+        pytest.skip("takes integers only, or has no rule there")
+    with np.errstate(over="ignore"):
+        values = np.array(SPECIAL).astype(dtype)
+    # All pairs, of which a third operand repeats the first.
+    pairs = np.meshgrid(values, values, indexing="ij")
+    inputs = [pairs[i % 2].copy() for i in range(len(op.domain))]
+    inputs = [x > 0 if d == "boolean" else x for x, d in zip(inputs, op.domain, strict=True)]
+    assert_compiled_is_eager(lambda *xs: (op.public(*xs),), inputs)
+
+
+def integer_values(op, dtype, rng, extreme):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return [rng.integers(0, 2, (4, 6)).astype(bool) for _ in op.domain]
+    low = 0 if dtype.kind == "u" else -6
+    out = [rng.integers(low, 7, (4, 6)).astype(dtype) for _ in op.domain]
+    if extreme:
+        for x in out:
+            x.flat[:2] = np.iinfo(dtype).min, np.iinfo(dtype).max
+            rng.shuffle(x.reshape(-1))
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_elementwise_op_on_integers(name):
+    op = FORMULAS[name]
+    rng = np.random.default_rng(len(name))
+    one = all_views(op, ["contiguous", "reversed", "row over matrix"])
+    inputs, takers = [], []
+    for dtype in INTEGERS:
+        extreme = name not in NO_RULE_AT_INFINITY
+        tried = [integer_values(op, dtype, rng, flag) for flag in (extreme, False)]
+        # Divisors and exponents must not be 0 or negative: then eager execution raises an error.
+        tried.append([np.abs(x) + (x == 0).astype(dtype) for x in tried[1]])
+        found = next((xs for xs in tried if takes(one, xs)), None)
+        if found is not None:
+            inputs += found
+            takers.append(dtype)
+    if not takers:
+        pytest.skip("eager execution takes no integers")
+    arity = len(op.domain)
+
+    def fn(*xs):
+        return tuple(y for k in range(0, len(xs), arity) for y in one(*xs[k : k + arity]))
+
+    assert_compiled_is_eager(fn, inputs)
+
+
+# ------------------------------------------------------------------------- ops with a lowering rule
+
+
+TURNS = {
+    "contiguous": (lambda a: a, lambda x: x),
+    "reversed": (
+        lambda a: np.flip(a),
+        lambda x: x.flip(tuple(range(x.ndim))) if x.ndim else x,
+    ),
+    "transposed": (lambda a: np.ascontiguousarray(a.T), lambda x: x.T),
+    "strided": (
+        lambda a: np.repeat(a, 2, axis=-1) if a.ndim else a,
+        lambda x: x[..., ::2] if x.ndim else x,
+    ),
+}
+
+
+def as_dtype(arrays, dtype, scale):
+    """Scale and convert the floating arrays among some; indices stay what they are."""
+    return [(a * scale).astype(dtype) if a.dtype.kind == "f" else np.array(a) for a in arrays]
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        (name, dtype)
+        for name in sorted(LOWERED.keys() - ELSEWHERE.keys())
+        for dtype in (
+            FLOATS if name in FLOATS_ONLY else (*FLOATS, "int64", "int8", "uint8", "bool")
+        )
+    ],
+)
+def test_structured_op_on_every_layout(name, dtype):
+    op = LOWERED[name]
+    inputs, runs = [], []
+    for case in cases(op):
+        arrays_of_case = as_dtype(case.arrays, dtype, 1 if name in FLOATS_ONLY else 3)
+        if not takes(lambda *xs, case=case: case.run(xs), arrays_of_case):
+            continue
+        for there, back in TURNS.values():
+            runs.append((case, back, len(inputs), len(arrays_of_case)))
+            inputs += [there(a) for a in arrays_of_case]
+    if not runs:
+        pytest.skip(f"eager execution does not take {dtype}")
+
+    def fn(*xs):
+        out = []
+        for case, back, at, count in runs:
+            out += case.run([back(x) for x in xs[at : at + count]])
+        return tuple(out)
+
+    assert_compiled_is_eager(fn, inputs)
+
+
+def test_every_rule_is_of_an_op_that_is_tested_here_or_of_a_node_of_the_compiler():
+    made_by_the_compiler = {"guard", "while", "cond", "accumulate"}
+    assert RULES.keys() - LOWERED.keys() - made_by_the_compiler <= ELSEWHERE.keys()
