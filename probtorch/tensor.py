@@ -349,7 +349,13 @@ class Tensor(TensorBase):
             return self._data.__cuda_array_interface__
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
+    def _told(self):
+        """Tell the recorder that Python reads this tensor's elements as text."""
+        if recorder() is not None:
+            recorder().data_dependent("the text of a tensor", self)
+
     def __repr__(self):
+        self._told()
         body = np.array2string(
             to_host(self._data), separator=", ", prefix="tensor(", precision=4, threshold=1000
         )
@@ -366,6 +372,7 @@ class Tensor(TensorBase):
 
     def __format__(self, spec):
         if self._data.ndim == 0 and spec:
+            self._told()
             return format(self._data.item(), spec)
         return repr(self) if not spec else format(repr(self), spec)
 
