@@ -134,7 +134,7 @@ abs = elementwise(
 )
 sign = elementwise(
     "sign",
-    formula=lambda s, x: s.where(x > 0.0, 1.0, s.where(x < 0.0, -1.0, x)),
+    formula=lambda s, x: s.where(x > 0.0, 1.0, s.where(x < 0.0, -1.0, x + 0.0)),
     partials=(None,),
     domain=("nonzero",),
     eager=np.sign,

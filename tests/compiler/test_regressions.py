@@ -1,0 +1,271 @@
+"""Programs that once went wrong when compiled, each as small as it can be.
+
+Found by random programs (test_random_programs.py) and by reading. The oracle is NumPy where it has
+the operation, else eager execution.
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.compile import compile
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.ops.control import while_loop
+from probtorch.ops.indexing import index_put, one_hot
+from probtorch.ops.sampling import philox
+from probtorch.ops.special import lgamma_difference, zeta
+
+RNG = np.random.default_rng(0)
+EDGES = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.5, -2.5])
+
+
+def native(fn, *arrays):
+    """Result of the second, native call, as an array."""
+    compiled = compile(fn)
+    compiled(*map(wrap, arrays))
+    out = compiled(*map(wrap, arrays))
+    assert compiled.reason is None, compiled.reason
+    return out._data
+
+
+def assert_native(fn, expected, *arrays):
+    got, expected = native(fn, *arrays), np.asarray(expected)
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+    if got.dtype.kind == "f":
+        np.testing.assert_array_equal(
+            np.signbit(got) & (got == 0), np.signbit(expected) & (got == 0)
+        )
+
+
+# ---------------------------------------------------------------------------------- scalar formulas
+
+
+def test_sign_relu_and_signbit_at_infinities():
+    assert_native(lambda x: x.sign(), np.sign(EDGES), EDGES)
+    assert_native(lambda x: x.relu().abs(), np.maximum(EDGES, 0.0), EDGES)
+    assert_native(lambda x: x.signbit(), np.signbit(EDGES), EDGES)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_floor_divide_at_zero_and_infinity_is_numpys(dtype):
+    x, y = (a.astype(dtype) for a in np.meshgrid(EDGES, EDGES))
+    with np.errstate(all="ignore"):
+        expected = np.floor_divide(x, y)
+    assert_native(lambda x, y: x // y, expected, x, y)
+
+
+def test_integer_quotients_at_the_smallest_integer_are_numpys():
+    for dtype in ("int64", "int32", "int8"):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        x = np.array([low, low, low, high, high, -7, 7, 0], dtype)
+        y = np.array([3, 1, 7, -3, 2, 2, -2, -5], dtype)
+        assert_native(lambda x, y: x // y, x // y, x, y)
+        assert_native(lambda x, y: x % y, x % y, x, y)
+        with np.errstate(over="ignore"):
+            assert_native(lambda x: x // -1, x // np.array(-1, dtype), x)
+
+
+def test_powers_of_two_and_their_logarithms_are_exact():
+    k = np.arange(-300.0, 300.0)
+    assert_native(lambda x: x.exp2(), np.exp2(k), k)
+    assert_native(lambda x: x.log2(), k, np.exp2(k))
+    tens = np.arange(0.0, 15.0)
+    assert_native(lambda x: x.log10(), tens, 10.0**tens)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8"])
+def test_integer_powers_wrap_around_as_numpys(dtype):
+    x = np.arange(12).astype(dtype)
+    y = np.array([0, 1, 2, 3, 4, 5, 6, 7, 30, 0, 1, 2], dtype)
+    with np.errstate(over="ignore"):
+        assert_native(lambda x, y: x**y, x**y, x, y)
+        assert_native(lambda x: x**3 + x**1 + x**0 + x**9, x**3 + x + 1 + x**9, x)
+
+
+def test_a_negative_integer_exponent_raises_on_every_call():
+    f = compile(lambda x, y: x**y)
+    x = wrap(np.array([2, 3]))
+    np.testing.assert_array_equal(f(x, wrap(np.array([3, 2])))._data, [8, 9])
+    np.testing.assert_array_equal(f(x, wrap(np.array([0, 1])))._data, [1, 3])
+    with pytest.raises(ValueError, match="negative"):
+        f(x, wrap(np.array([1, -1])))
+
+
+def test_shifts_beyond_the_width_leave_nothing():
+    x = np.array([1, -1, 5, -8], np.int32)
+    y = np.array([31, 32, 40, 33], np.int32)
+    assert_native(lambda x, y: x << y, x << y, x, y)
+    assert_native(lambda x, y: x >> y, x >> y, x, y)
+    assert_native(lambda y: probtorch.shift_left(3, y), np.int32(3) << y, y)
+
+
+def test_unsigned_bytes_wrap_around_and_compare_as_unsigned():
+    x = np.arange(0, 256, 5).astype(np.uint8)
+    y = x[::-1].copy()
+    assert_native(lambda x, y: (x + y * 3 - 7) ^ (x >> 1), (x + y * 3 - 7) ^ (x >> 1), x, y)
+    assert_native(lambda x, y: x < y, x < y, x, y)
+    assert_native(lambda x: -x, -x, x)
+    assert_native(lambda x: x.double() / 255.0, x / 255.0, x)
+    assert_native(lambda x: x.amin(), np.uint8(0), x)
+    assert_native(lambda x: x.sum(), np.int64(x.sum()), x)
+
+
+def test_arithmetic_of_booleans_is_numpys():
+    x, y = np.array([True, True, False, False]), np.array([True, True, True, True])
+    assert_native(lambda x: x.square(), np.square(x), x)
+    assert_native(lambda x, y: x // y, x // y, x, y)
+    assert_native(lambda x, y: x << y, x << y, x, y)
+    assert_native(lambda x, y: (x + y) * x, (x + y) * x, x, y)
+
+
+def test_numbers_may_stand_anywhere_in_a_formula():
+    x = np.array([0.5, 2.0, 3.0])
+    for fn in (
+        lambda x: lgamma_difference(x, 0.0),
+        lambda x: lgamma_difference(2.0, x),
+        lambda x: probtorch.where(x > 1.0, 2.0, -3.0),
+        lambda x: probtorch.where(x > 1.0, 2, 3),
+    ):
+        np.testing.assert_allclose(native(fn, x), fn(wrap(x))._data, rtol=1e-13)
+        assert native(fn, x).dtype == fn(wrap(x))._data.dtype
+
+
+def test_random_bits_of_small_integers_are_those_of_large_ones():
+    counters = np.array([0, 1, -1, 100], np.int8)
+    wide = counters.astype(np.int64)
+    expected = philox(wrap(wide), wrap(wide), wrap(wide))._data
+    assert_native(lambda c: philox(c, c, c), expected, counters)
+
+
+def test_zeta_does_not_overflow_where_its_terms_underflow():
+    x = np.array([1e300, 700.0, 5.0])
+    assert_native(lambda x: zeta(x, x)[:1], np.zeros(1), x)
+
+
+# ----------------------------------------------------------------------------------- nothing at all
+
+
+def test_sums_of_nothing_expanded_are_zero():
+    inf = np.array([np.inf])
+    assert_native(lambda x: x.expand(0).sum() + x.expand(2, 0).sum(), np.float64(0.0), inf)
+
+
+def test_running_sums_of_nothing_write_nothing():
+    assert_native(lambda x: x.cumsum(1) * 2.0, np.zeros((3, 0)), np.zeros((3, 0)))
+    assert_native(lambda x: x.cumsum(0).sum(0), np.zeros(4), np.zeros((0, 4)))
+
+
+def test_logsumexp_of_nothing_is_minus_infinity():
+    x = np.zeros((0, 3))
+    assert_native(lambda x: x.logsumexp(0), np.full(3, -np.inf), x)
+    assert_native(lambda x: x.logsumexp(1), np.zeros(0), x)
+
+
+def test_minus_zero_is_subtracted_and_not_dropped():
+    x = np.array([-0.0, 0.0, 1.0])
+    assert_native(lambda x: x - (-0.0), x - (-0.0), x)
+    assert_native(lambda x: x - 0.0, x - 0.0, x)
+
+
+# ----------------------------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("n", [127, 128, 129, 130, 131, 132, 191, 257])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_a_product_of_a_product_of_many_rows(n, k):
+    x, b = RNG.standard_normal((n, k)), RNG.standard_normal(k)
+    expected = x.T @ (x @ b)
+    got = native(lambda x, b: x.T @ (x @ b), x, b)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    # The vector of the second product comes from a product too, without anything in between.
+    z = RNG.standard_normal((2, n))
+    got = native(lambda x, z: x.T @ (z.T @ z.sum(1)), x, z)
+    np.testing.assert_allclose(got, x.T @ (z.T @ z.sum(1)), rtol=1e-11)
+
+
+def test_an_outer_product_by_blas_of_a_column_and_a_transposed_column():
+    x, y = RNG.standard_normal((150, 1)), RNG.standard_normal((151, 1))
+    np.testing.assert_allclose(native(lambda x, y: x @ y.T, x, y), x @ y.T, rtol=1e-15)
+    np.testing.assert_allclose(native(lambda x, y: (y @ x.T).T, x, y), x @ y.T, rtol=1e-15)
+
+
+# --------------------------------------------------------------------------- reductions and indices
+
+
+@pytest.mark.parametrize("dims", [0, 1, (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "sum", "prod"])
+def test_reductions_over_any_dims(name, dims):
+    x = RNG.integers(-3, 4, (3, 4, 5)).astype(float)
+    expected = getattr(np, name)(x, axis=dims)
+    assert_native(lambda x: getattr(x, name)(dims) + 0.0, expected + 0.0, x)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, None])
+def test_places_of_extremes_along_any_dim(dim):
+    x = RNG.integers(-2, 3, (3, 4, 5)).astype(float)
+    x[1, 2, 3] = np.nan
+    assert_native(lambda x: x.argmax(dim), np.argmax(x, dim), x)
+    assert_native(lambda x: x.argmin(dim), np.argmin(x, dim), x)
+
+
+def test_values_written_at_indices_broadcast():
+    x, i = np.zeros((3, 4)), np.array([2, 0])
+    for value in (np.array(5.0), np.arange(4.0), np.ones((2, 1)), np.ones((1, 1, 4))):
+        expected = x.copy()
+        expected[i] = value.reshape(value.shape[-2:])
+        assert_native(lambda x, i, v: index_put(x, [i], v), expected, x, i, value)
+
+
+def test_a_value_may_have_more_dims_of_size_1_than_its_place():
+    def fn(x, v):
+        y = x * 1.0
+        y[1:] = v
+        return y
+
+    assert_native(fn, np.array([0.0, 7.0, 7.0]), np.zeros(3), np.full((1, 1, 1), 7.0))
+
+
+def test_one_hot_checks_its_categories_on_every_call():
+    f = compile(lambda i: one_hot(i, 4))
+    for i in ([0, 3], [2, 2]):
+        np.testing.assert_array_equal(f(wrap(np.array(i)))._data, np.eye(4, dtype=int)[i])
+    with pytest.raises(IndexError):
+        f(wrap(np.array([1, 4])))
+
+
+# --------------------------------------------------------------------------------- loops and engine
+
+
+def test_a_loop_that_is_not_entered_changes_nothing():
+    def fn(x, n):
+        y = x * 1.0
+
+        def body(s):
+            s[1][0] = 100.0
+            return s[0] + 1, s[1]
+
+        return while_loop(lambda s: s[0] < n, body, (as_tensor(0), y))[1]
+
+    f = compile(fn)
+    for n in (0, 0, 2, 0):
+        expected = [100.0 if n else 1.0, 2.0]
+        np.testing.assert_array_equal(
+            f(wrap(np.array([1.0, 2.0])), wrap(np.array(n)))._data, expected
+        )
+
+
+def test_the_first_thing_a_process_compiles_may_call_the_c_library():
+    program = (
+        "import numpy as np\n"
+        "from probtorch.compiler.compile import compile\n"
+        "from probtorch.core.dispatch import wrap\n"
+        "f = compile(lambda x: x.sin())\n"
+        "f(wrap(np.ones(3)))\n"
+        "assert f.reason is None\n"
+        "assert abs(float(f(wrap(np.ones(3)))[0]) - np.sin(1.0)) < 1e-15\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
