@@ -190,7 +190,7 @@ class MultiheadAttention(Module):
         """Return one floating mask that broadcasts to (N, heads, L, S), or None."""
         n, length, keys = q._data.shape[0], q._data.shape[1], k._data.shape[1]
         if attn_mask is None and is_causal:
-            attn_mask = ~causal_mask(length, keys)
+            attn_mask = ~causal_mask(length, keys, q.device)
         mask = additive_mask("MultiheadAttention", "attn_mask", attn_mask, q.dtype)
         if mask is not None:
             shape = mask._data.shape

@@ -6,11 +6,17 @@ are listed as PyTorch lists them: ``(left, right)`` of the last dim first, then 
 
 import numpy as np
 
+from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, expand, slice_, unslice
 
-__all__ = ["pad"]
+__all__ = ["beside", "pad"]
+
+
+def beside(x, array):
+    """Return a NumPy array as a tensor on the device of `x`."""
+    return as_tensor(namespace(x._data).asarray(array))
 
 
 def _part(x, dim, start, step, count):
@@ -23,7 +29,7 @@ def _constant(x, dim, left, right, value):
     def block(width):
         shape = list(x._data.shape)
         shape[dim] = width
-        return expand(as_tensor(np.asarray(value, x._data.dtype)), shape)
+        return expand(beside(x, np.asarray(value, x._data.dtype)), shape)
 
     return block(left), block(right)
 

@@ -14,7 +14,7 @@ from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs, pow, relu, sign
 from probtorch.ops.indexing import gather
 from probtorch.ops.movement import movedim, reshape, slice_, stack
-from probtorch.ops.padding import pad
+from probtorch.ops.padding import beside, pad
 from probtorch.ops.reduction import amax, argmax
 from probtorch.ops.windows import (
     drop_first,
@@ -106,7 +106,7 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
     if not return_indices:
         return window_max(bordered, sizes, stride, dilation)
     spatial = x._data.shape[-n:]
-    numbers = as_tensor(np.arange(math.prod(spatial)).reshape(spatial))
+    numbers = beside(x, np.arange(math.prod(spatial)).reshape(spatial))
     where = windows(_bordered(numbers, padding, overhang, -1), sizes, stride, dilation)
     seen = windows(bordered, sizes, stride, dilation)
     counts = seen._data.shape[-n:]
@@ -139,7 +139,7 @@ def avg_pool(
     inside = [p if count_include_pad else 0 for p in padding]
     ones = np.ones([m + 2 * i for m, i in zip(x._data.shape[-n:], inside)], x._data.dtype)
     outside = [p - i for p, i in zip(padding, inside)]
-    counted = _bordered(as_tensor(ones), outside, overhang, 0)
+    counted = _bordered(beside(x, ones), outside, overhang, 0)
     return total / window_sum(counted, sizes, stride, dilation)
 
 
@@ -176,7 +176,7 @@ def adaptive_avg_pool(op, n, input, output_size):
         weights = np.zeros((size, count), x._data.dtype)
         for j, (start, stop) in enumerate(_bins(size, count)):
             weights[start:stop, j] = 1.0 / (stop - start)
-        x = movedim(matmul(movedim(x, dim, -1), as_tensor(weights)), -1, dim)
+        x = movedim(matmul(movedim(x, dim, -1), beside(x, weights)), -1, dim)
     return x
 
 
@@ -206,7 +206,7 @@ def _adaptive_max_with_indices(x, n, spatial, sizes):
     found = []
     for at in np.ndindex(*sizes):
         box = tuple(slice(*grid[i]) for grid, i in zip(grids, at))
-        inside = as_tensor(numbers[box].reshape(-1))
+        inside = beside(x, numbers[box].reshape(-1))
         found.append(inside[argmax(flat[..., inside], -1)])
     where = stack(found, -1)
     out = (*shape[:-n], *sizes)

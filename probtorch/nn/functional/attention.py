@@ -15,9 +15,9 @@ from probtorch.ops.reduction import amax, softmax
 __all__ = ["attention_weights", "causal_mask", "scaled_dot_product_attention"]
 
 
-def causal_mask(queries, keys):
+def causal_mask(queries, keys, device="cpu"):
     """Return the boolean (queries, keys) mask that lets position i see keys 0 to i."""
-    return as_tensor(np.tril(np.ones((queries, keys), bool)))
+    return as_tensor(np.tril(np.ones((queries, keys), bool))).to(device)
 
 
 def attention_weights(query, key, mask=None, scale=None):
@@ -96,7 +96,7 @@ def scaled_dot_product_attention(
                 got="both",
                 fix="leave one of them out",
             )
-        attn_mask = causal_mask(a[-2], b[-2])
+        attn_mask = causal_mask(a[-2], b[-2], q.device)
     mask = None if attn_mask is None else as_tensor(attn_mask, "scaled_dot_product_attention")
     weights = attention_weights(q, k, mask, scale)
     return matmul(dropout(weights, dropout_p), v)

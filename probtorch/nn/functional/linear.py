@@ -174,7 +174,7 @@ def _check_rows(index, rows, sparse):
 
 @no_grad
 def _shorten_rows(index, w, max_norm, norm_type):
-    used = as_tensor(np.unique(index.cpu().numpy()))
+    used = as_tensor(np.unique(index.cpu().numpy())).to(w.device)
     chosen = getitem(w, used)
     length = norm(chosen, norm_type, -1, True)
     # 1e-7 as in PyTorch, so that a row is not scaled again for its rounding.

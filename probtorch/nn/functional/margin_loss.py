@@ -231,7 +231,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     chosen = np.zeros(labels.shape, bool)
     rows = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
     chosen[rows[listed], labels[listed]] = True
-    chosen = cast(as_tensor(chosen), x._data.dtype)
+    chosen = cast(as_tensor(chosen).to(x.device), x._data.dtype)
     gaps = relu(1.0 - unsqueeze(x, 2) + unsqueeze(x, 1))  # (N, target class, other class)
     pairs = unsqueeze(chosen, 2) * unsqueeze(1.0 - chosen, 1)
     loss = sum(gaps * pairs, (1, 2)) / float(count)

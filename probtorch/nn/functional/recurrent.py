@@ -28,8 +28,9 @@ class _Steps(Function):
     def backward(ctx, *grads):
         return stack(grads)
 
+    # The base says None for "no rule".
     @staticmethod
-    def jvp(ctx, tangent):
+    def jvp(ctx, tangent):  # type: ignore[override]
         return unbind(tangent, 0)
 
 
