@@ -1,0 +1,525 @@
+"""`DataLoader`: a dataset and an order of its samples, turned into batches.
+
+Without workers batches are made where they are asked for; with workers, processes of
+`data/worker.py` make them ahead. Either way batches come in the order of the sampler, and what is
+in them depends on the seed of the loader only, not on the number of workers.
+
+Where an epoch stands is a few integers: the state its generators had when it began, and the number
+of batches handed out. `state_dict` returns them, and the epoch goes on from there exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import connection
+from typing import Any
+
+from probtorch.core.rng import Generator, default_generator, philox_bits
+from probtorch.errors import ArgumentError
+from probtorch.utils.data.collate import default_collate, default_convert
+from probtorch.utils.data.dataset import IterableDataset, dataset_length
+from probtorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from probtorch.utils.data.worker import Fetcher, Worker, start_method, stop, streams_of
+
+__all__ = ["DataLoader"]
+
+
+class DataLoader:
+    """Batches of a dataset.
+
+    Parameters
+    ----------
+    dataset : Dataset or IterableDataset
+    batch_size : int or None
+        Samples per batch; None hands out single samples as they are, arrays made tensors.
+    shuffle : bool, optional
+        A new random order in each epoch.
+    sampler : iterable of int, optional
+        The order, instead of `shuffle`.
+    batch_sampler : iterable of list of int, optional
+        Order and batches in one, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    num_workers : int
+        Processes that load ahead; 0 loads in this process.
+    collate_fn : callable, optional
+        Makes a batch of a list of samples; `default_collate` if None.
+    pin_memory : bool
+        Accepted for PyTorch's sake; without effect.
+    drop_last : bool
+        Leave out the last batch where it is smaller.
+    timeout : float
+        Seconds to wait for a batch from a worker before raising; 0 for any time.
+    worker_init_fn : callable, optional
+        Called in each worker with its number before it begins.
+    multiprocessing_context : str or context, optional
+        "fork", "spawn" or "forkserver"; the platform's own if None.
+    generator : Generator, optional
+        Where order and seeds come from; the default generator if None.
+    prefetch_factor : int, optional
+        Batches under way per worker; 2 if None.
+    persistent_workers : bool
+        Keep the workers from one epoch to the next.
+    pin_memory_device : str
+        Accepted for PyTorch's sake; without effect.
+    in_order : bool
+        False hands out batches as they get ready.
+
+    Raises
+    ------
+    ArgumentError
+        For arguments that contradict each other.
+    DTypeError
+        If the dataset's length is needed and cannot be had; names its class.
+    WorkerError
+        While iterating: if a worker dies or a batch takes longer than `timeout`. Errors in a
+        dataset are raised as they are, with the worker's traceback as their cause.
+
+    Notes
+    -----
+    While a batch is made, the global generators of probtorch, NumPy and Python are seeded from the
+    epoch's seed and the number of the batch, in workers and without them: random augmentation does
+    not depend on the number of workers, and a resumed epoch draws the same. A seed set in
+    `worker_init_fn` holds no longer than that function.
+
+    Examples
+    --------
+    >>> from probtorch import arange
+    >>> from probtorch.utils.data import TensorDataset
+    >>> loader = DataLoader(TensorDataset(arange(5)), batch_size=2)
+    >>> for (x,) in loader:
+    ...     print(x)
+    tensor([0, 1])
+    tensor([2, 3])
+    tensor([4])
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        self._check(locals())
+        self.dataset, self.num_workers, self.generator = dataset, num_workers, generator
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.timeout, self.worker_init_fn = timeout, worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
+        self.persistent_workers, self.in_order = persistent_workers, in_order
+        stream = isinstance(dataset, IterableDataset)
+        order: Any = sampler
+        if sampler is None and not stream:
+            if shuffle:
+                order = RandomSampler(dataset, generator=generator)
+            else:
+                order = SequentialSampler(dataset)
+        if batch_sampler is not None:
+            batch_size, drop_last = None, False
+        elif batch_size is not None and not stream:
+            batch_sampler = BatchSampler(order, batch_size, drop_last)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.batch_sampler: Any
+        self.sampler, self.batch_sampler = order, batch_sampler
+        batched = batch_size is not None or batch_sampler is not None
+        if collate_fn is None:
+            collate_fn = default_collate if batched else default_convert
+        self.collate_fn = collate_fn
+        self._fetcher = Fetcher(dataset, collate_fn, batched, stream, drop_last)
+        self._epoch: _Epoch | None = None
+        self._resume: dict[str, Any] | None = None
+        self._crew: _Crew | None = None
+
+    @staticmethod
+    def _check(given):
+        """Refuse arguments that contradict each other; `given` are those of the constructor."""
+
+        def refuse(wrong, subject, expected, fix):
+            if wrong:
+                names = [n for n in _CHECKED if given[n] not in (None, False, 0)]
+                raise ArgumentError(
+                    subject,
+                    expected=expected,
+                    got=", ".join(f"{n}={given[n]!r:.40}" for n in names) or "the defaults",
+                    fix=fix,
+                )
+
+        batch_size, sampler = given["batch_size"], given["sampler"]
+        refuse(
+            given["num_workers"] < 0,
+            "num_workers option should be non-negative",
+            "num_workers >= 0",
+            "use 0 to load in the main process",
+        )
+        refuse(
+            given["timeout"] < 0,
+            "timeout option should be non-negative",
+            "timeout >= 0",
+            "use 0 to wait as long as it takes",
+        )
+        for name in ("prefetch_factor", "multiprocessing_context"):
+            refuse(
+                given["num_workers"] == 0 and given[name] is not None,
+                f"{name} option could only be specified in multiprocessing",
+                "num_workers > 0",
+                f"drop {name}, or set num_workers",
+            )
+        refuse(
+            given["num_workers"] == 0 and given["persistent_workers"],
+            "persistent_workers option needs num_workers > 0",
+            "num_workers > 0",
+            "drop persistent_workers, or set num_workers",
+        )
+        refuse(
+            given["prefetch_factor"] is not None and given["prefetch_factor"] < 1,
+            "prefetch_factor option should be positive",
+            "prefetch_factor >= 1",
+            "leave it out for 2",
+        )
+        if given["multiprocessing_context"] is not None:
+            start_method(given["multiprocessing_context"])
+        if isinstance(given["dataset"], IterableDataset):
+            refuse(
+                given["shuffle"] or sampler is not None or given["batch_sampler"] is not None,
+                "DataLoader with IterableDataset: no order can be chosen",
+                "no shuffle, sampler or batch_sampler",
+                "shuffle inside the dataset's __iter__",
+            )
+        refuse(
+            sampler is not None and given["shuffle"],
+            "sampler option is mutually exclusive with shuffle",
+            "one of them",
+            "drop shuffle",
+        )
+        refuse(
+            given["batch_sampler"] is not None
+            and (batch_size != 1 or given["shuffle"] or sampler is not None or given["drop_last"]),
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+            "drop_last",
+            "batch_sampler alone",
+            "give the batch sampler those options",
+        )
+        refuse(
+            batch_size is None and given["drop_last"],
+            "batch_size=None option disables auto-batching and is mutually exclusive with "
+            "drop_last",
+            "a batch_size",
+            "drop drop_last",
+        )
+        refuse(
+            batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1),
+            "batch_size should be a positive integer value",
+            "an integer >= 1, or None",
+            "pass an int",
+        )
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch; for a stream, by the length it claims."""
+        if not self._fetcher.stream:
+            return dataset_length(
+                self.sampler if self.batch_sampler is None else self.batch_sampler
+            )
+        count = dataset_length(self.dataset)
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+
+    # --------------------------------------------------------------------------------------- epochs
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch, or go on with the one that `load_state_dict` brought."""
+        epoch = self._epoch = self._begin()
+        if not self.num_workers:
+            return _here(self._fetcher, epoch)
+        crew = self._crew
+        if crew is None or not crew.workers:
+            crew = _Crew(self)
+            self._crew = crew if self.persistent_workers else None
+        return _Ahead(self, crew, epoch)
+
+    def _begin(self):
+        resume, self._resume = self._resume, None
+        generators = self._generators()
+        now = [g.get_state() for g in generators]
+        if resume is not None:
+            for g, state in zip(generators, resume["start"], strict=True):
+                g.set_state(state)
+        start = [list(g.get_state()) for g in generators]
+        rng = generators[0]
+        seed = philox_bits(rng.initial_seed(), rng.stream, rng.advance(1))
+        keys = self._keys()
+        done = 0
+        if resume is not None:
+            done = resume["batches"]
+            if not self._fetcher.stream:
+                for _ in range(done):
+                    next(keys, None)
+            for g, state in zip(generators, now):
+                g.set_state(state)
+        return _Epoch(start, seed, keys, done)
+
+    def _keys(self):
+        """Return an iterator over what each batch is made of."""
+        if self._fetcher.stream:
+            # A stream has no indices; the length of the key is the size of the batch.
+            return iter(lambda: range(self.batch_size or 1), None)
+        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+
+    def _generators(self):
+        """Return the generators that an epoch draws from when it begins, the loader's first."""
+        owners = [self, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)]
+        found = [
+            getattr(owner, "generator", None) or default_generator
+            for owner in [*owners, self.sampler]
+            if owner is not None
+        ]
+        return list({id(g): g for g in found if isinstance(g, Generator)}.values())
+
+    # -------------------------------------------------------------------------- saving and resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the present epoch stands, as integers and lists of them.
+
+        Returns
+        -------
+        dict
+            "start": states of the generators when the epoch began, None between epochs;
+            "batches": how many batches were handed out; "generators": the states now, None in
+            place of the process's default generator, whose state is the script's to save.
+
+        Raises
+        ------
+        ArgumentError
+            With ``in_order=False``, where the batches handed out are not the first ones.
+        """
+        if not self.in_order:
+            raise ArgumentError(
+                "DataLoader.state_dict",
+                expected="in_order=True",
+                got="in_order=False, where no number says which batches came",
+                fix="load in order, or save between epochs only what the script needs",
+            )
+        now = [None if g is default_generator else list(g.get_state()) for g in self._generators()]
+        if self._resume is not None:
+            return {**self._resume, "generators": now}
+        epoch = self._epoch
+        if epoch is None or epoch.over:
+            return {"start": None, "batches": 0, "generators": now}
+        return {"start": epoch.start, "batches": epoch.done, "generators": now}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next epoch be the rest of the one that `state_dict` was taken in.
+
+        The loader must have the same dataset, order and batch size; the number of workers may
+        differ, except for streams. A stream is read again from its beginning up to where it was.
+
+        Raises
+        ------
+        ArgumentError
+            If the loader draws from another number of generators.
+        """
+        generators = self._generators()
+        if len(state_dict["generators"]) != len(generators):
+            raise ArgumentError(
+                "DataLoader.load_state_dict",
+                expected=f"states of {len(generators)} generators, those of the loader",
+                got=f"{len(state_dict['generators'])}",
+                fix="give loader and sampler the generators they had when the state was saved",
+            )
+        for g, state in zip(generators, state_dict["generators"]):
+            if state is not None:
+                g.set_state(state)
+        self._epoch = None
+        started = state_dict["start"] is not None
+        self._resume = (
+            {"start": state_dict["start"], "batches": state_dict["batches"]} if started else None
+        )
+
+
+_CHECKED = (
+    "batch_size shuffle sampler batch_sampler num_workers drop_last timeout "
+    "multiprocessing_context prefetch_factor persistent_workers"
+).split()
+
+
+class _Epoch:
+    """Where an epoch stands."""
+
+    def __init__(self, start, seed, keys, done):
+        self.start = start  # states of the generators before the epoch drew from them
+        self.seed = seed
+        self.keys = keys
+        self.done = done  # batches handed out
+        self.over = False
+
+
+def _here(fetcher, epoch):
+    """Yield the batches of an epoch, made in this process."""
+    quiet = fetcher.draws_nothing
+    iterator, number = None, 0 if fetcher.stream else epoch.done
+    if fetcher.stream:
+        with streams_of(epoch.seed, 1 << 40):
+            iterator = fetcher.begin()
+    for key in epoch.keys:
+        try:
+            if quiet:
+                batch = fetcher.get(key, iterator)
+            else:
+                with streams_of(epoch.seed, number):
+                    batch = fetcher.get(key, iterator)
+        except StopIteration:
+            break
+        number += 1
+        if number > epoch.done:
+            epoch.done = number
+            yield batch
+    epoch.over = True
+
+
+class _Crew:
+    """The worker processes of a loader."""
+
+    def __init__(self, loader):
+        context = start_method(loader.multiprocessing_context)
+        self.workers: list[Worker] = []
+        self.epoch = 0
+        self.close = weakref.finalize(self, stop, self.workers, os.getpid())
+        try:
+            for i in range(loader.num_workers):
+                args = loader._fetcher, i, loader.num_workers, loader.worker_init_fn
+                self.workers.append(Worker(context, *args, self.workers))
+        except BaseException:
+            self.close()
+            raise
+
+
+class _Ahead:
+    """Iterator over the batches of an epoch, made by workers ahead of their use."""
+
+    def __init__(self, loader, crew, epoch):
+        self.crew, self.epoch, self.fetcher = crew, epoch, loader._fetcher
+        self.timeout, self.in_order = loader.timeout, loader.in_order
+        self.persistent, self.warned = loader.persistent_workers, loader.worker_init_fn is not None
+        self.keys = enumerate(epoch.keys, 0 if self.fetcher.stream else epoch.done)
+        self.skip = epoch.done if self.fetcher.stream else 0
+        self.asked: dict[int, Worker] = {}  # number of a batch under way -> its worker, in order
+        crew.epoch += 1
+        self.round = crew.epoch
+        self.rota = list(crew.workers)
+        self.turn = 0
+        try:
+            for w in crew.workers:
+                w.begin(crew.epoch, epoch.seed)
+            for _ in range(loader.prefetch_factor * len(crew.workers)):
+                self._ask_next()
+        except BaseException:
+            crew.close()
+            raise
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self.asked)
+
+    def _ask_next(self):
+        """Give the next batch to the worker whose turn it is."""
+        if not self.rota:
+            return
+        number, key = next(self.keys, (None, None))
+        if number is not None:
+            if self.in_order:
+                worker = self.rota[self.turn % len(self.rota)]
+                self.turn += 1
+            else:
+                worker = min(self.rota, key=lambda w: len(w.waiting))
+            self.asked[number] = worker
+            worker.ask(number, key)
+
+    def __next__(self):
+        if self.round != self.crew.epoch or (self.asked and not self.crew.workers):
+            raise ArgumentError(
+                "DataLoader iterator",
+                expected="the iterator of the latest epoch",
+                got="an older one, whose workers were taken over or ended",
+                fix="use one iterator at a time with persistent_workers, and a new one after an "
+                "error",
+            )
+        try:
+            while self.asked:
+                result = self._receive()
+                self._ask_next()
+                if result.kind == "end":
+                    continue
+                if self.skip:
+                    self.skip -= 1
+                    continue
+                self.epoch.done += 1
+                return result.value
+        except BaseException:
+            self.crew.close()
+            raise
+        self.epoch.over = True
+        if not self.persistent:
+            self.crew.close()
+        raise StopIteration
+
+    def _receive(self):
+        """Return the next result: that of the oldest task, or any if order does not matter."""
+        deadline = time.monotonic() + self.timeout if self.timeout else None
+        oldest = self.asked[next(iter(self.asked))]
+        wanted = (
+            [oldest] if self.in_order else list({id(w): w for w in self.asked.values()}.values())
+        )
+        sentinels = {w.process.sentinel: w for w in self.crew.workers}
+        pipes = {w.results: w for w in wanted}
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = connection.wait([*pipes, *sentinels], left)
+            if not ready:
+                raise oldest.late(self.timeout)
+            # Results first: what a worker sent before it died still counts.
+            found = next((pipes[x] for x in ready if x in pipes), None)
+            if found is None:
+                raise sentinels[ready[0]].died()
+            result = found.receive()
+            if result is not None:
+                del self.asked[result.number]
+                if result.kind == "end":
+                    self._retire(found, result.value)
+                return result
+
+    def _retire(self, worker, asked):
+        """Take a worker whose stream has ended off the rota."""
+        if worker in self.rota:
+            place = self.rota.index(worker)
+            # Keep whose turn it is.
+            self.turn = self.turn % len(self.rota)
+            self.rota.remove(worker)
+            self.turn -= place < self.turn
+        if not asked and not self.warned and len(self.crew.workers) > 1:
+            self.warned = True
+            warnings.warn(
+                f"each of the {len(self.crew.workers)} workers read all of "
+                f"{type(self.fetcher.dataset).__name__}, so every sample came that often; let its "
+                "__iter__ yield the part that get_worker_info() says is the worker's",
+                stacklevel=4,
+            )

@@ -1,0 +1,299 @@
+"""In what order samples are loaded, and how they are grouped into batches.
+
+A sampler is an iterable of indices with a length, one pass per epoch. The random ones take a single
+number from their generator when a pass begins and draw the rest from a stream of their own: so the
+order of an epoch is a function of the generator's state at its start, which is what lets the loader
+resume in its middle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError
+from probtorch.ops.sampling import multinomial, randint, randperm
+from probtorch.utils.data.dataset import dataset_length
+
+__all__ = [
+    "BatchSampler",
+    "BucketBatchSampler",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "SubsetRandomSampler",
+    "WeightedRandomSampler",
+]
+
+# Indices drawn at once with replacement, so that a pass over a billion does not begin with all.
+CHUNK = 8192
+
+
+class Sampler:
+    """Base of samplers: define ``__iter__`` and, where it is known, ``__len__``."""
+
+    def __init__(self, data_source: Any = None) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ...
+
+    Parameters
+    ----------
+    data_source : Dataset
+    """
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self):
+        return iter(range(dataset_length(self.data_source)))
+
+    def __len__(self) -> int:
+        return dataset_length(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """Samples in random order.
+
+    Parameters
+    ----------
+    data_source : Dataset
+    replacement : bool
+        Whether a sample may come again before all have come.
+    num_samples : int, optional
+        Length of a pass; that of the dataset if None.
+    generator : Generator, optional
+        The default generator if None.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        if num_samples is not None:
+            _check_count("num_samples", num_samples)
+        self.data_source, self.replacement = data_source, replacement
+        self._num_samples, self.generator = num_samples, generator
+
+    @property
+    def num_samples(self) -> int:
+        """Length of a pass."""
+        return dataset_length(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self):
+        return self._order(_own_stream(self.generator))
+
+    def _order(self, rng):
+        count, left = dataset_length(self.data_source), self.num_samples
+        while left > 0 and count > 0:
+            if self.replacement:
+                part = randint(0, count, (min(left, CHUNK),), generator=rng).tolist()
+            else:
+                part = randperm(count, generator=rng).tolist()[:left]
+            yield from part
+            left -= len(part)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """Given indices in random order.
+
+    Parameters
+    ----------
+    indices : sequence of int
+    generator : Generator, optional
+        The default generator if None.
+    """
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self):
+        rng = _own_stream(self.generator)
+        order = randperm(len(self.indices), generator=rng).tolist()
+        return (self.indices[i] for i in order)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """Indices drawn with given weights.
+
+    Parameters
+    ----------
+    weights : sequence of float, or Tensor, shape (samples,)
+        Nonnegative; they need not add up to 1.
+    num_samples : int
+        Length of a pass.
+    replacement : bool
+        Whether an index may come again.
+    generator : Generator, optional
+        The default generator if None.
+
+    Raises
+    ------
+    ArgumentError
+        If there are not enough positive weights to draw without replacement.
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        _check_count("num_samples", num_samples)
+        values = weights._data if isinstance(weights, TensorBase) else weights
+        self.weights = wrap(np.array(values, np.float64))
+        self.num_samples, self.replacement = num_samples, replacement
+        self.generator = generator
+        positive = int(np.count_nonzero(self.weights._data > 0))
+        if self.weights._data.ndim != 1 or (not replacement and positive < num_samples):
+            raise ArgumentError(
+                "WeightedRandomSampler",
+                expected=f"a list of weights, {num_samples} of them positive",
+                got=f"shape {self.weights._data.shape}, {positive} positive",
+                fix="draw fewer samples, or with replacement=True",
+            )
+
+    def __iter__(self):
+        rng = _own_stream(self.generator)
+        if not self.num_samples:
+            return iter(())
+        draws = multinomial(self.weights, self.num_samples, self.replacement, generator=rng)
+        return iter(draws.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of indices from another sampler.
+
+    Parameters
+    ----------
+    sampler : iterable of int
+    batch_size : int
+    drop_last : bool
+        Leave out the last batch where it is smaller.
+    """
+
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+        _check_count("batch_size", batch_size, least=1)
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self):
+        # Not a generator: the sampler's pass, and its draw from the generator, begin here.
+        return self._batches(iter(self.sampler))
+
+    def _batches(self, indices):
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        return _batches_in(dataset_length(self.sampler), self.batch_size, self.drop_last)
+
+
+class BucketBatchSampler(Sampler):
+    """Random batches of samples of similar length, so that little padding is needed.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Length of each sample.
+    batch_size : int
+    drop_last : bool
+        Leave out the last batch where it is smaller.
+    shuffle : bool
+        Whether each epoch has an order of its own.
+    window : int
+        Batches that are sorted together: more of them need less padding and mix less.
+    generator : Generator, optional
+        The default generator if None.
+
+    Notes
+    -----
+    Samples are shuffled, cut into windows, sorted by length inside each window, cut into batches,
+    and the batches of a window are shuffled. With ``window=1`` batches are fully random.
+
+    Examples
+    --------
+    >>> list(BucketBatchSampler([5, 1, 4, 2], batch_size=2, shuffle=False))
+    [[1, 3], [2, 0]]
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        drop_last: bool = False,
+        *,
+        shuffle: bool = True,
+        window: int = 100,
+        generator: Generator | None = None,
+    ) -> None:
+        _check_count("batch_size", batch_size, least=1)
+        _check_count("window", window, least=1)
+        self.lengths = np.asarray(
+            lengths._data if isinstance(lengths, TensorBase) else lengths, dtype=np.int64
+        )
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.shuffle, self.window, self.generator = shuffle, window, generator
+
+    def __iter__(self):
+        return self._batches(_own_stream(self.generator) if self.shuffle else None)
+
+    def _batches(self, rng):
+        count, size = len(self.lengths), self.batch_size
+        order = np.arange(count) if rng is None else randperm(count, generator=rng)._data
+        for first in range(0, count, self.window * size):
+            pool = order[first : first + self.window * size]
+            pool = pool[np.argsort(self.lengths[pool], kind="stable")].tolist()
+            batches = [pool[i : i + size] for i in range(0, len(pool), size)]
+            if self.drop_last and len(batches[-1]) < size:
+                batches.pop()
+            if rng is not None:
+                batches = [batches[i] for i in randperm(len(batches), generator=rng).tolist()]
+            yield from batches
+
+    def __len__(self) -> int:
+        return _batches_in(len(self.lengths), self.batch_size, self.drop_last)
+
+
+def _batches_in(count, size, drop_last):
+    return count // size if drop_last else math.ceil(count / size)
+
+
+def _own_stream(generator):
+    """Return a generator for one pass; the shared one moves on by one."""
+    return (default_generator if generator is None else generator).spawn(1)[0]
+
+
+def _check_count(name, value, least=0):
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise ArgumentError(
+            f"{name} should be a positive integer value" if least else f"{name} should be a count",
+            expected=f"an integer >= {least}",
+            got=f"{name}={value!r}",
+            fix="pass an int",
+        )

@@ -1,0 +1,466 @@
+"""Processes that fetch batches ahead of their use.
+
+Each worker has two pipes of its own, one for tasks and one for results, and shares no lock with
+anybody: so a worker that is killed, even while it writes, can neither corrupt nor block another,
+and shows as the end of its pipe. A worker sends its results from a second thread and works on the
+next batch meanwhile; the loader bounds how many tasks are under way.
+
+Draws inside a dataset come from streams made anew for each batch from the epoch's seed and the
+batch's number (`streams_of`): what a batch holds depends neither on the number of workers nor on
+where an epoch was resumed.
+
+A worker ends when it is told to, when the pipe of its tasks ends, or when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import pickle
+import queue
+import random
+import signal
+import threading
+import time
+import traceback
+from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probtorch.core.rng import default_generator, philox_bits
+from probtorch.core.tree import record
+from probtorch.errors import ArgumentError, ProbtorchError
+from probtorch.utils.data.collate import default_collate
+from probtorch.utils.data.dataset import fetch, takes_batches
+
+__all__ = ["Fetcher", "Result", "Worker", "WorkerError", "WorkerInfo", "get_worker_info", "stop"]
+
+# Seconds between looks at whether the parent still lives; its death normally ends a pipe at once.
+PARENT_CHECK = 5.0
+# Seconds a worker may take to end by itself before it is terminated, and then killed.
+GRACE = 1.0
+_MASK = 0xFFFFFFFF
+
+
+class WorkerError(ProbtorchError, RuntimeError):
+    """A worker process died, took too long, or failed with an error that cannot be sent."""
+
+
+class WorkerInfo(NamedTuple):
+    """What a dataset can ask about the worker it runs in, see `get_worker_info`."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None
+_asked = False
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Return the id, number of workers, seed and dataset of this worker; None in the main process.
+
+    Examples
+    --------
+    >>> get_worker_info() is None
+    True
+    """
+    global _asked
+    _asked = True
+    return _info
+
+
+# ----------------------------------------------------------------------------------------- fetching
+
+
+@record
+class Fetcher:
+    """How to make a batch: what every worker, and the loader without workers, does with a key.
+
+    `batched` says whether a key is a list of indices (or a number of samples of a stream) that is
+    collated, or a single index.
+    """
+
+    dataset: Any
+    collate: Any
+    batched: bool
+    stream: bool
+    drop_last: bool = False
+
+    def begin(self) -> Any:
+        """Return the iterator of a stream, None for a dataset with numbered samples."""
+        return iter(self.dataset) if self.stream else None
+
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether no code but the library's own runs when a batch is made."""
+        return self.batched and self.collate is default_collate and takes_batches(self.dataset)
+
+    def get(self, key: Any, iterator: Any) -> Any:
+        """Return the batch of `key`.
+
+        Raises
+        ------
+        StopIteration
+            At the end of a stream, and only there.
+        """
+        if self.stream:
+            if not self.batched:
+                return self.collate(next(iterator))
+            samples = list(itertools.islice(iterator, len(key)))
+            if not samples or (self.drop_last and len(samples) < len(key)):
+                raise StopIteration
+            return self.collate(samples)
+        try:
+            if not self.batched:
+                return self.collate(self.dataset[key])
+            if self.draws_nothing:
+                return self.dataset.take(key)
+            return self.collate(fetch(self.dataset, key))
+        except StopIteration as error:
+            # Let through, it would look like the end of the epoch.
+            raise ArgumentError(
+                f"{type(self.dataset).__name__}: StopIteration while fetching {key!r:.60}",
+                expected="a sample, or an IndexError for an index out of range",
+                got="StopIteration",
+                fix="derive from IterableDataset if the data are a stream",
+            ) from error
+
+
+class streams_of:
+    """Context in which all global generators start from the seed of an epoch and a batch number.
+
+    That is ours, NumPy's and Python's. They are put back at the end, errors included.
+    """
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.seed, self.number = seed, number
+
+    def __enter__(self):
+        self.before = default_generator.get_state(), np.random.get_state(), random.getstate()
+        seed_all(self.seed, self.number)
+
+    def __exit__(self, *exc):
+        ours, numpys, pythons = self.before
+        default_generator.set_state(ours)
+        np.random.set_state(numpys)
+        random.setstate(pythons)
+
+
+def seed_all(seed: int, number: int) -> None:
+    """Seed the three global generators; stream 0 of a seed is left to its owner."""
+    default_generator.set_state((seed, number + 1, 0))
+    word = philox_bits(seed, 0, number)
+    random.seed(word)
+    np.random.seed(word & _MASK)
+
+
+# ------------------------------------------------------------------------------- inside the process
+
+
+class Result(NamedTuple):
+    """What a worker sends back for one task: `kind` is "batch", "end" of a stream, or "error"."""
+
+    epoch: int
+    number: int
+    kind: str
+    value: Any
+
+
+class _Task(NamedTuple):
+    """A batch to fetch; with ``number=-1`` the beginning of an epoch, `key` being its seed."""
+
+    epoch: int
+    number: int
+    key: Any
+
+
+class _Quoted(Exception):
+    """Shows the traceback of a worker as the cause of its error."""
+
+    def __str__(self):
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def _main(fetcher, tasks, results, at, others, worker_id, count, init_fn):
+    """Body of a worker process."""
+    # Ctrl-C reaches the whole process group; the loader decides when workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in others:
+        end.close()
+    outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_send_all, args=(outbox, results), daemon=True).start()
+    worker = _Inside(fetcher, worker_id, count, init_fn)
+    for task in _received(tasks):
+        at.value = task.number
+        for result in worker.answers(task):
+            outbox.put(_packed(result))
+
+
+def _received(tasks):
+    """Yield tasks until told to stop or left alone."""
+    parent = os.getppid()
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            if connection.wait([tasks], timeout=PARENT_CHECK):
+                task = tasks.recv()
+                if task is None:
+                    return
+                yield _Task(*task)
+            elif os.getppid() != parent:
+                return
+
+
+def _send_all(outbox, results):
+    with contextlib.suppress(OSError):
+        while True:
+            results.send_bytes(outbox.get())
+
+
+def _packed(result):
+    try:
+        return ForkingPickler.dumps(tuple(result), protocol=5)
+    except Exception as error:
+        return ForkingPickler.dumps(
+            tuple(result._replace(kind="error", value=_described(error))), protocol=5
+        )
+
+
+def _described(error):
+    """Return ``(pickled error or None, its description, traceback)``, always sendable."""
+    text = "".join(traceback.format_exception(error))
+    summary = f"{type(error).__name__}: {error}"
+    packed = None
+    # A StopIteration raised in the main process would look like the end of the epoch.
+    if not isinstance(error, StopIteration):
+        with contextlib.suppress(Exception):
+            once = bytes(ForkingPickler.dumps(error))
+            ForkingPickler.loads(once)
+            packed = once
+    return packed, summary, text
+
+
+class _Inside:
+    """State of a worker: the epoch it is in, and where its stream is."""
+
+    def __init__(self, fetcher, worker_id, count, init_fn):
+        self.fetcher, self.id, self.count, self.init_fn = fetcher, worker_id, count, init_fn
+        self.seed = 0
+        self.iterator = self.failure = None
+        self.begun = self.ended = False
+
+    def answers(self, task):
+        """Yield the result of a task; the beginning of an epoch has none."""
+        if task.number < 0:
+            self._begin(task.key)
+            return
+        try:
+            if self.failure is not None:
+                raise self.failure
+            yield Result(task.epoch, task.number, *self._get(task))
+        except Exception as error:
+            yield Result(task.epoch, task.number, "error", _described(error))
+
+    def _begin(self, seed):
+        global _info, _asked
+        self.seed, self.ended, self.failure, self.iterator = seed, False, None, None
+        _info = WorkerInfo(self.id, self.count, (seed + self.id) & _MASK, self.fetcher.dataset)
+        # Numbers from 2^40 on are no batches.
+        seed_all(seed, (1 << 40) + self.id)
+        try:
+            if not self.begun and self.init_fn is not None:
+                self.init_fn(self.id)
+            self.begun, _asked = True, False
+            self.iterator = self.fetcher.begin()
+        except Exception as error:
+            self.failure = error
+
+    def _get(self, task):
+        if self.ended:
+            return "end", True
+        seed_all(self.seed, task.number)
+        try:
+            return "batch", self.fetcher.get(task.key, self.iterator)
+        except StopIteration:
+            self.ended = True
+            # Whether the stream asked which part of the data is this worker's.
+            return "end", _asked
+
+
+# --------------------------------------------------------------------------- seen from the main one
+
+
+class Worker:
+    """One worker process with the two pipes to it, seen from the main process."""
+
+    def __init__(self, context, fetcher, worker_id, count, init_fn, others):
+        self.id, self.epoch = worker_id, 0
+        self.waiting: dict[int, Any] = {}  # number -> key of the tasks without a result yet
+        theirs, self.tasks = context.Pipe(duplex=False)
+        self.results, back = context.Pipe(duplex=False)
+        # The number of the batch it is at, in memory that outlives it.
+        self.at = context.RawValue("q", -1)
+        # A forked child inherits our ends of all pipes so far and must close them, else a pipe
+        # would not end with its owner. Others do not inherit.
+        ends = []
+        if context.get_start_method() == "fork":
+            ends = [end for w in others for end in (w.tasks, w.results)]
+            ends += [self.tasks, self.results]
+        self.process = context.Process(
+            target=_main,
+            args=(fetcher, theirs, back, self.at, ends, worker_id, count, init_fn),
+            name=f"probtorch-loader-{worker_id}",
+            daemon=True,
+        )
+        try:
+            self.process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise WorkerError(
+                f"DataLoader worker {worker_id} cannot be started by {context.get_start_method()}",
+                expected="a dataset, collate_fn and worker_init_fn that pickle can send",
+                got=f"{type(error).__name__}: {error}",
+                fix="define them at the top level of a module, not inside a function, or pass "
+                "multiprocessing_context='fork'",
+            ) from error
+        finally:
+            theirs.close()
+            back.close()
+
+    def begin(self, epoch, seed):
+        """Tell the worker that an epoch begins."""
+        self.epoch = epoch
+        self.waiting.clear()
+        self._tell(_Task(epoch, -1, seed))
+
+    def ask(self, number, key):
+        """Send a task."""
+        self.waiting[number] = key
+        self._tell(_Task(self.epoch, number, key))
+
+    def _tell(self, task):
+        try:
+            self.tasks.send(tuple(task))
+        except OSError:
+            raise self.died() from None
+
+    def receive(self):
+        """Return the next result, or None if it belongs to an epoch given up."""
+        try:
+            packed = self.results.recv_bytes()
+        except (EOFError, OSError):
+            raise self.died() from None
+        result = Result(*ForkingPickler.loads(packed))
+        if result.epoch != self.epoch:
+            return None
+        key = self.waiting.pop(result.number)
+        if result.kind == "error":
+            raise self._failed(result, key)
+        return result
+
+    def _failed(self, result, key):
+        """Return the error that happened in the worker, its traceback as the cause."""
+        packed, summary, text = result.value
+        if packed is None:
+            error: BaseException = WorkerError(
+                f"DataLoader worker {self.id} failed",
+                expected=f"batch {result.number}, of {_shown(key)}",
+                got=summary,
+                fix="see the worker's traceback above",
+            )
+        else:
+            error = ForkingPickler.loads(packed)
+            error.add_note(
+                f"Raised in DataLoader worker {self.id}, batch {result.number}, of {_shown(key)}."
+            )
+        error.__cause__ = _Quoted(text)
+        return error
+
+    def died(self):
+        """Return the error that says how the process ended and over what."""
+        self.process.join(GRACE)
+        code = self.process.exitcode
+        if code is None:
+            how = "closed its pipes and goes on running"
+        elif code < 0:
+            how = f"was killed by signal {_signal_name(-code)}"
+        else:
+            how = f"exited with status {code}"
+        number = self.at.value
+        if number in self.waiting:
+            work = f"batch {number}, of {_shown(self.waiting[number])}, under way"
+        else:
+            work = "no batch under way"
+        return WorkerError(
+            f"DataLoader worker {self.id} (pid {self.process.pid}) {how}",
+            expected="a worker that lives until the loader ends it",
+            got=f"exit code {code}, with {work}",
+            fix="SIGKILL usually means out of memory: use fewer workers or smaller batches. "
+            "SIGSEGV: load the batch with num_workers=0 to see where",
+        )
+
+    def late(self, seconds):
+        """Return the error for a result that did not come in time."""
+        number, key = next(iter(self.waiting.items()))
+        return WorkerError(
+            f"DataLoader timed out after {seconds} seconds",
+            expected=f"batch {number}, of {_shown(key)}",
+            got=f"nothing yet from worker {self.id} (pid {self.process.pid}), which is alive",
+            fix="raise timeout, or load the batch with num_workers=0 to see what takes so long",
+        )
+
+
+def stop(workers: list[Worker], owner: int) -> None:
+    """End worker processes: ask, then terminate, then kill."""
+    if os.getpid() != owner:
+        return  # a forked child inherited the list; the workers are not its own
+    for w in workers:
+        with contextlib.suppress(OSError, ValueError):
+            # A worker that is stuck may have left its pipe full: better not wait for it.
+            os.set_blocking(w.tasks.fileno(), False)
+            w.tasks.send(None)
+    for end in (None, "terminate", "kill"):
+        deadline = time.monotonic() + GRACE
+        for w in workers:
+            if end is not None and w.process.is_alive():
+                getattr(w.process, end)()
+        for w in workers:
+            w.process.join(max(0.0, deadline - time.monotonic()))
+    for w in workers:
+        w.tasks.close()
+        w.results.close()
+    workers.clear()
+
+
+def start_method(context: Any) -> Any:
+    """Return the multiprocessing context for a name, a context or None."""
+    if context is not None and not isinstance(context, str):
+        return context
+    names = multiprocessing.get_all_start_methods()
+    if context is not None and context not in names:
+        raise ArgumentError(
+            "multiprocessing_context",
+            expected=f"one of {', '.join(names)}",
+            got=repr(context),
+            fix="leave it out for the platform's own",
+        )
+    return multiprocessing.get_context(context)
+
+
+def _signal_name(number):
+    try:
+        return f"{signal.Signals(number).name} ({number})"
+    except ValueError:
+        return str(number)
+
+
+def _shown(key):
+    text = repr(key)
+    what = "indices" if isinstance(key, (list, tuple)) else "index"
+    return f"{what} {text if len(text) <= 80 else text[:77] + '...'}"
