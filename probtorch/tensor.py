@@ -783,7 +783,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     if device is not None and _elsewhere(array, device):
         array = to_device(array, device)
     t = wrap(array)
-    if isinstance(data, TensorBase) and recorder() is not None:
+    if isinstance(data, Tensor) and recorder() is not None:
         recorder().alias(cast(data.detach(), array.dtype), t)
     return t.requires_grad_() if requires_grad else t
 
