@@ -147,9 +147,9 @@ def _check_status(owner, status):
     if status:
         raise CompileError(
             owner.name,
-            expected="indices within bounds and integer divisors other than 0",
+            expected="indices within bounds, integer divisors other than 0, positive definite matrices",
             got=f"status {status} from native code",
-            fix="run .eager(tree) to see which index is out of bounds",
+            fix="run .eager(tree) to see where",
         )
 
 

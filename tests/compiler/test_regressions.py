@@ -15,6 +15,7 @@ from probtorch.compiler.compile import compile
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put, one_hot
+from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
 from probtorch.ops.sampling import philox
 from probtorch.ops.special import lgamma_difference, zeta
 
@@ -191,6 +192,37 @@ def test_an_outer_product_by_blas_of_a_column_and_a_transposed_column():
     x, y = RNG.standard_normal((150, 1)), RNG.standard_normal((151, 1))
     np.testing.assert_allclose(native(lambda x, y: x @ y.T, x, y), x @ y.T, rtol=1e-15)
     np.testing.assert_allclose(native(lambda x, y: (y @ x.T).T, x, y), x @ y.T, rtol=1e-15)
+
+
+# --------------------------------------------------------------------------------- linear algebra
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)], ids=str)
+def test_factors_and_solutions_of_nothing(shape):
+    a = np.zeros(shape)
+    assert_native(lambda a: cholesky(a), np.zeros(shape), a)
+    assert_native(lambda a: solve_triangular(a, a, upper=False), np.zeros(shape), a)
+
+
+def test_a_matrix_that_is_not_positive_definite_raises_on_every_call():
+    f = compile(lambda a: cholesky(a).sum())
+    good = np.array([[2.0, 1.0], [1.0, 2.0]])
+    for scale in (1.0, 4.0):
+        expected = np.linalg.cholesky(good * scale).sum()
+        np.testing.assert_allclose(f(wrap(good * scale))._data, expected, rtol=1e-15)
+    for _ in range(2):
+        with pytest.raises(np.linalg.LinAlgError):
+            f(wrap(-good))
+
+
+def test_the_forgiving_factorisation_says_which_matrices_failed():
+    good = np.array([[2.0, 1.0], [1.0, 2.0]])
+    f = compile(lambda a: cholesky_ex(a))
+    for flags in ([False, True], [True, False], [False, False]):
+        a = np.stack([-good if bad else good for bad in flags])
+        factor, failed = f(wrap(a))
+        np.testing.assert_array_equal(failed._data, flags)
+        np.testing.assert_array_equal(np.isnan(factor._data).any((-2, -1)), flags)
 
 
 # --------------------------------------------------------------------------- reductions and indices

@@ -118,9 +118,12 @@ def gemm(low, node, block):
 @lowers("cholesky")
 def lower_cholesky(low, node, block):
     (v,), (out,) = node.inputs, node.outs
+    if 0 in out.shape:
+        low.filled(out, 0, block)
+        return
     copied = low.copy(v, block)
-    n = v.shape[-1]
-    g = block.append(Call("cholesky", [copied.buffer], node, n=n, batch=math.prod(v.shape[:-2])))
+    sizes = {"n": v.shape[-1], "batch": math.prod(v.shape[:-2])}
+    g = block.append(Call("cholesky", [copied.buffer], node, **sizes, **node.attrs))
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=copied.buffer))
 
 
@@ -129,6 +132,9 @@ def lower_solve_triangular(low, node, block):
     a, b = node.inputs
     (out,) = node.outs
     *batch, n, m = out.shape
+    if 0 in out.shape:
+        low.filled(out, 0, block)
+        return
     left = low.whole(a, (*batch, *a.shape[-2:]), block)
     copied = low.whole(b, out.shape, block, fresh=True)
     g = block.append(

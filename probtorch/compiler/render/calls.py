@@ -52,12 +52,17 @@ def gemm(driver, call):
 
 
 def cholesky(driver, call):
-    """Lower factors in place; a matrix that is not positive definite becomes nan."""
+    """Lower factors in place; a matrix that is not positive definite becomes nan, or ends the run
+    where eager execution would raise an error.
+    """
     (a,) = call.buffers
     name = f"cholesky_{_prefix(a)}"
     driver.module.helpers.add(name)
     sizes = f"i64 {call.attrs['n']}, i64 {call.attrs['batch']}"
-    return [f"  call void @pt_{name}(ptr {driver.pointer(a)}, {sizes})"]
+    failed = driver.s.emit(f"call i1 @pt_{name}(ptr {driver.pointer(a)}, {sizes})", "i1")
+    if call.attrs["check"]:
+        driver.leave_unless(driver.s.logical_not(failed), "-1")
+    return []
 
 
 def trsm(driver, call):
@@ -128,7 +133,7 @@ def _cholesky(p, module):
     ty = "double" if p == "d" else "float"
     integer = library.integer_type()
     module.declare(library.declaration(f"pt_{p}potrf"))
-    return f"""define internal void @pt_cholesky_{p}(ptr %p, i64 %n, i64 %batch) nounwind {{
+    return f"""define internal i1 @pt_cholesky_{p}(ptr %p, i64 %n, i64 %batch) nounwind {{
 entry:
   %uplo = alloca i8
   %size = alloca {integer}
@@ -137,15 +142,16 @@ entry:
   %n.int = {"trunc i64 %n to " + integer if integer == "i32" else "add i64 %n, 0"}
   store {integer} %n.int, ptr %size
   %nn = mul i64 %n, %n
-  %none = icmp eq i64 %batch, 0
-  br i1 %none, label %out, label %each
+  br label %each
 each:
   %b = phi i64 [ 0, %entry ], [ %b.next, %done ]
+  %before = phi i1 [ false, %entry ], [ %any, %done ]
   %start = mul i64 %b, %nn
   %a = getelementptr {ty}, ptr %p, i64 %start
   call void @pt_{p}potrf(ptr %uplo, ptr %size, ptr %a, ptr %size, ptr %info)
   %failed = load {integer}, ptr %info
   %bad = icmp ne {integer} %failed, 0
+  %any = or i1 %before, %bad
   br label %cell
 cell:
   %k = phi i64 [ 0, %each ], [ %k.next, %next ]
@@ -168,7 +174,7 @@ done:
   %more = icmp ult i64 %b.next, %batch
   br i1 %more, label %each, label %out
 out:
-  ret void
+  ret i1 %any
 }}"""
 
 

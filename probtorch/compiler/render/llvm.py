@@ -210,7 +210,7 @@ class Driver:
         args = ", ".join(f"ptr {self._argument(p)}" for p in params)
         if checked:
             status = self.s.emit(f"call i64 @{name}({args})", "i64")
-            self._leave_unless(self.s.compare("eq", status, 0), "-1")
+            self.leave_unless(self.s.compare("eq", status, 0), "-1")
         else:
             lines.append(f"  call void @{name}({args})")
 
@@ -233,7 +233,8 @@ class Driver:
             f"ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"
         )
 
-    def _leave_unless(self, ok, status):
+    def leave_unless(self, ok, status):
+        """Return `status` from `run` unless `ok` holds."""
         out, on = self.label("leave"), self.label("on")
         self.s.lines += [
             f"  br i1 {ok.name}, label %{on}, label %{out}",
@@ -263,7 +264,7 @@ class Driver:
                 sign = self.s.compare("lt", self.s.copysign(1.0, v), 0)
                 minus = math.copysign(1.0, expected) < 0
                 ok = self.s.logical_and(ok, sign if minus else self.s.logical_not(sign))
-        self._leave_unless(ok, str(guard.index + 1))
+        self.leave_unless(ok, str(guard.index + 1))
 
     def _loop(self, loop):
         head, body, out = self.label("test"), self.label("body"), self.label("done")
