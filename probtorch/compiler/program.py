@@ -147,7 +147,7 @@ def _check_status(owner, status):
     if status:
         raise CompileError(
             owner.name,
-            expected="indices within bounds, integer divisors other than 0, positive definite matrices",
+            expected="indices within bounds, divisors other than 0, positive definite matrices",
             got=f"status {status} from native code",
             fix="run .eager(tree) to see where",
         )
