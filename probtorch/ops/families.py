@@ -113,6 +113,8 @@ def elementwise(
             return general(op, fn, operands, out)
 
     call.__name__ = call.__qualname__ = name
+    # Where it is declared, so that it pickles by name.
+    call.__module__ = formula.__module__
     call.__doc__ = doc
     call.op = op
     op.public = call

@@ -5,6 +5,7 @@ limit or a stated convention (even split on ties, 0 for abs, relu, norm and std 
 """
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -225,3 +226,9 @@ def test_nan_wins_in_extremes():
 
 def test_sum_of_many_float32_ones_is_exact():
     assert probtorch.ones(2**25).sum().item() == 2.0**25
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp", "softplus", "add", "lgamma"])
+def test_elementwise_functions_pickle_by_name(name):
+    function = getattr(probtorch, name)
+    assert pickle.loads(pickle.dumps(function)) is function
