@@ -257,7 +257,17 @@ from probtorch.ops.spectral import det, logdet, slogdet
 from probtorch.tensor import Tensor, from_dlpack, from_numpy, tensor
 
 if TYPE_CHECKING:
-    from probtorch import compiler, diagnostics, distributions, effects, infer, ops, testing
+    from probtorch import (
+        compiler,
+        diagnostics,
+        distributions,
+        effects,
+        infer,
+        ops,
+        optim,
+        testing,
+        utils,
+    )
     from probtorch.compiler.compile import compile
     from probtorch.config import configure, settings
     from probtorch.effects import handlers
