@@ -61,7 +61,8 @@ class Optimizer:
 
     def __new__(cls, params: Any = (), *args: Any, **kwargs: Any) -> Any:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
-        if callable(params) or (isinstance(params, dict) and "params" not in params):
+        options = isinstance(params, dict) and "params" not in params
+        if options or (callable(params) and not hasattr(params, "parameters")):
             return PyroOptim(cls, params, *args, **kwargs)
         return super().__new__(cls)
 
@@ -72,12 +73,13 @@ class Optimizer:
         cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # documented hook
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        if isinstance(params, (TensorBase, dict, set, frozenset)):
+        module = hasattr(params, "parameters")
+        if module or isinstance(params, (TensorBase, dict, set, frozenset)):
             raise DTypeError(
                 f"params of {type(self).__name__}",
                 expected="an ordered iterable of tensors, (name, tensor) pairs or group dicts",
                 got=f"a {type(params).__name__}",
-                fix="wrap it in a list",
+                fix="pass its .parameters()" if module else "wrap it in a list",
             )
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)

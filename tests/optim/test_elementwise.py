@@ -602,6 +602,18 @@ def test_wrong_parameters_are_refused(params, error, text):
         optim.SGD(params())
 
 
+def test_module_in_place_of_its_parameters_is_refused():
+    class Net:
+        def parameters(self):
+            return leaves([np.ones(2)])
+
+        def __call__(self, x):
+            return x
+
+    with pytest.raises(DTypeError, match=r"pass its .parameters\(\)"):
+        optim.SGD(Net())
+
+
 def test_parameter_in_two_groups_is_refused():
     (p,) = leaves([np.ones(2)])
     optimizer = optim.SGD([p])
