@@ -1,8 +1,8 @@
 """`ParamStore`: named parameters, kept unconstrained and read constrained.
 
 A store belongs to whoever optimises: an inference object makes one and activates it around the
-model; scripts that call `param` outside of any share one store, of which `get_param_store` is the
-view that Pyro users expect.
+model. Outside of any, `param` and `get_param_store` use the store that was shown last (`show`),
+which is the view that Pyro users expect; a script that optimises nothing has one of its own.
 """
 
 from __future__ import annotations
@@ -170,6 +170,15 @@ class ParamStore:
         self._leaves = dict(state["params"])
         self._constraints = dict(state["constraints"])
 
+    def show(self) -> None:
+        """Make this the store that scripts see: what `get_param_store` returns outside of others.
+
+        An inference object shows its own, so that ``param("loc")`` in the script that optimised it
+        reads the result.
+        """
+        global _SCRIPT_STORE
+        _SCRIPT_STORE = self
+
     @contextlib.contextmanager
     def activate(self) -> Iterator[ParamStore]:
         """Context manager: `param` statements of this thread live in this store."""
@@ -199,12 +208,12 @@ class ParamStore:
         return f"<ParamStore of {', '.join(self._leaves) or 'nothing'}>"
 
 
-# Only for scripts: whoever optimises activates a store of its own.
+# What scripts see: whoever optimises activates a store of its own, and shows it.
 _SCRIPT_STORE = ParamStore()
 
 
 def get_param_store() -> ParamStore:
-    """Return the store `param` uses now: the active inference object's, else the script's."""
+    """Return the store `param` uses now: the active inference object's, else the one shown last."""
     return _SCRIPT_STORE if STATE.params is None else STATE.params
 
 
