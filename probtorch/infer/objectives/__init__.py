@@ -1,0 +1,25 @@
+"""Objectives: what variational inference minimises.
+
+`runs` runs guide and model together, `elbo` has what all objectives share and the plain bound,
+`score` the terms for draws without pathwise gradients. The others are variations: `mean_field`
+(divergences in closed form), `renyi` and `importance` (several particles in one bound),
+`wake_sleep` (two losses), `graph` (Rao-Blackwellised scores with baselines).
+"""
+
+from probtorch.infer.objectives.elbo import ELBO, Estimate, Trace_ELBO
+from probtorch.infer.objectives.graph import TraceGraph_ELBO
+from probtorch.infer.objectives.importance import ImportanceWeightedELBO
+from probtorch.infer.objectives.mean_field import TraceMeanField_ELBO
+from probtorch.infer.objectives.renyi import RenyiELBO
+from probtorch.infer.objectives.wake_sleep import ReweightedWakeSleep
+
+__all__ = [
+    "ELBO",
+    "Estimate",
+    "ImportanceWeightedELBO",
+    "RenyiELBO",
+    "ReweightedWakeSleep",
+    "TraceGraph_ELBO",
+    "TraceMeanField_ELBO",
+    "Trace_ELBO",
+]

@@ -1,0 +1,267 @@
+"""`ELBO`: what all objectives share, and `Trace_ELBO`, the plain evidence lower bound.
+
+An objective turns runs of guide and model into estimates: a value, and a surrogate whose gradient
+is an unbiased estimate of the gradient of the expected value. Where all draws are differentiable
+the two are one tensor; a draw that is not (a category, a count) adds its score-function term
+(score.py).
+
+Names and signatures are Pyro's. Losses are negative bounds, in nats: lower is better.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from probtorch.autograd.modes import no_grad
+from probtorch.effects.handlers import trace
+from probtorch.effects.params import get_param_store
+from probtorch.errors import ArgumentError
+from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
+from probtorch.infer.objectives.score import all_costs, score_terms
+
+__all__ = ["ELBO", "BoundLoss", "Estimate", "Trace_ELBO"]
+
+
+class Estimate(NamedTuple):
+    """What an objective makes of a run.
+
+    Attributes
+    ----------
+    value : Tensor, shape ()
+        A lower bound of the log evidence, in expectation.
+    surrogate : Tensor, shape ()
+        Its gradient estimates that of the expected value.
+    """
+
+    value: Any
+    surrogate: Any
+
+
+class ELBO(abc.ABC):
+    """Base of all objectives.
+
+    Parameters
+    ----------
+    num_particles : int
+        Runs of guide and model per estimate.
+    max_plate_nesting : int, optional
+        Accepted for Pyro's sake: plates place themselves.
+    vectorize_particles : bool
+        Run all particles at once along a batch dim of their own, left of all plates. Model and
+        guide have to bear it, which the first run checks.
+    retain_graph : bool, optional
+        Keep the tape after `loss_and_grads`.
+    allow_missing : bool
+        Leave latent sites that the guide lacks to the prior, instead of refusing.
+
+    Raises
+    ------
+    ArgumentError
+        If `num_particles` is not a count of at least 1.
+    """
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        max_plate_nesting: int | None = None,
+        vectorize_particles: bool = False,
+        retain_graph: bool | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> None:
+        if isinstance(num_particles, bool) or not hasattr(num_particles, "__index__"):
+            raise _bad_count(self, num_particles)
+        if num_particles < self.min_particles:
+            raise _bad_count(self, num_particles)
+        self.num_particles = num_particles.__index__()
+        self.vectorize_particles = bool(vectorize_particles)
+        self.retain_graph, self.allow_missing = retain_graph, allow_missing
+        self._vectorised = Vectorised(self.num_particles, allow_missing)
+
+    min_particles = 1
+
+    # ------------------------------------------------------------------------- for subclasses
+
+    @abc.abstractmethod
+    def estimates(
+        self, model: Callable[..., Any], guide: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Iterator[Estimate]:
+        """Yield estimates whose sum is that of the objective; their tapes are independent."""
+
+    def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Run]:
+        """Yield the runs of guide and model that an estimate needs."""
+        if self.vectorize_particles and self.num_particles > 1:
+            yield self._vectorised(model, guide, args, kwargs)
+            return
+        for _ in range(self.num_particles):
+            yield run_pair(model, guide, args, kwargs, allow_missing=self.allow_missing)
+
+    # ------------------------------------------------------------------------------------ losses
+
+    def loss(self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any):
+        """Return an estimate of the loss, without gradients.
+
+        Parameters
+        ----------
+        model, guide : callable
+            Called with ``*args, **kwargs``.
+
+        Returns
+        -------
+        float
+        """
+        with no_grad():
+            values = [e.value for e in self.estimates(model, guide, args, kwargs)]
+        return -sum(float(v.item()) for v in values)
+
+    def differentiable_loss(
+        self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return an estimate of the loss whose gradient estimates that of the expected loss.
+
+        Returns
+        -------
+        Tensor, shape ()
+        """
+        found: Any = 0.0
+        for estimate in self.estimates(model, guide, args, kwargs):
+            value, surrogate = estimate
+            if surrogate is not value:
+                # The value of the one with the gradient of the other.
+                value = value.detach() + (surrogate - surrogate.detach())
+            found = found + value
+        return -found
+
+    def loss_and_grads(
+        self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> float:
+        """Return an estimate of the loss and add its gradients to the ``.grad`` of the parameters.
+
+        Particles that are run one by one are also differentiated one by one, so that memory does
+        not grow with their number.
+        """
+        loss = 0.0
+        for value, surrogate in self.estimates(model, guide, args, kwargs):
+            loss -= float(value.item())
+            if surrogate.requires_grad:
+                (-surrogate).backward(retain_graph=self.retain_graph)
+        return loss
+
+    def __call__(self, model: Callable[..., Any], guide: Callable[..., Any]) -> BoundLoss:
+        """Return the differentiable loss as a function of the data, for training loops."""
+        return BoundLoss(self, model, guide)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the objective remembers from step to step: nothing, unless it says so."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        if state:
+            raise ArgumentError(
+                f"{type(self).__name__}.load_state_dict",
+                expected="an empty state: this objective remembers nothing",
+                got=f"entries {', '.join(map(str, state))}",
+                fix="load it with the objective that it was saved with",
+            )
+
+
+class BoundLoss:
+    """An objective with its model and guide: ``loss_fn(*args)`` is a differentiable loss.
+
+    Parameters
+    ----------
+    objective : ELBO
+    model, guide : callable
+    """
+
+    def __init__(self, objective: ELBO, model: Any, guide: Any) -> None:
+        self.objective, self.model, self.guide = objective, model, guide
+        self._leaves: dict[str, Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the differentiable loss; see `ELBO.differentiable_loss`."""
+        with trace(param_only=True) as met:
+            loss = self.objective.differentiable_loss(self.model, self.guide, *args, **kwargs)
+        store = get_param_store()
+        self._leaves.update({n: store.unconstrained(n) for n in met if n in store})
+        return loss
+
+    def parameters(self) -> list[Any]:
+        """Return the unconstrained leaves of the param sites met so far: call the loss first."""
+        return list(self._leaves.values())
+
+    def named_parameters(self) -> list[tuple[str, Any]]:
+        """Return the same with their names."""
+        return list(self._leaves.items())
+
+
+class Trace_ELBO(ELBO):
+    """The evidence lower bound, E_q[log p(x, z) - log q(z)], estimated from draws of the guide.
+
+    Gradients go through reparameterised draws. A site without them is estimated by its score
+    function times the densities of everything in its plates (Ranganath et al. 2014); the variance
+    of that is what `TraceGraph_ELBO` reduces.
+
+    Parameters
+    ----------
+    num_particles, max_plate_nesting, vectorize_particles, retain_graph, allow_missing
+        See `ELBO`.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import SVI, Trace_ELBO
+    >>> from probtorch.optim import Adam
+    >>> def model(y):
+    ...     mu = probtorch.sample("mu", dist.Normal(0.0, 10.0))
+    ...     with probtorch.plate("data", len(y)):
+    ...         probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> def guide(y):
+    ...     loc = probtorch.param("loc", 0.0)
+    ...     probtorch.sample("mu", dist.Normal(loc, 0.5))
+    >>> svi = SVI(model, guide, Adam({"lr": 0.1}), Trace_ELBO(), seed=0)
+    >>> result = svi.run(300, probtorch.tensor([1.0, 2.0, 3.0, 2.0]), progress_bar=False)
+    >>> round(result.params["loc"].item())
+    2
+    """
+
+    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+        """Yield one estimate per run."""
+        for run in self.runs(model, guide, args, kwargs):
+            yield scaled(self.estimate(run), run.size, self.num_particles)
+
+    def estimate(self, run: Run) -> Estimate:
+        """Return the mean over the particles of one run."""
+        value = averaged(run.log_model() - run.log_guide(), run)
+        scores = score_terms(run, all_costs(run))
+        if scores is None:
+            return Estimate(value, value)
+        return Estimate(value, value + scores / run.size)
+
+
+def averaged(x: Any, run: Run) -> Any:
+    """Return the mean over the particles of a run."""
+    return x.mean() if x._data.ndim else x
+
+
+def scaled(estimate: Estimate, part: int, whole: int) -> Estimate:
+    """Return the share of an estimate over `part` of `whole` particles in their mean."""
+    if part == whole:
+        return estimate
+    value = estimate.value * (part / whole)
+    if estimate.surrogate is estimate.value:
+        return Estimate(value, value)
+    return Estimate(value, estimate.surrogate * (part / whole))
+
+
+def _bad_count(objective, num_particles):
+    return ArgumentError(
+        f"{type(objective).__name__}(num_particles=...)",
+        expected=f"a number of at least {objective.min_particles}",
+        got=repr(num_particles),
+        fix=f"for example num_particles={max(objective.min_particles, 10)}",
+    )

@@ -1,0 +1,193 @@
+"""`ImportanceWeightedELBO`: the bound of several particles, with gradients that stay sharp.
+
+The signal-to-noise ratio of the plain gradient of this bound with respect to the guide falls as
+particles grow in number (Rainforth et al. 2018): log q depends on the parameters directly, besides
+through the draw, and that part is noise around 0. "Sticking the landing" leaves it out, which is
+biased for more than one particle; the doubly reparameterised gradient replaces it exactly, by
+weighting paths with the squared normalised weights.
+
+Draws are cut off from the parameters (`_Cut`): the densities are differentiated with respect to the
+draws, and the result is sent through the draws to the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from probtorch.autograd.tape import grad
+from probtorch.core.dispatch import grad_enabled
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.objectives.elbo import Estimate
+from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
+from probtorch.infer.objectives.runs import Run, run_pair
+from probtorch.ops.elementwise import exp
+from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import logsumexp
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["ImportanceWeightedELBO"]
+
+# The power of the normalised weights that the paths of the draws are weighted with.
+POWERS = {"stl": 1, "dreg": 2}
+
+
+class ImportanceWeightedELBO(RenyiELBO):
+    """The importance-weighted bound, log of the mean of p(x, z) / q(z) over the particles.
+
+    Parameters
+    ----------
+    num_particles : int
+        With one particle, the evidence lower bound.
+    gradient : {"dreg", "stl", "standard"}
+        Of the guide's parameters: doubly reparameterised (unbiased); "sticking the landing"
+        (biased for more than one particle, unbiased for one); or the plain derivative, which also
+        serves draws without pathwise gradients.
+    vectorize_particles, retain_graph, allow_missing
+        See `ELBO`.
+
+    Raises
+    ------
+    ArgumentError
+        For another `gradient`.
+    InferenceError
+        At the first estimate: if the guide has a draw without a pathwise gradient, or a factor, and
+        `gradient` is not "standard".
+
+    References
+    ----------
+    Burda, Grosse, Salakhutdinov (2016), "Importance weighted autoencoders"; Roeder, Wu, Duvenaud
+    (2017), "Sticking the landing"; Tucker, Lawson, Gu, Maddison (2019), "Doubly reparameterized
+    gradient estimators for Monte Carlo objectives".
+    """
+
+    min_particles = 1
+
+    def __init__(
+        self,
+        num_particles: int = 10,
+        gradient: str = "dreg",
+        vectorize_particles: bool = False,
+        retain_graph: bool | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> None:
+        if gradient not in ("standard", *POWERS):
+            raise ArgumentError(
+                "ImportanceWeightedELBO(gradient=...)",
+                expected="'dreg', 'stl' or 'standard'",
+                got=repr(gradient),
+                fix="leave it out for 'dreg'",
+            )
+        super().__init__(
+            0.0, num_particles, None, vectorize_particles, retain_graph, allow_missing=allow_missing
+        )
+        self.gradient = gradient
+
+    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+        """Yield the bound."""
+        if self.gradient == "standard" or not grad_enabled():
+            yield from super().estimates(model, guide, args, kwargs)
+            return
+        cuts = []
+        runs = []
+        for run, cut in self._cut_runs(model, guide, args, kwargs):
+            runs.append(run)
+            cuts.append(cut)
+        log_w = log_weights(runs)
+        value = self.bound(log_w)
+        weights = exp(log_w - logsumexp(log_w, -1, keepdim=True)).detach()
+        surrogate, start = None, 0
+        for run, cut in zip(runs, cuts):
+            mine = weights[start : start + run.size]
+            start += run.size
+            term = total(mine * run.log_model()) + _through_draws(
+                run, cut, mine ** POWERS[self.gradient]
+            )
+            surrogate = term if surrogate is None else surrogate + term
+        yield Estimate(value.detach(), surrogate)
+
+    def _cut_runs(self, model, guide, args, kwargs):
+        """Yield runs whose draws are leaves, each with the draws as they were."""
+        if self.vectorize_particles and self.num_particles > 1:
+            cut = _Cut()
+            yield self._vectorised(model, guide, args, kwargs, (cut,)), cut
+            return
+        for _ in range(self.num_particles):
+            cut = _Cut()
+            yield (
+                run_pair(
+                    model, guide, args, kwargs, handlers=(cut,), allow_missing=self.allow_missing
+                ),
+                cut,
+            )
+
+
+class _Cut(Handler):
+    """Put a leaf in the place of every draw, and keep the draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.draws: list[tuple[Any, Any]] = []
+
+    def after_sample(self, site: Site) -> None:
+        """Cut the draw off the tape."""
+        if site.observed or isinstance(site.fn, Delta):
+            # A point mass is computed from other draws, and follows their leaves.
+            return
+        if not site.fn.has_rsample:
+            raise _no_path(site, f"a {type(site.fn).__name__}, which has none")
+        draw = site.value
+        site.value = draw.detach().requires_grad_()
+        self.draws.append((draw, site.value))
+
+    def on_factor(self, site: Site) -> None:
+        """Refuse: its direct dependence on the parameters is not noise around 0."""
+        raise _no_path(site, "a factor")
+
+
+def _through_draws(run: Run, cut: _Cut, coefficients: Any) -> Any:
+    """Return a tensor whose gradient is that of the log weights along the draws alone.
+
+    With leaves z', the log weight has a gradient at each; the last draw passes its own on to the
+    leaves before it that it was computed from, and so on to the first.
+    """
+    leaves = [leaf for _, leaf in cut.draws]
+    if not leaves:
+        return 0.0
+    log_w = run.log_model() - run.log_guide()
+    found = grad(total(log_w), leaves, retain_graph=True, materialize_grads=True)
+    slopes = [g * _spread(coefficients, leaf, run) for g, leaf in zip(found, leaves)]
+    surrogate = None
+    for j in reversed(range(len(leaves))):
+        draw, _ = cut.draws[j]
+        if draw.requires_grad:
+            if j:
+                passed = grad(
+                    draw, leaves[:j], slopes[j], retain_graph=True, materialize_grads=True
+                )
+                slopes[:j] = [a + b for a, b in zip(slopes, passed)]
+            term = total(draw * slopes[j].detach())
+            surrogate = term if surrogate is None else surrogate + term
+    return 0.0 if surrogate is None else surrogate
+
+
+def _spread(coefficients, leaf, run):
+    """Coefficients of the particles, shaped to meet a draw with its plates and event dims."""
+    if run.dim is None:
+        return coefficients[0]
+    # Under `replicate` the particles are the first dim of every draw.
+    return reshape(coefficients, (run.size, *(1,) * (leaf._data.ndim - 1)))
+
+
+def _no_path(site, got):
+    return InferenceError(
+        f"ImportanceWeightedELBO: guide site {site.name!r} has no pathwise gradient",
+        expected="draws by differentiable functions of the parameters (has_rsample)",
+        got=got,
+        fix='pass gradient="standard"',
+        at=site.location,
+    )

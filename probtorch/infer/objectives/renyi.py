@@ -1,0 +1,127 @@
+"""`RenyiELBO`: bounds that several particles make together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.errors import ArgumentError
+from probtorch.infer.objectives.elbo import ELBO, Estimate
+from probtorch.infer.objectives.runs import Run
+from probtorch.infer.objectives.score import has_score
+from probtorch.ops.movement import cat, reshape
+from probtorch.ops.reduction import logsumexp
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["RenyiELBO", "log_weights"]
+
+
+class RenyiELBO(ELBO):
+    """Renyi's bound of order alpha, ``log(mean of w^(1 - alpha)) / (1 - alpha)``.
+
+    The weights w = p(x, z) / q(z) are those of all particles together.
+    At alpha = 0 this is the importance-weighted bound (Burda et al. 2016); towards alpha = 1 it
+    becomes the evidence lower bound. Alpha below 0 gives upper bounds as particles grow in number.
+
+    Parameters
+    ----------
+    alpha : float, not 1
+    num_particles : int, at least 2
+    max_plate_nesting, vectorize_particles, retain_graph, allow_missing
+        See `ELBO`.
+
+    Raises
+    ------
+    ArgumentError
+        For alpha = 1.
+
+    Notes
+    -----
+    A draw without a pathwise gradient gets its score times what its particle adds to the bound: the
+    bound minus that of the other particles, which is a baseline (Mnih and Rezende 2016, VIMCO, with
+    the mean of the others in place of the left-out weight). With subsampled plates the weights are
+    estimates themselves, and the bound is not one of the evidence.
+
+    References
+    ----------
+    Li and Turner (2016), "Renyi divergence variational inference".
+    """
+
+    min_particles = 2
+
+    def __init__(
+        self,
+        alpha: float = 0.0,
+        num_particles: int = 2,
+        max_plate_nesting: int | None = None,
+        vectorize_particles: bool = False,
+        retain_graph: bool | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> None:
+        if alpha == 1.0 or not math.isfinite(alpha):
+            raise ArgumentError(
+                "RenyiELBO(alpha=...)",
+                expected="a finite number other than 1",
+                got=repr(alpha),
+                fix="the limit at 1 is Trace_ELBO",
+            )
+        super().__init__(
+            num_particles,
+            max_plate_nesting,
+            vectorize_particles,
+            retain_graph,
+            allow_missing=allow_missing,
+        )
+        self.alpha = float(alpha)
+
+    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+        """Yield the bound."""
+        runs = list(self.runs(model, guide, args, kwargs))
+        log_w = log_weights(runs)
+        value = self.bound(log_w)
+        scores = self._scores(runs, log_w)
+        yield Estimate(value, value if scores is None else value + scores)
+
+    def bound(self, log_w: Any) -> Any:
+        """Return the bound from the log weights of all particles, shape (num_particles,)."""
+        power = 1.0 - self.alpha
+        return (logsumexp(log_w * power, -1) - math.log(log_w.shape[-1])) * (1.0 / power)
+
+    def _scores(self, runs, log_w):
+        """Sum over particles of their score times what they add to the bound."""
+        scores = [_score(run) for run in runs]
+        if all(score is None for score in scores):
+            return None
+        score = _joined(scores, runs)
+        array = np.asarray(log_w.detach().numpy(), np.float64)
+        count = array.size
+        others = np.tile(array, (count, 1))[~np.eye(count, dtype=bool)].reshape(count, count - 1)
+        gain = self.bound(wrap(array)) - self.bound(wrap(others))
+        return total(score * gain)
+
+
+def log_weights(runs: list[Run]) -> Any:
+    """Return log p(x, z) - log q(z) of all particles, shape (num_particles,)."""
+    return _joined([run.log_model() - run.log_guide() for run in runs], runs)
+
+
+def _joined(parts, runs):
+    """One vector of the particles of several runs."""
+    return cat([reshape(x, (1,)).expand((run.size,)) if not x._data.ndim else x
+                for x, run in zip(parts, runs)], 0)  # fmt: skip
+
+
+def _score(run):
+    """Log densities of the draws without a pathwise gradient, per particle; None without any."""
+    found = None
+    for site in run.guide.nodes.values():
+        if has_score(site):
+            site.compute_log_prob()
+            term = run.per_particle(site.unscaled_log_prob)
+            found = term if found is None else found + term
+    return found

@@ -1,0 +1,377 @@
+"""A run of guide and model together, for one particle or for several at once.
+
+`run_pair` runs the guide, replays the model at the guide's values and checks that the two fit: the
+guide has a draw for every latent site of the model, none besides, all of the right shape. The
+result is a `Run`, from which objectives take log densities per particle.
+
+Several particles in one run lie along a batch dim to the left of all plates (`replicate`). Whether
+a model bears that cannot be seen from outside (``x @ beta`` means something else for a batch of
+betas), so `Vectorised` compares the first such run, site by site, with runs of single particles.
+
+Read effects/runtime.py first; elbo.py is the first user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import set_grad_enabled
+from probtorch.core.rng import default_generator
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.handlers import replay, trace
+from probtorch.effects.plates import replicate
+from probtorch.effects.runtime import Handler, generator_in_force
+from probtorch.effects.site import Site
+from probtorch.effects.trace import Trace
+from probtorch.errors import InferenceError, ModelError
+from probtorch.infer.potential import in_float64, lifted
+from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["Run", "Vectorised", "precision", "run_pair", "same_draws"]
+
+# Agreement of a vectorised run with single ones, relative to the size of the numbers: in double
+# precision, and where any value is in single precision.
+RTOL, SINGLE_RTOL = 1e-8, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run of guide and model.
+
+    Attributes
+    ----------
+    model, guide : Trace
+        The guide's trace also holds latent sites that were left to the prior.
+    size : int
+        Number of particles in this run.
+    dim : int or None
+        Their (negative) batch dim; None for a single particle without one.
+    """
+
+    model: Trace
+    guide: Trace
+    size: int = 1
+    dim: int | None = None
+
+    def per_particle(self, log_prob: Any) -> Any:
+        """Return a log density summed over all dims but that of the particles.
+
+        Returns
+        -------
+        Tensor, shape (size,), or () where it is the same for all particles or there is one
+        """
+        shape = log_prob._data.shape
+        dim = self.dim
+        if not shape:
+            return log_prob
+        if dim is None or len(shape) < -dim or shape[dim] != self.size:
+            return total(log_prob)
+        rest = tuple(i for i in range(-len(shape), 0) if i != dim)
+        return total(log_prob, rest) if rest else log_prob
+
+    def log_model(self) -> Any:
+        """Return the log joint density per particle."""
+        return self._sum(self.model)
+
+    def log_guide(self) -> Any:
+        """Return the guide's log density per particle."""
+        return self._sum(self.guide)
+
+    def _sum(self, run):
+        found = None
+        for site in run.nodes.values():
+            if site.has_density:
+                if self.dim is None:
+                    term = site.compute_log_prob_sum()
+                else:
+                    term = self.per_particle(site.compute_log_prob())
+                found = term if found is None else found + term
+        return 0.0 if found is None else found
+
+
+def run_pair(
+    model: Callable[..., Any],
+    guide: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    size: int = 1,
+    dim: int | None = None,
+    handlers: tuple[Handler, ...] = (),
+    allow_missing: bool = False,
+) -> Run:
+    """Run the guide, then the model at the guide's values.
+
+    Parameters
+    ----------
+    model, guide : callable
+        Both called with ``*args, **kwargs``.
+    size, dim : int, optional
+        Particles, and the batch dim to put them at.
+    handlers : tuple of Handler
+        Entered around the guide.
+    allow_missing : bool
+        Leave latent sites that the guide lacks to the prior.
+
+    Raises
+    ------
+    ModelError
+        If the guide lacks a latent site of the model, or has one that the model has not.
+    ShapeError
+        If the two disagree about the shape of a site.
+    """
+    around: tuple[Handler, ...] = () if dim is None else (replicate(None, size, dim),)
+    with contextlib.ExitStack() as stack:
+        if getattr(guide, "precise", False):
+            stack.enter_context(in_float64())
+            args, kwargs = lifted(args), lifted(kwargs)
+        drawn = _traced(guide, args, kwargs, around + handlers)
+        seen = _traced(model, args, kwargs, (*around, _Replay(drawn)))
+    _check(seen, drawn, allow_missing)
+    return Run(seen, drawn, size, dim)
+
+
+def precision(guide: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
+    """Return the context in which the model of `guide` runs: float64 if the guide asks for it."""
+    return in_float64() if getattr(guide, "precise", False) else contextlib.nullcontext()
+
+
+def _traced(fn, args, kwargs, handlers):
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(trace())
+        for handler in handlers:
+            stack.enter_context(handler)
+        found.returned = fn(*args, **kwargs)
+    return found
+
+
+class _Replay(replay):
+    """`replay`, which also hands on that a value is known to lie in its support."""
+
+    def on_sample(self, site: Site) -> None:
+        super().on_sample(site)
+        if site.infer.get("inside"):
+            site.inside = True
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+
+def is_latent(site: Site) -> bool:
+    """Whether a sample site is random: not observed, with a density, and no point mass."""
+    return site.kind == "sample" and not site.observed and hasattr(site.fn, "log_prob")
+
+
+def _check(model, guide, allow_missing):
+    """Refuse sites that only one of the two has; give the guide those left to the prior."""
+    mine = {n for n, s in model.nodes.items() if is_latent(s)}
+    theirs = {
+        n
+        for n, s in guide.nodes.items()
+        if s.kind == "sample" and not s.observed and not s.infer.get("is_auxiliary")
+    }
+    for name, site in guide.nodes.items():
+        if name in theirs and name not in mine:
+            raise _extra(site, model, mine)
+    for name, site in list(model.nodes.items()):
+        if name not in mine or name in theirs or isinstance(site.fn, Delta):
+            continue
+        if not allow_missing:
+            raise _missing(site, mine, theirs)
+        # Drawn from the prior, which is the guide here: the two densities cancel.
+        guide.nodes[name] = site
+
+
+def _extra(site, model, latent):
+    name = site.name
+    close = difflib.get_close_matches(name, latent, 1)
+    if name in model.nodes:
+        fix = f"take {name!r} out of the guide: in the model it is " + (
+            "observed" if model.nodes[name].observed else f"a {model.nodes[name].kind} site"
+        )
+    elif close:
+        fix = f"did you mean {close[0]!r}?"
+    else:
+        fix = 'take it out, or mark a helper with infer={"is_auxiliary": True}'
+    return ModelError(
+        f"guide site {name!r} is no latent site of the model",
+        expected=f"latent sites of the model: {', '.join(map(repr, sorted(latent))) or 'none'}",
+        got=repr(name),
+        fix=fix,
+        at=site.location,
+    )
+
+
+def _missing(site, latent, guided):
+    name = site.name
+    strays = sorted(guided - latent) or sorted(guided)
+    close = difflib.get_close_matches(name, strays, 1)
+    hint = f" (the guide has {close[0]!r})" if close and close[0] not in latent else ""
+    return ModelError(
+        f"the guide has no site {name!r}{hint}",
+        expected=f"a draw for every latent site of the model: "
+        f"{', '.join(map(repr, sorted(latent)))}",
+        got=f"draws of {', '.join(map(repr, sorted(guided))) or 'nothing'}",
+        fix=f"add sample({name!r}, ...) to the guide, or leave it to the prior with "
+        "allow_missing=True",
+        at=site.location,
+    )
+
+
+# ----------------------------------------------------------------------------- several particles
+
+
+@contextlib.contextmanager
+def same_draws() -> Iterator[None]:
+    """Context manager: the generators in use go back, at its end, to where they were."""
+    generators = {id(g): g for g in (generator_in_force(), default_generator) if g is not None}
+    states = [(g, g.get_state()) for g in generators.values()]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+class Vectorised:
+    """Runs of `size` particles at once, of a model that was found to bear it.
+
+    Parameters
+    ----------
+    size : int
+    allow_missing : bool
+        See `run_pair`.
+    """
+
+    def __init__(self, size: int, allow_missing: bool = False) -> None:
+        self.size, self.allow_missing = size, allow_missing
+        # The pair that was checked, and the number of batch dims that its plates take.
+        self._checked: tuple[Any, Any, int] | None = None
+
+    def __call__(self, model: Any, guide: Any, args: Any, kwargs: Any, handlers: Any = ()) -> Run:
+        """Return one run with all particles; see `run_pair`."""
+        known = self._checked
+        single = None
+        if known is None or known[0] is not model or known[1] is not guide:
+            single = self._single(model, guide, args, kwargs)
+            known = (model, guide, _depth(single))
+        found = self._run(known[2], single is not None, model, guide, args, kwargs, handlers)
+        if _depth(found) > known[2]:
+            # A branch with more plates than the first run had: their dims were the particles'.
+            self._checked = None
+            return self(model, guide, args, kwargs, handlers)
+        if single is not None:
+            for i in (0, self.size - 1):
+                self._compare(found, i, single, model, guide, args, kwargs)
+        self._checked = known
+        return found
+
+    def _single(self, model, guide, args, kwargs):
+        """Run one particle, for its shapes, and leave no trace of it."""
+        before = set_grad_enabled(False)
+        try:
+            with same_draws():
+                return run_pair(model, guide, args, kwargs, allow_missing=self.allow_missing)
+        finally:
+            set_grad_enabled(before)
+
+    def _run(self, depth, first, model, guide, args, kwargs, handlers):
+        options: dict[str, Any] = {"size": self.size, "dim": -1 - depth, "handlers": handlers}
+        try:
+            found = run_pair(
+                model, guide, args, kwargs, allow_missing=self.allow_missing, **options
+            )
+            if first:
+                # Here, where the tape is on: the comparison, which is off it, reads them.
+                found.model.compute_log_prob()
+                found.guide.compute_log_prob()
+            return found
+        except Exception as error:
+            if not first:
+                raise
+            # A single particle ran: whatever it is, it says that several cannot.
+            raise self._refusal(f"{type(error).__name__}: {error}".split("\n")[0]) from error
+
+    def _compare(self, found, i, single, model, guide, args, kwargs):
+        """Run particle `i` alone; every log density has to be what it was among the others."""
+        before = set_grad_enabled(False)
+        try:
+            with same_draws(), precision(guide):
+                if getattr(guide, "precise", False):
+                    args, kwargs = lifted(args), lifted(kwargs)
+                drawn = _traced(guide, args, kwargs, (_One(found.guide, single.guide, i),))
+                handlers = (_One(found.model, single.model, i), _Replay(drawn))
+                seen = _traced(model, args, kwargs, handlers)
+            rtol = SINGLE_RTOL if _has_single(drawn, seen) else RTOL
+            for together, alone in ((found.guide, drawn), (found.model, seen)):
+                for name, site in alone.nodes.items():
+                    if not site.has_density or name not in together.nodes:
+                        continue
+                    pair = (
+                        _entry(found.per_particle(together.nodes[name].compute_log_prob()), i),
+                        _entry(site.compute_log_prob_sum(), 0),
+                    )
+                    if not np.isclose(*pair, rtol=rtol, atol=rtol, equal_nan=True):
+                        raise self._refusal(
+                            f"site {name!r} with log density {pair[0]:.6g} among the others and "
+                            f"{pair[1]:.6g} alone",
+                            site.location,
+                        )
+        finally:
+            set_grad_enabled(before)
+
+    def _refusal(self, what, at=None):
+        return InferenceError(
+            f"vectorize_particles: {self.size} particles cannot be run at once",
+            expected="a model and a guide that give the same for a batch of particles as for each",
+            got=what,
+            fix="index from the right and write sums with dim=-1, or vectorize_particles=False",
+            at=at,
+        )
+
+
+class _One(Handler):
+    """Give latent sites the values of one particle of a vectorised run, and its rows to plates."""
+
+    def __init__(self, many, single, i):
+        super().__init__()
+        self.many, self.single, self.i = many, single, i
+
+    def on_sample(self, site):
+        if site.value is not None or site.name not in self.many or isinstance(site.fn, Delta):
+            # A point mass computes its value again: from the values given here.
+            return
+        value = self.many[site.name].value
+        shape = self.single[site.name].value._data.shape
+        rows = reshape(value, (-1, *shape))
+        site.value = rows[self.i if rows._data.shape[0] > 1 else 0]
+
+    def on_plate(self, site):
+        if site.value is None and site.name in self.many:
+            site.value = self.many[site.name].value
+
+
+def _depth(run):
+    """Number of batch dims that the plates of a run take."""
+    sites = (*run.model.nodes.values(), *run.guide.nodes.values())
+    return max((-f.dim for s in sites for f in s.plates if f.dim is not None), default=0)
+
+
+def _has_single(*traces):
+    """Whether any value in the traces is of single precision or less."""
+    sites = (s for t in traces for s in t.nodes.values() if s.has_density or s.kind == "param")
+    dtypes = (s.value._data.dtype for s in sites if hasattr(s.value, "_data"))
+    return any(dtype.kind == "f" and dtype.itemsize < 8 for dtype in dtypes)
+
+
+def _entry(x, i):
+    array = to_host(x._data)
+    return float(array[i] if array.ndim else array)
