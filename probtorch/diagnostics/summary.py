@@ -104,6 +104,8 @@ class Summary:
         Number of divergent draws; None when the engine does not report them.
     round_to : int or None
         Decimals that the values were rounded to.
+    notes : tuple of str
+        Lines to print below the table, such as an engine's own verdict.
     """
 
     rows: tuple[str, ...]
@@ -114,6 +116,7 @@ class Summary:
     num_draws: int
     divergences: int | None = None
     round_to: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self):
         return len(self.rows)
@@ -205,7 +208,7 @@ class Summary:
         notes.append(f"{chains} x {self.num_draws} draws.")
         if self.divergences is not None:
             notes.append(f"Number of divergences: {self.divergences}")
-        return notes
+        return [*notes, *self.notes]
 
 
 def _column_names(hdi_prob):

@@ -1,11 +1,22 @@
 """Inference: from a model to draws of its posterior.
 
 `Target` (potential.py) is a model as a log density on R^dim; samplers know nothing else.
-`MCMC` (mcmc/) runs one, `NUTS` or `HMC`, on it.
+`MCMC` (mcmc/) runs one, `NUTS` or `HMC`, on it. `SVI` fits a guide (guides/) to a model by an
+objective (objectives/).
 `Predictive` goes the other way, from draws back through the model.
 """
 
 from probtorch.effects.density import log_density
+from probtorch.infer.guides import (
+    AutoContinuous,
+    AutoDelta,
+    AutoGuide,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from probtorch.infer.initialization import (
     init_to_feasible,
     init_to_generated,
@@ -17,17 +28,46 @@ from probtorch.infer.initialization import (
 )
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels import HMC, NUTS
+from probtorch.infer.objectives import (
+    ELBO,
+    ImportanceWeightedELBO,
+    RenyiELBO,
+    ReweightedWakeSleep,
+    Trace_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
 from probtorch.infer.potential import Target
 from probtorch.infer.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
+from probtorch.infer.svi import SVI
+from probtorch.infer.svi_result import GuideWarning, SVIResult
 
 __all__ = [
+    "AutoContinuous",
+    "AutoDelta",
+    "AutoGuide",
+    "AutoGuideList",
+    "AutoLaplaceApproximation",
+    "AutoLowRankMultivariateNormal",
+    "AutoMultivariateNormal",
+    "AutoNormal",
+    "ELBO",
+    "GuideWarning",
     "HMC",
+    "ImportanceWeightedELBO",
     "MCMC",
     "NUTS",
     "Predictive",
+    "RenyiELBO",
+    "ReweightedWakeSleep",
+    "SVI",
+    "SVIResult",
     "SampledDraws",
     "Target",
+    "TraceGraph_ELBO",
+    "TraceMeanField_ELBO",
+    "Trace_ELBO",
     "init_to_feasible",
     "init_to_generated",
     "init_to_mean",

@@ -1,0 +1,485 @@
+"""`AutoGuide`: guides that read the model and write themselves.
+
+At its first call a guide runs the model once, by an initialisation strategy, and keeps for every
+latent site its shape, its plates, and the bijection from unconstrained space onto its support.
+Subclasses say how the unconstrained values are distributed; here they are put back in their plates
+and through their bijections, so that the guide's sites are those of the model.
+
+Plates that work on subsamples are entered by the guide, and the model then uses the same rows: each
+row of a local latent has parameters of its own, of which a step moves those of its rows. Where the
+caller chooses the rows (``subsample=``), `create_plates` says them to the guide.
+
+Parameters are `param` statements, so they live in the store of whoever optimises; the guide
+remembers that store to answer questions (`median`, `quantiles`, `sample_posterior`) afterwards.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.dtype import as_dtype, float64
+from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree, record, static
+from probtorch.distributions.distribution import sum_rightmost
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.distributions.transforms.transform import identity_transform
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.handlers import block, trace
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.params import ParamStore, get_param_store
+from probtorch.effects.plates import plate
+from probtorch.effects.primitives import sample
+from probtorch.effects.runtime import STATE, Handler, generator_in_force
+from probtorch.effects.site import Frame, Site, as_value
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.initialization import init_to_feasible, uniform_point
+from probtorch.infer.potential import OUTSIDE, in_float64, lifted
+
+__all__ = ["AutoGuide", "Latent"]
+
+
+@record
+class Latent:
+    """What a guide knows of one latent site of its model.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        Of the values, batch and event; all rows of its plates.
+    free_shape : tuple of int
+        Of the unconstrained values.
+    batch_ndim : int
+        How many dims of either belong to plates.
+    event_dim : int
+        How many dims of `shape` are one event of the site's distribution.
+    frames : tuple of Frame
+        Its vectorised plates, outermost first.
+    support : Constraint
+    init : ndarray
+        Value to start from, of shape `shape`.
+    location : str
+        The "file:line" of the statement.
+    """
+
+    name: str = static()
+    shape: tuple[int, ...] = static()
+    free_shape: tuple[int, ...] = static()
+    batch_ndim: int = static()
+    event_dim: int = static()
+    frames: tuple[Frame, ...] = static()
+    support: Any = static()
+    init: np.ndarray = static()
+    location: str = static()
+
+    @property
+    def transform(self) -> Any:
+        """The bijection from unconstrained values onto the support."""
+        return biject_to(self.support)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the support is all of R^n."""
+        return self.transform is identity_transform
+
+    @property
+    def free_event_ndim(self) -> int:
+        """How many dims of the unconstrained values belong to no plate."""
+        return len(self.free_shape) - self.batch_ndim
+
+    @property
+    def size(self) -> int:
+        """Number of unconstrained values."""
+        return math.prod(self.free_shape)
+
+    @property
+    def free_init(self) -> np.ndarray:
+        """The starting point on the unconstrained scale."""
+        return to_host(self.transform.inv(wrap(self.init))._data)
+
+
+class AutoGuide(abc.ABC):
+    """Base of automatic guides.
+
+    Parameters
+    ----------
+    model : callable
+        With continuous latent sites; handlers around it (``block``, ``reparam``) count.
+    init_loc_fn : callable
+        Where to start: one of `probtorch.infer`'s strategies, asked at each latent site.
+    create_plates : callable, optional
+        Called with the guide's arguments; returns the plates (or one) whose rows the caller
+        chooses, as the model makes them.
+    prefix : str
+        Part of the names of parameters and helper sites.
+    dtype : dtype
+        Of the parameters. With float64 the model runs in double precision too; float32 is for
+        models with large networks.
+
+    Raises
+    ------
+    InferenceError
+        At the first call: if there is no latent site, one is discrete, or a support depends on
+        other sites.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        *,
+        init_loc_fn: Callable[..., Any] = init_to_feasible,
+        create_plates: Callable[..., Any] | None = None,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        self.model, self.init_loc_fn, self.create_plates = model, init_loc_fn, create_plates
+        self.prefix, self.dtype = prefix, as_dtype(dtype)
+        self.__name__ = type(self).__name__
+        self.latents: dict[str, Latent] = {}
+        self._store: ParamStore | None = None
+
+    @property
+    def precise(self) -> bool:
+        """Whether model and guide run in float64."""
+        return self.dtype == float64
+
+    # ------------------------------------------------------------------------------- running
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Draw all latent sites; return their values by name.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The model's arguments: the first call runs it on them.
+        """
+        self.setup(*args, **kwargs)
+        with self._parameters():
+            return self.draw(self._plates(args, kwargs))
+
+    @abc.abstractmethod
+    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+        """State all latent sites, within the given plates; return their values by name."""
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Run the model once to find its latent sites; the first call does it by itself."""
+        if not self.latents:
+            self.latents = _found(self, args, kwargs)
+
+    def _plates(self, args, kwargs):
+        """The plates of this call by name."""
+        given = () if self.create_plates is None else self.create_plates(*args, **kwargs)
+        given = (given,) if isinstance(given, plate) else tuple(given)
+        made = {p.name: p for p in given}
+        for latent in self.latents.values():
+            for frame in latent.frames:
+                if frame.name not in made:
+                    made[frame.name] = self._plate(latent, frame)
+        return made
+
+    def _plate(self, latent, frame):
+        if frame.indices is not None and frame.name in self._chosen_by_caller:
+            raise InferenceError(
+                f"{self.__name__}: the rows of plate {frame.name!r} are chosen by the model's "
+                "caller",
+                expected=f"create_plates, as site {latent.name!r} has a value for each row",
+                got=f"{frame.size} of {frame.full_size} rows, and no create_plates",
+                fix=f"pass create_plates=lambda *args: plate({frame.name!r}, {frame.full_size}, "
+                "subsample=rows)",
+                at=latent.location,
+            )
+        return plate(
+            frame.name,
+            frame.full_size,
+            None if frame.indices is None else frame.size,
+            dim=frame.dim,
+            coords=frame.coords,
+        )
+
+    _chosen_by_caller: frozenset[str] = frozenset()
+
+    @contextlib.contextmanager
+    def _parameters(self) -> Iterator[None]:
+        """Context manager: parameters are those of the inference that runs, else the last one's."""
+        with contextlib.ExitStack() as stack:
+            if self.precise:
+                stack.enter_context(in_float64())
+            if STATE.params is None and self._store is not None:
+                stack.enter_context(self._store.activate())
+            self._store = get_param_store()
+            yield
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Context manager for questions about a guide that has been run."""
+        if not self.latents:
+            raise InferenceError(
+                self.__name__,
+                expected="a guide that has been run",
+                got="one that has not met its model yet",
+                fix="optimise it with SVI, or call it with the model's arguments",
+            )
+        with no_grad(), self._parameters():
+            yield
+
+    # ----------------------------------------------------------------------------- the sites
+
+    def _state(self, latent: Latent, free: Any) -> Any:
+        """State a latent site whose unconstrained value is known; called inside its plates."""
+        value, log_det = latent.transform.call_and_ladj(free)
+        # The rows of a plate have a Jacobian each; what is left belongs to the event.
+        dims = log_det._data.ndim - (value._data.ndim - latent.event_dim)
+        density = -sum_rightmost(log_det, dims)
+        return sample(latent.name, Delta(value, density, latent.event_dim), infer={"inside": True})
+
+    @contextlib.contextmanager
+    def _within(self, latent: Latent, plates: dict[str, plate]) -> Iterator[None]:
+        """Context manager: the plates of a latent site."""
+        with contextlib.ExitStack() as stack:
+            for frame in latent.frames:
+                stack.enter_context(plates[frame.name])
+            yield
+
+    def _init(self, latent: Latent, free: bool = True) -> np.ndarray:
+        return (latent.free_init if free else latent.init).astype(self.dtype)
+
+    # -------------------------------------------------------------------------- the posterior
+
+    @abc.abstractmethod
+    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the median of every latent site by name.
+
+        Arguments are accepted for Pyro's sake. Medians are taken on the unconstrained scale and
+        sent through the bijection; for a site in a subsampled plate, of all its rows.
+        """
+
+    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return quantiles of every latent site by name.
+
+        Parameters
+        ----------
+        quantiles : sequence of float, in (0, 1)
+        *args, **kwargs
+            Accepted for Pyro's sake.
+
+        Returns
+        -------
+        dict of str to Tensor, each (len(quantiles), *shape)
+            Taken on the unconstrained scale, element by element.
+
+        Raises
+        ------
+        InferenceError
+            If the guide has none, as a point estimate.
+        """
+        raise InferenceError(
+            f"{self.__name__}.quantiles",
+            expected="a guide with a spread on the unconstrained scale",
+            got="a point estimate",
+            fix="use median(), or AutoNormal",
+        )
+
+    def sample_posterior(
+        self,
+        sample_shape: int | tuple[int, ...] = (),
+        *,
+        generator: Generator | None = None,
+    ) -> dict[str, Any]:
+        """Return draws of the latent sites by name.
+
+        Parameters
+        ----------
+        sample_shape : int or tuple of int
+        generator : Generator, optional
+            The default generator if None.
+
+        Returns
+        -------
+        dict of str to Tensor, each (*sample_shape, *shape)
+            Without gradients; of all rows of subsampled plates.
+        """
+        shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        with self._asked():
+            free = self.free_draws(shape, generator or default_generator)
+            return off_tape({n: self.latents[n].transform(x) for n, x in free.items()})
+
+    @abc.abstractmethod
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+        """Return draws of the unconstrained values by name, each (*shape, *free_shape)."""
+
+    def __repr__(self) -> str:
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        return f"{self.__name__}({name})"
+
+
+# ------------------------------------------------------------------------------- meeting the model
+
+
+class _Start(Handler):
+    """Give latent sites the values of a strategy, or those at a random point."""
+
+    def __init__(self, strategy, generator):
+        super().__init__()
+        self.strategy, self.draws = strategy, generator
+        self.latent: dict[str, Site] = {}
+        self.given_rows: set[str] = set()
+
+    def on_sample(self, site):
+        if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
+            return
+        if isinstance(site.fn, Delta):
+            return
+        if site.fn.is_discrete:
+            raise _discrete(site)
+        site.generator = self.draws
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        if self.strategy is None:
+            transform = biject_to(site.fn.support)
+            free = tuple(transform.inverse_shape(shape))
+            value = transform(wrap(uniform_point(self.draws, free, 1.0)))
+        else:
+            value = as_value(self.strategy(site), site.name)
+            if value._data.dtype.kind in "biuf":
+                value = cast(value, float64)
+            value = wrap(np.broadcast_to(to_host(value._data), shape).copy())
+        site.value = value
+        self.latent[site.name] = site
+
+    def on_plate(self, site):
+        if site.value is not None and site.notes["size"] != site.notes["full_size"]:
+            self.given_rows.add(site.name)
+
+
+def _found(guide, args, kwargs):
+    """Run the model, and return its latent sites."""
+    if guide.precise:
+        args, kwargs = lifted(args), lifted(kwargs)
+    runs = []
+    # The second run, elsewhere, shows which supports depend on other sites. It draws the same rows.
+    for strategy in (guide.init_loc_fn, None):
+        in_force = generator_in_force() or default_generator
+        start = _Start(strategy, Generator(*in_force.get_state()))
+        rows = seed_handler(None, Generator(*in_force.get_state()))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            if guide.precise:
+                stack.enter_context(in_float64())
+            stack.enter_context(block())
+            seen = stack.enter_context(trace())
+            stack.enter_context(rows)
+            stack.enter_context(start)
+            if strategy is None:
+                # A random point may lie where the model is not defined; it is only asked for more.
+                stack.enter_context(contextlib.suppress(*OUTSIDE))
+            guide.model(*args, **kwargs)
+        if not start.latent:
+            raise _no_latent(guide, seen)
+        runs.append(start)
+    first, second = runs
+    for name, site in first.latent.items():
+        if name in second.latent:
+            _check_support(guide, site, second.latent[name])
+    guide._chosen_by_caller = frozenset(first.given_rows)
+    return {name: _latent(site) for name, site in first.latent.items()}
+
+
+def _latent(site):
+    frames = tuple(f for f in site.plates if f.dim is not None)
+    batch = len(site.fn.batch_shape)
+    value = to_host(site.value._data)
+    event = value.ndim - batch
+    for frame in frames:
+        if frame.indices is not None:
+            # Rows that were not looked at start where the others do.
+            rows = np.arange(frame.full_size) % frame.size
+            value = np.take(value, rows, axis=value.ndim - event + frame.dim)
+    support = site.fn.support
+    return Latent(
+        name=site.name,
+        shape=value.shape,
+        free_shape=tuple(biject_to(support).inverse_shape(value.shape)),
+        batch_ndim=batch,
+        event_dim=event,
+        frames=frames,
+        support=support,
+        init=value,
+        location=site.location,
+    )
+
+
+def _check_support(guide, site, other):
+    """Refuse a support that differs between two runs."""
+    shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+    transforms = biject_to(site.fn.support), biject_to(other.fn.support)
+    origin = wrap(np.full(transforms[0].inverse_shape(shape), 0.1))
+    a, b = (to_host(t(origin)._data) for t in transforms)
+    if a.shape != b.shape or not np.allclose(a, b, rtol=1e-12, atol=1e-12):
+        raise InferenceError(
+            f"{guide.__name__}: the support of site {site.name!r} depends on other sites",
+            expected="a support that is the same in every run of the model",
+            got=f"{site.fn.support!r} and {other.fn.support!r}",
+            fix=f"draw from a fixed interval and scale it: u = sample({site.name + '_unit'!r}, "
+            "Uniform(0., 1.)), then compute with u",
+            at=site.location,
+        )
+
+
+def _discrete(site):
+    return InferenceError(
+        f"an automatic guide cannot draw the discrete site {site.name!r}",
+        expected="continuous latent sites",
+        got=f"a latent {type(site.fn).__name__} on {site.fn.support!r}",
+        fix="sum it out in the model (MixtureSameFamily, logsumexp), or hide it with "
+        "handlers.block and write its guide by hand in an AutoGuideList",
+        at=site.location,
+    )
+
+
+def _no_latent(guide, seen):
+    observed = ", ".join(map(repr, seen.observation_nodes))
+    return InferenceError(
+        f"{guide.__name__}: the model has no latent sites",
+        expected="at least one sample statement without obs",
+        got=f"observed sites {observed}" if observed else "no sample statements",
+        fix="leave the value of what is to be inferred out: sample('x', distribution)",
+    )
+
+
+def off_tape(tree: Any) -> Any:
+    """Return copies of the tensors in a tree, so that no answer changes with the next step."""
+    return map_tree(lambda x: wrap(x._data.copy()) if isinstance(x, TensorBase) else x, tree)
+
+
+def check_scale(guide: str, init_scale: Any) -> float:
+    """Return `init_scale` as a positive number, or refuse it."""
+    if not isinstance(init_scale, (int, float)) or not 0.0 < init_scale < math.inf:
+        raise ArgumentError(
+            f"{guide}(init_scale=...)",
+            expected="a number > 0",
+            got=repr(init_scale),
+            fix="for example init_scale=0.1",
+        )
+    return float(init_scale)
+
+
+def as_quantiles(quantiles: Iterable[float]) -> np.ndarray:
+    """Return quantiles as a float64 vector, or refuse what lies outside (0, 1)."""
+    array = np.atleast_1d(np.asarray(to_host(as_tensor(quantiles)._data), np.float64))
+    if array.ndim != 1 or not ((array > 0.0) & (array < 1.0)).all():
+        raise ArgumentError(
+            "quantiles",
+            expected="numbers strictly between 0 and 1",
+            got=repr(quantiles),
+            fix="for example [0.05, 0.5, 0.95]",
+        )
+    return array

@@ -1,0 +1,149 @@
+"""`AutoGuideList`: one guide made of several, each for some of the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from probtorch.core.dtype import float64
+from probtorch.core.rng import Generator
+from probtorch.effects.plates import plate
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.guides.base import AutoGuide
+
+__all__ = ["AutoGuideList"]
+
+
+class AutoGuideList(AutoGuide):
+    """Several guides as one, independent of each other.
+
+    Parameters
+    ----------
+    model : callable
+    create_plates, prefix, dtype
+        See `AutoGuide`; `dtype` decides whether the model runs in float64.
+
+    Notes
+    -----
+    Add guides of parts of the model with `append`: automatic ones of a model in which `block` hides
+    the other sites, or functions with sample statements. Plates that work on subsamples use the
+    same rows in all automatic parts.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.effects.handlers import block
+    >>> from probtorch.infer import AutoDelta, AutoGuideList, AutoNormal
+    >>> def model():
+    ...     x = probtorch.sample("x", dist.Normal(0.0, 1.0))
+    ...     return probtorch.sample("y", dist.Normal(x, 1.0))
+    >>> guide = AutoGuideList(model)
+    >>> guide.append(AutoNormal(block(model, hide=["y"])))
+    >>> guide.append(AutoDelta(block(model, hide=["x"])))
+    >>> sorted(guide())
+    ['x', 'y']
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        *,
+        create_plates: Callable[..., Any] | None = None,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, create_plates=create_plates, prefix=prefix, dtype=dtype)
+        self.parts: list[Any] = []
+
+    def append(self, part: Callable[..., Any]) -> None:
+        """Add a guide of some of the sites.
+
+        Parameters
+        ----------
+        part : AutoGuide or callable
+            A plain function is called with the model's arguments; what it returns is kept if it is
+            a dict from names to values.
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be called, or is this guide itself.
+        """
+        if not callable(part) or part is self:
+            raise ArgumentError(
+                "AutoGuideList.append",
+                expected="a guide of some of the sites",
+                got="the list itself" if part is self else f"{type(part).__name__} {part!r:.60}",
+                fix="write guide.append(AutoNormal(block(model, hide=[...])))",
+            )
+        if isinstance(part, AutoGuide):
+            # Two parts of one kind need parameters and helper sites of different names.
+            taken = [p.prefix for p in self._automatic()]
+            if part.prefix in taken:
+                part.prefix = f"{part.prefix}{len(taken)}"
+        self.parts.append(part)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.parts)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.parts[index]
+
+    def _automatic(self):
+        return [part for part in self.parts if isinstance(part, AutoGuide)]
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Let all automatic parts meet their models."""
+        if not self.parts:
+            raise InferenceError(
+                "AutoGuideList",
+                expected="at least one part",
+                got="an empty list",
+                fix="write guide.append(AutoNormal(block(model, hide=[...])))",
+            )
+        for part in self._automatic():
+            part.setup(*args, **kwargs)
+            self._chosen_by_caller |= part._chosen_by_caller
+            self.latents.update(part.latents)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Draw all latent sites; return their values by name."""
+        self.setup(*args, **kwargs)
+        values: dict[str, Any] = {}
+        with self._parameters():
+            plates = self._plates(args, kwargs)
+            for part in self.parts:
+                if isinstance(part, AutoGuide):
+                    with part._parameters():
+                        values.update(part.draw(plates))
+                else:
+                    found = part(*args, **kwargs)
+                    values.update(found if isinstance(found, dict) else {})
+        return values
+
+    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+        """State the sites of all automatic parts."""
+        values = {}
+        for part in self._automatic():
+            values.update(part.draw(plates))
+        return values
+
+    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return medians of the sites of all automatic parts, by name."""
+        return self._joined(lambda part: part.median())
+
+    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return quantiles of the sites of all automatic parts, by name."""
+        return self._joined(lambda part: part.quantiles(quantiles))
+
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+        """Return draws of the sites of all automatic parts on the unconstrained scale."""
+        return self._joined(lambda part: part.free_draws(shape, generator))
+
+    def _joined(self, ask):
+        with self._asked():
+            return {n: x for part in self._automatic() for n, x in ask(part).items()}

@@ -1,0 +1,358 @@
+"""Guides over all latent numbers at once, as one unconstrained vector.
+
+`AutoContinuous` cuts the vector into sites. Its subclasses say how the vector is distributed:
+`AutoMultivariateNormal` with a full covariance, `AutoLowRankMultivariateNormal` with a few
+directions beside the diagonal, `AutoLaplaceApproximation` at the mode, with the curvature there.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.jacobians import hessian
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import float64
+from probtorch.core.rng import Generator
+from probtorch.distributions import constraints
+from probtorch.distributions.multivariate_normal import MultivariateNormal
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.params import ParamStore
+from probtorch.effects.plates import plate
+from probtorch.effects.primitives import param, sample
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
+from probtorch.infer.guides.low_rank import LowRankNormal
+from probtorch.infer.initialization import init_to_median
+from probtorch.infer.potential import Target
+from probtorch.ops.elementwise import sqrt
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.special import ndtri
+
+__all__ = [
+    "AutoContinuous",
+    "AutoLaplaceApproximation",
+    "AutoLowRankMultivariateNormal",
+    "AutoMultivariateNormal",
+]
+
+
+class AutoContinuous(AutoGuide):
+    """Base of guides over one unconstrained vector.
+
+    Parameters
+    ----------
+    model, init_loc_fn, prefix, dtype
+        See `AutoGuide`.
+
+    Raises
+    ------
+    InferenceError
+        At the first call: if a latent site is in a plate that works on subsamples.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        init_loc_fn: Callable[..., Any] = init_to_median,
+        *,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, init_loc_fn=init_loc_fn, prefix=prefix, dtype=dtype)
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Run the model once to find its latent sites."""
+        if self.latents:
+            return
+        super().setup(*args, **kwargs)
+        for latent in self.latents.values():
+            for frame in latent.frames:
+                if frame.indices is not None:
+                    self.latents = {}
+                    raise InferenceError(
+                        f"{self.__name__}: site {latent.name!r} is in plate {frame.name!r}, which "
+                        f"works on {frame.size} of {frame.full_size} rows",
+                        expected="latent sites that are all there at every step",
+                        got="one with a value for each row",
+                        fix="use AutoNormal, alone or for this site in an AutoGuideList",
+                        at=latent.location,
+                    )
+
+    @property
+    def dim(self) -> int:
+        """Length of the vector."""
+        return sum(latent.size for latent in self.latents.values())
+
+    @abc.abstractmethod
+    def distribution(self) -> Any:
+        """Return the distribution of the vector, made from `param` statements."""
+
+    def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
+        """State all latent sites; see `AutoGuide.draw`."""
+        helper = {"is_auxiliary": True}
+        vector = sample(f"_{self.prefix}_latent", self.distribution(), infer=helper)
+        values = {}
+        for name, free in self._cut(vector).items():
+            latent = self.latents[name]
+            with self._within(latent, plates):
+                values[name] = self._state(latent, free)
+        return values
+
+    def _cut(self, vector, batch_ndim=None):
+        """The parts of a vector by site; particles stay to the left of the plates."""
+        lead, found, start = vector._data.shape[:-1], {}, 0
+        for name, latent in self.latents.items():
+            part = vector[..., start : start + latent.size]
+            start += latent.size
+            # Particles come with a dim of size 1 for each plate, which the site's rows fill.
+            padding = latent.batch_ndim if batch_ndim is None else batch_ndim
+            kept = lead[: max(len(lead) - padding, 0)]
+            found[name] = reshape(part, (*kept, *latent.free_shape))
+        return found
+
+    def _start(self):
+        """The starting point as a vector."""
+        parts = [latent.free_init.reshape(-1) for latent in self.latents.values()]
+        return np.concatenate(parts).astype(self.dtype)
+
+    def get_posterior(self) -> Any:
+        """Return the distribution of the unconstrained vector."""
+        with self._asked():
+            return off_tape(self.distribution())
+
+    def _constrained(self, vectors):
+        parts = self._cut(vectors, 0)
+        return off_tape({n: self.latents[n].transform(x) for n, x in parts.items()})
+
+    def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return medians by name; see `AutoGuide.median`."""
+        posterior = self.get_posterior()
+        with self._asked():
+            return self._constrained(posterior.mean)
+
+    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return quantiles of each number on its own, by name; see `AutoGuide.quantiles`."""
+        levels = as_quantiles(quantiles)
+        posterior = self.get_posterior()
+        with self._asked():
+            z = wrap(to_host(ndtri(wrap(levels))._data).astype(self.dtype)[:, None])
+            return self._constrained(posterior.mean + z * sqrt(posterior.variance))
+
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+        """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
+        return self._cut(self.get_posterior().sample(shape, generator), 0)
+
+
+class AutoMultivariateNormal(AutoContinuous):
+    """A normal with a full covariance.
+
+    Parameters
+    ----------
+    model : callable
+    init_loc_fn : callable
+        Where the mean starts; see `AutoGuide`.
+    init_scale : float
+        Standard deviation to start with, on the unconstrained scale.
+    prefix, dtype
+        See `AutoGuide`.
+
+    Notes
+    -----
+    Parameters are ``auto_loc``, ``auto_scale`` (one per number) and ``auto_scale_tril`` (lower
+    triangular with a diagonal of ones): the Cholesky factor of the covariance is
+    ``scale[:, None] * scale_tril``, so that steps are of the size of the scales.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        init_loc_fn: Callable[..., Any] = init_to_median,
+        init_scale: float = 0.1,
+        *,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
+        self.init_scale = check_scale("AutoMultivariateNormal", init_scale)
+
+    def distribution(self) -> MultivariateNormal:
+        """Return the normal of the vector."""
+        n = self.dim
+        loc = param(f"{self.prefix}_loc", self._start)
+        scale = param(
+            f"{self.prefix}_scale",
+            lambda: np.full(n, self.init_scale, self.dtype),
+            constraints.softplus_positive,
+        )
+        tril = param(
+            f"{self.prefix}_scale_tril",
+            lambda: np.eye(n, dtype=self.dtype),
+            constraints.unit_lower_cholesky,
+        )
+        return MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * tril, validate_args=False)
+
+
+class AutoLowRankMultivariateNormal(AutoContinuous):
+    """A normal whose covariance is a diagonal plus a few directions.
+
+    Parameters
+    ----------
+    model : callable
+    init_loc_fn : callable
+        Where the mean starts; see `AutoGuide`.
+    init_scale : float
+        Standard deviation to start with, on the unconstrained scale.
+    rank : int, optional
+        Number of directions; the square root of the number of latent numbers by default.
+    prefix, dtype
+        See `AutoGuide`.
+
+    Notes
+    -----
+    Parameters are ``auto_loc``, ``auto_scale`` of shape (dim,) and ``auto_cov_factor`` of shape
+    (dim, rank): the covariance is ``S (I + F F^T) S`` with S the diagonal matrix of the scales.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        init_loc_fn: Callable[..., Any] = init_to_median,
+        init_scale: float = 0.1,
+        rank: int | None = None,
+        *,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
+        self.init_scale = check_scale("AutoLowRankMultivariateNormal", init_scale)
+        if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
+            raise ArgumentError(
+                "AutoLowRankMultivariateNormal(rank=...)",
+                expected="a number of directions of at least 1",
+                got=repr(rank),
+                fix="leave it out for the square root of the number of latent numbers",
+            )
+        self.rank = rank
+
+    def distribution(self) -> LowRankNormal:
+        """Return the normal of the vector."""
+        n = self.dim
+        rank = self.rank or math.isqrt(n - 1) + 1
+        loc = param(f"{self.prefix}_loc", self._start)
+        scale = param(
+            f"{self.prefix}_scale",
+            # Half of the variance each for the diagonal and for the directions.
+            lambda: np.full(n, self.init_scale * math.sqrt(0.5), self.dtype),
+            constraints.softplus_positive,
+        )
+        factor = param(f"{self.prefix}_cov_factor", lambda: self._directions(n, rank))
+        return LowRankNormal(loc, scale.unsqueeze(-1) * factor, scale * scale)
+
+    def _directions(self, n, rank):
+        """Rows of length 1 in general position, the same in every run."""
+        rows = np.random.default_rng(0).standard_normal((n, rank))
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(self.dtype)
+
+
+class AutoLaplaceApproximation(AutoContinuous):
+    """The normal with the mode of the posterior as its mean, and the curvature there.
+
+    While it is optimised the guide is a point on the unconstrained scale, ``auto_loc``, which moves
+    to the mode; `laplace_approximation` then gives the normal.
+
+    Parameters
+    ----------
+    model, init_loc_fn, prefix, dtype
+        See `AutoGuide`.
+    """
+
+    def distribution(self) -> Delta:
+        """Return the point."""
+        return Delta(param(f"{self.prefix}_loc", self._start), event_dim=1)
+
+    def laplace_approximation(self, *args: Any, **kwargs: Any) -> AutoMultivariateNormal:
+        """Return the normal guide at the point reached.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The model's arguments: all the data.
+
+        Returns
+        -------
+        AutoMultivariateNormal
+            A guide with parameters of its own.
+
+        Raises
+        ------
+        InferenceError
+            If the log density is not concave there, so that it is no mode.
+
+        Notes
+        -----
+        The precision is minus the Hessian of the log density on the unconstrained scale, computed
+        exactly, forward over reverse.
+        """
+        with self._asked():
+            loc = to_host(self.distribution().v._data).astype(np.float64)
+            target = Target.from_model(self.model, *args, **kwargs)
+            rows = self._rows_in(target)
+            q = np.empty(target.dim)
+            q[rows] = loc
+        curvature = to_host(hessian(target.logdensity)(wrap(q))._data)
+        precision = -curvature[np.ix_(rows, rows)]
+        least = float(np.linalg.eigvalsh(precision).min()) if np.isfinite(precision).all() else None
+        if least is None or least <= 0.0:
+            raise InferenceError(
+                f"{self.__name__}.laplace_approximation",
+                expected="a mode: a log density that is concave at the point reached",
+                got="a Hessian that is not finite"
+                if least is None
+                else f"a precision matrix with least eigenvalue {least:.3g}",
+                fix="take more steps, or start elsewhere with init_loc_fn",
+            )
+        # With rows and columns reversed the factor of P is the transposed inverse of the factor of
+        # the covariance.
+        reverse = np.linalg.cholesky(precision[::-1, ::-1])[::-1, ::-1]
+        tril = np.tril(np.linalg.inv(reverse.T))
+        scale = np.diag(tril).copy()
+        guide = AutoMultivariateNormal(
+            self.model, self.init_loc_fn, prefix=self.prefix, dtype=self.dtype
+        )
+        guide.latents, guide._store = self.latents, ParamStore()
+        values = {
+            "loc": (loc, constraints.real),
+            "scale": (scale, constraints.softplus_positive),
+            "scale_tril": (tril / scale[:, None], constraints.unit_lower_cholesky),
+        }
+        for name, (array, constraint) in values.items():
+            init = array.astype(self.dtype)
+            guide._store.setdefault(f"{self.prefix}_{name}", init, constraint)
+        return guide
+
+    def _rows_in(self, target):
+        """Where the numbers of this guide's vector are in the target's."""
+        parts: Sequence[Any] = [
+            np.arange(target.slots[n].start, target.slots[n].stop) for n in self.latents
+        ]
+        return np.concatenate(parts)
+
+    def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
+        """Return the point on the unconstrained scale, as often as asked for."""
+        found = self._cut(self.get_posterior().v, 0)
+        return {n: expand(x, (*shape, *x._data.shape)) for n, x in found.items()}
+
+    def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Refuse: a point has no quantiles; ask the guide of `laplace_approximation`."""
+        raise InferenceError(
+            f"{self.__name__}.quantiles",
+            expected="a guide with a spread",
+            got="the point that is being optimised",
+            fix="write guide.laplace_approximation(*args).quantiles(...)",
+        )

@@ -1,0 +1,80 @@
+"""`LowRankNormal`: the distribution behind `AutoLowRankMultivariateNormal`.
+
+With covariance D + W W^T, D diagonal and W with few columns, density and draws cost O(n r^2): by
+Woodbury's identity the inverse of the covariance needs that of the small "capacitance" matrix
+C = I + W^T D^-1 W, and log det = log det C + log det D.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution, param
+from probtorch.distributions.fields import Parameter
+from probtorch.errors import ShapeError
+from probtorch.ops.elementwise import log, sqrt
+from probtorch.ops.linalg import cholesky, solve_triangular
+from probtorch.ops.movement import diagonal, reshape, unsqueeze
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["LowRankNormal"]
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class LowRankNormal(Distribution):
+    """Normal distribution of vectors with covariance ``diag(cov_diag) + cov_factor cov_factor^T``.
+
+    Parameters
+    ----------
+    loc : Tensor, shape (n,)
+        Mean.
+    cov_factor : Tensor, shape (n, r)
+    cov_diag : Tensor, shape (n,), > 0
+    """
+
+    loc: Parameter = param(constraints.real_vector)
+    cov_factor: Parameter = param(constraints.real_matrix)
+    cov_diag: Parameter = param(constraints.independent(constraints.positive, 1))
+    support = constraints.real_vector
+
+    def _infer_event_shape(self):
+        n = self.loc._data.shape[-1]
+        factor, diag = self.cov_factor._data.shape, self.cov_diag._data.shape
+        if len(factor) != 2 or factor[0] != n or diag != (n,):
+            raise ShapeError(
+                "LowRankNormal",
+                expected=f"cov_factor of shape ({n}, r) and cov_diag of shape ({n},)",
+                got=f"shapes {factor} and {diag}",
+                fix="give one row of the factor per entry of loc, without batch dims",
+            )
+        return (n,)
+
+    def _rsample(self, rng, shape):
+        r = self.cov_factor._data.shape[1]
+        few = rng.normal((*shape[:-1], r))
+        return self.loc + few @ self.cov_factor.mT + sqrt(self.cov_diag) * rng.normal(shape)
+
+    def _log_prob(self, x):
+        n, r = self.cov_factor._data.shape
+        shift = x - self.loc
+        scaled = self.cov_factor / unsqueeze(self.cov_diag, -1)
+        capacitance = self.cov_factor.mT @ scaled
+        capacitance = capacitance + capacitance.new_tensor(np.eye(r))
+        tril = cholesky(capacitance)
+        y = solve_triangular(tril, reshape(shift @ scaled, (-1, r)).mT, upper=False)
+        explained = reshape(total(y * y, 0), shift._data.shape[:-1])
+        squares = total(shift * shift / self.cov_diag, -1) - explained
+        half_log_det = total(log(diagonal(tril, 0, -2, -1)), -1) + 0.5 * total(log(self.cov_diag))
+        return squares * -0.5 - (half_log_det + n * HALF_LOG_2PI)
+
+    def _mean(self):
+        return self.loc
+
+    _mode = _mean
+
+    def _variance(self):
+        return self.cov_diag + total(self.cov_factor * self.cov_factor, -1)

@@ -1,0 +1,78 @@
+"""What an optimisation shows while it lasts: one line on stderr, rewritten in place.
+
+The line has the step, the smoothed loss, the rate and the time left. In a log file there is a line
+every ten seconds instead. Nothing is shown before a third of a second has passed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from probtorch.config import settings
+from probtorch.infer.mcmc.progress import LOG_EVERY, PATIENCE, REFRESH
+
+__all__ = ["StepProgress"]
+
+# Steps over which the shown loss is smoothed: its weight on the past is 1 - 1 / SMOOTHING.
+SMOOTHING = 50
+BAR = 20
+
+
+class StepProgress:
+    """The display of one run; a context manager.
+
+    Parameters
+    ----------
+    total : int
+        Number of steps.
+    shown : bool
+        Off, nothing is ever shown. ``PROBTORCH_PROGRESS=0`` switches all displays off.
+    """
+
+    def __init__(self, total: int, *, shown: bool = True) -> None:
+        self.total, self.shown = total, shown and settings.progress
+        self.done = 0
+        self.loss = float("nan")
+        self._start = time.perf_counter()
+        self._next = self._start + PATIENCE
+        self._wrote = False
+        # A terminal or a notebook takes a line back by a carriage return; a file does not.
+        self._rewrites = sys.stderr.isatty() or "ipykernel" in sys.modules
+
+    def __enter__(self) -> StepProgress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._wrote:
+            self._write(last=True)
+
+    def update(self, loss: float) -> None:
+        """Count a step; show it if it is time."""
+        self.done += 1
+        weight = 1.0 / min(self.done, SMOOTHING)
+        if loss == loss:
+            smooth = self.loss == self.loss
+            self.loss = self.loss + weight * (loss - self.loss) if smooth else loss
+        if self.shown and time.perf_counter() >= self._next:
+            self._write()
+            self._next = time.perf_counter() + (REFRESH if self._rewrites else LOG_EVERY)
+
+    def line(self) -> str:
+        """Return the line as it is now."""
+        seconds = time.perf_counter() - self._start
+        rate = self.done / seconds if seconds else 0.0
+        left = (self.total - self.done) / rate if rate else 0.0
+        filled = BAR * self.done // max(self.total, 1)
+        return (
+            f"[{'#' * filled}{'.' * (BAR - filled)}] {self.done}/{self.total} steps, "
+            f"loss {self.loss:.6g}, {rate:.4g} steps/s, {seconds:.0f} s, {left:.0f} s left"
+        )
+
+    def _write(self, last=False):
+        self._wrote = True
+        if self._rewrites:
+            # Erase what a longer line before may have left behind.
+            print(f"\r\x1b[2K{self.line()}", end="\n" if last else "", file=sys.stderr, flush=True)
+        else:
+            print(self.line(), file=sys.stderr, flush=True)

@@ -1,0 +1,469 @@
+"""`SVI`: stochastic variational inference, the optimisation of a guide towards a posterior.
+
+A step draws from the guide, asks an objective (objectives/) for the loss and its gradients, and
+lets an optimizer move the parameters. Parameters of `param` statements live in a store that the
+`SVI` object owns; while it runs, and after, `get_param_store` shows that store. All that a step
+depends on is in `state_dict`, so a run that is resumed goes on bit for bit.
+
+A loss or gradient that is not finite moves nothing. When it comes `patience` times in a row, the
+run stops: everything is put back to the last step that was well, and the error names the step and
+the first site that is not finite.
+
+Names and signatures are Pyro's, `run` and its result NumPyro's. svi_result.py has the result,
+guides/ the guides that write themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.core.rng import Generator, default_generator
+from probtorch.distributions.distribution import validation_enabled
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.params import ParamStore
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.non_finite import bad_entries, first_non_finite
+from probtorch.infer.objectives.elbo import Trace_ELBO
+from probtorch.infer.objectives.runs import run_pair, same_draws
+from probtorch.infer.potential import OUTSIDE, lifted
+from probtorch.infer.step_progress import StepProgress
+from probtorch.infer.svi_result import SVIResult
+from probtorch.infer.updater import Updater, copied
+
+__all__ = ["SVI"]
+
+# The reader of a state refuses others: a later layout gets a later number.
+STATE_FORMAT = 1
+
+
+class SVI:
+    """Variational inference by stochastic gradients.
+
+    Parameters
+    ----------
+    model, guide : callable
+        Called with the same arguments. The guide draws all latent sites of the model.
+    optim : Optimizer, PyroOptim or callable
+        ``Adam({"lr": 0.01})``; or a class, whose options are given as keywords
+        (``SVI(model, guide, Adam, loss, lr=0.01)``); or an optimizer over the parameters of
+        modules, to which those of `param` statements are added.
+    loss : ELBO or callable
+        An objective, or ``loss(model, guide, *args, **kwargs)`` that returns a differentiable
+        tensor. `Trace_ELBO` by default.
+    loss_and_grads : callable, optional
+        Used in place of the objective's own: returns the loss and adds to the gradients.
+    params : ParamStore, optional
+        A store to share with another SVI object; its own by default.
+    seed : int or Generator, optional
+        Where sample statements draw from; the default generator if None.
+    patience : int or None
+        How many losses in a row may be other than finite before the run stops: the parameters rest
+        in such steps. None never stops.
+    **optim_args
+        Options of an optimizer given as a class.
+
+    Attributes
+    ----------
+    params : ParamStore
+    num_steps : int
+        Steps taken.
+
+    Notes
+    -----
+    A guide with ``precise = True``, as the automatic ones are by default, makes the model run in
+    float64. Other guides and models keep the dtypes they were written in.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import SVI, AutoNormal, Trace_ELBO
+    >>> from probtorch.optim import Adam
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> svi = SVI(coin, AutoNormal(coin), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    >>> result = svi.run(500, probtorch.tensor([1.0, 1.0, 0.0, 1.0]), progress_bar=False)
+    >>> bool(result.losses[-100:].mean() < result.losses[:100].mean())
+    True
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: Any,
+        loss: Any = None,
+        loss_and_grads: Callable[..., Any] | None = None,
+        *,
+        params: ParamStore | None = None,
+        seed: int | Generator | None = None,
+        patience: int | None = 1,
+        **optim_args: Any,
+    ) -> None:
+        if patience is not None and (isinstance(patience, bool) or not patience >= 1):
+            raise ArgumentError(
+                "SVI(patience=...)",
+                expected="a number of at least 1, or None to never stop",
+                got=repr(patience),
+                fix="leave it out to stop at the first loss that is not finite",
+            )
+        self.model, self.guide = model, guide
+        self.objective: Any = Trace_ELBO() if loss is None else loss
+        self.params = ParamStore() if params is None else params
+        self.generator = (
+            None if seed is None else seed if isinstance(seed, Generator) else Generator(seed)
+        )
+        self.patience = patience
+        self.num_steps = 0
+        self._own_loss_and_grads = loss_and_grads
+        self._updater = Updater(optim, optim_args)
+        self._failures = 0
+        # The state before the last update, at which loss and gradients were finite.
+        self._good: tuple[Any, ...] | None = None
+        # A state that waits for the first run, in which the parameters come into being.
+        self._waiting: Mapping[str, Any] | None = None
+        self.params.show()
+
+    @property
+    def optim(self) -> Any:
+        """The optimizer; None for one given as a class, before the first step."""
+        return self._updater.optimizer
+
+    # ---------------------------------------------------------------------------------- losses
+
+    def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the objective's loss for another model and guide, as Pyro's attribute does."""
+        if hasattr(self.objective, "loss"):
+            return self.objective.loss(model, guide, *args, **kwargs)
+        return self.objective(model, guide, *args, **kwargs)
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        """Return the loss and add its gradients to the ``.grad`` of the parameters."""
+        own = self._own_loss_and_grads or getattr(self.objective, "loss_and_grads", None)
+        if own is not None:
+            return _number(own(model, guide, *args, **kwargs))
+        loss: Any = self.objective(model, guide, *args, **kwargs)
+        if getattr(loss, "requires_grad", False):
+            loss.backward()
+        return _number(loss)
+
+    def evaluate_loss(self, *args: Any, **kwargs: Any) -> float:
+        """Return an estimate of the loss; nothing is moved.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+        """
+        with no_grad(), self._active():
+            return _number(self.loss(self.model, self.guide, *args, **kwargs))
+
+    @contextlib.contextmanager
+    def _active(self) -> Iterator[None]:
+        """Context manager: parameters in the store of this object, draws from its generator."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.params.activate())
+            if self.generator is not None:
+                stack.enter_context(seed_handler(None, self.generator))
+            yield
+
+    # ----------------------------------------------------------------------------------- steps
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Run guide and model once, so that all parameters exist; `step` does it by itself.
+
+        The generators go back to where they were.
+        """
+        allow = getattr(self.objective, "allow_missing", False)
+        with no_grad(), self._active(), same_draws():
+            run_pair(self.model, self.guide, args, kwargs, allow_missing=allow)
+
+    def step(self, *args: Any, **kwargs: Any) -> float:
+        """Take one step: estimate the loss, and move the parameters along its gradients.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+
+        Returns
+        -------
+        float
+            The loss before the move. It is not finite where `patience` lets the run go on.
+
+        Raises
+        ------
+        InferenceError
+            If the loss or a gradient is not finite once too often, or there are no parameters.
+        ModelError, ShapeError
+            If guide and model do not fit together.
+        """
+        if self._waiting is not None:
+            self._resume(args, kwargs)
+        self.params.show()
+        start = self._generator_states()
+        error: Exception | None = None
+        with enable_grad(), self._active():
+            try:
+                loss = self.loss_and_grads(self.model, self.guide, *args, **kwargs)
+            except OUTSIDE as refusal:
+                if not self.num_steps:
+                    raise
+                error, loss = refusal, math.nan
+            if error is None:
+                self._updater.adopt(dict(self.params.named_parameters()))
+            bad = self._bad(loss, error)
+            if bad is not None:
+                return self._reject(loss, bad, error, start, args, kwargs)
+            self._failures = 0
+            self._good = (self._updater.checkpoint(), start, self.num_steps)
+            self._updater.step(lambda: self._again(start, args, kwargs))
+            self._updater.zero_grad()
+        self.num_steps += 1
+        return loss
+
+    def _again(self, start, args, kwargs):
+        """The loss of this step at other parameters: with the same draws."""
+        self._updater.zero_grad()
+        self._set_generator_states(start)
+        with enable_grad():
+            return self.loss_and_grads(self.model, self.guide, *args, **kwargs)
+
+    def _bad(self, loss, error):
+        """What is not finite about this step, None if all is well."""
+        if error is not None:
+            return f"{type(error).__name__}: {error}".split("\n")[0]
+        if not math.isfinite(loss):
+            return f"a loss of {loss}"
+        for name, p in self._updater.parameters.items():
+            if p.grad is not None and not _all_finite(p.grad._data):
+                return f"a gradient of parameter {name!r} that is {bad_entries(p.grad)}"
+        return None
+
+    def _reject(self, loss, bad, error, start, args, kwargs):
+        """Move nothing; stop if that has been so often enough."""
+        self._updater.zero_grad()
+        self._failures += 1
+        if self.patience is None or self._failures < self.patience:
+            self.num_steps += 1
+            return loss
+        step = self.num_steps
+        after = self._generator_states()
+        self._set_generator_states(start)
+        what, at = (bad, None) if math.isfinite(loss) else self._blame(args, kwargs)
+        self._set_generator_states(after)
+        if self._good is not None:
+            checkpoint, generators, self.num_steps = self._good
+            self._updater.restore(checkpoint)
+            self._set_generator_states(generators)
+        self._failures = 0
+        restored = f"; parameters are those before step {self.num_steps}" if self._good else ""
+        raise InferenceError(
+            f"SVI stopped at step {step}: {bad}{restored}",
+            expected="a finite loss with finite gradients",
+            got=what,
+            fix="a smaller learning rate, another init_scale or init_loc_fn, or patience=10 to "
+            "pass over single bad draws",
+            at=at,
+        ) from error
+
+    def _blame(self, args, kwargs):
+        """The first site that is not finite in the runs of this step."""
+        with no_grad(), validation_enabled(False):
+            runs = getattr(self.objective, "runs", None)
+            if runs is not None:
+                return first_non_finite(runs(self.model, self.guide, args, kwargs))
+            pairs = (run_pair(self.model, self.guide, args, kwargs) for _ in range(1))
+            return first_non_finite(pairs)
+
+    # ------------------------------------------------------------------------------------- run
+
+    def run(
+        self,
+        num_steps: int,
+        *args: Any,
+        progress_bar: bool = True,
+        callback: Callable[[int, float], Any] | None = None,
+        **kwargs: Any,
+    ) -> SVIResult:
+        """Take many steps.
+
+        Parameters
+        ----------
+        num_steps : int
+        *args, **kwargs
+            What model and guide are called with.
+        progress_bar : bool
+            Show steps and smoothed loss on stderr.
+        callback : callable, optional
+            ``callback(step, loss)`` after each step; returning True ends the run.
+
+        Returns
+        -------
+        SVIResult
+            Parameters and losses. Ctrl-C ends the run after the step at hand, with what there is.
+
+        Raises
+        ------
+        InferenceError
+            As `step`; state is that of the last step that was well.
+        """
+        if isinstance(num_steps, bool) or not hasattr(num_steps, "__index__") or num_steps < 0:
+            raise ArgumentError(
+                "SVI.run",
+                expected="num_steps, a count",
+                got=repr(num_steps),
+                fix="write svi.run(1000, *args)",
+            )
+        if getattr(self.guide, "precise", False):
+            # Once, and not at every step.
+            args, kwargs = lifted(args), lifted(kwargs)
+        losses, start = [], time.perf_counter()
+        with _Interrupt() as interrupt, StepProgress(num_steps, shown=progress_bar) as progress:
+            for i in range(num_steps):
+                losses.append(self.step(*args, **kwargs))
+                progress.update(losses[-1])
+                stopped = callback is not None and callback(i, losses[-1]) is True
+                if stopped or interrupt.asked:
+                    break
+        return SVIResult(
+            params=self.get_params(),
+            losses=np.array(losses),
+            svi=self,
+            args=args,
+            kwargs=kwargs,
+            interrupted=interrupt.asked,
+            seconds=time.perf_counter() - start,
+        )
+
+    def get_params(self) -> dict[str, Any]:
+        """Return copies of the constrained values of the `param` sites by name."""
+        with no_grad():
+            return {name: copied(value) for name, value in self.params.items()}
+
+    # ------------------------------------------------------------------------- saving, resuming
+
+    def _generator_states(self):
+        """States of the generator of sample statements and of the default one."""
+        own = None if self.generator is None else tuple(self.generator.get_state())
+        return own, tuple(default_generator.get_state())
+
+    def _set_generator_states(self, states):
+        own, default = states
+        if own is not None and self.generator is not None:
+            self.generator.set_state(own)
+        default_generator.set_state(default)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on, as copies.
+
+        Returns
+        -------
+        dict
+            Nested dicts, lists, numbers, strings and tensors, nothing else: parameters
+            (unconstrained), the optimizer's state, the objective's, the generators' and the number
+            of steps.
+        """
+        if self._waiting is not None:
+            return dict(self._waiting)
+        generator, default = self._generator_states()
+        remembered = getattr(self.objective, "state_dict", dict)()
+        return {
+            "format": STATE_FORMAT,
+            "num_steps": self.num_steps,
+            "updater": self._updater.state_dict(),
+            "objective": remembered,
+            "generator": generator,
+            "default_generator": default,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned; the steps after it are then the same bit for bit.
+
+        Parameters
+        ----------
+        state : dict
+            Of an SVI with the same model, guide, optimizer and objective.
+
+        Raises
+        ------
+        ArgumentError
+            If the state has another layout or other parameters.
+
+        Notes
+        -----
+        The default generator is set too: dropout and the like draw from it. Where parameters do not
+        exist yet, the state waits for the first step.
+        """
+        if state.get("format") != STATE_FORMAT:
+            raise ArgumentError(
+                "SVI.load_state_dict",
+                expected=f"a state of format {STATE_FORMAT}, made by state_dict()",
+                got=f"format {state.get('format')!r}",
+                fix="load it with the version of the library that saved it",
+            )
+        self._waiting, self._good, self._failures = state, None, 0
+        self.num_steps = state["num_steps"]
+        names = {n for n in state["updater"]["params"] if not n.startswith("optim.")}
+        if names <= set(self.params):
+            self._resume()
+
+    def _resume(self, args=None, kwargs=None):
+        """Bring the waiting state into force, after making the parameters if `args` are given."""
+        state: Any = self._waiting
+        if args is not None:
+            self.setup(*args, **(kwargs or {}))
+        self._updater.load_state_dict(state["updater"], dict(self.params.named_parameters()))
+        self._waiting = None
+        if hasattr(self.objective, "load_state_dict"):
+            self.objective.load_state_dict(state["objective"])
+        self._set_generator_states((state["generator"], state["default_generator"]))
+
+    def __repr__(self) -> str:
+        names = (getattr(f, "__name__", type(f).__name__) for f in (self.model, self.guide))
+        return f"SVI({', '.join(names)}, {type(self.objective).__name__}, {self.num_steps} steps)"
+
+
+class _Interrupt:
+    """Turns Ctrl-C into a note, so that no step is torn; a second one raises as usual."""
+
+    def __init__(self):
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self):
+        # Only the main thread may; and who set a handler of his own wants to keep it.
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number, frame):
+        if self.asked:
+            raise KeyboardInterrupt("interrupted twice")
+        self.asked = True
+
+    def __exit__(self, *exc):
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
+def _number(loss):
+    return float(loss.item()) if hasattr(loss, "item") else float(loss)
+
+
+def _all_finite(array):
+    """Whether all entries are finite, by their sum unless that is not."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(float(array.sum())) or bool(abs(array).max() < math.inf)

@@ -1,0 +1,315 @@
+"""`SVIResult`: what an optimisation found, and how far to believe it.
+
+Parameters and losses are there at once. Draws of the guide are made when they are asked for, along
+with the importance ratios p(x, z) / q(z): their tail (`diagnostics/psis.py`) says whether the guide
+can stand for the posterior. From there on a fit is like any other result: `Draws` with a summary,
+predictions and an ArviZ export, as one chain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import to_host
+from probtorch.core.rng import Generator
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
+from probtorch.diagnostics.summary import Summary
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.handlers import substitute
+from probtorch.effects.trace import plate_info
+from probtorch.errors import ArgumentError, InferenceError, user_frame
+from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
+from probtorch.infer.potential import Target
+from probtorch.infer.results import SampledDraws, make_draws
+
+__all__ = ["GuideWarning", "SVIResult"]
+
+NUM_DRAWS = 1000
+
+
+class GuideWarning(InferenceWarning):
+    """A guide that is too far from the posterior to stand for it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SVIResult:
+    """The end of `SVI.run`.
+
+    Attributes
+    ----------
+    params : dict of str to Tensor
+        Constrained values of the `param` sites.
+    losses : ndarray, shape (steps,)
+        The loss before each step, in nats.
+    svi : SVI
+        What ran; it can go on.
+    args, kwargs
+        What model and guide were called with.
+    interrupted : bool
+        Whether Ctrl-C ended the run.
+    seconds : float
+        How long it took.
+
+    Notes
+    -----
+    Draws use the parameters of the result, whatever steps come after. The weights of modules that
+    are no `param` sites are not part of it.
+    """
+
+    params: dict[str, Any]
+    losses: np.ndarray
+    svi: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def draws(self, num_draws: int = NUM_DRAWS, *, seed: int | Generator = 0) -> SampledDraws:
+        """Return independent draws of the guide, as one chain.
+
+        Parameters
+        ----------
+        num_draws : int
+        seed : int or Generator
+            Where they are drawn from; an int gives the same draws every time.
+
+        Returns
+        -------
+        SampledDraws
+            Latent and deterministic sites. `sample_stats` has ``lp`` (log joint density) and
+            ``log_weight`` (smoothed importance weights, normalised); ``attrs["pareto_k"]`` is the
+            shape of their tail.
+
+        Warns
+        -----
+        GuideWarning
+            If `pareto_k` is above what so many draws can bear.
+
+        Notes
+        -----
+        Where plates work on subsamples, draws are of the sites outside of these plates, and there
+        is no `pareto_k`: the density of a subsample is not that of the data.
+        """
+        if isinstance(num_draws, bool) or not hasattr(num_draws, "__index__") or num_draws < 1:
+            raise ArgumentError(
+                "SVIResult.draws",
+                expected="a number of draws of at least 1",
+                got=repr(num_draws),
+                fix="leave it out for 1000",
+            )
+        key = (num_draws, seed)
+        if isinstance(seed, Generator) or key not in self._made:
+            generator = seed if isinstance(seed, Generator) else Generator(seed)
+            made = self._draw(num_draws.__index__(), generator)
+            _judge(made)
+            if isinstance(seed, Generator):
+                return made
+            self._made[key] = made
+        return self._made[key]
+
+    @property
+    def pareto_k(self) -> float:
+        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
+        return float(self.draws().attrs["pareto_k"])
+
+    @property
+    def samples(self) -> dict[str, np.ndarray]:
+        """1000 draws of the guide by site, each (draw, *shape)."""
+        return self.draws().get_samples()
+
+    def summary(self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None):
+        """Return a table of mean, sd and interval per scalar parameter, with the guide's verdict.
+
+        Parameters
+        ----------
+        names, hdi_prob, round_to
+            See `probtorch.diagnostics.summary`.
+
+        Returns
+        -------
+        Summary
+        """
+        draws = self.draws()
+        table: Summary = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
+        return dataclasses.replace(table, notes=(_verdict(draws),))
+
+    def predict(
+        self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`."""
+        return self.draws().predict(*args, seed=seed, **kwargs)
+
+    def to_arviz(self, **groups: Any) -> Any:
+        """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
+        return self.draws().to_arviz(**groups)
+
+    def save(self, path: Any) -> None:
+        """Write the draws to a file; see `Draws.save`."""
+        self.draws().save(path)
+
+    # ------------------------------------------------------------------------------------ drawing
+
+    def _draw(self, count, generator):
+        model, guide = self.svi.model, self.svi.guide
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            stack.enter_context(self.svi.params.activate())
+            stack.enter_context(substitute(None, self.params))
+            target = None
+            with seed_handler(None, generator):
+                first = run_pair(model, guide, self.args, self.kwargs, allow_missing=True)
+                found = _Drawn(first, count)
+                found.fill(model, guide, self.args, self.kwargs)
+            subsampled = found.subsampled
+            if not subsampled:
+                # A model with discrete latents is no density on R^n.
+                with contextlib.suppress(InferenceError):
+                    target = Target.from_model(model, *self.args, **self.kwargs)
+        k, stats = found.judged()
+        attrs = {
+            "inference_library": "probtorch",
+            "inference_method": "SVI",
+            "guide": getattr(guide, "__name__", type(guide).__name__),
+            "objective": getattr(self.svi.objective, "__name__", type(self.svi.objective).__name__),
+            "num_steps": int(self.svi.num_steps),
+            "sampling_time": self.seconds,
+            "interrupted": self.interrupted,
+            "pareto_k": k,
+        }
+        if target is not None and found.covers(target):
+            return make_draws(target, found.positions(target)[None], stats, attrs)
+        return self._unlabelled(found, stats, attrs)
+
+    def _unlabelled(self, found, stats, attrs):
+        """Draws of a model that is no density on R^n: as they came."""
+        info = plate_info(found.first.model)
+        values = {
+            name: x[None]
+            for name, x in found.values.items()
+            if not any(f.indices is not None for f in found.first.model[name].plates)
+        }
+        dims = {n: info.dims[n] for n in values if any(info.dims.get(n, ()))}
+        used = {d for names in dims.values() for d in names}
+        coords = {d: list(c) for d, c in info.coords.items() if d in used}
+        name = getattr(self.svi.model, "__name__", type(self.svi.model).__name__)
+        attrs = {"model_name": name, **attrs}
+        return SampledDraws(
+            posterior=values, sample_stats=stats, dims=dims, coords=coords, attrs=attrs
+        )
+
+    def __repr__(self) -> str:
+        last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
+        note = ", interrupted" if self.interrupted else ""
+        return f"SVIResult({len(self.losses)} steps{last}{note})"
+
+
+class _Drawn:
+    """Many draws of a guide with their densities, as arrays with the draws in front."""
+
+    def __init__(self, first: Run, count: int) -> None:
+        self.first, self.count = first, count
+        sites = first.model.nodes
+        self.latent = [n for n, s in sites.items() if is_latent(s)]
+        self.names = [*self.latent, *(n for n, s in sites.items() if s.kind == "deterministic")]
+        self.subsampled = any(f.indices is not None for s in sites.values() for f in s.plates)
+        self.values: dict[str, np.ndarray] = {}
+        self.free: dict[str, np.ndarray] = {}
+        self.log_joint = self.log_ratio = np.empty(0)
+
+    def fill(self, model: Any, guide: Any, args: Any, kwargs: Any) -> None:
+        """Draw: all at once if model and guide bear it, else one by one."""
+        runs: Iterable[Run] | None = None
+        if self.count > 1 and not self.subsampled:
+            with contextlib.suppress(InferenceError):
+                runs = [Vectorised(self.count, allow_missing=True)(model, guide, args, kwargs)]
+        if runs is None:
+            runs = (
+                run_pair(model, guide, args, kwargs, allow_missing=True) for _ in range(self.count)
+            )
+        parts = [self._part(run) for run in runs]
+        self.values = {n: np.concatenate([p[0][n] for p in parts]) for n in self.names}
+        self.free = {n: np.concatenate([p[1][n] for p in parts]) for n in parts[0][1]}
+        self.log_joint = np.concatenate([p[2] for p in parts])
+        self.log_ratio = np.concatenate([p[3] for p in parts])
+
+    def _part(self, run):
+        """Values, unconstrained values, log joint and log ratio of the particles of one run."""
+        values = {n: self._rows(run, n, run.model[n].value, self._shape(n)) for n in self.names}
+        free = {}
+        for name in self.latent:
+            site = run.model[name]
+            if not site.fn.is_discrete:
+                transform = biject_to(site.fn.support)
+                shape = tuple(transform.inverse_shape(self._shape(name)))
+                free[name] = self._rows(run, name, transform.inv(site.value), shape)
+        joint, guide = (_vector(x, run.size) for x in (run.log_model(), run.log_guide()))
+        return values, free, joint, joint - guide
+
+    def _shape(self, name):
+        return tuple(self.first.model[name].value._data.shape)
+
+    def _rows(self, run, name, value, shape):
+        array = to_host(value._data)
+        if array.size == math.prod(shape):
+            return np.broadcast_to(array.reshape(shape), (run.size, *shape)).copy()
+        return array.reshape(run.size, *shape)
+
+    def covers(self, target: Any) -> bool:
+        """Whether the latent sites are those of a density on R^n."""
+        return set(target.slots) <= set(self.free)
+
+    def positions(self, target: Any) -> np.ndarray:
+        """Return the draws as points of the target, shape (count, dim)."""
+        q = np.empty((self.count, target.dim))
+        for name, slot in target.slots.items():
+            q[:, slot.start : slot.stop] = self.free[name].reshape(self.count, -1)
+        return q
+
+    def judged(self) -> tuple[float, dict[str, np.ndarray]]:
+        """Return the shape of the tail of the weights, nan if unknown, and sample statistics."""
+        stats = {"lp": self.log_joint[None]}
+        ratio = self.log_ratio
+        # A weight of 0 is a draw outside of the support; no finite weight at all is no weight.
+        usable = not np.isnan(ratio).any() and np.isfinite(ratio.max())
+        if self.subsampled or self.count < MIN_DRAWS or not usable:
+            return math.nan, stats
+        weights, k = psis(ratio)
+        return k, {**stats, "log_weight": weights[None]}
+
+
+def _vector(x, size):
+    array = np.asarray(to_host(x._data) if hasattr(x, "_data") else x, np.float64)
+    return np.broadcast_to(array.reshape(-1), (size,)).copy()
+
+
+def _verdict(draws):
+    k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
+    if math.isnan(k):
+        return "Pareto k of the importance ratios: unknown (subsampled data, or too few draws)."
+    word = "within" if k <= limit else "above"
+    return f"Pareto k of the importance ratios: {k:.2f}, {word} the limit of {limit:.2f}."
+
+
+def _judge(draws):
+    """Warn of a guide that cannot stand for the posterior."""
+    k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
+    if k > limit:
+        message = (
+            f"the guide is far from the posterior\n  expected: a Pareto k of at most {limit:.2f}\n"
+            f"  got:      {k:.2f} from {draws.num_draws} draws\n"
+            "  fix:      train longer, use a richer guide (AutoMultivariateNormal), reparameterise "
+            "the model, or sample with NUTS"
+        )
+        warnings.warn_explicit(message, GuideWarning, *(user_frame() or ("<unknown>", 0)))

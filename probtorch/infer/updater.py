@@ -1,0 +1,261 @@
+"""`Updater`: one face for all the forms in which an optimizer may be given.
+
+A model's parameters come into being while it runs, an optimizer of PyTorch's wants them when it is
+made, and one of Pyro's is handed them at each step. `Updater` accepts
+
+- an instance of `optim.Optimizer` over parameters of modules; parameters of `param` statements are
+  added to it as they turn up;
+- a class (or any function from parameters to an optimizer) with options: made when the first
+  parameters are there;
+- a `PyroOptim`, as ``Adam({"lr": 0.01})`` is.
+
+It also keeps what a step overwrites, so that a step can be taken back (`checkpoint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from probtorch.core.dispatch import mark_changed, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import leaves, map_tree
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.optim.lbfgs import LBFGS
+from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.pyro import PyroOptim
+
+__all__ = ["Updater", "copied", "overwrite"]
+
+
+class Updater:
+    """An optimizer of any form, and the parameters it moves.
+
+    Parameters
+    ----------
+    optim : Optimizer, PyroOptim, or callable
+        See the module.
+    options : dict
+        For a callable: it is called as ``optim(parameters, **options)``.
+
+    Raises
+    ------
+    ArgumentError
+        If `optim` is nothing of these, or options are given to a finished optimizer.
+    """
+
+    def __init__(self, optim: Any, options: Mapping[str, Any]) -> None:
+        self.options = dict(options)
+        self.optimizer = optim if isinstance(optim, (Optimizer, PyroOptim)) else None
+        self.make = optim
+        if self.optimizer is None and not callable(optim):
+            raise ArgumentError(
+                "SVI(optim=...)",
+                expected="an optimizer, a class of them with options, or one made of a dict",
+                got=f"{type(optim).__name__} {optim!r:.60}",
+                fix='write Adam({"lr": 0.01})',
+            )
+        if self.optimizer is not None and options:
+            raise ArgumentError(
+                "SVI",
+                expected="no options beside an optimizer that is made already",
+                got=", ".join(options),
+                fix="give them to the optimizer, or pass its class",
+            )
+        self._known: dict[str, Any] = {}
+        self._foreign: dict[str, Any] = {}
+        if isinstance(self.optimizer, Optimizer):
+            self._foreign = {
+                f"optim.{i}": p for i, p in enumerate(_members(self.optimizer.param_groups))
+            }
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All leaves by name; those of an optimizer made over them are called ``optim.0`` ..."""
+        return {**self._foreign, **self._known}
+
+    @property
+    def needs_closure(self) -> bool:
+        """Whether the optimizer asks for several losses per step."""
+        return isinstance(self.optimizer, LBFGS)
+
+    def adopt(self, named: Mapping[str, Any]) -> None:
+        """Take in the leaves that are not known yet.
+
+        Raises
+        ------
+        InferenceError
+            If there are no parameters at all.
+        """
+        added = {name: p for name, p in named.items() if self._known.get(name) is not p}
+        if any(name in self._known for name in added) and self.optimizer is not None:
+            # The store was cleared and filled again: the old leaves are nobody's any more.
+            self._forget()
+            added = dict(named)
+        if not added:
+            if not self._known and not self._foreign:
+                raise _no_parameters()
+            return
+        self._known.update(added)
+        if self.optimizer is None:
+            self.optimizer = self.make(list(added.values()), **self.options)
+        elif isinstance(self.optimizer, Optimizer):
+            self.optimizer.add_param_group({"params": list(added.values())})
+
+    def _forget(self):
+        self._known.clear()
+        if isinstance(self.optimizer, PyroOptim):
+            old = self.optimizer
+            self.optimizer = type(old)(
+                old.pt_optim_constructor, old.pt_optim_args, old.pt_clip_args
+            )
+        elif callable(self.make) and not isinstance(self.make, Optimizer):
+            self.optimizer = None
+        else:
+            raise ArgumentError(
+                "SVI.step",
+                expected="the parameters that the optimizer was given",
+                got="new ones under their names: the parameter store was cleared",
+                fix="make a new optimizer and a new SVI",
+            )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        """Move all parameters that have gradients."""
+        if isinstance(self.optimizer, PyroOptim):
+            self.optimizer({n: p for n, p in self._known.items() if p.grad is not None})
+        elif self.needs_closure:
+            self.optimizer.step(closure)  # type: ignore[union-attr]  # made by adopt()
+        else:
+            self.optimizer.step()  # type: ignore[union-attr]
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for p in (*self._foreign.values(), *self._known.values()):
+            p.grad = None
+
+    # ---------------------------------------------------------------------------- taking back
+
+    def checkpoint(self) -> list[Any]:
+        """Return copies of all that the next step may overwrite; see `restore`."""
+        held = [(p, p._data.copy()) for p in self.parameters.values()]
+        states = []
+        for optimizer in self._optimizers():
+            tree = {p: map_tree(lambda x: x, dict(s)) for p, s in optimizer.state.items()}
+            tensors = [x for s in tree.values() for x in leaves(s) if isinstance(x, TensorBase)]
+            states.append((optimizer, tree, [(x, x._data.copy()) for x in tensors]))
+        return [held, states]
+
+    def restore(self, checkpoint: list[Any]) -> None:
+        """Put everything back to where it was at `checkpoint`."""
+        held, states = checkpoint
+        for tensor, array in held:
+            overwrite(tensor, array)
+        before = {id(optimizer) for optimizer, _, _ in states}
+        for optimizer in self._optimizers():
+            if id(optimizer) not in before:
+                optimizer.state.clear()
+        for optimizer, tree, tensors in states:
+            optimizer.state.clear()
+            optimizer.state.update(tree)
+            for tensor, array in tensors:
+                overwrite(tensor, array)
+
+    def _optimizers(self):
+        if self.optimizer is None:
+            return []
+        if isinstance(self.optimizer, PyroOptim):
+            return [getattr(o, "optimizer", o) for o in self.optimizer.optim_objs.values()]
+        return [self.optimizer]
+
+    # -------------------------------------------------------------------------- saving, loading
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of parameters and state: dicts, lists, numbers, tensors, nothing else."""
+        optimizer = self.optimizer
+        found: dict[str, Any] = {"params": {n: copied(p) for n, p in self.parameters.items()}}
+        if optimizer is None:
+            return found
+        if isinstance(optimizer, PyroOptim):
+            return {**found, "optim": _copied_tree(optimizer.get_state())}
+        names = {id(p): name for name, p in self.parameters.items()}
+        groups = [[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+        return {**found, "groups": groups, "optim": _copied_tree(optimizer.state_dict())}
+
+    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Parameters
+        ----------
+        state : dict
+        named : dict of str to Tensor
+            The leaves of the parameter store; all of them exist.
+
+        Raises
+        ------
+        ArgumentError
+            If the parameters are not those of the state.
+        """
+        params = state["params"]
+        have = {**self._foreign, **named}
+        if set(have) != set(params):
+            raise ArgumentError(
+                "SVI.load_state_dict",
+                expected=f"parameters {', '.join(map(repr, sorted(params)))}, as they were saved",
+                got=", ".join(map(repr, sorted(have))) or "none",
+                fix="load into an SVI of the same model, guide and kind of optimizer",
+            )
+        for name, saved in params.items():
+            if saved._data.shape != have[name]._data.shape:
+                raise ArgumentError(
+                    f"SVI.load_state_dict: parameter {name!r}",
+                    expected=f"shape {tuple(have[name]._data.shape)}",
+                    got=f"shape {tuple(saved._data.shape)}",
+                    fix="load into an SVI of the same model and guide, with plates of one size",
+                )
+            overwrite(have[name], saved._data)
+        if "optim" not in state:
+            return
+        for names in state.get("groups", [list(named)]):
+            self.adopt({n: named[n] for n in names if n in named})
+        saved = _copied_tree(state["optim"])
+        if isinstance(self.optimizer, PyroOptim):
+            self.optimizer.set_state(saved)
+        else:
+            self.optimizer.load_state_dict(saved)  # type: ignore[union-attr]
+
+
+def copied(tensor: Any) -> Any:
+    """Return the elements of a tensor as a new one, off the tape."""
+    return wrap(tensor._data.copy())
+
+
+def overwrite(tensor: Any, array: Any) -> None:
+    """Put other elements into a leaf, keeping its memory."""
+    tensor._data[...] = array
+    mark_changed(tensor)
+
+
+def _copied_tree(tree):
+    """`tree` with copies of its tensors; optimizers share step counts, and go on sharing them."""
+    seen: dict[int, Any] = {}
+
+    def copy(x):
+        if not isinstance(x, TensorBase):
+            return x
+        return seen.setdefault(id(x), copied(x))
+
+    return map_tree(copy, tree)
+
+
+def _members(groups):
+    return [p for group in groups for p in group["params"]]
+
+
+def _no_parameters():
+    return InferenceError(
+        "SVI has nothing to optimise",
+        expected="at least one parameter: a param() statement or an autoguide's",
+        got="a model and a guide without parameters, and an optimizer without any",
+        fix="state what is to be learned with param(), use AutoNormal(model), or pass an optimizer "
+        "over the parameters of your modules",
+    )
