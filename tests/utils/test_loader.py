@@ -513,7 +513,9 @@ def test_batch_that_takes_too_long_is_reported():
 
 
 SCRIPT = """
-import multiprocessing, os, sys, time
+import multiprocessing, os, signal, sys, time
+# A job in the background begins with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from probtorch.utils.data import DataLoader
 from tests.utils.loader_data import Large
 

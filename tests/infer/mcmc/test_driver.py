@@ -365,7 +365,9 @@ def test_state_of_another_model_is_refused():
 # --------------------------------------------------------------------------------------- Ctrl-C
 
 SCRIPT = """
-import warnings
+import signal, warnings
+# A job in the background begins with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore")
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels import NUTS
