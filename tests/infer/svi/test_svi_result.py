@@ -1,0 +1,90 @@
+"""`SVIResult`: draws, the verdict of their weights, and the way to ArviZ."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from probtorch.distributions import Bernoulli, Normal
+from probtorch.effects import deterministic, param, plate, sample
+from probtorch.infer import SVI, AutoNormal, GuideWarning
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+from tests.infer.svi.programs import DATA, normal_model, normal_posterior
+
+F8 = np.dtype("f8")
+
+
+def fixed(loc, scale):
+    """A guide that stays where it is: its parameter moves by nothing that matters."""
+
+    def guide(y):
+        sample("mu", Normal(param("loc", tensor(loc, dtype=F8)), scale))
+
+    return SVI(normal_model, guide, Adam({"lr": 1e-12}), seed=0).run(1, DATA, progress_bar=False)
+
+
+def test_the_posterior_itself_passes_and_its_draws_are_the_posterior():
+    mean, sd = normal_posterior()
+    result = fixed(mean, 1.05 * sd)
+    assert result.pareto_k < 0.5
+    draws = result.draws()
+    assert (draws.num_chains, draws.num_draws) == (1, 1000)
+    # Five standard errors of the mean.
+    assert abs(draws.posterior["mu"].mean() - mean) < 5.0 * 1.05 * sd / math.sqrt(1000.0)
+    assert "within the limit" in str(result.summary())
+
+
+def test_a_guide_that_is_off_and_too_narrow_is_flagged():
+    mean, sd = normal_posterior()
+    # Two standard deviations off as well: the largest weights are of the draws nearest to the mean.
+    result = fixed(mean + 2.0 * sd, 0.25 * sd)
+    with pytest.warns(GuideWarning, match="far from the posterior"):
+        draws = result.draws()
+    assert draws.attrs["pareto_k"] > 0.7
+    assert "above the limit" in str(result.summary())
+
+
+def test_draws_are_of_the_result_whatever_comes_after():
+    svi = SVI(normal_model, AutoNormal(normal_model), Adam({"lr": 0.1}), seed=0)
+    first = svi.run(5, DATA, progress_bar=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuideWarning)
+        before = first.draws(50, seed=1).posterior["mu"]
+        svi.run(50, DATA, progress_bar=False)
+        first._made.clear()
+        np.testing.assert_array_equal(first.draws(50, seed=1).posterior["mu"], before)
+
+
+def test_results_reach_arviz_as_one_chain():
+    mean, sd = normal_posterior()
+    tree = fixed(mean, 1.05 * sd).to_arviz()
+    assert tree["posterior"]["mu"].shape == (1, 1000)
+
+
+def test_subsampled_data_have_no_verdict():
+    def model(y):
+        mu = sample("mu", Normal(0.0, 1.0))
+        with plate("rows", 5, subsample_size=2) as rows:
+            z = sample("z", Normal(mu, 1.0))
+            sample("y", Normal(z, 1.0), obs=y[rows])
+
+    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.1}), seed=0)
+    draws = svi.run(3, tensor(DATA), progress_bar=False).draws(40)
+    assert list(draws.posterior) == ["mu"] and math.isnan(draws.attrs["pareto_k"])
+
+
+def test_discrete_latents_are_drawn_too():
+    def model():
+        a = sample("a", Bernoulli(0.3))
+        deterministic("twice", 2.0 * a)
+
+    def guide():
+        sample("a", Bernoulli(logits=param("logit", tensor(math.log(3.0 / 7.0), dtype=F8))))
+
+    result = SVI(model, guide, Adam({"lr": 1e-12}), seed=0).run(1, progress_bar=False)
+    draws = result.draws()
+    np.testing.assert_array_equal(draws.posterior["twice"], 2.0 * draws.posterior["a"])
+    # Five standard errors of a share of 0.3.
+    assert abs(draws.posterior["a"].mean() - 0.3) < 5.0 * math.sqrt(0.21 / 1000.0)
