@@ -21,6 +21,8 @@ __all__ = ["generalized_pareto", "pareto_k_limit", "psis"]
 
 # Fewer draws than this leave a fifth of them, the tail, with fewer than five.
 MIN_DRAWS = 25
+# Log ratios closer together than this differ by rounding alone: the weights are all equal.
+EQUAL = 1e-6
 # The weakly informative prior of the shape: worth ten draws at 0.5 [vehtari2024, sec. 2.4].
 PRIOR_DRAWS, PRIOR_SHAPE = 10, 0.5
 # Scale of the prior of Zhang and Stephens, in units of the first quartile.
@@ -100,7 +102,7 @@ def pareto_k_limit(num_draws):
 
 def _smooth(row, reff):
     """Replace the largest weights of a row, in place, by quantiles of their fit; return k."""
-    if row.min() == 0.0:
+    if row.min() > -EQUAL:
         return -math.inf
     draws = row.size
     length = math.ceil(min(draws / 5.0, 3.0 * math.sqrt(draws / reff)))
