@@ -48,7 +48,9 @@ def test_model_runs_as_a_script_and_leaves_readable_files(name, variable, shape,
     assert "log_likelihood" in draws.groups
 
 
-@pytest.mark.parametrize("name", ["eight_schools", "varying_intercepts", "logistic"])
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in ROOT.glob("models/*/model.py"))
+)
 def test_model_has_a_readme_with_its_figure(name):
     folder = ROOT / "models" / name
     assert "figure.png" in (folder / "README.md").read_text()
