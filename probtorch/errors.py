@@ -19,6 +19,7 @@ __all__ = [
     "DivisionByZeroError",
     "DomainError",
     "ExportError",
+    "FileError",
     "InferenceError",
     "ModelError",
     "NotDifferentiableError",
@@ -102,6 +103,19 @@ class ProbtorchError(Exception):
             lines.append(f"  at:       {self.location}")
         super().__init__("\n".join(lines))
 
+    def __reduce__(self):
+        # Calling the class again, as exceptions do, would take the whole text for the subject and
+        # add the line of the process that unpickles it.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls, args, state):
+    """An error as it was before it was pickled."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class ShapeError(ProbtorchError, RuntimeError, ValueError):
     """Shapes or sizes that do not go together."""
@@ -149,6 +163,10 @@ class ModelError(ProbtorchError, RuntimeError, ValueError):
 
 class InferenceError(ProbtorchError, RuntimeError, ValueError):
     """Inference cannot start or go on."""
+
+
+class FileError(ProbtorchError, OSError, ValueError):
+    """A file that cannot be written, or that does not hold what it should."""
 
 
 class CompileError(ProbtorchError, RuntimeError):
