@@ -38,6 +38,13 @@ from probtorch.nn.activation import (
 from probtorch.nn.attention import (
     MultiheadAttention,
 )
+from probtorch.nn.autoregressive import (
+    AutoRegressiveNN,
+    ConditionalAutoRegressiveNN,
+    ConditionalDenseNN,
+    DenseNN,
+    MaskedLinear,
+)
 from probtorch.nn.containers import (
     Lambda,
     ModuleDict,
@@ -169,6 +176,7 @@ __all__ = [
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
     "AlphaDropout",
+    "AutoRegressiveNN",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
@@ -182,6 +190,8 @@ __all__ = [
     "CELU",
     "CircularPad1d",
     "CircularPad2d",
+    "ConditionalAutoRegressiveNN",
+    "ConditionalDenseNN",
     "ConstantPad1d",
     "ConstantPad2d",
     "Conv1d",
@@ -193,6 +203,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DenseNN",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -231,6 +242,7 @@ __all__ = [
     "LogSoftmax",
     "MSELoss",
     "MarginRankingLoss",
+    "MaskedLinear",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",

@@ -377,6 +377,23 @@ def losses():
     )
 
 
+def networks():
+    """Networks of `pyro.nn`, which torch.nn has not."""
+    mask = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    yield entry("MaskedLinear", 3, 2, mask, on=(normal(4, 3),), out=(4, 2))
+    yield entry("MaskedLinear", 3, 2, mask, on=(normal(3),), out=(2,), bias=False)
+    x, context = normal(4, 3), normal(4, 2)
+    yield entry("AutoRegressiveNN", 3, [5], on=(x,), out=[(4, 3), (4, 3)])
+    yield entry("AutoRegressiveNN", 3, [5, 6], [2], on=(x,), out=(4, 2, 3), skip_connections=True)
+    yield entry("AutoRegressiveNN", 1, [4], [1], on=(normal(4, 1),), out=(4, 1))
+    on = (x, context)
+    out = [(4, 1, 3), (4, 2, 3)]
+    yield entry("ConditionalAutoRegressiveNN", 3, 2, [5], [1, 2], on=on, out=out)
+    yield entry("DenseNN", 3, [5], [4, 2], on=(x,), out=[(4, 4), (4, 2)])
+    yield entry("DenseNN", 3, [5, 6], [4], on=(x,), out=(4, 4))
+    yield entry("ConditionalDenseNN", 3, 2, [5], on=(x, context[0]), out=[(4, 1), (4, 1)])
+
+
 LAYERS = [
     layer
     for group in (
@@ -389,6 +406,7 @@ LAYERS = [
         recurrent,
         attentions,
         losses,
+        networks,
     )
     for layer in group()
 ]
