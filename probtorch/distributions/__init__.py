@@ -14,8 +14,6 @@ from probtorch.distributions.distribution import (
     ExpandedDistribution,
     Independent,
     MaskedDistribution,
-    enable_validation,
-    validation_enabled,
 )
 from probtorch.distributions.gamma import Chi2, Gamma, InverseGamma
 from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
@@ -30,6 +28,7 @@ from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.registry import biject_to, transform_to
 from probtorch.distributions.truncated import TruncatedNormal
 from probtorch.distributions.uniform import Delta, ImproperUniform, Uniform
+from probtorch.distributions.validation import enable_validation, validation_enabled
 from probtorch.distributions.von_mises import VonMises
 
 __all__ = [

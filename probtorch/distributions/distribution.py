@@ -42,6 +42,7 @@ from probtorch.distributions.fields import (
     setting,
 )
 from probtorch.distributions.source import Source
+from probtorch.distributions.validation import enable_validation, validation_in_force
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.elementwise import exp, sqrt, where
 from probtorch.ops.movement import expand, reshape
@@ -52,40 +53,16 @@ __all__ = [
     "ExpandedDistribution",
     "Independent",
     "MaskedDistribution",
-    "enable_validation",
     "known_true",
     "one_of",
     "param",
     "setting",
     "sum_rightmost",
-    "validation_enabled",
     "with_event_dims",
 ]
 
-_VALIDATE = True
-
 # What a tree of any distribution carries besides parameters and settings.
 _STATE = ("_expanded", "_validate_args", "_weak")
-
-
-def enable_validation(is_validate=True):
-    """Switch the default of `validate_args` on or off for distributions made from now on."""
-    global _VALIDATE
-    _VALIDATE = bool(is_validate)
-
-
-class validation_enabled:
-    """Context manager: the default of `validate_args` inside its block, restored after it."""
-
-    def __init__(self, is_validate=True):
-        self._value = is_validate
-
-    def __enter__(self):
-        self._before = _VALIDATE
-        enable_validation(self._value)
-
-    def __exit__(self, *exc):
-        enable_validation(self._before)
 
 
 @dataclass_transform(field_specifiers=(param, setting))
@@ -179,7 +156,9 @@ class Distribution(_Fields):
         self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
         self._dtype = dtype
         self._expanded = None
-        self._validate_args = _VALIDATE if validate_args is None else bool(validate_args)
+        self._validate_args = (
+            validation_in_force() if validate_args is None else bool(validate_args)
+        )
 
     # ------------------------------------------------------------------------------ for subclasses
 

@@ -23,7 +23,7 @@ from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
-from probtorch.distributions.distribution import validation_enabled
+from probtorch.distributions.validation import validation_enabled
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.site import Site
 from probtorch.errors import AutogradError, DomainError, InferenceError, user_location

@@ -27,7 +27,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.core.rng import Generator, default_generator
-from probtorch.distributions.distribution import validation_enabled
+from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError

@@ -1,14 +1,20 @@
 """Switches of one thread leave the others alone, as in PyTorch."""
 
 import threading
+import warnings
 
 import numpy as np
+import pytest
 
 import probtorch
+import probtorch.distributions as dist
 from probtorch.autograd import detect_anomaly
 from probtorch.compiler.record import record
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import default_dtype_as, promotion_rules
+from probtorch.distributions.validation import validation_in_force
+from probtorch.errors import DomainError
+from probtorch.infer import MCMC, NUTS
 
 
 class Elsewhere:
@@ -83,3 +89,49 @@ def test_densities_made_beside_a_thread_without_tape_have_their_gradients():
         _, gradient = target.value_and_grad(np.array([0.5]))
     # d/dmu of -mu^2/2 - sum (y - mu)^2 / 2
     assert gradient.tolist() == [9.0 - 3 * 0.5 - 0.5]
+
+
+def test_validation_switched_off_in_another_thread_stays_on_here():
+    with Elsewhere(lambda: dist.validation_enabled(False)):
+        with pytest.raises(DomainError):
+            dist.Normal(0.0, -1.0)
+
+
+def test_overlapping_validation_blocks_leave_every_thread_as_it_was():
+    first, second = (Elsewhere(lambda: dist.validation_enabled(False)) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    second.__exit__()
+    with pytest.raises(DomainError):
+        dist.Normal(0.0, -1.0)
+
+
+def test_validation_enabled_within_a_block_ends_with_the_block():
+    with dist.validation_enabled(False):
+        dist.enable_validation(True)
+        with pytest.raises(DomainError):
+            dist.Normal(0.0, -1.0)
+        with Elsewhere(lambda: dist.validation_enabled(True)):
+            dist.enable_validation(False)
+            assert dist.Normal(0.0, -1.0).scale.item() == -1.0
+    with pytest.raises(DomainError):
+        dist.Normal(0.0, -1.0)
+
+
+def test_chains_inherit_the_validation_of_the_thread_that_runs_them():
+    seen = []
+
+    def model():
+        seen.append(validation_in_force())
+        x = probtorch.sample("x", dist.Normal(0.0, 1.0))
+        # Python on the value, so that the density is not compiled and chains run the model.
+        probtorch.sample("y", dist.Normal(float(x.detach().numpy()), 1.0), obs=0.0)
+
+    mcmc = MCMC(NUTS(model), num_warmup=5, num_samples=5, num_chains=2, seed=0, progress_bar=False)
+    with dist.validation_enabled(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mcmc.run()
+        ran = len(seen)
+    assert ran > 20
+    assert not any(seen)

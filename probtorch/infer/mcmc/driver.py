@@ -23,6 +23,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import InferenceWarning, warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
+from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start, schedule
 from probtorch.infer.mcmc.chain import ChainRun
@@ -377,8 +378,11 @@ class MCMC:
         for run in runs:
             waiting.put(run)
 
+        # What holds in this thread holds in those that work for it.
+        checked = validation_in_force()
+
         def work():
-            with contextlib.suppress(queue.Empty):
+            with contextlib.suppress(queue.Empty), validation_enabled(checked):
                 while not stop.is_set():
                     waiting.get_nowait().run(stop)
             ended.release()
