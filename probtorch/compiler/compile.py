@@ -3,20 +3,27 @@
 A call with arguments of new shapes or dtypes, or one whose Python branches go another way, runs
 eagerly and is recorded; the next call of that kind is one native call. Tensors that the function
 finds outside its arguments are read anew at each call, and written to where it changes them in
-place; random draws advance their generator as eagerly. Where a replay could be wrong (shapes that
-depend on values, draws by rejection, gradients through the call) the function runs eagerly.
+place; random draws advance their generator as eagerly. Python values that it finds outside
+(globals, attributes, `environment`) belong to the path: when one has changed, the call is recorded
+anew. Where a replay could be wrong (shapes that depend on values, gradients through the call,
+Python objects that the function changes) the function runs eagerly.
 """
 
 import contextlib
 import functools
+import operator
 import threading
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from probtorch.compiler.density import MAX_PATHS, warn_eager
+from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import describe
+from probtorch.compiler.loops import address
 from probtorch.compiler.record import record
+from probtorch.compiler.repeat import Commit
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.dtype import promotion_rules
@@ -43,10 +50,16 @@ def compile(fn=None):
 
     Notes
     -----
-    Python side effects such as `print` happen only when a path is first met, and Python values that
-    the function finds outside its arguments (globals, attributes) are what they were then. Results
-    share no memory with arguments. Calls that need a gradient through the function run eagerly;
-    take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it compiled too.
+    Python side effects such as `print` happen only when a path is first met. Python values that the
+    function finds outside its arguments may change: the call is then recorded anew. NumPy arrays of
+    more than 256 elements are the exception: they are what they were, so make them tensors.
+
+    A number among the arguments selects a version; after 8 of them the function runs eagerly for
+    others: pass what changes from call to call as a tensor.
+
+    Results share no memory with arguments. Calls that need a gradient through the function run
+    eagerly; take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it
+    compiled too.
 
     Examples
     --------
@@ -61,51 +74,75 @@ def compile(fn=None):
 
 
 class _Path:
-    """One native path: the program, how to rebuild its result, and the outside tensors it reads."""
+    """One native path: the program, how to rebuild its result, and what it read and changes.
 
-    def __init__(self, program, rebuild, rec):
+    Parameters
+    ----------
+    program : Program
+    rebuild : callable
+        From the tensors among the results to the result.
+    rec : Recorder
+    environment : Environment
+        The Python values that were met.
+    saving : bool
+        Keep what updated tensors held before the last run, in `saved`.
+    """
+
+    def __init__(self, program, rebuild, rec, environment, saving=False):
         self.program = program
         self.rebuild = rebuild
+        self.environment = environment
         self.refs = program.plan.refs
-        self.signature = [(t._data.shape, t._data.dtype, t.requires_grad) for t in self.refs]
+        self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
+        self.wanted = [t.requires_grad for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
+        self.saved = [np.empty_like(t._data, order="C") for t in self.updates] if saving else None
         self.local = threading.local()
         # Draws and updates go through tensors that all threads share.
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
 
-    def run(self, arrays):
-        """Return ``(result,)``, or None where the path does not fit.
+    def caller(self, arrays):
+        """Return this thread's memory, attached to `arrays`, or None where the path does not fit.
 
-        It fits if every guard holds and the outside tensors are what they were: of the same shape
-        and dtype, and in need of a gradient only if they were.
+        It fits if Python values and outside tensors are what they were: of the same shape and
+        dtype, and in need of a gradient as they were.
         """
-        for t, (shape, dtype, wanted) in zip(self.refs, self.signature, strict=True):
-            if t._data.shape != shape or t._data.dtype != dtype:
+        now = [t._data for t in self.refs]
+        caller = getattr(self.local, "caller", None)
+        if caller is None or not all(map(operator.is_, now, caller.refs)):
+            caller = self.local.caller = None
+            if [(x.shape, x.dtype) for x in now] != self.signature:
                 return None
-            if t.requires_grad and not wanted and grad_enabled():
-                return None
-        for t in self.updates:
-            if any(np.may_share_memory(t._data, a) for a in arrays):
-                return None
-        binding = getattr(self.local, "binding", None)
-        if binding is None:
-            binding = self.local.binding = self.program.bind()
+            caller = self.local.caller = _Caller(self, now)
+        if grad_enabled() and [t.requires_grad for t in self.refs] != self.wanted:
+            return None
+        if self.updates and caller.touched_by(arrays):
+            return None
+        if self.environment.changed() is not None:
+            return None
+        return caller
+
+    def run(self, arrays):
+        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
+        caller = self.caller(arrays)
+        if caller is None:
+            return None
         with self.lock:
-            before = self._draw()
-            refs = [np.asarray(t._data, order="C") for t in self.refs]
-            status, out = binding.run(arrays, refs)
+            before = self.draw()
+            out = caller.results()
+            status = caller.run(arrays, out)
             if status:
                 for generator, state in before:
                     generator.set_state(state)
                 return None
-            kept = len(out) - len(self.updates)
-            for t, x in zip(self.updates, out[kept:], strict=True):
-                np.copyto(t._data, x)
-                mark_changed(t)
-        return (self.rebuild([wrap(x) for x in out[:kept]]),)
+            if self.updates:
+                caller.commit()
+                for t in self.updates:
+                    mark_changed(t)
+        return (self.rebuild([wrap(x) for x in out]),)
 
-    def _draw(self):
+    def draw(self):
         """Reserve this run's draws; returns the generators and the states they had before."""
         before = []
         for generator, count, seed, stream, first in self.draws:
@@ -114,6 +151,68 @@ class _Path:
             for t, word in zip((seed, stream, first), words, strict=True):
                 t._data[...] = np.array(word, np.uint64).view(np.int64)
         return before
+
+    def steps_of_draws(self):
+        """Return what each counter advances by from run to run, and each generator's share."""
+        totals = {}
+        for generator, count, *_ in self.draws:
+            totals[generator] = totals.get(generator, 0) + count
+        rows = [(address(first._data), totals[g]) for g, _, _, _, first in self.draws]
+        return np.array(rows, np.int64).reshape(-1, 2), totals
+
+
+class _Caller:
+    """One thread's memory for a path, with outside tensors and updates in place."""
+
+    def __init__(self, path, refs):
+        self.refs = refs
+        self.program = path.program
+        self.binding = path.program.bind()
+        # Contiguous copies where a tensor is none; made anew at each run.
+        self.copied = [i for i, x in enumerate(refs) if not x.flags.c_contiguous]
+        self.kept = len(path.program.graph.outputs) - len(path.updates)
+        values = path.program.graph.outputs
+        self.new = [np.empty(v.shape, v.dtype) for v in values[self.kept :]]
+        self.shapes = [(v.shape, v.dtype) for v in values[: self.kept]]
+        self.binding.attach((), (), [np.asarray(x, order="C") for x in refs])
+        self.binding.attach_outputs(self.new, self.kept)
+        targets = [t._data for t in path.updates]
+        if all(x.flags.c_contiguous for x in targets):
+            self.commit = Commit(targets, self.new, path.saved)
+        else:
+            self.commit = functools.partial(_copy_over, targets, self.new, path.saved)
+        self.bounds = np.array(
+            [byte_bounds(x) if x.size else (0, 0) for x in targets], np.uint64
+        ).reshape(-1, 2)
+
+    def touched_by(self, arrays):
+        """Whether an argument may share memory with an updated tensor."""
+        for x in arrays:
+            if x.size:
+                first = address(x)
+                late = self.bounds[:, 1] > first
+                if (late & (self.bounds[:, 0] < first + x.nbytes)).any():
+                    return True
+        return False
+
+    def results(self):
+        return [np.empty(shape, dtype) for shape, dtype in self.shapes]
+
+    def run(self, arrays, out):
+        """Run on contiguous arguments; returns the status."""
+        if self.copied:
+            refs = [np.asarray(x, order="C") for x in self.refs]
+            self.binding.attach(arrays, out, refs)
+        else:
+            self.binding.attach(arrays, out)
+        return self.program.call(self.binding.address)
+
+
+def _copy_over(targets, sources, saves):
+    for i, (target, source) in enumerate(zip(targets, sources, strict=True)):
+        if saves is not None:
+            np.copyto(saves[i], target)
+        np.copyto(target, source)
 
 
 def _rebuild(structure, fixed):
@@ -144,15 +243,35 @@ def _apart(x, others):
     return wrap(np.array(x._data)) if shared else x
 
 
-class CompiledFunction:
-    """A function with its compiled paths; see `compile`."""
+# Versions that differ only in numbers or other Python values among the arguments.
+MAX_VERSIONS = 8
+# Recordings in a row that changed Python values, after which the function is left alone.
+MAX_CHANGES = 2
 
-    def __init__(self, fn):
+
+class CompiledFunction:
+    """A function with its compiled paths; see `compile`.
+
+    Parameters
+    ----------
+    fn : callable
+    roots : iterable, optional
+        Objects whose Python values count besides those that `fn` can reach.
+    saving : bool
+        Keep what updated tensors held before the last run.
+    name : str, optional
+        For messages.
+    """
+
+    def __init__(self, fn, *, roots=(), saving=False, name=None):
         functools.update_wrapper(self, fn)
         self.fn = fn
-        self.name = getattr(fn, "__name__", type(fn).__name__)
+        self.name = name or getattr(fn, "__name__", type(fn).__name__)
         self.reason = None
+        self.roots, self.saving = tuple(roots), saving
         self._versions = {}
+        self._counts = {}  # shapes and types of arguments -> number of versions
+        self._changes = 0
 
     def __call__(self, *args, **kwargs):
         if not settings.jit or recorder() is not None:
@@ -168,15 +287,38 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         if paths:
             arrays = [np.asarray(t._data, order="C") for t in tensors]
-            for i, path in enumerate(paths):
+            for path in paths:
                 out = path.run(arrays)
                 if out is not None:
-                    if i:
-                        self._versions[key] = [path, *(p for p in paths if p is not path)]
+                    self._promote(key, path)
                     return out[0]
-        if self.reason is not None:
+        if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs)
         return self._record(leaves, structure, tensors, key)
+
+    def _promote(self, key, path):
+        """Let `path` be tried first next time."""
+        paths = self._versions[key]
+        if paths[0] is not path:
+            self._versions[key] = [path, *(p for p in paths if p is not path)]
+
+    def _admits(self, key):
+        """Whether a new version may be recorded: not if numbers keep changing."""
+        kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
+        alike = (key[0], kinds, *key[2:])
+        count = self._counts[alike] = self._counts.get(alike, 0) + 1
+        if count == MAX_VERSIONS + 1:
+            reason = f"more than {MAX_VERSIONS} values of numbers among the arguments"
+            warn_eager(self.name, reason + ": pass what changes as a tensor", "")
+        return count <= MAX_VERSIONS
+
+    def find(self, *args, **kwargs):
+        """Return ``(path, arrays)`` of the path that a call would try first, or None."""
+        leaves, structure = flatten((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
+        paths = self._versions.get(key)
+        return (paths[0], [np.asarray(t._data, order="C") for t in tensors]) if paths else None
 
     def _record(self, leaves, structure, tensors, key):
         found = []
@@ -188,8 +330,19 @@ class CompiledFunction:
             found[:] = flatten(self.fn(*args, **kwargs))
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
+        before = Environment((self.fn, *self.roots))
         rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
         out, out_structure = found
+        if before.drew():
+            rec.refuse("draws from a random generator of Python or NumPy")
+        changed = before.changed()
+        if changed is not None and not rec.unsupported:
+            # Perhaps something that is made once, at the first call.
+            self._changes += 1
+            if self._changes > MAX_CHANGES:
+                self._give_up(f"every call changes {changed}, a Python value outside it", "")
+            return unflatten(out_structure, out)
+        self._changes = 0
         fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
         if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
             rec.refuse("a result that is neither a tensor nor a number")
@@ -206,8 +359,8 @@ class CompiledFunction:
             except CompileError as e:
                 self._give_up(f"{e.subject}: {e.got}", e.location)
             else:
-                path = _Path(program, _rebuild(out_structure, fixed), rec)
-                self._versions[key] = [*paths, path]
+                path = _Path(program, _rebuild(out_structure, fixed), rec, before, self.saving)
+                self._versions[key] = [path, *paths]
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + program.consts
                 return path.rebuild([_apart(x, others) for x in result])

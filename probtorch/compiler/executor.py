@@ -95,6 +95,12 @@ class Binding:
         for i, array in enumerate(refs):
             table[start + i] = address_of(array)
 
+    def attach_outputs(self, arrays, first):
+        """Point the table at the arrays of outputs number `first` and later."""
+        start = self.program.plan.inputs + first
+        for i, array in enumerate(arrays):
+            self.table[start + i] = address_of(array)
+
     def run(self, inputs, refs=()):
         """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard
         held.

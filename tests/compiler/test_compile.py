@@ -1,5 +1,6 @@
 """`probtorch.compile`: every call gives what the function gives, whichever call it is."""
 
+import collections
 import math
 import threading
 import warnings
@@ -26,7 +27,8 @@ def paths(compiled):
 
 def counting(fn):
     """Return a compiled `fn` that counts its runs in Python."""
-    runs = []
+    # Not a list, whose growth the compiler sees, and would go on eagerly.
+    runs = collections.deque()
 
     def counted(*args, **kwargs):
         runs.append(1)

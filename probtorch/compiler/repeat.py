@@ -1,0 +1,168 @@
+"""Native code around a program's `run`: writing its updates back, and doing so many times over.
+
+A program computes the new elements of outside tensors into buffers of its own, so that a run whose
+guard fails has changed nothing. `Commit` then copies them over, after saving what was there if
+asked to. `Commit.repeat` does run and copy `steps` times without going back to Python, each time
+with the next draws: the inner loop of SVI on fixed data.
+"""
+
+import ctypes
+import functools
+
+import numpy as np
+
+from probtorch.compiler import engine
+from probtorch.compiler.loops import address
+
+__all__ = ["Commit"]
+
+_IR = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define void @pt_commit(ptr %rows, i64 %n) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %body, label %out
+body:
+  %first = shl i64 %i, 2
+  %row = getelementptr i64, ptr %rows, i64 %first
+  %src.p = getelementptr i64, ptr %row, i64 1
+  %save.p = getelementptr i64, ptr %row, i64 2
+  %size.p = getelementptr i64, ptr %row, i64 3
+  %dst = load ptr, ptr %row
+  %src = load ptr, ptr %src.p
+  %save = load ptr, ptr %save.p
+  %size = load i64, ptr %size.p
+  %saving = icmp ne ptr %save, null
+  br i1 %saving, label %keep, label %next
+keep:
+  call void @llvm.memcpy.p0.p0.i64(ptr %save, ptr %dst, i64 %size, i1 false)
+  br label %next
+next:
+  call void @llvm.memcpy.p0.p0.i64(ptr %dst, ptr %src, i64 %size, i1 false)
+  %i.next = add i64 %i, 1
+  br label %head
+out:
+  ret void
+}
+
+define i64 @pt_repeat(ptr %run, ptr %table, ptr %rows, i64 %n, ptr %draws, i64 %m, ptr %result,
+                      i64 %size, ptr %results, i64 %steps, ptr %stop) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %drawn ]
+  %more = icmp ult i64 %i, %steps
+  br i1 %more, label %ask, label %out
+ask:
+  %asked = load volatile i64, ptr %stop
+  %stopped = icmp ne i64 %asked, 0
+  br i1 %stopped, label %out, label %go
+go:
+  %status = call i64 %run(ptr %table)
+  %fits = icmp eq i64 %status, 0
+  br i1 %fits, label %write, label %out
+write:
+  call void @pt_commit(ptr %rows, i64 %n)
+  %offset = mul i64 %i, %size
+  %slot = getelementptr i8, ptr %results, i64 %offset
+  call void @llvm.memcpy.p0.p0.i64(ptr %slot, ptr %result, i64 %size, i1 false)
+  br label %draw
+draw:
+  %k = phi i64 [ 0, %write ], [ %k.next, %advance ]
+  %left = icmp ult i64 %k, %m
+  br i1 %left, label %advance, label %drawn
+advance:
+  %at = shl i64 %k, 1
+  %pair = getelementptr i64, ptr %draws, i64 %at
+  %count.p = getelementptr i64, ptr %pair, i64 1
+  %word.p = load ptr, ptr %pair
+  %count = load i64, ptr %count.p
+  %word = load i64, ptr %word.p
+  %word.next = add i64 %word, %count
+  store i64 %word.next, ptr %word.p
+  %k.next = add i64 %k, 1
+  br label %draw
+drawn:
+  %i.next = add i64 %i, 1
+  br label %head
+out:
+  ret i64 %i
+}
+"""
+
+_I, _P = ctypes.c_int64, ctypes.c_void_p
+
+
+@functools.cache
+def _native():
+    """Return the two functions, and the module that keeps them alive."""
+    module = engine.compile_module(_IR)
+    commit = ctypes.CFUNCTYPE(None, _P, _I)(module.address("pt_commit"))
+    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I, _P)(
+        module.address("pt_repeat")
+    )
+    return commit, repeat, module
+
+
+class Commit:
+    """Copies results over the arrays that they are the new contents of.
+
+    Parameters
+    ----------
+    targets, sources : list of ndarray
+        Contiguous, alike in pairs.
+    saves : list of ndarray or None
+        Where to put what a target held before.
+    """
+
+    def __init__(self, targets, sources, saves=None):
+        self._keep = targets, sources, saves
+        self._rows = np.zeros((len(targets), 4), np.int64)
+        for i, (target, source) in enumerate(zip(targets, sources, strict=True)):
+            save = 0 if saves is None else address(saves[i])
+            self._rows[i] = address(target), address(source), save, target.nbytes
+        self._native = _native()
+        self._address = address(self._rows)
+
+    def __call__(self):
+        """Copy once."""
+        self._native[0](self._address, len(self._rows))
+
+    def repeat(self, binding, draws, result, results, stop):
+        """Run a program and copy, over and over.
+
+        Parameters
+        ----------
+        binding : Binding
+            Attached to its memory.
+        draws : int64 array, shape (draws, 2)
+            Address of a counter, and what it advances by between runs.
+        result : ndarray
+            What each run leaves in place.
+        results : ndarray, shape (steps, *result.shape)
+            Filled with it.
+        stop : int64 array, shape (1,)
+            Another thread sets it to end the loop early.
+
+        Returns
+        -------
+        int
+            How many runs were completed: fewer than `steps` after `stop`, or where a guard failed.
+        """
+        return self._native[1](
+            binding.program.address,
+            binding.address,
+            self._address,
+            len(self._rows),
+            address(draws) if len(draws) else None,
+            len(draws),
+            address(result),
+            result.nbytes,
+            address(results),
+            len(results),
+            address(stop),
+        )

@@ -1,0 +1,178 @@
+"""Python values outside the arguments: a compiled function never goes on with old ones."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.environment import Environment
+from probtorch.nn import Dropout, Linear, ReLU, Sequential
+from probtorch.ops.sampling import rand
+from probtorch.tensor import tensor
+
+factor = 2.0
+table = {"a": 1.0}
+small = np.array([1.0, 2.0])
+
+
+class Thing:
+    """A user's object, with a method that reads its attribute."""
+
+    shared = 1.0
+
+    def __init__(self):
+        self.beta = 1.0
+        self.calls = 0
+
+    def scaled(self, x):
+        return x * self.beta + self.shared
+
+    def counted(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def value_of(compiled, x=3.0):
+    return compiled(tensor(x)).item()
+
+
+def test_a_global_number_that_changes_is_seen(monkeypatch):
+    compiled = compile(lambda x: x * factor)
+    assert [value_of(compiled) for _ in range(3)] == [6.0] * 3
+    monkeypatch.setitem(globals(), "factor", 5.0)
+    assert [value_of(compiled) for _ in range(3)] == [15.0] * 3
+    monkeypatch.setitem(globals(), "factor", 2.0)
+    # The first path fits again.
+    assert value_of(compiled) == 6.0
+    assert len(compiled._paths()) == 2
+
+
+def test_a_number_in_an_enclosing_function_is_seen():
+    scale = 1.0
+
+    def fn(x):
+        return x * scale
+
+    compiled = compile(fn)
+    assert [value_of(compiled) for _ in range(2)] == [3.0, 3.0]
+    scale = 2.0
+    assert value_of(compiled) == 6.0
+
+
+def test_attributes_items_and_functions_are_seen(monkeypatch):
+    thing, layers = Thing(), [lambda x: x + 1.0]
+    compiled = compile(lambda x: thing.scaled(layers[0](x)) * table["a"])
+    assert [value_of(compiled) for _ in range(2)] == [5.0, 5.0]
+    thing.beta = 2.0
+    assert [value_of(compiled) for _ in range(2)] == [9.0, 9.0]
+    monkeypatch.setattr(Thing, "shared", 0.0)
+    assert value_of(compiled) == 8.0
+    monkeypatch.setitem(table, "a", 10.0)
+    assert value_of(compiled) == 80.0
+    layers[0] = lambda x: x
+    assert value_of(compiled) == 60.0
+
+
+def test_a_small_array_changed_in_place_is_seen():
+    compiled = compile(lambda x: x * small)
+    assert [compiled(tensor(1.0)).tolist() for _ in range(2)] == [[1.0, 2.0]] * 2
+    small[0] = 7.0
+    try:
+        assert compiled(tensor(1.0)).tolist() == [7.0, 2.0]
+    finally:
+        small[0] = 1.0
+
+
+def test_a_network_that_goes_from_training_to_evaluation_is_seen():
+    net = Sequential(Linear(4, 4), ReLU(), Dropout(0.5))
+    compiled = compile(lambda x: net(x))
+    x = tensor(np.ones((5, 4), np.float32))
+    with probtorch.no_grad():
+        for _ in range(3):
+            compiled(x)
+        net.eval()
+        assert all(compiled(x).tolist() == net(x).tolist() for _ in range(3))
+        net[0] = Linear(4, 4)
+        assert all(compiled(x).tolist() == net(x).tolist() for _ in range(3))
+
+
+def test_an_object_that_counts_its_calls_runs_eagerly():
+    thing = Thing()
+    compiled = compile(thing.counted)
+    with pytest.warns(CompileWarning, match="changes calls"):
+        found = [value_of(compiled, 1.0) for _ in range(5)]
+    assert found == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_what_is_made_once_at_the_first_call_does_not_matter():
+    cache = {}
+
+    def fn(x):
+        if "weight" not in cache:
+            cache["weight"] = tensor(2.0)
+        return x * cache["weight"]
+
+    compiled = compile(fn)
+    assert [value_of(compiled) for _ in range(4)] == [6.0] * 4
+    assert len(compiled._paths()) == 1
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [random.random, np.random.random, np.random.default_rng(0).random],
+    ids=["python", "numpy", "generator"],
+)
+def test_draws_of_other_libraries_are_never_frozen(draw):
+    generator = getattr(draw, "__self__", None)
+    compiled = compile(lambda x: x * (generator.random() if generator is not None else draw()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        assert len({value_of(compiled) for _ in range(4)}) == 4
+
+
+def test_a_number_that_changes_at_every_call_stops_the_recording():
+    compiled = compile(lambda x, beta: x * beta)
+    with pytest.warns(CompileWarning, match="pass what changes as a tensor"):
+        found = [compiled(tensor(1.0), float(i)).item() for i in range(20)]
+    assert found == [float(i) for i in range(20)]
+    assert len(compiled._paths()) == 8
+    as_tensors = compile(lambda x, beta: x * beta)
+    found = [as_tensors(tensor(1.0), tensor(float(i))).item() for i in range(20)]
+    assert found == [float(i) for i in range(20)]
+    assert len(as_tensors._paths()) == 1
+
+
+def test_a_parameter_that_is_frozen_is_another_path():
+    weight = tensor(1.0, requires_grad=True)
+    rng = probtorch.Generator(0)
+
+    def step(x):
+        loss = (weight * x + rand((), generator=rng)) ** 2
+        if not loss.requires_grad:
+            return loss
+        return probtorch.autograd.grad(loss, weight)[0]
+
+    compiled = compile(step)
+    first = [compiled(tensor(1.0)).item() for _ in range(2)]
+    weight.requires_grad_(False)
+    second = [compiled(tensor(1.0)).item() for _ in range(2)]
+    rng.manual_seed(0)
+    weight.requires_grad_()
+    assert [step(tensor(1.0)).item() for _ in range(2)] == pytest.approx(first)
+    weight.requires_grad_(False)
+    assert [step(tensor(1.0)).item() for _ in range(2)] == pytest.approx(second)
+
+
+def test_a_walk_ends_on_cycles_and_large_data():
+    thing = Thing()
+    thing.me = thing
+    thing.data = list(range(10_000))
+    found = Environment([thing])
+    assert found.changed() is None
+    assert len(found) < 50
+    thing.data.append(1)
+    assert found.changed() == "a list of 10000 items"
