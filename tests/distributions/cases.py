@@ -42,6 +42,9 @@ class Case:
     coupled : bool
         Whether a draw is its quantile function at a fixed probability, so that its derivative is
         known exactly.
+    circular : bool
+        Whether values are angles, so that only functions of them with period 2 pi have the
+        pathwise gradient.
     """
 
     cls: type
@@ -51,6 +54,7 @@ class Case:
     sizes: dict = field(default_factory=dict)
     bounds: tuple = ()
     coupled: bool = True
+    circular: bool = False
 
     @property
     def id(self):
@@ -287,7 +291,13 @@ CASES = [
     Case(dist.Laplace, ("loc", "scale"), lambda p: stats.laplace(p.loc, p.scale)),
     Case(dist.Logistic, ("loc", "scale"), lambda p: stats.logistic(p.loc, p.scale)),
     Case(dist.Gumbel, ("loc", "scale"), lambda p: stats.gumbel_r(p.loc, p.scale)),
-    Case(dist.VonMises, ("loc", "concentration"), lambda p: Circle(p.loc, p.concentration)),
+    Case(
+        dist.VonMises,
+        ("loc", "concentration"),
+        lambda p: Circle(p.loc, p.concentration),
+        coupled=False,
+        circular=True,
+    ),
     Case(
         dist.Uniform,
         ("low", "high"),

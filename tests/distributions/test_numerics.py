@@ -13,6 +13,7 @@ from scipy import stats
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
+from probtorch.distributions.von_mises import _angle_slope
 from probtorch.errors import DomainError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -202,6 +203,18 @@ def test_von_mises_from_flat_to_needle(kappa):
         1.0, 1.0 / kappa
     )
     assert (np.abs(x) <= math.pi).all()
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 2.0, 30.0, 1e4])
+@pytest.mark.parametrize("z", [0.01, -1.4, 1.6, 3.0])
+def test_von_mises_draws_move_with_the_concentration_at_a_fixed_quantile(kappa, z):
+    x = z / math.sqrt(max(kappa, 1.0))
+    with mpmath.workdps(30):
+        mean_cosine = mpmath.besseli(1, kappa) / mpmath.besseli(0, kappa)
+        ratio = lambda s: mpmath.exp(kappa * (mpmath.cos(s) - mpmath.cos(x)))
+        knots = [mpmath.mpf(x) * i / 8 for i in range(9)]
+        exact = mpmath.quad(lambda s: (mean_cosine - mpmath.cos(s)) * ratio(s), knots)
+    assert_close(_angle_slope(np.array(kappa), np.array(x)), float(exact), rtol=1e-10)
 
 
 def test_truncated_normal_far_in_a_tail():
