@@ -461,7 +461,10 @@ def searchsorted(sorted_sequence, values, *, right=False):
             got=f"{sequence._data.shape} and {values._data.shape}",
             fix="expand the values",
         )
-    return apply(_SEARCHSORTED, (sequence, values), {"right": bool(right)})
+    # NumPy's promotion, which keeps every integer; ours is for results.
+    dtype = np.result_type(sequence._data.dtype, values._data.dtype)
+    operands = (cast(sequence, dtype), cast(values, dtype))
+    return apply(_SEARCHSORTED, operands, {"right": bool(right)})
 
 
 def bucketize(values, boundaries, *, right=False):

@@ -67,32 +67,36 @@ def reduce_root(low, node, source, layout, dims, out, block):
     reduce(low, inner, block)
 
 
-@lowers("cumsum")
-def lower_cumsum(low, node, block):
-    (v,), (out,) = node.inputs, node.outs
-    dim = node.attrs["dim"]
-    if 0 in v.shape:
+@lowers("cumsum", "cumprod", "logcumsumexp", "linear_recurrence", "cummax_index", "cummin_index")
+def lower_scan(low, node, block):
+    (out,) = node.outs
+    shape, dim = out.shape, node.attrs["dim"]
+    if 0 in shape:
         low.filled(out, 0, block)
         return
-    root, layout = low.place(v)
-    buffer = low.temporary(out.dtype, math.prod(out.shape))
-    outer = tuple(n for i, n in enumerate(v.shape) if i != dim)
-    g = block.group_at(squeeze(outer), low.after(root, block))
-    read = low.memory(root, layout, v.shape, block, g)
-    full = layout.broadcast(v.shape)
-    own = contiguous(out.shape).strides
-    keep = [i for i, n in enumerate(v.shape) if i != dim and n != 1]
+    outer = tuple(n for i, n in enumerate(shape) if i != dim)
+    places = [low.place(v) for v in node.inputs]
+    g = block.group_at(squeeze(outer), max(low.after(root, block) for root, _ in places))
+    keep = [i for i, n in enumerate(shape) if i != dim and n != 1]
+    operands, steps = [], []
+    for root, layout in places:
+        buffer = low.memory(root, layout, shape, block, g).buffer
+        strides = layout.broadcast(shape)
+        operands.append(Mem(buffer, layout.offset, tuple(strides[i] for i in keep)))
+        steps.append(strides[dim])
+    buffer = low.temporary(out.dtype, math.prod(shape))
+    own = contiguous(shape).strides
     block.statements[g].items.append(
         Item(
             "scan",
             None,
-            [Mem(read.buffer, layout.offset, tuple(full[i] for i in keep))],
+            operands,
             node,
             buffer=buffer,
             strides=tuple(own[i] for i in keep),
-            size=v.shape[dim],
-            step=full[dim],
+            size=shape[dim],
+            steps=tuple(steps),
             out_step=own[dim],
         )
     )
-    low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+    low.define(out, Root(shape, out.dtype, block, g, buffer=buffer))

@@ -16,7 +16,6 @@ from probtorch.ops.scalar import INTRINSICS
 __all__ = [
     "BYTES",
     "FLOATS",
-    "INTEGER_FORMS",
     "Algebra",
     "V",
     "in_memory",
@@ -328,6 +327,37 @@ class Algebra:
             return a
         return self.compare("ne", a, 0)
 
+    def evaluate(self, node, operands):
+        """Write an elementwise op or a cast of a graph on operands; returns its value."""
+        ty = ir_type(node.outs[0].dtype)
+        if node.name == "cast":
+            (x,) = operands
+            return self.convert(x, ty)
+        operands = self._promoted(node, operands, ty)
+        self.default = next((o.ty for o in operands if isinstance(o, V) and o.ty != "i1"), ty)
+        operands = self._numbers(operands)
+        form = _INTEGER_FORMS.get(node.name) if ty not in FLOATS else None
+        formula = node.op.formula if form is None else getattr(type(self), form)
+        return self.convert(self.value(formula(self, *operands), ty), ty)
+
+    def _promoted(self, node, operands, ty):
+        """Turn booleans into the integers that NumPy computes with where the result is one."""
+        if ty == "i1" or node.op.result == "bool":
+            return operands
+        masks = node.op.extra.get("mask_inputs", ())
+        return [
+            self.convert(o, ty) if isinstance(o, V) and o.ty == "i1" and i not in masks else o
+            for i, o in enumerate(operands)
+        ]
+
+    def _numbers(self, operands):
+        """Make the first operand a value when all operands are numbers, so that operators have
+        something to act on.
+        """
+        if any(isinstance(o, V) for o in operands):
+            return operands
+        return [self.value(o, self.default) for o in operands]
+
     # ----------------------------------------------------------------------- the names formulas use
 
     def where(self, c, x, y):
@@ -486,8 +516,5 @@ class Algebra:
         raise CompileError(f"{name} of {ty}", expected="floats", got=ty, fix="cast to float first")
 
 
-# Ops whose formula is meant for floats: what they are for integers.
-INTEGER_FORMS = {
-    "floor_divide": Algebra.floor_divide,
-    "pow": Algebra.power_of_integers,
-}
+# Ops whose formula is meant for floats: the method that says what they are for integers.
+_INTEGER_FORMS = {"floor_divide": "floor_divide", "pow": "power_of_integers"}

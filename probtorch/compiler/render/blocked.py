@@ -188,7 +188,7 @@ class BlockedNest(Nest):
         a, b = item.operands
         ty = ir_type(item.root.dtype)
         lanes = self._lanes(start, lane, rows)
-        totals = [self._variable(ty, literal(0, ty)) for _ in lanes]
+        totals = [self.variable_of(ty, literal(0, ty)) for _ in lanes]
         steps = item.attrs["steps"]
 
         def body(k):

@@ -5,6 +5,7 @@ row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
 from probtorch.compiler import library
+from probtorch.compiler.render import runtime
 
 __all__ = ["HELPERS", "helper_text"]
 
@@ -109,7 +110,30 @@ def density(driver, call):
     return [f"  store double {v.name}, ptr {driver.pointer(logp)}"]
 
 
-HELPERS = {"gemm": gemm, "cholesky": cholesky, "trsm": trsm, "density": density}
+def routine(driver, call):
+    """A function of render/runtime; its arguments are buffers and whole numbers. One that can fail
+    returns whether it did: then eager execution would raise an error.
+    """
+    symbol = call.attrs["symbol"]
+    driver.module.declare(runtime.declaration(symbol))
+    args = ", ".join(
+        f"i64 {x}" if isinstance(x, int) else f"ptr {driver.pointer(x)}"
+        for x in call.attrs["arguments"]
+    )
+    if not call.attrs["fails"]:
+        return [f"  call void @{symbol}({args})"]
+    failed = driver.s.emit(f"call i1 @{symbol}({args})", "i1")
+    driver.leave_unless(driver.s.logical_not(failed), "-1")
+    return []
+
+
+HELPERS = {
+    "gemm": gemm,
+    "cholesky": cholesky,
+    "trsm": trsm,
+    "density": density,
+    "routine": routine,
+}
 
 
 def _fill(ty):

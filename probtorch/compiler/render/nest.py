@@ -11,7 +11,6 @@ from probtorch.compiler.loops import Mem, Reg
 from probtorch.compiler.render.algebra import (
     BYTES,
     FLOATS,
-    INTEGER_FORMS,
     Algebra,
     V,
     in_memory,
@@ -19,6 +18,7 @@ from probtorch.compiler.render.algebra import (
     limits,
     literal,
 )
+from probtorch.compiler.render.scans import SCANS
 from probtorch.errors import CompileError
 
 __all__ = ["Nest"]
@@ -205,7 +205,7 @@ class Nest(Algebra):
         self.index.append(i)
         self._close(k, i, opened, size)
 
-    def _variable(self, ty, start):
+    def variable_of(self, ty, start):
         name = self.fresh("a")
         self.allocas.append(f"  {name} = alloca {in_memory(ty)}")
         if start is not None:
@@ -215,38 +215,8 @@ class Nest(Algebra):
     # ---------------------------------------------------------------------------------------- items
 
     def _compute(self, item):
-        node = item.node
-        if node.name == "cast":
-            (x,) = item.operands
-            v = self.convert(self.read(x), ir_type(node.outs[0].dtype))
-        else:
-            ty = ir_type(node.outs[0].dtype)
-            operands = self._promoted(node, [self.read(x) for x in item.operands], ty)
-            self.default = next((o.ty for o in operands if isinstance(o, V) and o.ty != "i1"), ty)
-            operands = self._numbers(node, operands)
-            form = INTEGER_FORMS.get(node.name) if ty not in FLOATS else None
-            v = self.value((form or node.op.formula)(self, *operands), ty)
-            if v.ty != ty:
-                v = self.convert(v, ty)
-        self.registers[id(item.root)] = v
-
-    def _promoted(self, node, operands, ty):
-        """Turn booleans into the integers that NumPy computes with where the result is one."""
-        if ty == "i1" or node.op.result == "bool":
-            return operands
-        masks = node.op.extra.get("mask_inputs", ())
-        return [
-            self.convert(o, ty) if isinstance(o, V) and o.ty == "i1" and i not in masks else o
-            for i, o in enumerate(operands)
-        ]
-
-    def _numbers(self, node, operands):
-        """Make the first operand a value when all operands are numbers, so that operators have
-        something to act on.
-        """
-        if any(isinstance(o, V) for o in operands):
-            return operands
-        return [self.value(o, self.default) for o in operands]
+        operands = [self.read(x) for x in item.operands]
+        self.registers[id(item.root)] = self.evaluate(item.node, operands)
 
     def _store(self, item):
         a = item.attrs
@@ -313,7 +283,7 @@ class Nest(Algebra):
     def _dot(self, item):
         a, b = item.operands
         ty = ir_type(item.root.dtype)
-        total = self._variable(ty, literal(0, in_memory(ty)))
+        total = self.variable_of(ty, literal(0, in_memory(ty)))
 
         def body(k):
             x = self.load_at(
@@ -348,23 +318,25 @@ class Nest(Algebra):
         self._inner(item.attrs["size"], body)
 
     def _scan(self, item):
-        (x,) = item.operands
         a = item.attrs
-        ty = ir_type(a["buffer"].dtype)
-        total = self._variable(ty, literal(0, in_memory(ty)))
+        out = ir_type(a["buffer"].dtype)
+        step = SCANS[item.node.name](self, item, out)
 
         def body(k):
-            at = self.address(x.buffer, x.offset, x.strides, (k, a["step"]))
-            v = self.convert(self.load_at(at, ir_type(x.buffer.dtype)), ty)
-            new = self.binary("add", self.load_at(total, ty), v, "")
-            self.store_at(new, total)
-            self.store_at(new, self.address(a["buffer"], 0, a["strides"], (k, a["out_step"])))
+            xs = [
+                self.load_at(
+                    self.address(x.buffer, x.offset, x.strides, (k, n)), ir_type(x.buffer.dtype)
+                )
+                for x, n in zip(item.operands, a["steps"], strict=True)
+            ]
+            at = self.address(a["buffer"], 0, a["strides"], (k, a["out_step"]))
+            self.store_at(step(V(k, "i64", self), *xs), at)
 
         self._inner(a["size"], body)
 
     # ----------------------------------------------------------------------------------- reductions
 
-    def _start(self, kind, ty):
+    def start_of(self, kind, ty):
         if kind in ("sum", "prod"):
             return literal(0 if kind == "sum" else 1, in_memory(ty))
         largest = kind in ("amax", "argmax")
@@ -380,10 +352,10 @@ class Nest(Algebra):
     def _begin(self, item):
         kind = item.attrs["reduce"]
         ty = self._reduced_type(item)
-        start = self._start(kind, ty)
-        item.attrs["total"] = self._variable(ty, start)
+        start = self.start_of(kind, ty)
+        item.attrs["total"] = self.variable_of(ty, start)
         if kind in ("argmax", "argmin"):
-            item.attrs["best"] = self._variable("i64", "-1")
+            item.attrs["best"] = self.variable_of("i64", "-1")
 
     def _reduced_type(self, item):
         if item.attrs["reduce"] in ("argmax", "argmin"):

@@ -1,0 +1,72 @@
+"""The runtime's larger functions: sorting, factorisations, incomplete integrals, draws.
+
+They are written with a `Writer`, one file per kin, in modules that are compiled once per machine
+and read from the disk cache after. A generated program calls them by symbol, so an op that uses
+one adds a call to its text and nothing to the time of compiling it. Each module is linked when the
+first program asks for one of its functions (`engine`).
+
+Functions of numbers (`pure`) may be merged and moved by LLVM; the others work on arrays.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from probtorch.compiler.render import mathlib
+from probtorch.compiler.render.runtime import sorting
+from probtorch.compiler.render.writer import Text
+
+__all__ = ["declaration", "knows", "module_of", "module_text"]
+
+_ELEMENTS = ("double", "float", "i64", "i32", "i16", "i8", "i9", "i1")
+_PURE = "nounwind willreturn memory(none)"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One compiled module: its functions (result and parameter types by symbol) and its writer."""
+
+    functions: dict[str, tuple[str, list[str]]]
+    write: Callable[[Text], Any]
+    pure: bool = False
+
+
+@functools.cache
+def _modules():
+    return {
+        f"sorting {ty}": Module(sorting.signatures(ty), functools.partial(sorting.write, ty=ty))
+        for ty in _ELEMENTS
+    }
+
+
+@functools.cache
+def _places():
+    """Map each symbol to the name of its module."""
+    return {symbol: name for name, m in _modules().items() for symbol in m.functions}
+
+
+def knows(symbol):
+    """Return whether a module of this package defines the symbol."""
+    return symbol in _places()
+
+
+def module_of(symbol):
+    """Return the name of the module that defines a symbol."""
+    return _places()[symbol]
+
+
+def declaration(symbol):
+    """Return the IR line that declares a function."""
+    module = _modules()[_places()[symbol]]
+    result, types = module.functions[symbol]
+    attributes = _PURE if module.pure else "nounwind"
+    return f"declare {result} @{symbol}({', '.join(types)}) {attributes}"
+
+
+def module_text(name):
+    """Return the IR of a module by its name."""
+    text = Text()
+    _modules()[name].write(text)
+    head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
+    return "\n".join([*text.declarations, head, *text.functions, ""])

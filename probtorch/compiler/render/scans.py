@@ -1,0 +1,74 @@
+"""What runs along one dim inside a loop nest: running sums, products, extremes, recurrences.
+
+A scan is a function of the nest, its item and the result's type. It makes its state and returns
+the step: from the position and the elements there to the element of the result.
+"""
+
+import math
+
+from probtorch.compiler.render.algebra import in_memory, ir_type, literal
+from probtorch.core.op import REGISTRY
+
+__all__ = ["SCANS"]
+
+
+def _running(combine, start):
+    """Return a scan whose state is what it gives: ``state = combine(nest, state, x)``."""
+
+    def scan(nest, item, ty):
+        cell = nest.variable_of(ty, literal(start, in_memory(ty)))
+
+        def step(k, x):
+            new = combine(nest, nest.load_at(cell, ty), nest.convert(x, ty))
+            nest.store_at(new, cell)
+            return new
+
+        return step
+
+    return scan
+
+
+def _recurrence(nest, item, ty):
+    """Scan of a y + b, from b; the first factor is not looked at."""
+    cell = nest.variable_of(ty, literal(0, in_memory(ty)))
+
+    def step(k, a, b):
+        new = nest.where(k <= 0, b, a * nest.load_at(cell, ty) + b)
+        nest.store_at(new, cell)
+        return new
+
+    return step
+
+
+def _running_extreme(kind):
+    """Index of the largest or smallest so far: the last of equal ones, nan before all others."""
+
+    def scan(nest, item, ty):
+        of = ir_type(item.operands[0].buffer.dtype)
+        best = nest.variable_of(of, nest.start_of(kind, of))
+        place = nest.variable_of("i64", "0")
+
+        def step(k, x):
+            old = nest.load_at(best, of)
+            reached = x >= old if kind == "amax" else x <= old
+            taken = nest.logical_or(reached, nest.isnan(x))
+            nest.store_at(nest.where(taken, x, old), best)
+            new = nest.where(taken, k, nest.load_at(place, "i64"))
+            nest.store_at(new, place)
+            return new
+
+        return step
+
+    return scan
+
+
+SCANS = {
+    "cumsum": _running(lambda s, total, x: s.binary("add", total, x, ""), 0),
+    "cumprod": _running(lambda s, total, x: s.binary("mul", total, x, ""), 1),
+    "logcumsumexp": _running(
+        lambda s, total, x: REGISTRY["logaddexp"].formula(s, total, x), -math.inf
+    ),
+    "linear_recurrence": _recurrence,
+    "cummax_index": _running_extreme("amax"),
+    "cummin_index": _running_extreme("amin"),
+}
