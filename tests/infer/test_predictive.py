@@ -175,6 +175,21 @@ def test_model_that_bears_no_batch_is_run_draw_by_draw(model, samples, site, exp
         Predictive(model, samples, parallel=True)(x)
 
 
+def test_model_that_crosses_draws_is_noticed_before_it_takes_memory():
+    sizes = []
+
+    def model():
+        a, b = (sample(name, Normal(np.zeros(2), 1.0).to_event(1)) for name in "ab")
+        crossed = a[..., None, :] + b
+        sizes.append(crossed.numel())
+        deterministic("c", crossed.sum())
+
+    samples = {name: RNG.normal(size=(2000, 2)) for name in "ab"}
+    found = Predictive(model, samples)()["c"].numpy()
+    np.testing.assert_allclose(found, (samples["a"] + samples["b"]).sum(-1), rtol=1e-12)
+    assert max(sizes) <= 3 * 3 * 2
+
+
 def test_discrete_sites_are_predicted_too():
     def model(n):
         p = sample("p", HalfNormal(0.1))

@@ -40,6 +40,9 @@ __all__ = ["Run", "Vectorised", "precision", "run_pair", "same_draws"]
 # Agreement of a vectorised run with single ones, relative to the size of the numbers: in double
 # precision, and where any value is in single precision.
 RTOL, SINGLE_RTOL = 1e-8, 1e-3
+# Particles to try first: a model that crosses particles with particles then makes 9 values of a
+# million.
+FEW = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,44 +264,49 @@ class Vectorised:
         known = self._checked
         single = None
         if known is None or known[0] is not model or known[1] is not guide:
-            single = self._single(model, guide, args, kwargs)
+            single = self._quietly(
+                run_pair, model, guide, args, kwargs, allow_missing=self.allow_missing
+            )
             known = (model, guide, _depth(single))
-        found = self._run(known[2], single is not None, model, guide, args, kwargs, handlers)
+            if self.size > FEW:
+                self._quietly(self._run, FEW, known[2], single, model, guide, args, kwargs)
+        found = self._run(self.size, known[2], single, model, guide, args, kwargs, handlers)
         if _depth(found) > known[2]:
             # A branch with more plates than the first run had: their dims were the particles'.
             self._checked = None
             return self(model, guide, args, kwargs, handlers)
-        if single is not None:
-            for i in (0, self.size - 1):
-                self._compare(found, i, single, model, guide, args, kwargs)
         self._checked = known
         return found
 
-    def _single(self, model, guide, args, kwargs):
-        """Run one particle, for its shapes, and leave no trace of it."""
+    def _quietly(self, run, *args, **options):
+        """Run, and leave no trace of it."""
         before = set_grad_enabled(False)
         try:
             with same_draws():
-                return run_pair(model, guide, args, kwargs, allow_missing=self.allow_missing)
+                return run(*args, **options)
         finally:
             set_grad_enabled(before)
 
-    def _run(self, depth, first, model, guide, args, kwargs, handlers):
-        options: dict[str, Any] = {"size": self.size, "dim": -1 - depth, "handlers": handlers}
+    def _run(self, size, depth, single, model, guide, args, kwargs, handlers=()):
+        """Run `size` particles at once; given a single run, check the first and the last."""
+        options: dict[str, Any] = {"size": size, "dim": -1 - depth, "handlers": handlers}
         try:
             found = run_pair(
                 model, guide, args, kwargs, allow_missing=self.allow_missing, **options
             )
-            if first:
+            if single is not None:
                 # Here, where the tape is on: the comparison, which is off it, reads them.
                 found.model.compute_log_prob()
                 found.guide.compute_log_prob()
-            return found
         except Exception as error:
-            if not first:
+            if single is None:
                 raise
             # A single particle ran: whatever it is, it says that several cannot.
             raise self._refusal(f"{type(error).__name__}: {error}".split("\n")[0]) from error
+        if single is not None and _depth(found) <= depth:
+            for i in (0, size - 1):
+                self._compare(found, i, single, model, guide, args, kwargs)
+        return found
 
     def _compare(self, found, i, single, model, guide, args, kwargs):
         """Run particle `i` alone; every log density has to be what it was among the others."""

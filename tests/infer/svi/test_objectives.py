@@ -520,6 +520,25 @@ def test_a_model_whose_shapes_break_is_refused():
     assert math.isfinite(Trace_ELBO(4).loss(model, guide))
 
 
+def test_a_model_that_crosses_particles_is_refused_before_it_takes_memory():
+    sizes = []
+
+    def model():
+        x = sample("x", Normal(tensor(np.zeros(2)), 1.0).to_event(1))
+        # A dim too many on one side: particles meet particles.
+        crossed = x[..., None, :] + x
+        sizes.append(crossed.numel())
+        with plate("rows", 5):
+            sample("y", Normal(crossed.sum(-1), 1.0), obs=tensor(np.ones(5)))
+
+    def guide():
+        sample("x", Normal(tensor(np.zeros(2)), 1.0).to_event(1))
+
+    with pytest.raises(InferenceError, match="vectorize_particles: 5000 particles"):
+        Trace_ELBO(5000, vectorize_particles=True).loss(model, guide)
+    assert max(sizes) <= 3 * 3 * 2
+
+
 def test_subsampled_rows_are_shared_by_vectorised_particles():
     y = tensor(np.arange(10.0))
 
