@@ -265,30 +265,43 @@ if TYPE_CHECKING:
         infer,
         ops,
         optim,
+        serialization,
         testing,
         utils,
     )
     from probtorch.compiler.compile import compile
     from probtorch.config import configure, settings
     from probtorch.effects import handlers
+    from probtorch.effects.modules import module, random_module
     from probtorch.effects.params import clear_param_store, get_param_store
     from probtorch.effects.plates import plate, subsample
     from probtorch.effects.primitives import deterministic, factor, param, sample
+    from probtorch.effects.pyro_module import (
+        PyroModule,
+        PyroParam,
+        PyroSample,
+        pyro_method,
+        to_pyro_module_,
+    )
+    from probtorch.serialization import load, save
 
 newaxis = None
 
 _LAZY_PACKAGES = frozenset(
     "compiler config diagnostics distributed distributions effects estimators infer nn ops optim "
-    "testing utils".split()
+    "serialization testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
     "compile": "probtorch.compiler.compile",
     "configure": "probtorch.config",
+    "load": "probtorch.serialization",
+    "save": "probtorch.serialization",
     "settings": "probtorch.config",
     **dict.fromkeys(
-        "clear_param_store deterministic factor get_param_store handlers param plate sample "
-        "subsample".split(),
+        "clear_param_store deterministic factor get_param_store handlers module param plate "
+        "pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
+        "to_pyro_module_".split(),
         "probtorch.effects",
     ),
 }

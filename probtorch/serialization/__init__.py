@@ -1,0 +1,10 @@
+"""Saving and loading: `save` and `load` (saving.py), the one door to files of our own format.
+
+`tree.py` turns trees of plain data into a header, `blobs.py` arrays into stretches of bytes,
+`container.py` both into a file with checksums, and `files.py` puts that in place atomically.
+`safetensors_.py` is the way to other libraries. Nowhere is there a pickle.
+"""
+
+from probtorch.serialization.saving import load, save
+
+__all__ = ["load", "save"]

@@ -1,0 +1,178 @@
+"""`save` and `load`: trees of tensors and plain data to a file and back, bit for bit.
+
+Read `container.py` for the format, `files.py` for how a file is put in place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_device, unavailable_reason
+from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, DeviceError
+from probtorch.serialization import container, safetensors_
+from probtorch.serialization.files import replacing
+from probtorch.serialization.tree import decode, encode
+
+__all__ = ["load", "save"]
+
+
+def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
+    """Write a tree of tensors and plain data to a file.
+
+    Parameters
+    ----------
+    obj : dict, list, tuple, number, str, None, Tensor, ndarray ...
+        What `state_dict` returns, nested as you like: dicts with texts, numbers or tuples as keys,
+        lists, tuples, numbers of Python (of any size) and NumPy, texts, bytes, None, dtypes,
+        tensors, arrays.
+    f : str, path-like or binary file
+        A path that ends in ``.safetensors`` gives that format (a dict of tensors only; needs the
+        extra ``safetensors``).
+
+    Raises
+    ------
+    DTypeError
+        If `obj` has something else in it; the message says where.
+    FileError
+        If the file cannot be written. The file that was there is then unchanged.
+
+    Notes
+    -----
+    No pickle: nothing in the file can run. The file appears as a whole or not at all, even if the
+    process is killed or the power fails, and has a checksum over all of it. What shares memory or
+    is one object shares it after loading; values, dtypes, shapes and the order of dims in memory
+    are kept to the bit. A tensor with a history is saved as a leaf. `grad` and hooks are not saved.
+
+    Examples
+    --------
+    >>> import io
+    >>> from probtorch import tensor
+    >>> file = io.BytesIO()
+    >>> save({"weight": tensor([1.0, 2.0]), "epoch": 3}, file)
+    >>> _ = file.seek(0)
+    >>> load(file)
+    {'weight': tensor([1., 2.]), 'epoch': 3}
+    """
+    if hasattr(f, "write"):
+        _write(obj, f)
+        return
+    with replacing(f) as stream:
+        if os.fspath(f).endswith(safetensors_.SUFFIX):
+            safetensors_.save(obj, stream)
+        else:
+            _write(obj, stream)
+
+
+def _write(obj, stream):
+    header, blobs = encode(obj)
+    container.write(stream, header, blobs)
+
+
+def load(
+    f: str | os.PathLike[str] | IO[bytes],
+    map_location: str | Mapping[str, str] | Callable[[Any, str], Any] | None = None,
+    *,
+    mmap: bool = False,
+    verify: bool = True,
+    weights_only: bool = True,
+) -> Any:
+    """Read what `save` wrote.
+
+    Parameters
+    ----------
+    f : str, path-like or binary file
+        A path that ends in ``.safetensors`` is read as such, into a dict of tensors.
+    map_location : str, dict or callable, optional
+        Where tensors go: a device for all; a dict from the device a tensor was on to another; or
+        ``map_location(tensor, device)``, which is handed the tensor on the CPU and the device it
+        was on, and returns it where it should be, or None for the default. By default each goes
+        where it was.
+    mmap : bool
+        Leave arrays in the file and read them as they are used. Changes stay in memory. The file
+        must not be changed in place meanwhile; `save` replaces files and is harmless.
+    verify : bool
+        False, with `mmap`, skips the checksums of the arrays, which would read them all.
+    weights_only : bool
+        Accepted for PyTorch's sake; nothing but data is ever read.
+
+    Returns
+    -------
+    dict, list, Tensor ...
+        As it was saved.
+
+    Raises
+    ------
+    FileError
+        If the file is of another kind, cut short or altered, or made by a later release.
+    DeviceError
+        If a device is not there; `map_location` helps.
+
+    Notes
+    -----
+    Files may come from anywhere: reading one runs nothing, and takes memory in proportion to its
+    length.
+    """
+    place = _placing(map_location)
+    if hasattr(f, "read"):
+        return _read(f, getattr(f, "name", "the file"), place, False, verify)
+    path = os.fspath(f)
+    if path.endswith(safetensors_.SUFFIX):
+        return {name: wrap(place(x, "cpu")) for name, x in safetensors_.load(path).items()}
+    with open(path, "rb") as stream:
+        return _read(stream, path, place, mmap, verify)
+
+
+def _read(stream, name, place, mapped, verify):
+    header, blobs = container.read(stream, name, mapped=mapped, verify=verify or not mapped)
+    return decode(header, blobs, name, place)
+
+
+def _placing(map_location):
+    """A function from an array and the device it was on to the array where it should be."""
+    if map_location is None:
+        return _back
+    if isinstance(map_location, Mapping):
+        return lambda array, device: _back(array, map_location.get(device, device))
+    if callable(map_location):
+        return lambda array, device: _asked(map_location, array, device)
+    if isinstance(map_location, str):
+        return lambda array, device: to_device(array, map_location)
+    raise ArgumentError(
+        "load(map_location=...)",
+        expected="a device, a dict from devices to devices, or a function",
+        got=f"{type(map_location).__name__} {map_location!r:.60}",
+        fix='write map_location="cpu"',
+    )
+
+
+def _back(array, device):
+    """`array` on the device it was on."""
+    reason = unavailable_reason(device)
+    if reason is not None:
+        raise DeviceError(
+            f"loading a tensor of {device}",
+            expected=f"{device} to be usable here",
+            got=reason,
+            fix='write load(path, map_location="cpu")',
+        )
+    return to_device(array, device)
+
+
+def _asked(map_location: Callable[[Any, str], Any], array: np.ndarray, device: str) -> Any:
+    answer = map_location(wrap(array), device)
+    if answer is None:
+        return _back(array, device)
+    if not isinstance(answer, TensorBase):
+        raise ArgumentError(
+            "load(map_location=...)",
+            expected="a function that returns the tensor it was given, moved or not, or None",
+            got=type(answer).__name__,
+            fix='write map_location="cpu"',
+        )
+    return answer._data

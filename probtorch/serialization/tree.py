@@ -1,0 +1,356 @@
+"""Trees of plain data as lists that JSON can hold, and back.
+
+The header of a container says what was saved:
+
+- ``nodes``: a list of nodes, the root last. A node is a number, a text, true, false or null, or a
+  list ``[kind, ...]`` with one of the kinds below. Where a kind holds other nodes it has their
+  numbers, all smaller than its own: whatever is in the tree twice is written once and is the same
+  object after loading, and nothing can hold itself.
+- ``views`` and ``blobs``: the arrays (`blobs.py`).
+- ``library``: the release of probtorch that wrote it.
+
+Kinds: ``list tuple size generator_state`` (nodes), ``dict ordered_dict`` (keys and values in turn),
+``int`` (hexadecimal), ``float`` (its eight bytes, for nan and infinities), ``complex``, ``bytes``,
+``dtype``; on a view ``array``, ``scalar`` (a NumPy number), ``tensor parameter buffer`` (with the
+device, and whether a gradient is wanted or the buffer is persistent).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import device_of
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.rng import GeneratorState
+from probtorch.core.shape import Size
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import DTypeError, FileError
+from probtorch.serialization.blobs import Arrays, is_storable, view_of
+from probtorch.tensor import Tensor
+
+__all__ = ["decode", "encode"]
+
+_SEQUENCES: dict[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    Size: "size",
+    GeneratorState: "generator_state",
+}
+_MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered_dict"}
+_CONTAINERS = {**_SEQUENCES, **_MAPPINGS}
+# Compared by value and type, and so written once however often they occur.
+_REPEATED = (str, int, bool, type(None))
+_KEYS = (*_REPEATED, float, complex, bytes, tuple, Size, np.generic)
+_LARGEST = 2**63
+
+# Imported when needed: `probtorch.nn` takes 50 ms, and most trees have no parameters in them.
+_PARAMETERS = "probtorch.nn.parameter"
+
+
+# ------------------------------------------------------------------------------------ to a header
+
+
+def encode(tree: Any) -> tuple[dict[str, Any], Any]:
+    """Return the header of a container for `tree`, and an iterator over its blobs.
+
+    Raises
+    ------
+    DTypeError
+        If there is something in it that is no plain data, or that holds itself; names its place.
+    """
+    writer = _Writer()
+    writer.write(tree)
+    views, sizes, blobs = writer.arrays.layout()
+    header = {
+        "library": version("probtorch"),
+        "nodes": writer.nodes,
+        "views": views,
+        "blobs": sizes,
+    }
+    return header, blobs
+
+
+class _Open:
+    """A container whose children are being written."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.kind = value, _CONTAINERS[type(value)]
+        self.children: list[Any]
+        if type(value) in _MAPPINGS:
+            self.children = [x for item in value.items() for x in item]
+        else:
+            self.children = list(value)
+        self.numbers: list[int] = []
+
+    def place(self) -> str:
+        """Say where the child that is next stands, as an index."""
+        i = len(self.numbers)
+        if type(self.value) in _MAPPINGS:
+            return f"[{self.children[i - i % 2]!r:.60}]"
+        return f"[{i}]"
+
+
+class _Writer:
+    """Nodes of a tree, made without recursion: trees may be deep."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.arrays = Arrays()
+        self._open: list[_Open] = []
+        # Numbers of the nodes of what may occur again; None while a container is open.
+        self._known: dict[Any, int | None] = {}
+
+    def write(self, tree: Any) -> None:
+        number = self._visit(tree)
+        while self._open:
+            top = self._open[-1]
+            if number is not None:
+                top.numbers.append(number)
+            if len(top.numbers) < len(top.children):
+                value = top.children[len(top.numbers)]
+                if type(top.value) in _MAPPINGS and len(top.numbers) % 2 == 0:
+                    self._check_key(value)
+                number = self._visit(value)
+            else:
+                number = self._put([top.kind, top.numbers])
+                self._known[id(top.value)] = number
+                self._open.pop()
+
+    def _visit(self, value):
+        """The number of a value's node; None for a container, whose children come first."""
+        kind = type(value)
+        key = (kind, value) if kind in _REPEATED else id(value)
+        if key in self._known:
+            number = self._known[key]
+            if number is None:
+                raise self._refusal("a container that holds itself", "break the cycle")
+            return number
+        if kind in _CONTAINERS:
+            self._known[key] = None
+            self._open.append(_Open(value))
+            return None
+        number = self._put(self._leaf(value))
+        # Objects made on the way, as the keys of a dict may be, can leave their id to others.
+        if kind in _REPEATED or isinstance(value, (TensorBase, np.ndarray)):
+            self._known[key] = number
+        return number
+
+    def _put(self, node):
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _leaf(self, value):
+        kind = type(value)
+        if value is None or kind is bool or kind is str:
+            return value
+        if kind is int:
+            return value if -_LARGEST <= value < _LARGEST else ["int", hex(value)]
+        if kind is float:
+            return value if math.isfinite(value) else ["float", _hex(value)]
+        if kind is complex:
+            return ["complex", _hex(value.real), _hex(value.imag)]
+        if kind is bytes:
+            return ["bytes", self._array(np.frombuffer(value, np.uint8))]
+        if isinstance(value, TensorBase):
+            return self._tensor(value)
+        if isinstance(value, np.generic):
+            return ["scalar", self._array(np.asarray(value))]
+        if kind is np.ndarray or kind is np.memmap:
+            return ["array", self._array(value)]
+        if isinstance(value, np.dtype) and is_storable(value):
+            return ["dtype", value.newbyteorder("<").str]
+        raise self._refusal(f"a {kind.__module__}.{kind.__qualname__}", _advice(value))
+
+    def _tensor(self, value):
+        active = recorder()
+        if active is not None:
+            active.data_dependent("save", value)
+        kind, note = "tensor", bool(value.requires_grad)
+        if type(value) is not Tensor:
+            module, name = type(value).__module__, type(value).__name__
+            if module != _PARAMETERS:
+                raise self._refusal(f"a {module}.{name}", "detach() it, which gives a plain tensor")
+            kind, note = (
+                ("buffer", bool(value.persistent)) if name == "Buffer" else ("parameter", note)
+            )
+        return [kind, self._array(value._data), device_of(value._data), note]
+
+    def _array(self, array):
+        if not is_storable(array.dtype):
+            raise self._refusal(
+                f"an array of dtype {array.dtype}",
+                "convert it to numbers, text of a fixed length or dates",
+            )
+        return self.arrays.add(array)
+
+    def _check_key(self, key):
+        if not isinstance(key, _KEYS):
+            raise self._refusal(
+                f"a key of type {type(key).__name__}", "use texts, numbers or tuples as keys"
+            )
+
+    def _refusal(self, got, fix):
+        place = "".join(o.place() for o in self._open)
+        return DTypeError(
+            f"save: {f'object{place}' if place else 'the object'}",
+            expected="dicts, lists, tuples, numbers, texts, None, tensors and arrays",
+            got=got,
+            fix=fix,
+        )
+
+
+def _advice(value):
+    if hasattr(value, "state_dict"):
+        return "save its state_dict()"
+    if hasattr(value, "get_state"):
+        return "save its get_state()"
+    if hasattr(value, "save"):
+        return "use its own save()"
+    return "take out of it what is plain data: code and objects are not saved"
+
+
+def _hex(number):
+    return struct.pack("<d", number).hex()
+
+
+# ---------------------------------------------------------------------------------- from a header
+
+
+def decode(
+    header: dict[str, Any],
+    blobs: list[np.ndarray],
+    name: str,
+    place: Callable[[Any, str], Any],
+) -> Any:
+    """Return the tree that a header and its blobs describe.
+
+    Parameters
+    ----------
+    header, blobs
+        As `container.read` returned them.
+    name : str
+        Of the file, for messages.
+    place : callable
+        ``place(array, device)`` puts the array of a tensor where it belongs.
+
+    Raises
+    ------
+    FileError
+        If they describe nothing.
+    """
+    try:
+        reader = _Reader(blobs, header["views"])
+        for node in header["nodes"]:
+            reader.values.append(reader.read(node))
+        tree = reader.values[-1]
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FileError(
+            f"loading {name}",
+            expected="a file as probtorch.save writes it",
+            got=f"one that was made otherwise ({error})",
+            fix="do not trust it",
+        ) from error
+    placed: dict[Any, Any] = {}
+    for tensor, number, device in reader.tensors:
+        key = number, device
+        if key not in placed:
+            placed[key] = place(tensor._data, device)
+        tensor._data = placed[key]
+    return tree
+
+
+class _Reader:
+    """Values of nodes, in order."""
+
+    def __init__(self, blobs: list[np.ndarray], views: list[Any]) -> None:
+        self.values: list[Any] = []
+        # Tensors, still on the host, with the numbers of their views and the devices they were on.
+        self.tensors: list[tuple[Any, int, str]] = []
+        self._blobs, self._views = blobs, views
+
+    def read(self, node: Any) -> Any:
+        """Return the value of a node; those before it are known."""
+        if not isinstance(node, list):
+            if isinstance(node, dict):
+                raise ValueError("a dict among the nodes")
+            return node
+        kind, *rest = node
+        return _READERS[kind](self, *rest)
+
+    def _children(self, numbers):
+        known = len(self.values)
+        if not all(type(n) is int and 0 <= n < known for n in numbers):
+            raise ValueError("a node that holds a later one")
+        return [self.values[n] for n in numbers]
+
+    def _mapping(self, make, numbers):
+        children = self._children(numbers)
+        found = make(zip(children[::2], children[1::2], strict=True))
+        if len(found) != len(children) // 2:
+            raise ValueError("a dict with a key twice")
+        return found
+
+    def _array(self, number):
+        if type(number) is not int or not 0 <= number < len(self._views):
+            raise ValueError(f"a view {number!r:.40}")
+        return view_of(self._blobs, self._views[number])
+
+    def _scalar(self, number):
+        array = self._array(number)
+        if array.ndim:
+            raise ValueError("a scalar with dims")
+        return array[()]
+
+    def _tensor(self, kind, number, device, note):
+        tensor = wrap(self._array(number))
+        wanted = bool(note) and kind != "buffer"
+        if wanted and tensor._data.dtype.kind not in "fc":
+            raise ValueError(f"a gradient of {tensor._data.dtype}")
+        if kind == "tensor":
+            tensor.requires_grad = wanted
+        elif kind == "parameter":
+            tensor = import_module(_PARAMETERS).Parameter(tensor, requires_grad=wanted)
+        else:
+            tensor = import_module(_PARAMETERS).Buffer(tensor, persistent=bool(note))
+        self.tensors.append((tensor, number, str(device)))
+        return tensor
+
+
+def _number(text):
+    (found,) = struct.unpack("<d", bytes.fromhex(text))
+    return found
+
+
+def _dtype(name):
+    if not isinstance(name, str) or not is_storable(np.dtype(name)):
+        raise ValueError(f"a dtype {name!r:.40}")
+    return np.dtype(name)
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "list": lambda r, numbers: r._children(numbers),
+    "tuple": lambda r, numbers: tuple(r._children(numbers)),
+    "size": lambda r, numbers: Size(r._children(numbers)),
+    "generator_state": lambda r, numbers: GeneratorState(*r._children(numbers)),
+    "dict": lambda r, numbers: r._mapping(dict, numbers),
+    "ordered_dict": lambda r, numbers: r._mapping(OrderedDict, numbers),
+    "int": lambda r, text: int(text, 16),
+    "float": lambda r, text: _number(text),
+    "complex": lambda r, real, imag: complex(_number(real), _number(imag)),
+    "bytes": lambda r, view: r._array(view).tobytes(),
+    "dtype": lambda r, name: _dtype(name),
+    "array": lambda r, view: r._array(view),
+    "scalar": lambda r, view: r._scalar(view),
+    **{
+        kind: lambda r, *rest, kind=kind: r._tensor(kind, *rest)
+        for kind in ("tensor", "parameter", "buffer")
+    },
+}
