@@ -8,6 +8,10 @@ from probtorch.distributions import constraints, transforms
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, Multinomial, OneHotCategorical
+from probtorch.distributions.conditional import (
+    ConditionalDistribution,
+    ConditionalTransformedDistribution,
+)
 from probtorch.distributions.counts import BetaBinomial, Binomial, NegativeBinomial, Poisson
 from probtorch.distributions.distribution import (
     Distribution,
@@ -39,6 +43,8 @@ __all__ = [
     "Categorical",
     "Cauchy",
     "Chi2",
+    "ConditionalDistribution",
+    "ConditionalTransformedDistribution",
     "Delta",
     "Dirichlet",
     "Distribution",

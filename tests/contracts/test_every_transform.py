@@ -5,6 +5,7 @@ dimension than their arrays (a simplex, a Cholesky factor) the Jacobian is that 
 coordinates, which each entry names.
 """
 
+import copy
 import inspect
 import pickle
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ import scipy.linalg
 import probtorch.distributions.transforms as tr
 from probtorch.autograd import grad
 from probtorch.compiler.record import record
+from probtorch.core.rng import manual_seed
 from probtorch.distributions import biject_to, constraints, transform_to
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.nn import DenseNN, Module
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -79,7 +82,48 @@ def covariance(i):
     return tensor(factors @ factors.T + i * np.eye(3))
 
 
+def flow(make, *args, **kwargs):
+    """A transform with parameters in general position."""
+    manual_seed(3)
+    made = make(*args, **kwargs).double()
+    rng = np.random.default_rng(3)
+    for p in made.parameters():
+        p.data.add_(tensor(0.3 * rng.standard_normal(p.shape)))
+    return made
+
+
+def normalisation():
+    made = flow(tr.batchnorm, 3).eval()
+    made.moving_mean.copy_(tensor([0.3, -0.2, 1.0]))
+    made.moving_variance.copy_(tensor([0.5, 2.0, 1.3]))
+    return made
+
+
+def stack():
+    parts = [tr.planar(3), tr.permute(3), tr.spline_coupling(3, count_bins=4, bound=2.0)]
+    return tr.ComposeTransformModule([*parts, tr.AffineTransform(0.5, 2.0, 1)])
+
+
+FLOWS = [
+    Case(flow(tr.affine_autoregressive, 3), (3,)),
+    Case(flow(tr.affine_autoregressive, 3, [8, 8], stable=True), (3,)),
+    Case(flow(tr.affine_autoregressive, 3).inv, (3,)),
+    Case(flow(tr.iterated, 2, tr.affine_autoregressive, 3), (3,)),
+    Case(flow(tr.affine_coupling, 3), (3,)),
+    Case(flow(tr.spline, 3, count_bins=5, bound=1.5), (3,)),
+    Case(flow(tr.spline_coupling, 3), (3,)),
+    Case(flow(tr.SplineCoupling, 3, 1, DenseNN(1, [6], [8, 8, 6]), 4, identity=True), (3,)),
+    Case(flow(tr.spline_autoregressive, 3, count_bins=4), (3,)),
+    Case(flow(tr.planar, 3), (3,)),
+    Case(flow(tr.planar, 1), (1,)),
+    Case(flow(tr.radial, 3), (3,)),
+    Case(flow(tr.householder, 3), (3,)),
+    Case(normalisation(), (3,)),
+    Case(flow(stack), (3,)),
+]
+
 CASES = [
+    *FLOWS,
     Case(tr.ExpTransform()),
     Case(tr.SoftplusTransform()),
     Case(tr.SigmoidTransform()),
@@ -118,6 +162,8 @@ ELSEWHERE = {
     "CholeskyTransform",
     "CorrMatrixCholeskyTransform",
     "Transform",
+    # A transform for every context: tests/distributions/test_flows.py.
+    "ConditionalTransform",
 }
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 
@@ -131,6 +177,9 @@ def test_every_transform_has_an_entry():
     classes = {n for n in tr.__all__ if inspect.isclass(getattr(tr, n)) and n.endswith("Transform")}
     kinds = {type(c.transform).__name__ for c in CASES}
     assert classes - kinds - ELSEWHERE == set()
+    modules = {n for n in tr.__all__ if inspect.isclass(getattr(tr, n))}
+    modules = {n for n in modules if issubclass(getattr(tr, n), tr.TransformModule)}
+    assert modules - kinds == {"TransformModule"}
 
 
 @EACH
@@ -192,11 +241,13 @@ def test_a_transform_is_recorded_without_guards(case):
 
 @EACH
 def test_float32_stays_float32(case):
-    x = arguments(case).float()
-    y = case.transform(x)
-    if not any(getattr(v, "dtype", None) == np.float64 for v in bounds(case.transform)):
+    x, transform = arguments(case).float(), case.transform
+    if isinstance(transform, Module):
+        transform = copy.deepcopy(transform).float()
+    y = transform(x)
+    if not any(getattr(v, "dtype", None) == np.float64 for v in bounds(transform)):
         assert y.dtype == np.float32
-        assert case.transform.log_abs_det_jacobian(x, y).dtype == np.float32
+        assert transform.log_abs_det_jacobian(x, y).dtype == np.float32
 
 
 def bounds(transform):
@@ -206,9 +257,9 @@ def bounds(transform):
 
 @EACH
 def test_transforms_pickle(case):
-    copy = pickle.loads(pickle.dumps(case.transform))
+    twin = pickle.loads(pickle.dumps(case.transform))
     x = arguments(case)
-    assert_close(copy(x), case.transform(x))
+    assert_close(twin(x), case.transform(x))
 
 
 # ------------------------------------------------------------------------------ registries

@@ -1,0 +1,224 @@
+"""Affine autoregressive flows: each number is shifted and scaled by functions of those before it.
+
+``y_i = mean_i(x_<i) + scale_i(x_<i) * x_i``, with mean and scale from one masked network
+(`AutoRegressiveNN`). Draws take one pass of the network and densities one per number: the inverse
+autoregressive flow (Kingma et al. 2016). The other direction, ``.inv``, is the masked
+autoregressive flow (Papamakarios et al. 2017), whose densities take one pass.
+"""
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.module import (
+    ConditionalTransformModule,
+    TransformModule,
+)
+from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
+from probtorch.ops.elementwise import exp, neg, sigmoid, softplus, tanh, where
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "AffineAutoregressive",
+    "Autoregressive",
+    "ConditionalAffineAutoregressive",
+    "InContext",
+    "affine_autoregressive",
+    "conditional_affine_autoregressive",
+    "soft_clip",
+]
+
+
+def soft_clip(x, low, high):
+    """Return `x` for small values, and for large ones something that stays in (low, high).
+
+    ``high tanh(x / high)`` above 0 and ``low tanh(x / low)`` below: smooth, so that gradients are
+    those of the value, and never 0.
+    """
+    return where(x > 0.0, high * tanh(x / high), low * tanh(x / low))
+
+
+class Autoregressive(TransformModule):
+    """Base of transforms that are elementwise once the numbers before are known.
+
+    Parameters
+    ----------
+    autoregressive_nn : callable
+        From x to the parameters of the elementwise map; its `permutation` is the order.
+
+    Notes
+    -----
+    The inverse makes one pass of the network per number: pass k has the right values for the first
+    k numbers in the order, which is all that the next one depends on.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, autoregressive_nn):
+        super().__init__()
+        self.arn = autoregressive_nn
+
+    def _forward(self, parameters, x):
+        """Return ``(y, log derivatives)``, elementwise."""
+        raise NotImplementedError
+
+    def _backward(self, parameters, y):
+        """Return x, elementwise."""
+        raise NotImplementedError
+
+    def _call(self, x):
+        return self._forward(self.arn(x), x)[0]
+
+    def call_and_ladj(self, x):
+        y, log_slope = self._forward(self.arn(x), x)
+        return y, total(log_slope, -1)
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
+
+    def _inverse(self, y):
+        place = np.argsort(to_host(self.arn.permutation._data))
+        x = y.new_zeros(y._data.shape)
+        for k in range(place.size):
+            # What is not settled yet stays 0, so that it cannot grow from pass to pass.
+            settled = y.new_tensor(place <= k) > 0.5
+            x = where(settled, self._backward(self.arn(x), y), 0.0)
+        return x
+
+
+class AffineAutoregressive(Autoregressive):
+    """``y = mean(x) + scale(x) * x`` with autoregressive mean and scale.
+
+    Parameters
+    ----------
+    autoregressive_nn : callable
+        An `AutoRegressiveNN` with ``param_dims=[1, 1]``: mean and log scale (logit if `stable`).
+    log_scale_min_clip, log_scale_max_clip : float
+        Bounds of the log scale, which it nears smoothly (`soft_clip`).
+    sigmoid_bias : float
+        Added to the logit if `stable`.
+    stable : bool
+        ``y = s x + (1 - s) mean`` with s the sigmoid of the network's output: scales below 1 only.
+
+    Notes
+    -----
+    Pyro cuts the log scale off and lets the gradient through as if it had not; here the bound is
+    smooth, and the gradient that of the value.
+
+    References
+    ----------
+    [kingma2016]_, [papamakarios2017]_.
+    """
+
+    def __init__(
+        self,
+        autoregressive_nn,
+        log_scale_min_clip=-5.0,
+        log_scale_max_clip=3.0,
+        sigmoid_bias=2.0,
+        stable=False,
+    ):
+        super().__init__(autoregressive_nn)
+        self.log_scale_min_clip, self.log_scale_max_clip = log_scale_min_clip, log_scale_max_clip
+        self.sigmoid_bias, self.stable = sigmoid_bias, stable
+
+    def _forward(self, parameters, x):
+        mean, raw = parameters
+        if self.stable:
+            logit = raw + self.sigmoid_bias
+            scale = sigmoid(logit)
+            return scale * x + (1.0 - scale) * mean, neg(softplus(neg(logit)))
+        log_scale = soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
+        return mean + exp(log_scale) * x, log_scale
+
+    def _backward(self, parameters, y):
+        mean, raw = parameters
+        if self.stable:
+            logit = raw + self.sigmoid_bias
+            # (1 - s) / s = exp(-logit), 1 / s = 1 + exp(-logit).
+            odds = exp(neg(logit))
+            return y + odds * (y - mean)
+        log_scale = soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
+        return (y - mean) * exp(neg(log_scale))
+
+
+class InContext:
+    """A conditional network with its context filled in; what else is asked of it, it has.
+
+    Parameters
+    ----------
+    network : callable
+        Called as ``network(x, context)``.
+    context : Tensor
+    """
+
+    def __init__(self, network, context):
+        self.network, self.context = network, context
+
+    def __call__(self, x):
+        """Return the network's outputs for this context."""
+        return self.network(x, self.context)
+
+    @property
+    def permutation(self):
+        """The order of an autoregressive network."""
+        return self.network.permutation
+
+
+class ConditionalAffineAutoregressive(ConditionalTransformModule):
+    """`AffineAutoregressive` whose network also sees a context.
+
+    Parameters
+    ----------
+    autoregressive_nn : ConditionalAutoRegressiveNN
+    **kwargs
+        Settings of `AffineAutoregressive`.
+    """
+
+    def __init__(self, autoregressive_nn, **kwargs):
+        super().__init__()
+        self.nn, self.kwargs = autoregressive_nn, kwargs
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        return AffineAutoregressive(InContext(self.nn, context), **self.kwargs)
+
+
+def affine_autoregressive(input_dim, hidden_dims=None, **kwargs):
+    """Return a new affine autoregressive flow.
+
+    Parameters
+    ----------
+    input_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; ``[3 * input_dim + 1]`` if None.
+    **kwargs
+        Settings of `AffineAutoregressive`.
+
+    Returns
+    -------
+    AffineAutoregressive
+    """
+    hidden_dims = [3 * input_dim + 1] if hidden_dims is None else hidden_dims
+    return AffineAutoregressive(AutoRegressiveNN(input_dim, hidden_dims), **kwargs)
+
+
+def conditional_affine_autoregressive(input_dim, context_dim, hidden_dims=None, **kwargs):
+    """Return a new affine autoregressive flow with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; ``[10 * input_dim]`` if None.
+    **kwargs
+        Settings of `AffineAutoregressive`.
+
+    Returns
+    -------
+    ConditionalAffineAutoregressive
+    """
+    hidden_dims = [10 * input_dim] if hidden_dims is None else hidden_dims
+    network = ConditionalAutoRegressiveNN(input_dim, context_dim, hidden_dims)
+    return ConditionalAffineAutoregressive(network, **kwargs)

@@ -1,0 +1,224 @@
+"""Linear flows: reflections (Householder), and normalisation by a batch's moments."""
+
+import math
+
+from probtorch.autograd.modes import no_grad
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.module import (
+    ConditionalTransformModule,
+    TransformModule,
+)
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.errors import ShapeError
+from probtorch.nn import init
+from probtorch.nn.arguments import whole
+from probtorch.nn.autoregressive import DenseNN
+from probtorch.ops.elementwise import log, softplus, sqrt
+from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import mean, var
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "BatchNorm",
+    "ConditionalHouseholder",
+    "Householder",
+    "batchnorm",
+    "conditional_householder",
+    "householder",
+]
+
+
+class ConditionedHouseholder(Transform):
+    """Reflections ``x - 2 u (u x) / (u u)``, one after the other, with given directions.
+
+    Parameters
+    ----------
+    u_unnormed : Tensor, shape (..., count, n)
+        Directions; their length does not matter.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, u_unnormed):
+        self.u_unnormed = u_unnormed
+
+    def _reflected(self, x, order):
+        for i in order:
+            u = self.u_unnormed[..., i, :]
+            x = x - (2.0 * total(u * x, -1, keepdim=True) / total(u * u, -1, keepdim=True)) * u
+        return x
+
+    def _call(self, x):
+        return self._reflected(x, range(self.u_unnormed._data.shape[-2]))
+
+    def _inverse(self, y):
+        # A reflection is its own inverse; only their order turns around.
+        return self._reflected(y, reversed(range(self.u_unnormed._data.shape[-2])))
+
+    def log_abs_det_jacobian(self, x, y):
+        return x.new_zeros(x._data.shape[:-1])
+
+
+class Householder(ConditionedHouseholder, TransformModule):
+    """Learned reflections: an orthogonal map, which keeps volumes.
+
+    Parameters
+    ----------
+    input_dim : int
+    count_transforms : int
+        Number of reflections; as many as `input_dim` make any orthogonal matrix of their sign.
+
+    References
+    ----------
+    [tomczak2016]_
+    """
+
+    def __init__(self, input_dim, count_transforms=1):
+        TransformModule.__init__(self)
+        whole("Householder", input_dim=input_dim, count_transforms=count_transforms)
+        self.input_dim = input_dim
+        self.parameter("u_unnormed", (count_transforms, input_dim), init=init.normal())
+
+
+class ConditionalHouseholder(ConditionalTransformModule):
+    """Reflections whose directions are the outputs of a network of the context.
+
+    Parameters
+    ----------
+    input_dim : int
+    nn : callable
+        From the context to ``count_transforms * input_dim`` numbers.
+    count_transforms : int
+    """
+
+    def __init__(self, input_dim, nn, count_transforms=1):
+        super().__init__()
+        self.input_dim, self.nn, self.count_transforms = input_dim, nn, count_transforms
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        u = self.nn(context)
+        return ConditionedHouseholder(
+            reshape(u, (*u._data.shape[:-1], self.count_transforms, self.input_dim))
+        )
+
+
+class BatchNorm(TransformModule):
+    """Normalisation by the moments of a batch, seen from data to noise.
+
+    The inverse is ``x = gamma (y - mean) / sqrt(var + epsilon) + beta``, with the moments of the
+    batch `y` in training, of which running ones are kept, and the running ones otherwise. The
+    transform itself, from noise to data, always uses the running ones.
+
+    Parameters
+    ----------
+    input_dim : int
+    momentum : float
+        Weight of a new batch in the running moments.
+    epsilon : float
+
+    Raises
+    ------
+    ShapeError
+        In training, if a batch has fewer than two rows.
+
+    Notes
+    -----
+    In training a density then depends on the other rows of its batch, so it is no density: switch
+    to evaluation mode (``eval()``) before using one.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, input_dim, momentum=0.1, epsilon=1e-5):
+        super().__init__()
+        whole("BatchNorm", input_dim=input_dim)
+        self.input_dim, self.momentum, self.epsilon = input_dim, momentum, epsilon
+        # softplus of it is 1.
+        self.parameter("gamma", (input_dim,), init=init.constant(math.log(math.expm1(1.0))))
+        self.parameter("beta", (input_dim,), init=init.constant(0.0))
+        self.buffer("moving_mean", (input_dim,), init=init.constant(0.0))
+        self.buffer("moving_variance", (input_dim,), init=init.constant(1.0))
+
+    def _moments(self, y):
+        """Mean and variance that `y` is normalised by."""
+        if not self.training:
+            return self.moving_mean, self.moving_variance
+        if y._data.ndim < 2 or y._data.shape[0] < 2:
+            raise ShapeError(
+                "BatchNorm in training",
+                expected="a batch of at least 2 rows",
+                got=f"shape {tuple(y._data.shape)}",
+                fix="call eval() on the transform, or pass a batch",
+            )
+        return mean(y, 0), var(y, 0)
+
+    def _call(self, x):
+        scale = sqrt(self.moving_variance + self.epsilon) / softplus(self.gamma)
+        return (x - self.beta) * scale + self.moving_mean
+
+    def _inverse(self, y):
+        middle, spread = self._moments(y)
+        if self.training:
+            with no_grad():
+                for moving, new in ((self.moving_mean, middle), (self.moving_variance, spread)):
+                    moving.mul_(1.0 - self.momentum).add_(new.detach() * self.momentum)
+        return (y - middle) * (softplus(self.gamma) / sqrt(spread + self.epsilon)) + self.beta
+
+    def log_abs_det_jacobian(self, x, y):
+        spread = self._moments(y)[1]
+        scales = 0.5 * log(spread + self.epsilon) - log(softplus(self.gamma))
+        return total(scales + y.new_zeros(y._data.shape), -1)
+
+
+def householder(input_dim, count_transforms=None):
+    """Return new reflections.
+
+    Parameters
+    ----------
+    input_dim : int
+    count_transforms : int, optional
+        ``input_dim // 2 + 1`` if None.
+
+    Returns
+    -------
+    Householder
+    """
+    count_transforms = input_dim // 2 + 1 if count_transforms is None else count_transforms
+    return Householder(input_dim, count_transforms)
+
+
+def conditional_householder(input_dim, context_dim, hidden_dims=None, count_transforms=1):
+    """Return new reflections with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    count_transforms : int
+
+    Returns
+    -------
+    ConditionalHouseholder
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    network = DenseNN(context_dim, hidden_dims, [count_transforms * input_dim])
+    return ConditionalHouseholder(input_dim, network, count_transforms)
+
+
+def batchnorm(input_dim, **kwargs):
+    """Return a new normalisation; keywords are those of `BatchNorm`.
+
+    Parameters
+    ----------
+    input_dim : int
+    **kwargs
+
+    Returns
+    -------
+    BatchNorm
+    """
+    return BatchNorm(input_dim, **kwargs)

@@ -1,0 +1,209 @@
+"""Transforms with parameters: what makes a transform a `Module` as well, alone, in a row, inverted.
+
+`TransformModule` is the base of flows whose parameters are learned. A flow that depends on a
+context is a `ConditionalTransformModule`: ``condition(context)`` gives the transform for that
+context, whose parameters are outputs of a network. Names are Pyro's.
+"""
+
+import abc
+
+from probtorch.distributions.transforms.transform import (
+    ComposeTransform,
+    InverseTransform,
+    Transform,
+)
+from probtorch.errors import ArgumentError
+from probtorch.nn.arguments import whole
+from probtorch.nn.module import Module
+
+__all__ = [
+    "ComposeTransformModule",
+    "ConditionalComposeTransformModule",
+    "ConditionalTransform",
+    "ConditionalTransformModule",
+    "TransformModule",
+    "iterated",
+]
+
+
+class TransformModule(Transform, Module):
+    """Base of transforms with learned parameters: a `Transform` and a `Module` at once.
+
+    Notes
+    -----
+    ``module.inv`` is a `TransformModule` too, over the same parameters. Transforms cache nothing:
+    the inverse is computed when it is asked for, so gradients do not depend on what was called
+    before.
+    """
+
+    @property
+    def inv(self):
+        """The inverse transform, a module over the same parameters."""
+        return InverseTransformModule(self)
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = Module.__hash__
+    __repr__ = Module.__repr__
+
+
+class InverseTransformModule(InverseTransform, TransformModule):
+    """The inverse of a transform with parameters; made by `TransformModule.inv`."""
+
+    def __init__(self, transform):
+        Module.__init__(self)
+        super().__init__(transform)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.inv is other.inv
+
+    def __hash__(self):
+        return hash((InverseTransformModule, id(self.inv)))
+
+
+class ComposeTransformModule(TransformModule, ComposeTransform):
+    """Transforms one after the other, some of them with parameters.
+
+    Parameters
+    ----------
+    parts : sequence of Transform
+        The first in the list comes first.
+    """
+
+    def __init__(self, parts):
+        Module.__init__(self)
+        flat = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
+        # Parts with parameters are children, under their numbers; the others are kept beside.
+        self._others = {}
+        for i, part in enumerate(flat):
+            if isinstance(part, Module):
+                self.add_module(str(i), part)
+            else:
+                self._others[i] = part
+        self._count = len(flat)
+        self.bijective = all(p.bijective for p in flat)
+        if flat:
+            self._event_dims()
+
+    @property
+    def parts(self):
+        """The transforms, in order."""
+        children = self._modules
+        return [
+            self._others[i] if i in self._others else children[str(i)] for i in range(self._count)
+        ]
+
+    def __len__(self):
+        return self._count
+
+
+def iterated(repeats, base_fn, *args, **kwargs):
+    """Return several new transforms in a row.
+
+    Parameters
+    ----------
+    repeats : int
+    base_fn : callable
+        Makes one: ``base_fn(*args, **kwargs)``, for example `affine_autoregressive`.
+
+    Returns
+    -------
+    ComposeTransformModule
+    """
+    whole("iterated", repeats=repeats)
+    return ComposeTransformModule([base_fn(*args, **kwargs) for _ in range(repeats)])
+
+
+# ------------------------------------------------------------------------------ with a context
+
+
+class ConditionalTransform(abc.ABC):
+    """A transform for every context."""
+
+    @abc.abstractmethod
+    def condition(self, context):
+        """Return the transform for a context.
+
+        Parameters
+        ----------
+        context : Tensor, shape (..., context_dim)
+
+        Returns
+        -------
+        Transform
+        """
+
+
+class ConditionalTransformModule(ConditionalTransform, Module):
+    """A transform for every context, with learned parameters."""
+
+    __hash__ = Module.__hash__
+
+    @property
+    def inv(self):
+        """The inverses, a conditional transform over the same parameters."""
+        return _ConditionalInverse(self)
+
+
+class _ConditionalInverse(ConditionalTransformModule):
+    """The inverse for every context."""
+
+    def __init__(self, transform):
+        super().__init__()
+        self._inv = transform
+
+    @property
+    def inv(self):
+        return self._inv
+
+    def condition(self, context):
+        return self._inv.condition(context).inv
+
+
+class ConditionalComposeTransformModule(ConditionalTransformModule):
+    """Transforms one after the other, of which some depend on the context.
+
+    Parameters
+    ----------
+    transforms : sequence of ConditionalTransform or Transform
+        The first comes first. All that depend on the context see the same.
+    """
+
+    def __init__(self, transforms):
+        super().__init__()
+        self._others = {}
+        transforms = list(transforms)
+        for i, transform in enumerate(transforms):
+            if not isinstance(transform, (Transform, ConditionalTransform)):
+                raise ArgumentError(
+                    "ConditionalComposeTransformModule",
+                    expected="transforms and conditional transforms",
+                    got=f"{type(transform).__name__} {transform!r:.60}",
+                    fix="for example [conditional_planar(3, 2), permute(3)]",
+                )
+            if isinstance(transform, Module):
+                self.add_module(str(i), transform)
+            else:
+                self._others[i] = transform
+        self._count = len(transforms)
+
+    @property
+    def transforms(self):
+        """The transforms, in order."""
+        children = self._modules
+        return [
+            self._others[i] if i in self._others else children[str(i)] for i in range(self._count)
+        ]
+
+    def condition(self, context):
+        """Return the composition for a context."""
+        return ComposeTransformModule([conditioned(t, context) for t in self.transforms])
+
+
+def conditioned(transform, context):
+    """Return a transform for a context; one that needs none stays what it is."""
+    conditional = isinstance(transform, ConditionalTransform)
+    return transform.condition(context) if conditional else transform

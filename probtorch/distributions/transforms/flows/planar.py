@@ -1,0 +1,311 @@
+"""Planar and radial flows: one bend of the whole space, along a plane or around a point.
+
+Rezende and Mohamed (2015). The inverse of a planar flow is the root of one monotone equation, found
+to rounding and differentiable; that of a radial one a quadratic equation.
+"""
+
+import numpy as np
+
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.module import (
+    ConditionalTransformModule,
+    TransformModule,
+)
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.nn import init
+from probtorch.nn.arguments import whole
+from probtorch.nn.autoregressive import DenseNN
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import log1p, softplus, sqrt, tanh, where
+from probtorch.ops.movement import squeeze, unsqueeze
+from probtorch.ops.reduction import any as some
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "ConditionalPlanar",
+    "ConditionalRadial",
+    "Planar",
+    "Radial",
+    "conditional_planar",
+    "conditional_radial",
+    "planar",
+    "radial",
+]
+
+# Newton's method needs a handful of steps, bisection about 60 to rounding.
+MAX_STEPS = 100
+
+
+class ConditionedPlanar(Transform):
+    """``y = x + u tanh(w x + b)`` with given parameters.
+
+    Parameters
+    ----------
+    bias : Tensor, shape (...)
+    u, w : Tensor, shape (..., n)
+        `u` is moved along `w` as far as is needed for the map to be invertible.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, bias, u, w):
+        self.bias, self.u, self.w = bias, u, w
+
+    def _direction(self):
+        """Return u with w u > -1, and w u itself."""
+        product = total(self.w * self.u, -1)
+        raised = softplus(product) - 1.0
+        step = (raised - product) / total(self.w * self.w, -1)
+        return self.u + unsqueeze(step, -1) * self.w, raised
+
+    def _call(self, x):
+        return self.call_and_ladj(x)[0]
+
+    def call_and_ladj(self, x):
+        u, product = self._direction()
+        bend = tanh(total(self.w * x, -1) + self.bias)
+        return x + u * unsqueeze(bend, -1), log1p(product * (1.0 - bend * bend))
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
+
+    def _inverse(self, y):
+        u, product = self._direction()
+        height = _height(total(self.w * y, -1), product, self.bias)
+        return y - u * unsqueeze(tanh(height + self.bias), -1)
+
+
+def _height(s, c, b):
+    """Return the a that solves ``a + c tanh(a + b) = s``, for c > -1; differentiable.
+
+    The root is found without gradients, by Newton's method kept inside a shrinking bracket. Two
+    more steps of Newton's method, with gradients, then give it the derivatives of the true root, up
+    to the third order.
+    """
+    a = _root(*(t.detach() for t in (s, c, b)))
+    for _ in range(2):
+        bend = tanh(a + b)
+        a = a - (a + c * bend - s) / (1.0 + c * (1.0 - bend * bend))
+    return a
+
+
+def _root(s, c, b):
+    # The three broadcast once, so that the state keeps its shape.
+    s = s + (c + b) * 0.0
+    reach = absolute(c) + s * 0.0
+    tolerance = 4.0 * float(np.finfo(s._data.dtype).eps)
+    none = s.new_zeros(())
+
+    def moving(state):
+        return state[3] * (state[4] < MAX_STEPS) > 0.5
+
+    def step(state):
+        a, low, high, _, count = state
+        bend = tanh(a + b)
+        excess = a + c * bend - s
+        low, high = where(excess > 0.0, low, a), where(excess > 0.0, a, high)
+        newton = a - excess / (1.0 + c * (1.0 - bend * bend))
+        new = where((newton > low) & (newton < high), newton, 0.5 * (low + high))
+        far = some(absolute(new - a) > tolerance * (1.0 + absolute(new)))
+        return new, low, high, where(far, none + 1.0, none), count + 1.0
+
+    return while_loop(moving, step, (s, s - reach, s + reach, none + 1.0, none))[0]
+
+
+class Planar(ConditionedPlanar, TransformModule):
+    """A learned planar flow, ``y = x + u tanh(w x + b)``.
+
+    Parameters
+    ----------
+    input_dim : int
+
+    References
+    ----------
+    [rezende2015]_
+    """
+
+    def __init__(self, input_dim):
+        TransformModule.__init__(self)
+        whole("Planar", input_dim=input_dim)
+        self.input_dim = input_dim
+        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        self.parameter("bias", (), init=init.constant(0.0))
+        self.parameter("u", (input_dim,), init=fill)
+        self.parameter("w", (input_dim,), init=fill)
+
+
+class ConditionalPlanar(ConditionalTransformModule):
+    """A planar flow whose parameters are the outputs of a network of the context.
+
+    Parameters
+    ----------
+    nn : callable
+        From the context to ``(bias, u, w)`` with 1, n and n numbers.
+    """
+
+    def __init__(self, nn):
+        super().__init__()
+        self.nn = nn
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        bias, u, w = self.nn(context)
+        return ConditionedPlanar(squeeze(bias, -1), u, w)
+
+
+class ConditionedRadial(Transform):
+    """``y = x + b h(r) (x - x0)`` with ``h = 1 / (a + r)`` and ``r = |x - x0|``.
+
+    Parameters
+    ----------
+    x0 : Tensor, shape (..., n)
+    alpha_prime, beta_prime : Tensor, shape (...)
+        Free forms of a > 0 and b > -a.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, x0, alpha_prime, beta_prime):
+        self.x0, self.alpha_prime, self.beta_prime = x0, alpha_prime, beta_prime
+
+    def _settings_now(self):
+        alpha = softplus(self.alpha_prime)
+        return alpha, softplus(self.beta_prime) - alpha
+
+    def _call(self, x):
+        return self.call_and_ladj(x)[0]
+
+    def call_and_ladj(self, x):
+        alpha, beta = self._settings_now()
+        shift = x - self.x0
+        h = 1.0 / (alpha + _length(shift))
+        n = x._data.shape[-1]
+        # Across the radius the map stretches by 1 + b h, along it by 1 + b h + b h' r.
+        ladj = (n - 1) * log1p(beta * h) + log1p(beta * alpha * h * h)
+        return x + unsqueeze(beta * h, -1) * shift, ladj
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
+
+    def _inverse(self, y):
+        alpha, beta = self._settings_now()
+        shift = y - self.x0
+        reach = _length(shift)
+        # r (1 + b / (a + r)) = R: r^2 + p r = a R; the root is written without cancellation.
+        p = alpha + beta - reach
+        root = sqrt(p * p + 4.0 * alpha * reach)
+        r = where(p > 0.0, 2.0 * alpha * reach / (absolute(p) + root), 0.5 * (root - p))
+        return self.x0 + shift / unsqueeze(1.0 + beta / (alpha + r), -1)
+
+
+def _length(x):
+    """Norm of vectors, with gradient 0 at 0."""
+    squares = total(x * x, -1)
+    nothing = squares == 0.0
+    return where(nothing, 0.0, sqrt(where(nothing, 1.0, squares)))
+
+
+class Radial(ConditionedRadial, TransformModule):
+    """A learned radial flow, ``y = x + b (x - x0) / (a + |x - x0|)``.
+
+    Parameters
+    ----------
+    input_dim : int
+
+    References
+    ----------
+    [rezende2015]_
+    """
+
+    def __init__(self, input_dim):
+        TransformModule.__init__(self)
+        whole("Radial", input_dim=input_dim)
+        self.input_dim = input_dim
+        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        self.parameter("x0", (input_dim,), init=fill)
+        self.parameter("alpha_prime", (), init=fill)
+        self.parameter("beta_prime", (), init=fill)
+
+
+class ConditionalRadial(ConditionalTransformModule):
+    """A radial flow whose parameters are the outputs of a network of the context.
+
+    Parameters
+    ----------
+    nn : callable
+        From the context to ``(x0, alpha_prime, beta_prime)`` with n, 1 and 1 numbers.
+    """
+
+    def __init__(self, nn):
+        super().__init__()
+        self.nn = nn
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        x0, alpha, beta = self.nn(context)
+        return ConditionedRadial(x0, squeeze(alpha, -1), squeeze(beta, -1))
+
+
+def planar(input_dim):
+    """Return a new planar flow.
+
+    Parameters
+    ----------
+    input_dim : int
+
+    Returns
+    -------
+    Planar
+    """
+    return Planar(input_dim)
+
+
+def conditional_planar(input_dim, context_dim, hidden_dims=None):
+    """Return a new planar flow with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+
+    Returns
+    -------
+    ConditionalPlanar
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    return ConditionalPlanar(DenseNN(context_dim, hidden_dims, [1, input_dim, input_dim]))
+
+
+def radial(input_dim):
+    """Return a new radial flow.
+
+    Parameters
+    ----------
+    input_dim : int
+
+    Returns
+    -------
+    Radial
+    """
+    return Radial(input_dim)
+
+
+def conditional_radial(input_dim, context_dim, hidden_dims=None):
+    """Return a new radial flow with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+
+    Returns
+    -------
+    ConditionalRadial
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    return ConditionalRadial(DenseNN(context_dim, hidden_dims, [input_dim, 1, 1]))

@@ -1,0 +1,472 @@
+"""Rational-quadratic splines: alone, in coupling layers, and autoregressive.
+
+A number in [-bound, bound] goes through a monotone curve of K pieces, each the quotient of two
+quadratic polynomials, with given widths, heights and slopes at the knots; outside the curve is the
+identity, which it joins with slope 1. Both directions are closed forms, and so are the
+log-derivatives (Durkan, Bekasov, Murray and Papamakarios 2019; Gregory and Delbourgo 1982).
+
+Free parameters of 0 give the identity exactly.
+"""
+
+import math
+
+from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
+from probtorch.distributions.transforms.flows.coupling import split_of
+from probtorch.distributions.transforms.flows.module import (
+    ConditionalTransformModule,
+    TransformModule,
+)
+from probtorch.distributions.transforms.transform import Transform
+from probtorch.distributions.transforms.vector import last_part
+from probtorch.errors import ArgumentError
+from probtorch.nn import init
+from probtorch.nn.arguments import whole
+from probtorch.nn.autoregressive import (
+    AutoRegressiveNN,
+    ConditionalAutoRegressiveNN,
+    DenseNN,
+)
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import clamp, log, softplus, sqrt, where
+from probtorch.ops.indexing import gather
+from probtorch.ops.movement import cat, expand, reshape, squeeze, transpose, unsqueeze
+from probtorch.ops.reduction import cumsum, softmax
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "ConditionalSpline",
+    "ConditionalSplineAutoregressive",
+    "Spline",
+    "SplineAutoregressive",
+    "SplineCoupling",
+    "conditional_spline",
+    "conditional_spline_autoregressive",
+    "spline",
+    "spline_autoregressive",
+    "spline_coupling",
+]
+
+# Least width and height of a piece, as a share of the box, and least slope at a knot, so that no
+# piece degenerates [durkan2019, reference code].
+LEAST_SHARE = 1e-3
+LEAST_SLOPE = 1e-3
+# softplus of it, with the least slope, is 1.
+SLOPE_OFFSET = math.log(math.expm1(1.0 - LEAST_SLOPE))
+
+
+def knots(widths, heights, slopes, bound):
+    """Return positions and slopes of a spline's knots from free parameters.
+
+    Parameters
+    ----------
+    widths, heights : Tensor, shape (..., K)
+    slopes : Tensor, shape (..., K - 1)
+        At the inner knots.
+    bound : float
+
+    Returns
+    -------
+    x, y, slope : Tensor, shape (..., K + 1)
+        The first two ascending from -bound to bound.
+    """
+    ends = slopes.new_zeros((*slopes._data.shape[:-1], 1))
+    inner = LEAST_SLOPE + softplus(slopes + SLOPE_OFFSET)
+    slope = cat([ends + 1.0, inner, ends + 1.0], -1)
+    return _positions(widths, bound), _positions(heights, bound), slope
+
+
+def _positions(free, bound):
+    pieces = free._data.shape[-1]
+    shares = LEAST_SHARE + (1.0 - LEAST_SHARE * pieces) * softmax(free, -1)
+    # The last knot is the bound itself, and not a sum that rounding has moved.
+    inner = 2.0 * bound * last_part(cumsum(shares, -1), 0, -1) - bound
+    end = free.new_zeros((*free._data.shape[:-1], 1)) + bound
+    return cat([-end, inner, end], -1)
+
+
+def _piece(positions, value):
+    """Return, for each value in the box, the number of its piece, shape (..., 1)."""
+    inner = last_part(positions, 1, -1)
+    return total((unsqueeze(value, -1) >= inner).long(), -1, keepdim=True)
+
+
+def _around(values, index):
+    """Return the values at the left and at the right end of the chosen pieces."""
+    shape = (*index._data.shape[:-1], values._data.shape[-1])
+    values = expand(values, shape)
+    return squeeze(gather(values, -1, index), -1), squeeze(gather(values, -1, index + 1), -1)
+
+
+def rational_quadratic(value, parameters, bound, inverse=False):
+    """Return a spline's value, or that of its inverse, and the log of the spline's slope there.
+
+    Parameters
+    ----------
+    value : Tensor, shape (...)
+    parameters : tuple of Tensor, shapes (..., K), (..., K), (..., K - 1)
+        Free parameters of widths, heights and slopes.
+    bound : float
+    inverse : bool
+
+    Returns
+    -------
+    result, log_slope : Tensor, shape (...)
+        `log_slope` is dy/dx of the spline, in either direction.
+    """
+    inside = absolute(value) < bound
+    # Outside the formula is evaluated at the bound, and its result is not used.
+    v = clamp(value, -bound, bound)
+    at_x, at_y, slopes = knots(*parameters, bound)
+    index = _piece(at_y if inverse else at_x, v)
+    x0, x1 = _around(at_x, index)
+    y0, y1 = _around(at_y, index)
+    d0, d1 = _around(slopes, index)
+    width, height = x1 - x0, y1 - y0
+    mean = height / width
+    bend = d0 + d1 - 2.0 * mean
+    if inverse:
+        # A quadratic equation for the share t of the piece; this form of the root does not cancel.
+        rise = v - y0
+        a = height * (mean - d0) + rise * bend
+        b = height * d0 - rise * bend
+        c = -mean * rise
+        t = 2.0 * c / (-b - sqrt(clamp(b * b - 4.0 * a * c, min=0.0)))
+    else:
+        t = (v - x0) / width
+    rest = 1.0 - t
+    below = mean + bend * t * rest
+    slope = mean * mean * (d1 * t * t + 2.0 * mean * t * rest + d0 * rest * rest)
+    log_slope = log(slope) - 2.0 * log(below)
+    if inverse:
+        result = x0 + t * width
+    else:
+        result = y0 + height * (mean * t * t + d0 * t * rest) / below
+    return where(inside, result, value), where(inside, log_slope, 0.0)
+
+
+def _check(owner, count_bins, bound, order):
+    whole(owner, 2, count_bins=count_bins)
+    if not bound > 0.0:
+        raise ArgumentError(owner, expected="bound > 0", got=f"bound={bound}", fix="bound=3.0")
+    if order != "quadratic":
+        raise ArgumentError(
+            f"{owner}(order=...)",
+            expected="'quadratic', the rational-quadratic spline",
+            got=repr(order),
+            fix="leave it out",
+        )
+
+
+class ConditionedSpline(Transform):
+    """A spline of each number, with given parameters.
+
+    Parameters
+    ----------
+    parameters : tuple of Tensor, shapes (..., K), (..., K), (..., K - 1)
+        Free parameters of widths, heights and inner slopes.
+    bound : float
+    """
+
+    domain = constraints.real
+    codomain = constraints.real
+
+    def __init__(self, parameters, bound=3.0):
+        self._given, self.bound = parameters, bound
+
+    def _parameters_now(self):
+        return self._given
+
+    def _call(self, x):
+        return self.call_and_slope(x)[0]
+
+    def _inverse(self, y):
+        return rational_quadratic(y, self._parameters_now(), self.bound, inverse=True)[0]
+
+    def call_and_slope(self, x):
+        """Return y and the log of its derivative."""
+        return rational_quadratic(x, self._parameters_now(), self.bound)
+
+    call_and_ladj = call_and_slope
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_slope(x)[1]
+
+
+class Spline(ConditionedSpline, TransformModule):
+    """A learned rational-quadratic spline for each number of a vector, independently.
+
+    Parameters
+    ----------
+    input_dim : int
+    count_bins : int
+        Pieces of each curve.
+    bound : float
+        Outside of [-bound, bound] it is the identity.
+    order : {"quadratic"}
+        Accepted for Pyro's sake, whose default is "linear".
+
+    References
+    ----------
+    [durkan2019]_
+    """
+
+    def __init__(self, input_dim, count_bins=8, bound=3.0, order="quadratic"):
+        TransformModule.__init__(self)
+        _check("Spline", count_bins, bound, order)
+        whole("Spline", input_dim=input_dim)
+        self.input_dim, self.count_bins, self.bound = input_dim, count_bins, bound
+        for name, count in (("widths", 0), ("heights", 0), ("slopes", 1)):
+            shape = (input_dim, count_bins - count)
+            self.parameter(f"unnormalized_{name}", shape, init=init.uniform(-0.5, 0.5))
+
+    def _parameters_now(self):
+        return self.unnormalized_widths, self.unnormalized_heights, self.unnormalized_slopes
+
+
+class ConditionalSpline(ConditionalTransformModule):
+    """A spline whose parameters are the outputs of a network of the context.
+
+    Parameters
+    ----------
+    nn : callable
+        From the context to three parameters of ``input_dim`` times K, K and K - 1 numbers.
+    input_dim, count_bins, bound, order
+        See `Spline`.
+    """
+
+    def __init__(self, nn, input_dim, count_bins=8, bound=3.0, order="quadratic"):
+        super().__init__()
+        _check("ConditionalSpline", count_bins, bound, order)
+        self.nn, self.input_dim, self.count_bins, self.bound = nn, input_dim, count_bins, bound
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        parameters = tuple(
+            reshape(p, (*p._data.shape[:-1], self.input_dim, p._data.shape[-1] // self.input_dim))
+            for p in self.nn(context)
+        )
+        return ConditionedSpline(parameters, self.bound)
+
+
+class SplineAutoregressive(Autoregressive):
+    """Splines whose parameters are functions of the numbers before.
+
+    Parameters
+    ----------
+    input_dim : int
+    autoregressive_nn : callable
+        An `AutoRegressiveNN` with ``param_dims=[K, K, K - 1]``.
+    count_bins, bound, order
+        See `Spline`.
+
+    References
+    ----------
+    [durkan2019]_
+    """
+
+    def __init__(self, input_dim, autoregressive_nn, count_bins=8, bound=3.0, order="quadratic"):
+        super().__init__(autoregressive_nn)
+        _check("SplineAutoregressive", count_bins, bound, order)
+        self.input_dim, self.count_bins, self.bound = input_dim, count_bins, bound
+
+    def _forward(self, parameters, x):
+        parameters = tuple(transpose(p, -1, -2) for p in parameters)
+        return rational_quadratic(x, parameters, self.bound)
+
+    def _backward(self, parameters, y):
+        parameters = tuple(transpose(p, -1, -2) for p in parameters)
+        return rational_quadratic(y, parameters, self.bound, inverse=True)[0]
+
+
+class ConditionalSplineAutoregressive(ConditionalTransformModule):
+    """`SplineAutoregressive` whose network also sees a context.
+
+    Parameters
+    ----------
+    input_dim : int
+    autoregressive_nn : ConditionalAutoRegressiveNN
+    **kwargs
+        Settings of `SplineAutoregressive`.
+    """
+
+    def __init__(self, input_dim, autoregressive_nn, **kwargs):
+        super().__init__()
+        self.input_dim, self.nn, self.kwargs = input_dim, autoregressive_nn, kwargs
+
+    def condition(self, context):
+        """Return the transform for a context."""
+        return SplineAutoregressive(self.input_dim, InContext(self.nn, context), **self.kwargs)
+
+
+class SplineCoupling(TransformModule):
+    """Splines of the second part of a vector, with parameters that are functions of the first.
+
+    Parameters
+    ----------
+    input_dim, split_dim : int
+        Sizes of the vector and of its first part.
+    hypernet : callable
+        From the first part to three parameters of ``input_dim - split_dim`` times K, K and K - 1
+        numbers.
+    count_bins, bound, order
+        See `Spline`.
+    identity : bool
+        Leave the first part as it is; otherwise it goes through a `Spline` of its own.
+
+    References
+    ----------
+    [durkan2019]_
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(
+        self,
+        input_dim,
+        split_dim,
+        hypernet,
+        count_bins=8,
+        bound=3.0,
+        order="quadratic",
+        identity=False,
+    ):
+        super().__init__()
+        self.split_dim, self.identity = split_of("SplineCoupling", input_dim, split_dim), identity
+        settings = {"count_bins": count_bins, "bound": bound, "order": order}
+        self.lower_spline = None if identity else Spline(split_dim, **settings)
+        self.upper_spline = ConditionalSpline(hypernet, input_dim - split_dim, **settings)
+
+    def _call(self, x):
+        return self.call_and_ladj(x)[0]
+
+    def call_and_ladj(self, x):
+        x1, x2 = last_part(x, 0, self.split_dim), last_part(x, self.split_dim)
+        y2, slope = self.upper_spline.condition(x1).call_and_slope(x2)
+        ladj, y1 = total(slope, -1), x1
+        if not self.identity:
+            y1, slope = self.lower_spline.call_and_slope(x1)
+            ladj = ladj + total(slope, -1)
+        return cat([y1, y2], -1), ladj
+
+    def _inverse(self, y):
+        x1, y2 = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
+        if not self.identity:
+            x1 = self.lower_spline._inverse(x1)
+        return cat([x1, self.upper_spline.condition(x1)._inverse(y2)], -1)
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
+
+
+def _sizes(count_bins, numbers=1):
+    """Numbers of parameters that a network has to give for the splines of so many numbers."""
+    return [numbers * count_bins, numbers * count_bins, numbers * (count_bins - 1)]
+
+
+def spline(input_dim, **kwargs):
+    """Return new splines, one per number; keywords are those of `Spline`.
+
+    Parameters
+    ----------
+    input_dim : int
+    **kwargs
+
+    Returns
+    -------
+    Spline
+    """
+    return Spline(input_dim, **kwargs)
+
+
+def conditional_spline(
+    input_dim, context_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
+):
+    """Return new splines with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    count_bins, bound, order
+        See `Spline`.
+
+    Returns
+    -------
+    ConditionalSpline
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    network = DenseNN(context_dim, hidden_dims, _sizes(count_bins, input_dim))
+    return ConditionalSpline(network, input_dim, count_bins, bound, order)
+
+
+def spline_autoregressive(input_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"):
+    """Return a new autoregressive spline flow.
+
+    Parameters
+    ----------
+    input_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    count_bins, bound, order
+        See `Spline`.
+
+    Returns
+    -------
+    SplineAutoregressive
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    network = AutoRegressiveNN(input_dim, hidden_dims, _sizes(count_bins))
+    return SplineAutoregressive(input_dim, network, count_bins, bound, order)
+
+
+def conditional_spline_autoregressive(
+    input_dim, context_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
+):
+    """Return a new autoregressive spline flow with a context.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    count_bins, bound, order
+        See `Spline`.
+
+    Returns
+    -------
+    ConditionalSplineAutoregressive
+    """
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    network = ConditionalAutoRegressiveNN(input_dim, context_dim, hidden_dims, _sizes(count_bins))
+    return ConditionalSplineAutoregressive(
+        input_dim, network, count_bins=count_bins, bound=bound, order=order
+    )
+
+
+def spline_coupling(
+    input_dim, split_dim=None, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
+):
+    """Return a new spline coupling layer.
+
+    Parameters
+    ----------
+    input_dim : int
+        At least 2.
+    split_dim : int, optional
+        Size of the first part; half if None.
+    hidden_dims : sequence of int, optional
+        Of the network; two layers of ``10 * input_dim`` if None.
+    count_bins, bound, order
+        See `Spline`.
+
+    Returns
+    -------
+    SplineCoupling
+    """
+    split_dim = split_of("spline_coupling", input_dim, split_dim)
+    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
+    network = DenseNN(split_dim, hidden_dims, _sizes(count_bins, input_dim - split_dim))
+    return SplineCoupling(input_dim, split_dim, network, count_bins, bound, order)

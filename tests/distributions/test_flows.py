@@ -1,0 +1,333 @@
+"""Flows: densities that integrate to 1, gradients of their parameters, contexts, extremes."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import probtorch.distributions.transforms as tr
+from probtorch.autograd import grad
+from probtorch.core.rng import Generator, manual_seed
+from probtorch.distributions import (
+    ConditionalTransformedDistribution,
+    MultivariateNormal,
+    Normal,
+    TransformedDistribution,
+)
+from probtorch.distributions.transforms.flows.planar import ConditionedPlanar
+from probtorch.distributions.transforms.flows.spline import ConditionedSpline
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.nn import Lambda
+from probtorch.nn.utils import functional_call
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+from probtorch.testing import assert_close, gradcheck
+
+MAKERS = {
+    "iaf": lambda d: tr.affine_autoregressive(d),
+    "stable iaf": lambda d: tr.affine_autoregressive(d, stable=True),
+    "maf": lambda d: tr.affine_autoregressive(d).inv,
+    "coupling": lambda d: tr.affine_coupling(d),
+    "spline": lambda d: tr.spline(d),
+    "spline coupling": lambda d: tr.spline_coupling(d, count_bins=4),
+    "spline autoregressive": lambda d: tr.spline_autoregressive(d, count_bins=4),
+    "planar": lambda d: tr.planar(d),
+    "radial": lambda d: tr.radial(d),
+    "householder": lambda d: tr.householder(d),
+}
+CONDITIONAL = {
+    "iaf": lambda d, c: tr.conditional_affine_autoregressive(d, c),
+    "maf": lambda d, c: tr.conditional_affine_autoregressive(d, c).inv,
+    "coupling": lambda d, c: tr.conditional_affine_coupling(d, c),
+    "spline": lambda d, c: tr.conditional_spline(d, c, count_bins=4),
+    "spline autoregressive": lambda d, c: tr.conditional_spline_autoregressive(d, c, count_bins=4),
+    "planar": lambda d, c: tr.conditional_planar(d, c),
+    "radial": lambda d, c: tr.conditional_radial(d, c),
+    "householder": lambda d, c: tr.conditional_householder(d, c, count_transforms=2),
+    "several": lambda d, c: tr.ConditionalComposeTransformModule(
+        [tr.conditional_planar(d, c), tr.permute(d), tr.radial(d), tr.conditional_planar(d, c)]
+    ),
+}
+EACH = pytest.mark.parametrize("name", MAKERS)
+EACH_CONDITIONAL = pytest.mark.parametrize("name", CONDITIONAL)
+
+
+def stirred(module, seed=0, spread=0.3):
+    """The module in double precision, with parameters in general position."""
+    module, rng = module.double(), np.random.default_rng(seed)
+    for p in module.parameters():
+        p.data.add_(tensor(spread * rng.standard_normal(p.shape)))
+    return module
+
+
+def made(name, d=2):
+    manual_seed(1)
+    return stirred(MAKERS[name](d))
+
+
+def standard(d):
+    return Normal(tensor(np.zeros(d)), tensor(np.ones(d))).to_event(1)
+
+
+# ---------------------------------------------------------------------------------------- densities
+
+
+@EACH
+def test_the_density_integrates_to_one(name):
+    flow = TransformedDistribution(standard(2), made(name))
+    draws = flow.sample((4000,), Generator(0)).numpy()
+    half = np.abs(draws - np.median(draws, 0)).max(0) * 1.5
+    points = 801
+    axes = [m + h * np.linspace(-1.0, 1.0, points) for m, h in zip(np.median(draws, 0), half)]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+    density = np.exp(flow.log_prob(tensor(grid)).detach().numpy())
+    mass = density.sum() * np.prod([a[1] - a[0] for a in axes])
+    # Networks with kinks: the sum is right to second order in the mesh.
+    assert_close(mass, 1.0, rtol=2e-3)
+
+
+@EACH
+def test_the_density_of_a_draw_is_the_same_with_and_without_its_pre_image(name):
+    flow = TransformedDistribution(standard(3), made(name, 3))
+    y, log_prob = flow.sample_and_log_prob((50,), Generator(0))
+    assert_close(flow.log_prob(y.detach()).detach(), log_prob.detach(), rtol=1e-8, atol=1e-9)
+
+
+@EACH
+@pytest.mark.parametrize("direction", ["draws", "density"])
+def test_gradients_of_parameters_agree_with_differences(name, direction):
+    flow, base = made(name), standard(2)
+    names = [n for n, _ in flow.named_parameters()]
+    values = [tensor(p.detach().numpy(), requires_grad=True) for p in flow.parameters()]
+    rng = np.random.default_rng(4)
+    point = tensor(rng.standard_normal((2, 2)))
+    weight = tensor(rng.standard_normal((2, 2)))
+
+    def read(x):
+        if direction == "draws":
+            return (flow(x) * weight).sum()
+        return TransformedDistribution(base, flow).log_prob(x).sum()
+
+    holder = Lambda(read)
+    holder.flow = flow
+
+    def value(*given):
+        named = {f"flow.{n}": v for n, v in zip(names, given)}
+        return functional_call(holder, named, point)
+
+    assert gradcheck(value, tuple(values), fast_mode=True, eps=1e-5, atol=1e-6)
+
+
+def test_gradients_do_not_depend_on_what_was_called_before():
+    """No cache: the density of a draw has the same gradients as that of an equal number."""
+    flow = made("iaf", 3)
+    d = TransformedDistribution(standard(3), flow)
+    y = d.rsample((4,), Generator(0))
+    fresh = y.detach().requires_grad_()
+    one = grad(d.log_prob(y).sum(), [y], retain_graph=True)[0]
+    other = grad(d.log_prob(fresh).sum(), [fresh])[0]
+    assert_close(one, other, rtol=1e-12)
+
+
+# ----------------------------------------------------------------------------------- with a context
+
+
+@EACH_CONDITIONAL
+def test_conditional_transforms_are_invertible_with_the_right_determinant(name):
+    manual_seed(2)
+    conditional = stirred(CONDITIONAL[name](3, 2))
+    rng = np.random.default_rng(0)
+    transform = conditional.condition(tensor(rng.standard_normal(2)))
+    x = tensor(rng.standard_normal(3)).requires_grad_()
+    y, ladj = transform.call_and_ladj(x)
+    assert_close(transform.inv(y), x.detach(), rtol=1e-8, atol=1e-9)
+    rows = [grad(out, [x], retain_graph=True)[0].numpy() for out in y.unbind()]
+    event = ladj.sum() if ladj.ndim else ladj
+    assert_close(event.detach(), np.linalg.slogdet(np.array(rows))[1], rtol=1e-8, atol=1e-9)
+
+
+@EACH_CONDITIONAL
+def test_a_batch_of_contexts_is_a_batch_of_transforms(name):
+    manual_seed(2)
+    conditional = stirred(CONDITIONAL[name](3, 2))
+    rng = np.random.default_rng(0)
+    contexts, x = tensor(rng.standard_normal((5, 2))), tensor(rng.standard_normal((5, 3)))
+    together = conditional.condition(contexts)(x).detach()
+    alone = [conditional.condition(c)(v).detach().numpy() for c, v in zip(contexts, x)]
+    assert_close(together, np.array(alone), rtol=1e-12)
+    assert (
+        np.ptp([conditional.condition(c)(x[0]).detach().numpy() for c in contexts], 0).max() > 0.01
+    )
+
+
+@EACH_CONDITIONAL
+def test_conditional_distributions_train_their_networks(name):
+    manual_seed(2)
+    conditional = CONDITIONAL[name](2, 1).double()
+    flow = ConditionalTransformedDistribution(standard(2), [conditional])
+    context = tensor(np.linspace(-1.0, 1.0, 7)[:, None])
+    lp = flow.condition(context).log_prob(tensor(np.full((7, 2), 0.4)))
+    assert lp.shape == (7,)
+    lp.sum().backward()
+    if name != "householder":  # A rotation of a round normal changes nothing.
+        assert any(np.abs(p.grad.numpy()).max() > 0 for p in conditional.parameters())
+
+
+def test_what_is_no_conditional_distribution_is_refused():
+    with pytest.raises(ArgumentError, match="ConditionalTransformedDistribution"):
+        ConditionalTransformedDistribution(standard(2), [3])
+
+
+# ------------------------------------------------------------------------------------------ splines
+
+
+def test_a_spline_with_free_parameters_of_zero_is_the_identity():
+    zeros = [tensor(np.zeros((1, n))) for n in (8, 8, 7)]
+    x = tensor(np.linspace(-5.0, 5.0, 201)[:, None])
+    y, slope = ConditionedSpline(tuple(zeros), 3.0).call_and_ladj(x)
+    assert_close(y, x, rtol=1e-12, atol=1e-12)
+    assert_close(slope, np.zeros_like(x), atol=1e-12)
+
+
+def test_a_spline_goes_through_its_knots_with_its_slopes():
+    """Positions and slopes by formulas of their own, in NumPy."""
+    rng = np.random.default_rng(0)
+    w, h, s = (2.0 * rng.standard_normal(n) for n in (5, 5, 4))
+    curve = ConditionedSpline(tuple(tensor(v[None]) for v in (w, h, s)), 2.0)
+
+    def places(free):
+        share = 1e-3 + (1.0 - 5e-3) * np.exp(free) / np.exp(free).sum()
+        return -2.0 + 4.0 * np.cumsum(share)[:-1]
+
+    slopes = 1e-3 + np.log1p(np.exp(s + np.log(np.expm1(1.0 - 1e-3))))
+    y, log_slope = curve.call_and_ladj(tensor(places(w)[:, None]))
+    assert_close(y, places(h)[:, None], rtol=1e-12)
+    assert_close(log_slope, np.log(slopes)[:, None], rtol=1e-9, atol=1e-12)
+    x = np.linspace(-3.0, 3.0, 2001)
+    y = curve(tensor(x[:, None])).numpy()[:, 0]
+    assert (np.diff(y) > 0).all() and (y[np.abs(x) > 2.0] == x[np.abs(x) > 2.0]).all()
+
+
+@pytest.mark.parametrize("spread", [10.0, 100.0])
+def test_splines_survive_extreme_parameters(spread):
+    rng = np.random.default_rng(1)
+    parameters = tuple(tensor(spread * rng.standard_normal((1, n))) for n in (8, 8, 7))
+    curve = ConditionedSpline(parameters, 3.0)
+    x = tensor(np.linspace(-3.5, 3.5, 500)[:, None]).requires_grad_()
+    y, slope = curve.call_and_ladj(x)
+    assert np.isfinite(y.detach().numpy()).all() and np.isfinite(slope.detach().numpy()).all()
+    back = curve.inv(y.detach()).numpy()
+    # Where the curve is flat its inverse is steep: errors are those of y over the slope.
+    bound = 1e-12 * (1.0 + np.exp(-slope.detach().numpy()))
+    assert (np.abs(back - x.detach().numpy()) <= 1e-9 + bound).all()
+    assert np.isfinite(grad(slope.sum(), [x])[0].numpy()).all()
+
+
+def test_linear_splines_are_refused():
+    with pytest.raises(ArgumentError, match="order") as error:
+        tr.spline(3, order="linear")
+    assert "'linear'" in error.value.got
+
+
+# -------------------------------------------------------------------------------- planar and radial
+
+
+@pytest.mark.parametrize("product", [-0.999999, -0.9, 0.0, 5.0, 1e4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_inverse_of_a_planar_flow_is_found_however_steep_it_is(product, dtype):
+    n = np.log(np.expm1(product + 1.0)) if product < 30 else product + 1.0
+    transform = ConditionedPlanar(
+        *(tensor(np.array(v, dtype)) for v in (0.3, [n / 2.0, 1.0], [2.0, 0.0]))
+    )
+    x = tensor(np.random.default_rng(0).uniform(-3.0, 3.0, (200, 2)).astype(dtype))
+    y = transform(x)
+    found, eps = transform.inv(y), np.finfo(dtype).eps
+    # Where the map contracts, x is not determined by y to rounding, but its image is.
+    pair = (found, x) if product > 0.0 else (transform(found), y)
+    assert_close(*pair, rtol=50 * eps, atol=50 * eps * (1.0 + max(product, 0.0)))
+
+
+def test_the_inverse_of_a_planar_flow_has_right_second_derivatives():
+    transform = made("planar", 3)
+    rng = np.random.default_rng(0)
+    y = tensor(rng.standard_normal(3)).requires_grad_()
+    weight = tensor(rng.standard_normal(3))
+
+    def slope(y):
+        y = y if y.requires_grad else y.clone().requires_grad_()
+        return grad((transform.inv(y) * weight).sum(), [y], create_graph=True)[0]
+
+    assert gradcheck(slope, (y,), eps=1e-5, atol=1e-7)
+
+
+def test_a_radial_flow_is_smooth_at_its_centre():
+    transform = made("radial", 2)
+    x = transform.x0.detach().clone().requires_grad_()
+    y, ladj = transform.call_and_ladj(x)
+    assert_close(y.detach(), x.detach())
+    assert np.isfinite(grad(ladj + y.sum(), [x])[0].numpy()).all()
+
+
+# ------------------------------------------------------------------------------------- other pieces
+
+
+def test_householder_matrices_are_orthogonal():
+    transform = made("householder", 4)
+    matrix = transform(tensor(np.eye(4))).detach().numpy()
+    assert_close(matrix @ matrix.T, np.eye(4), atol=1e-12)
+
+
+def test_batch_normalisation_keeps_running_moments_in_training():
+    transform = tr.batchnorm(2, momentum=1.0).double()
+    rng = np.random.default_rng(0)
+    y = rng.normal([3.0, -1.0], [2.0, 0.5], (500, 2))
+    x = transform.inv(tensor(y)).detach().numpy()
+    assert_close(x.mean(0), np.zeros(2), atol=1e-12)
+    assert_close(x.std(0, ddof=1), np.ones(2), rtol=1e-4)
+    assert_close(transform.moving_mean, y.mean(0), rtol=1e-12)
+    assert_close(transform.moving_variance, y.var(0, ddof=1), rtol=1e-12)
+    transform.eval()
+    back = transform(tensor(x)).detach()
+    assert_close(back, y, rtol=1e-10)
+
+
+def test_batch_normalisation_in_training_needs_a_batch():
+    with pytest.raises(ShapeError, match="at least 2 rows"):
+        tr.batchnorm(2).inv(tensor([1.0, 2.0]))
+
+
+def test_a_vector_of_one_number_cannot_be_coupled():
+    with pytest.raises(ArgumentError, match="at least 2 numbers"):
+        tr.affine_coupling(1)
+
+
+def test_parameters_of_a_composition_are_found_once_and_by_optimizers():
+    shared = tr.planar(2)
+    parts = [shared, tr.permute(2), tr.ExpTransform(), shared, tr.iterated(2, tr.radial, 2)]
+    whole = tr.ComposeTransformModule(parts)
+    assert len(whole) == len(whole.parts) == 6
+    assert len(list(whole.parameters())) == 3 + 2 * 3
+    assert len(list(whole.inv.parameters())) == 9
+    other = tr.ComposeTransformModule([tr.planar(2), *parts[1:3], tr.planar(2), *parts[4:]])
+    assert whole != other and whole == whole and whole.inv == whole.inv
+
+
+def test_a_masked_autoregressive_flow_learns_a_correlated_normal():
+    """Maximum likelihood with exact gradients: the fit comes to within 0.02 nats of the truth."""
+    covariance = np.array([[1.0, 0.8], [0.8, 1.5]])
+    target = MultivariateNormal(tensor(np.array([1.0, -1.0])), covariance_matrix=tensor(covariance))
+    data = target.sample((1500,), Generator(3))
+    manual_seed(0)
+    flow = tr.affine_autoregressive(2, [8]).double().inv
+    fitted = TransformedDistribution(standard(2), flow)
+    optimizer = Adam(flow.parameters(), lr=0.02)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = -fitted.log_prob(data).mean()
+        loss.backward()
+        optimizer.step()
+    test = target.sample((4000,), Generator(4))
+    gap = (target.log_prob(test) - fitted.log_prob(test)).mean().item()
+    entropy = stats.multivariate_normal(cov=covariance).entropy()
+    assert math.isfinite(entropy) and -0.005 < gap < 0.02
