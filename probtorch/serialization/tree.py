@@ -251,7 +251,7 @@ def decode(
         for node in header["nodes"]:
             reader.values.append(reader.read(node))
         tree = reader.values[-1]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise FileError(
             f"loading {name}",
             expected="a file as probtorch.save writes it",

@@ -1,0 +1,339 @@
+"""Files that are damaged, foreign or made to do harm: always a `FileError`, never a wrong value."""
+
+import hashlib
+import io
+import json
+import pickle
+import random
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from probtorch.core.rng import GeneratorState
+from probtorch.errors import FileError
+from probtorch.serialization import container, load, save
+from probtorch.tensor import tensor
+
+TREE = {
+    "params": {"loc": tensor([0.5, -1.0]), "scale": tensor(np.ones((3, 2)))},
+    "losses": np.arange(20.0),
+    "step": 17,
+    "names": ["a", "b", None, 1.5],
+    "generator": GeneratorState(1, 2, 3),
+}
+
+
+def content(tree=TREE):
+    file = io.BytesIO()
+    save(tree, file)
+    return file.getvalue()
+
+
+def loaded(data, **options):
+    return load(io.BytesIO(data), **options)
+
+
+def made(header, blobs=()):
+    """A file with this header and these blobs, checksums and all."""
+    file = io.BytesIO()
+    container.write(file, {"blobs": [len(b) for b in blobs], **header}, blobs)
+    return file.getvalue()
+
+
+# ------------------------------------------------------------------------------------- damage
+
+
+def damaged(data, rng):
+    """`data` with something done to it, as disks, networks and editors do."""
+    data = bytearray(data)
+    kind = rng.choice(["bit", "byte", "cut", "more", "zeros", "swap", "repeat", "lines", "insert"])
+    i, j = sorted(rng.sample(range(len(data)), 2))
+    if kind == "bit":
+        data[i] ^= 1 << rng.randrange(8)
+    elif kind == "byte":
+        data[i] = rng.randrange(256)
+    elif kind == "cut":
+        del data[i:]
+    elif kind == "more":
+        data += rng.randbytes(rng.randrange(1, 100))
+    elif kind == "zeros":
+        data[i:j] = bytes(j - i)
+    elif kind == "swap":
+        data[i:j] = rng.randbytes(j - i)
+    elif kind == "repeat":
+        data[i:i] = data[i:j]
+    elif kind == "lines":
+        data = data.replace(b"\n", b"\r\n")
+    elif kind == "insert":
+        data[i:i] = rng.randbytes(1)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["read", "mapped"])
+def test_no_damage_goes_unnoticed(mapped, tmp_path):
+    good, rng, path, refused = content(), random.Random(0), tmp_path / "x", 0
+    while refused < 500:
+        bad = damaged(good, rng)
+        if bad == good:
+            continue
+        path.write_bytes(bad)
+        with pytest.raises(FileError):
+            load(path, mmap=mapped)
+        refused += 1
+
+
+def test_every_single_byte_counts():
+    good = content({"x": tensor([1.0, 2.0])})
+    for i in range(len(good)):
+        bad = bytearray(good)
+        bad[i] ^= 0x10
+        with pytest.raises(FileError):
+            loaded(bytes(bad))
+
+
+def test_every_length_but_the_whole_is_refused():
+    good = content({"x": tensor([1.0, 2.0])})
+    for length in range(len(good)):
+        with pytest.raises(FileError):
+            loaded(good[:length])
+
+
+def test_the_message_says_what_is_wrong_and_where(tmp_path):
+    path = tmp_path / "run.ckpt"
+    good = content()
+    path.write_bytes(good[:-10])
+    with pytest.raises(FileError, match="cut short") as raised:
+        load(path)
+    assert raised.value.subject == f"loading {path}"
+    assert "earlier checkpoint" in raised.value.fix
+    path.write_bytes(good + b"\n")
+    with pytest.raises(FileError, match="behind its end"):
+        load(path)
+    bad = bytearray(good)
+    bad[good.index(np.float32(-1.0).tobytes())] ^= 1
+    path.write_bytes(bad)
+    with pytest.raises(FileError, match="blob 0 that do not fit"):
+        load(path)
+    # Without a look at the arrays their damage cannot be seen; that is what is asked for.
+    assert load(path, mmap=True, verify=False)["step"] == 17
+
+
+def test_a_later_version_is_named():
+    bad = bytearray(content())
+    bad[8] = 2
+    with pytest.raises(FileError, match="version 2"):
+        loaded(bytes(bad))
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    save(np.zeros(10**6), path)
+
+    class Shrinking(io.FileIO):
+        def readinto(self, buffer):
+            if len(buffer) > 10**6:
+                return super().readinto(memoryview(buffer)[: 10**5]) if self.tell() < 10**6 else 0
+            return super().readinto(buffer)
+
+    with Shrinking(path) as stream, pytest.raises(FileError, match="got shorter"):
+        load(stream)
+
+
+# ------------------------------------------------------------------------------------- foreign
+
+
+def zipped(*names):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"x")
+    return file.getvalue()
+
+
+def npz():
+    file = io.BytesIO()
+    np.savez(file, x=np.ones(3))
+    return file.getvalue()
+
+
+FOREIGN = {
+    "a PyTorch file": (zipped("archive/data.pkl", "archive/data/0"), "PyTorch.*safetensors.torch"),
+    "an old PyTorch file": (pickle.dumps({"x": 1}, 2), "PyTorch.*safetensors.torch"),
+    "npz": (npz(), "numpy.load"),
+    "npy": (b"\x93NUMPY\x01\x00", "numpy.load"),
+    "netCDF": (b"\x89HDF\r\n\x1a\n" + bytes(100), "Draws.load"),
+    "safetensors": (b"\x02\x00\x00\x00\x00\x00\x00\x00{}", r"ends in \.safetensors"),
+    "nothing": (b"", "an empty file"),
+    "text": (b"loc: 1.0\n", "check the path"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_of_others_are_named_with_a_way_to_read_them(name):
+    data, expected = FOREIGN[name]
+    with pytest.raises(FileError, match=f"(?s){expected}"):
+        loaded(data)
+
+
+class Bomb:
+    fired = False
+
+    def __reduce__(self):
+        return setattr, (Bomb, "fired", True)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_are_never_run(protocol, tmp_path):
+    for name in ("x.pt", "x"):
+        path = tmp_path / name
+        path.write_bytes(pickle.dumps(Bomb(), protocol))
+        with pytest.raises(FileError):
+            load(path, weights_only=False)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(Bomb(), protocol))
+        with pytest.raises(FileError):
+            load(path, weights_only=False)
+    assert not Bomb.fired
+
+
+def test_a_file_that_is_not_there_is_said_as_usual(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.ckpt"):
+        load(tmp_path / "nothing.ckpt")
+
+
+# ------------------------------------------------------------------------------------- malice
+
+VIEW = [0, 0, "<f4", [2], None]
+BLOB = np.ones(2, "<f4").tobytes()
+MALICE = {
+    "no nodes": {},
+    "nodes that are none": {"nodes": 3},
+    "an empty list of nodes": {"nodes": []},
+    "a dict as a node": {"nodes": [{"a": 1}]},
+    "an unknown kind": {"nodes": [["object", "os.system"]]},
+    "a kind that is a list": {"nodes": [[["list"], []]]},
+    "a node that holds itself": {"nodes": [["list", [0]]]},
+    "a node that holds a later one": {"nodes": [["list", [1]], 3]},
+    "a node counted from the end": {"nodes": [1, ["list", [-1]]]},
+    "a number that is no number": {"nodes": [1, ["list", [0.0]]]},
+    "true for a number": {"nodes": [1, 2, ["list", [True]]]},
+    "children that are a text": {"nodes": [1, ["list", "0"]]},
+    "half a pair": {"nodes": [1, ["dict", [0]]]},
+    "a key twice": {"nodes": ["a", ["dict", [0, 0, 0, 0]]]},
+    "a list as a key": {"nodes": [["list", []], ["dict", [0, 0]]]},
+    "a state of two numbers": {"nodes": [1, ["generator_state", [0, 0]]]},
+    "an integer in no base": {"nodes": [["int", "0xfg"]]},
+    "an integer of no text": {"nodes": [["int", 12]]},
+    "a float of three bytes": {"nodes": [["float", "000000"]]},
+    "too many arguments": {"nodes": [["float", "00" * 8, 1]]},
+    "a view that is not there": {"nodes": [["array", 1]]},
+    "a view counted from the end": {"nodes": [["array", -1]]},
+    "a scalar with dims": {"nodes": [["scalar", 0]]},
+    "a gradient of integers": {
+        "nodes": [["tensor", 0, "cpu", True]],
+        "views": [[0, 0, "<i4", [2], None]],
+    },
+    **{
+        f"a dtype {dtype}": {"views": [[0, 0, dtype, [1], None]]}
+        for dtype in (
+            "O",
+            "|O8",
+            "<f16",
+            "V4",
+            "<f4,<f4",
+            "U",
+            "<U0",
+            3,
+            None,
+            ">f4",
+            "<U999999999",
+        )
+    },
+    "a shape beyond the blob": {"views": [[0, 0, "<f4", [3], None]]},
+    "a shape that overflows": {"views": [[0, 0, "<f4", [2**32, 2**32], None]]},
+    "a shape that overflows to 0": {"views": [[0, 0, "<f4", [2**62, 4], None]]},
+    "a negative shape": {"views": [[0, 0, "<f4", [-1], None]]},
+    "two negative sizes": {"views": [[0, 0, "<f4", [-1, -2], None]]},
+    "a shape of texts": {"views": [[0, 0, "<f4", ["2"], None]]},
+    "100 dims": {"views": [[0, 0, "<f4", [1] * 100, None]]},
+    "an offset beyond the blob": {"views": [[0, 4, "<f4", [2], None]]},
+    "a negative offset": {"views": [[0, -4, "<f4", [2], None]]},
+    "a huge offset": {"views": [[0, 2**70, "<f4", [2], None]]},
+    "strides beyond the blob": {"views": [[0, 0, "<f4", [2], [8]]]},
+    "strides before the blob": {"views": [[0, 0, "<f4", [2], [-4]]]},
+    "huge strides": {"views": [[0, 0, "<f4", [2], [2**70]]]},
+    "strides that repeat an element": {"views": [[0, 0, "<f4", [2], [0]]]},
+    "too few strides": {"views": [[0, 0, "<f4", [1, 2], [4]]]},
+    "elements that are not aligned": {"views": [[0, 1, "<f4", [1], None]]},
+    "elements that are nowhere": {"views": [[None, 0, "<f4", [2**50], None]]},
+    "no elements, of a huge shape": {"views": [[None, 0, "<f4", [0, 2**62, 2**62], None]]},
+    "another blob": {"views": [[1, 0, "<f4", [2], None]]},
+    "a blob counted from the end": {"views": [[-1, 0, "<f4", [2], None]]},
+    "a blob that is true": {"views": [[False, 0, "<f4", [2], None]]},
+    "half a view": {"views": [[0, 0]]},
+    "views that are none": {"views": None},
+}
+
+
+@pytest.mark.parametrize("name", MALICE)
+def test_a_header_with_right_checksums_and_wrong_content_is_refused(name):
+    sound = {"nodes": [["array", 0]], "views": [VIEW]}
+    np.testing.assert_array_equal(loaded(made(sound, [BLOB])), [1.0, 1.0])
+    header = (
+        MALICE[name] if name in ("no nodes", "nodes that are none") else {**sound, **MALICE[name]}
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError):
+            loaded(made(header, [BLOB]))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "sizes", [[2**62], [-8], [8, 8], [], "8", [8.0], [True] * 8, None, [0]], ids=str
+)
+def test_sizes_that_do_not_fit_the_file_are_refused_before_memory_is_set_aside(sizes):
+    text = json.dumps({"nodes": [["array", 0]], "views": [VIEW], "blobs": sizes}).encode()
+    start = container._START.pack(container.MAGIC, 1, 0, len(text), 64 + len(text) + 200)
+    data = start + hashlib.sha256(start + text).digest() + text + bytes(200)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError):
+            loaded(data)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("length", [2**63, 2**40, 10**4])
+def test_a_header_longer_than_the_file_is_refused(length):
+    start = container._START.pack(container.MAGIC, 1, 0, length, 1000)
+    with pytest.raises(FileError, match="a header of"):
+        loaded(start + bytes(1000 - len(start)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 10**6, b"{}", b"[]", b"null", b"\xff", b'{"blobs":[],"nodes":[NaN]}', b"9" * 5000],
+)
+def test_a_header_that_is_no_json_or_nests_too_deep_is_refused(text):
+    start = container._START.pack(container.MAGIC, 1, 0, len(text), 64 + len(text) + 32)
+    digest = hashlib.sha256(start + text).digest()
+    data = start + digest + text + hashlib.sha256(digest).digest()
+    with pytest.raises(FileError):
+        loaded(data)
+
+
+def test_lists_that_hold_lists_that_hold_lists_cost_what_they_hold():
+    # A billion laughs: 2 to the 200 if it were written out.
+    nodes = ["ha", *(["list", [i, i]] for i in range(200))]
+    tracemalloc.start()
+    try:
+        loaded(made({"nodes": nodes, "views": []}))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
