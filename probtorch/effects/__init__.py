@@ -2,14 +2,23 @@
 
 Statements (`sample`, `param`, `plate`, `factor`, `deterministic`) are in primitives.py and
 plates.py, what they say in site.py, the stack that carries it in runtime.py, and what can be done
-to it in handlers.py and reparams.py. The handlers are reached as ``effects.handlers``.
+to it in handlers.py and reparams.py. The handlers are reached as ``effects.handlers``. Networks as
+parts of a model are in modules.py and pyro_module.py.
 """
 
 from probtorch.effects import handlers
 from probtorch.effects.density import log_density
+from probtorch.effects.modules import module, random_module
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
 from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack, replicate, subsample
 from probtorch.effects.primitives import deterministic, factor, param, sample
+from probtorch.effects.pyro_module import (
+    PyroModule,
+    PyroParam,
+    PyroSample,
+    pyro_method,
+    to_pyro_module_,
+)
 from probtorch.effects.reparams import LocScaleReparam, Reparam, TransformReparam, reparam
 from probtorch.effects.runtime import Handler, perform
 from probtorch.effects.site import Frame, Site
@@ -22,6 +31,9 @@ __all__ = [
     "LocScaleReparam",
     "ParamStore",
     "PlateInfo",
+    "PyroModule",
+    "PyroParam",
+    "PyroSample",
     "Reparam",
     "Site",
     "Trace",
@@ -32,13 +44,17 @@ __all__ = [
     "get_param_store",
     "handlers",
     "log_density",
+    "module",
     "param",
     "perform",
     "plate",
     "plate_info",
     "plate_stack",
+    "pyro_method",
+    "random_module",
     "reparam",
     "replicate",
     "sample",
     "subsample",
+    "to_pyro_module_",
 ]

@@ -18,6 +18,7 @@ from typing import Any
 from probtorch.core.dispatch import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.effects.plates import place
+from probtorch.effects.priors import fit_prior
 from probtorch.effects.runtime import STATE, Handler, outside, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.effects.trace import Trace
@@ -599,7 +600,7 @@ class lift(Handler):
     fn : callable, optional
     prior : Distribution, or dict from names to distributions, or callable
         A callable is given the site and returns its prior or None. Parameters without a prior stay
-        parameters.
+        parameters. Those of modules have priors that broadcast to their shape.
     """
 
     def __init__(self, fn: Callable[..., Any] | None = None, prior: Any = None) -> None:
@@ -623,6 +624,9 @@ class lift(Handler):
             prior = self.prior(site)
         if prior is None:
             return
+        leaf = site.notes.get("leaf")
+        if leaf is not None:
+            prior = fit_prior(prior, tuple(leaf.shape), f"lift: prior of {site.name!r}")
         site.kind = "sample"
         site.fn = place(prior, site.name, site.plates, site.plate_shape)
         site.args, site.event_dim, site.scale = (), None, STATE.plates.scale

@@ -3,6 +3,9 @@
 A store belongs to whoever optimises: an inference object makes one and activates it around the
 model. Outside of any, `param` and `get_param_store` use the store that was shown last (`show`),
 which is the view that Pyro users expect; a script that optimises nothing has one of its own.
+
+Parameters of modules stay where they are: the store refers to them (`adopt`), so that one tensor is
+moved whoever looks at it.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from typing import Any
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import cast, set_grad_enabled, wrap
+from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.runtime import STATE
 from probtorch.effects.site import as_value
-from probtorch.errors import ArgumentError, DomainError, ModelError
+from probtorch.errors import ArgumentError, DomainError, ModelError, ShapeError
+from probtorch.nn.parameter import Parameter
 
-__all__ = ["ParamStore", "clear_param_store", "get_param_store"]
+__all__ = ["ParamStore", "clear_param_store", "get_param_store", "read_owned", "read_param"]
 
 
 class ParamStore:
@@ -43,6 +47,8 @@ class ParamStore:
     def __init__(self) -> None:
         self._leaves: dict[str, Any] = {}
         self._constraints: dict[str, Any] = {}
+        # Running statistics and the like of the modules met, by dotted name: state, not parameters.
+        self.buffers: dict[str, Any] = {}
 
     # -------------------------------------------------------------------- values
 
@@ -51,7 +57,10 @@ class ParamStore:
         return transform_to(self._constraints[name])(leaf)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Give a parameter a new constrained value, keeping its constraint (real for a new one)."""
+        """Give a parameter a new constrained value, keeping its constraint (real for a new one).
+
+        One that belongs to a module gets it in place.
+        """
         self._put(name, value, self._constraints.get(name, constraints.real))
 
     def __delitem__(self, name: str) -> None:
@@ -98,6 +107,33 @@ class ParamStore:
             self._put(name, init() if callable(init) else init, constraint)
         return self[name]
 
+    def adopt(self, name: str, leaf: Any, constraint: Any = constraints.real) -> Any:
+        """Make a tensor that belongs to a module the leaf behind `name`; return its value.
+
+        Parameters
+        ----------
+        name : str
+        leaf : Parameter
+            Unconstrained numbers; not copied.
+        constraint : Constraint
+
+        Raises
+        ------
+        ModelError
+            If the name has another leaf already.
+        """
+        if self._leaves.setdefault(name, leaf) is not leaf:
+            raise ModelError(
+                f"parameter {name!r}",
+                expected="one module of this name",
+                got="another module, or a param statement, that had the name before",
+                fix="make the network outside of the model, once; or choose another name; or write "
+                "module(name, net, update_module_params=True) to go on with the values in the "
+                "store",
+            )
+        self._constraints.setdefault(name, constraint)
+        return self[name]
+
     def unconstrained(self, name: str) -> Any:
         """Return the leaf tensor of unconstrained numbers behind `name`."""
         try:
@@ -130,9 +166,14 @@ class ParamStore:
             free = transform_to(constraint).inv(value)
         finally:
             set_grad_enabled(before)
+        self._constraints[name] = constraint
+        leaf = self._leaves.get(name)
+        if isinstance(leaf, Parameter) and leaf._data.shape == free._data.shape:
+            leaf._data[...] = free._data
+            mark_changed(leaf)
+            return
         self._leaves[name] = wrap(np.array(free._data) if not free.is_cuda else free._data.copy())
         self._leaves[name].requires_grad_()
-        self._constraints[name] = constraint
 
     # -------------------------------------------------------------------- the whole store
 
@@ -153,6 +194,7 @@ class ParamStore:
         """Forget every parameter."""
         self._leaves.clear()
         self._constraints.clear()
+        self.buffers.clear()
 
     def get_state(self) -> dict[str, Any]:
         """Return ``{"params": leaves, "constraints": ...}``, the leaves themselves."""
@@ -233,3 +275,39 @@ def read_param(name: str, init: Any, constraint: Any) -> Any:
             fix=f"write param({name!r}, tensor(...), constraint=...)",
         )
     return store.setdefault(name, init, constraint)
+
+
+def read_owned(name: str, leaf: Any, constraint: Any, from_store: bool = False) -> Any:
+    """Return the constrained value of a module's parameter, which the store in use refers to.
+
+    Parameters
+    ----------
+    name : str
+    leaf : Parameter
+    constraint : Constraint
+    from_store : bool
+        Take the value that the store has under the name, if it has one.
+
+    Raises
+    ------
+    ModelError
+        If the store of an inference has another leaf under the name, and it is not to be taken.
+    ShapeError
+        If it is to be taken and has another shape.
+    """
+    store = get_param_store()
+    known = store._leaves.get(name, leaf)
+    if known is leaf or (STATE.params is not None and not from_store):
+        return store.adopt(name, leaf, constraint)
+    if not from_store:
+        # Nobody optimises here, and the store is that of some inference before: a module is what
+        # it is.
+        return transform_to(constraint)(leaf)
+    if known._data.shape != leaf._data.shape:
+        raise ShapeError(
+            f"parameter {name!r}",
+            expected=f"shape {tuple(known._data.shape)}, as in the parameter store",
+            got=f"a module whose parameter has shape {tuple(leaf._data.shape)}",
+            fix="build the network with the sizes it had, or choose another name",
+        )
+    return store[name]

@@ -13,14 +13,14 @@ from typing import Any
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
-from probtorch.effects.params import read_param
+from probtorch.effects.params import read_owned, read_param
 from probtorch.effects.plates import place, take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.elementwise import where
 
-__all__ = ["deterministic", "factor", "param", "sample"]
+__all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
 
 
 def sample(
@@ -82,11 +82,11 @@ def sample(
         fn = fn.expand(tuple(sample_shape) + tuple(fn.batch_shape))
     if obs_mask is not None and obs is not None:
         return _partly_observed(name, fn, as_value(obs, name), obs_mask, infer, where_from)
-    return _sample(name, fn, args, kwargs, obs, None, infer, where_from)
+    return sample_from(name, fn, args, kwargs, obs, None, infer, where_from)
 
 
-def _sample(name, fn, args, kwargs, obs, mask, infer, where_from):
-    """The statement without its conveniences."""
+def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from):
+    """`sample` without its conveniences; `where_from` is code and instruction to blame."""
     plates = STATE.plates
     if type(name) is not str or not hasattr(fn, "log_prob"):
         _check_statement(name, fn)
@@ -232,17 +232,42 @@ def deterministic(name: str, value: Any, event_dim: int | None = None) -> Any:
     )
 
 
+def owned_param(name, leaf, constraint, event_dim, where_from, from_store=False):
+    """`param` of a module: `leaf` holds its unconstrained numbers, see `params.read_owned`."""
+    plates = STATE.plates
+    site = Site(
+        "param",
+        name,
+        args=(leaf, constraint, event_dim),
+        infer={},
+        plates=plates.frames,
+        plate_shape=plates.shape,
+        notes={"leaf": leaf, "from_store": from_store},
+        event_dim=event_dim,
+        code=where_from[0],
+        instruction=where_from[1],
+    )
+    value = perform(site)
+    if event_dim is None or not plates.frames:
+        return value
+    site.value = take_rows(value, event_dim, plates.frames, f"param {name!r}")
+    return site.value
+
+
 @default_for("param")
 def _read_param(site):
     init, constraint, _ = site.args
-    return read_param(site.name, init, constraint)
+    leaf = site.notes.get("leaf")
+    if leaf is None:
+        return read_param(site.name, init, constraint)
+    return read_owned(site.name, leaf, constraint, site.notes["from_store"])
 
 
 def _partly_observed(name, fn, data, obs_mask, infer, where_from):
     """`sample` with data for some elements only."""
     there = as_mask(obs_mask, f"obs_mask of site {name!r}")
-    observed = _sample(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
-    unobserved = _sample(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
+    observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
+    unobserved = sample_from(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
     for _ in fn.event_shape:
         there = there.unsqueeze(-1)
     return deterministic(name, where(there, observed, unobserved), len(fn.event_shape))

@@ -87,11 +87,12 @@ class Updater:
         InferenceError
             If there are no parameters at all.
         """
-        added = {name: p for name, p in named.items() if self._known.get(name) is not p}
+        self._claim(named)
+        added = self._new(named)
         if any(name in self._known for name in added) and self.optimizer is not None:
             # The store was cleared and filled again: the old leaves are nobody's any more.
             self._forget()
-            added = dict(named)
+            added = self._new(named)
         if not added:
             if not self._known and not self._foreign:
                 raise _no_parameters()
@@ -101,6 +102,25 @@ class Updater:
             self.optimizer = self.make(list(added.values()), **self.options)
         elif isinstance(self.optimizer, Optimizer):
             self.optimizer.add_param_group({"params": list(added.values())})
+
+    def _claim(self, named):
+        """Give the optimizer's own parameters their names, where the store refers to them too."""
+        if not self._foreign:
+            return
+        places = {id(p): place for place, p in self._foreign.items()}
+        for name, p in named.items():
+            if id(p) in places:
+                self._known[name] = self._foreign.pop(places.pop(id(p)))
+
+    def _new(self, named):
+        """The leaves that are not known yet; one with two names counts once, by the first."""
+        seen = {id(p) for p in self._known.values()}
+        added = {}
+        for name, p in named.items():
+            if id(p) not in seen:
+                seen.add(id(p))
+                added[name] = p
+        return added
 
     def _forget(self):
         self._known.clear()
@@ -196,7 +216,8 @@ class Updater:
             If the parameters are not those of the state.
         """
         params = state["params"]
-        have = {**self._foreign, **named}
+        self._claim(named)
+        have = {**self.parameters, **self._new(named)}
         if set(have) != set(params):
             raise ArgumentError(
                 "SVI.load_state_dict",
