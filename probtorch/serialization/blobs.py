@@ -74,7 +74,8 @@ class Arrays:
         in C order, and None for the blob of an array without elements.
         """
         views: list[Any] = [None] * len(self._arrays)
-        sizes, makers = [], []
+        sizes: list[int] = []
+        makers: list[tuple[Any, Any]] = []
         for members in self._groups():
             if len(members) == 1:
                 array = self._arrays[members[0]]
@@ -192,7 +193,7 @@ def _entangled(members):
 
 def _share(a, b):
     try:
-        return np.shares_memory(a, b, max_work=_WORK)
+        return np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]  # any count
     except np.exceptions.TooHardError:
         return True
 

@@ -236,7 +236,7 @@ def _source(stream, mapped):
     def fill(place, size):
         found = np.empty(size, np.uint8)
         stream.seek(first + place)
-        view, done = memoryview(found), 0
+        view, done = found.data, 0
         while done < size:
             count = stream.readinto(view[done:])
             if not count:
