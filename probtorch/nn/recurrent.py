@@ -94,8 +94,15 @@ class _Recurrent(Module):
                 yield f"_l{layer}_reverse", layer
 
     def _weights(self, suffix):
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return [self._parameters.get(kind + suffix) for kind in kinds]
+        kinds = {
+            "weight_ih": True,
+            "weight_hh": True,
+            "bias_ih": self.bias,
+            "bias_hh": self.bias,
+            "weight_hr": self.proj_size,
+        }
+        # As attributes: a subclass may have something else than a parameter there.
+        return [getattr(self, kind + suffix) if there else None for kind, there in kinds.items()]
 
     @property
     def all_weights(self):
