@@ -16,6 +16,7 @@ from scipy.stats import norm
 
 import probtorch
 import probtorch.distributions as dist
+from probtorch import nn
 from probtorch.diagnostics.checks import ConvergenceWarning
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, GuideWarning, Trace_ELBO, init_to_sample
 from probtorch.optim import Adam
@@ -23,6 +24,16 @@ from probtorch.optim import Adam
 HIDDEN, NOISE = 20, 0.1
 # Points to learn from lie left and right of the gap, those to test on everywhere.
 LEFT, GAP, RIGHT = -1.0, (-0.25, 0.35), 1.0
+
+
+NET = nn.Sequential(nn.Linear(1, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
+PRIOR = {
+    "0.weight": dist.Normal(0.0, 4.0),
+    "0.bias": dist.Normal(0.0, 2.0),
+    # The sum of many units stays of the size of one.
+    "2.weight": dist.Normal(0.0, HIDDEN**-0.5),
+    "2.bias": dist.Normal(0.0, 1.0),
+}
 
 
 def truth(x):
@@ -38,14 +49,9 @@ def load(seed):
 
 
 def model(x, y=None):
-    """Points lie around a network's curve; its hidden layer has tanh units."""
-    w1 = probtorch.sample("w1", dist.Normal(probtorch.zeros(1, HIDDEN), 4.0).to_event(2))
-    b1 = probtorch.sample("b1", dist.Normal(probtorch.zeros(HIDDEN), 2.0).to_event(1))
-    # The sum of many units stays of the size of one.
-    w2 = probtorch.sample("w2", dist.Normal(probtorch.zeros(HIDDEN), HIDDEN**-0.5).to_event(1))
-    b2 = probtorch.sample("b2", dist.Normal(0.0, 1.0))
+    """Points lie around the curve of a network with random weights."""
+    f = probtorch.random_module("net", NET, PRIOR)(x[:, None]).squeeze(-1)
     sigma = probtorch.sample("sigma", dist.HalfNormal(0.5))
-    f = probtorch.tanh(x[:, None] @ w1 + b1) @ w2 + b2
     with probtorch.plate("point", len(x)):
         probtorch.deterministic("f", f)
         probtorch.sample("y", dist.Normal(f, sigma), obs=y)

@@ -55,15 +55,14 @@ class VAE:
             nn.Linear(HIDDEN, PIXELS),
         )
 
-    def parameters(self):
-        return [*self.encoder.parameters(), *self.decoder.parameters()]
-
     def model(self, x):
+        probtorch.module("decoder", self.decoder)
         with probtorch.plate("image", len(x)):
             z = probtorch.sample("z", dist.Normal(probtorch.zeros(LATENT), 1.0).to_event(1))
             probtorch.sample("x", self.pixels(z), obs=x)
 
     def guide(self, x):
+        probtorch.module("encoder", self.encoder)
         with probtorch.plate("image", len(x)):
             probtorch.sample("z", self.posterior(x))
 
@@ -132,7 +131,7 @@ def show(axes, images):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64, help="images per step")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
@@ -143,7 +142,7 @@ def main():
     probtorch.manual_seed(settings.seed)
     vae = VAE()
     loader = DataLoader(x, batch_size=settings.batch, shuffle=True)
-    svi = SVI(vae.model, vae.guide, Adam(vae.parameters(), lr=settings.lr), Trace_ELBO())
+    svi = SVI(vae.model, vae.guide, Adam({"lr": settings.lr}), Trace_ELBO())
     began = time.perf_counter()
     losses = []
     for epoch in range(settings.epochs):
