@@ -17,6 +17,7 @@ __all__ = [
     "functional_call",
     "parameters_to_vector",
     "vector_to_parameters",
+    "with_parameters",
 ]
 
 
@@ -162,3 +163,53 @@ def functional_call(module, parameter_and_buffer_dicts, args=(), kwargs=None):
     args = args if isinstance(args, tuple) else (args,)
     with _replaced(module, values):
         return module(*args, **(kwargs or {}))
+
+
+def with_parameters(module, values):
+    """Return a module like this one with other tensors in the place of parameters.
+
+    Unlike `functional_call` it changes nothing, not even for a while: what is returned is another
+    tree of modules, which shares all else with the old one, buffers included.
+
+    Parameters
+    ----------
+    module : Module
+    values : dict of str to Tensor
+        By the names of ``named_parameters()``; a parameter that is used in several places is
+        replaced in all of them.
+
+    Returns
+    -------
+    Module
+        Gradients of what it computes flow to `values`.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is unknown.
+    """
+    named = dict(module.named_parameters())
+    for name in values:
+        if name not in named:
+            raise ArgumentError(
+                "with_parameters",
+                expected=f"names of parameters of {type(module).__name__}",
+                got=repr(name),
+                fix="use the names of named_parameters()",
+            )
+    replaced = {id(named[name]): value for name, value in values.items()}
+    made = {}
+
+    def like(old):
+        if old is None:
+            return None
+        if old not in made:
+            new = made[old] = object.__new__(type(old))
+            new.__dict__.update(old.__dict__)
+            new.__dict__["_parameters"] = {
+                name: replaced.get(id(p), p) for name, p in old._parameters.items()
+            }
+            new.__dict__["_modules"] = {name: like(m) for name, m in old._modules.items()}
+        return made[old]
+
+    return like(module)

@@ -15,6 +15,7 @@ from probtorch.nn.utils import (
     functional_call,
     parameters_to_vector,
     vector_to_parameters,
+    with_parameters,
 )
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -92,3 +93,19 @@ def test_functional_call_restores_after_errors_and_knows_buffers():
     assert m.running_mean is mean
     with pytest.raises(ArgumentError, match="names of parameters and buffers"):
         functional_call(m, {"wieght": ones(2)}, ones(3, 2))
+
+
+def test_a_module_with_other_parameters_leaves_the_first_as_it_was():
+    shared = nn.Linear(2, 2).double()
+    net = nn.Sequential(shared, nn.Tanh(), shared, nn.BatchNorm1d(2).double().eval())
+    x = tensor(RNG.standard_normal((3, 2)))
+    before = net(x).detach().numpy()
+    values = {n: tensor(RNG.standard_normal(p.shape)) for n, p in net.named_parameters()}
+    values["0.weight"].requires_grad_()
+    other = with_parameters(net, values)
+    assert other[0] is other[2] and other[0] is not shared and net[0] is shared
+    assert_close(other(x).detach(), functional_call(net, values, x).detach(), rtol=1e-12)
+    assert_close(net(x).detach(), before, rtol=0, atol=0)
+    assert grad(other(x).sum(), [values["0.weight"]])[0].shape == (2, 2)
+    with pytest.raises(ArgumentError, match="with_parameters"):
+        with_parameters(net, {"weight": values["0.weight"]})
