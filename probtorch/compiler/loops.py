@@ -109,13 +109,14 @@ class Item:
 
 class Group:
     """A loop nest over `domain` with `items` in order; `fills` lists (buffer, number) to set before
-    it runs.
+    it runs, `scratch` buffers that only the renderer uses.
     """
 
     def __init__(self, domain):
         self.domain = domain
         self.items = []
         self.fills = []
+        self.scratch = []
 
 
 class Call:

@@ -11,13 +11,12 @@ Identifiers are our own numbered ones: no name or number of the user's reaches t
 numbers as bit patterns.
 """
 
-import math
-
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop, Mem
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.algebra import FLOATS, Algebra, in_memory, ir_type, literal
+from probtorch.compiler.render.algebra import Algebra, in_memory, ir_type, literal
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text
+from probtorch.compiler.render.guards import holds
 
 __all__ = ["Plan", "render"]
 
@@ -90,6 +89,7 @@ def _buffers(statement):
     if isinstance(statement, Group):
         for b, _ in statement.fills:
             yield b
+        yield from statement.scratch
         for item in statement.items:
             for x in item.operands:
                 if isinstance(x, Mem):
@@ -244,26 +244,7 @@ class Driver:
         ]
 
     def _guard(self, guard):
-        v = self.load(guard.buffer)
-        expected = guard.value
-        if v.ty == "i1":
-            ok = v if expected else self.s.logical_not(v)
-        elif isinstance(expected, bool):
-            # bool() of a number: whether it is nonzero (nan counts as true).
-            zero = self.s.compare("eq", v, 0)
-            ok = self.s.logical_not(zero) if expected else zero
-        elif isinstance(expected, float) and math.isnan(expected):
-            ok = self.s.isnan(v)
-        elif v.ty in FLOATS and isinstance(expected, int):
-            # int() of a float: the truncated value.
-            ok = self.s.compare("eq", self.s._intrinsic("llvm.trunc", v.ty, [v]), expected)
-        else:
-            ok = self.s.compare("eq", v, expected)
-            if v.ty in FLOATS and expected == 0:
-                # Python can tell 0.0 from -0.0.
-                sign = self.s.compare("lt", self.s.copysign(1.0, v), 0)
-                minus = math.copysign(1.0, expected) < 0
-                ok = self.s.logical_and(ok, sign if minus else self.s.logical_not(sign))
+        ok = holds(self.s, self.load(guard.buffer), guard.value)
         self.leave_unless(ok, str(guard.index + 1))
 
     def _loop(self, loop):

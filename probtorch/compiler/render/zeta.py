@@ -9,11 +9,12 @@ to 20. `mathlib` puts it into the runtime.
 
 from __future__ import annotations
 
+import functools
 import struct
 from fractions import Fraction
 from math import comb, factorial
 
-__all__ = ["zeta_ir"]
+__all__ = ["bernoulli_terms", "zeta_ir"]
 
 # With a = q + N >= s + 10, each correction is less than 1/15 of the last: 12 of them reach 2**-53.
 _CORRECTIONS = 12
@@ -74,9 +75,8 @@ def zeta_ir(attributes: str) -> str:
         ]
     total = "0.0"
     for j in range(_CORRECTIONS, 0, -1):
-        coefficient = float(_bernoulli(2 * j) / factorial(2 * j))
         lines += [
-            f"  %c{j} = fmul double %t{j}, {_text(coefficient)}",
+            f"  %c{j} = fmul double %t{j}, {_text(bernoulli_terms()[j - 1])}",
             f"  %u{j} = fadd double {total}, %c{j}",
         ]
         total = f"%u{j}"
@@ -115,6 +115,12 @@ def zeta_ir(attributes: str) -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def bernoulli_terms() -> tuple[float, ...]:
+    """Return B_2j / (2j)! for j = 1, 2, ..., the factors of the Euler-Maclaurin corrections."""
+    return tuple(float(_bernoulli(2 * j) / factorial(2 * j)) for j in range(1, _CORRECTIONS + 1))
 
 
 def _bernoulli(n: int) -> Fraction:
