@@ -41,7 +41,6 @@ __all__ = [
     "cholesky_solve",
     "inv",
     "matrix_power",
-    "pinv",
     "solve",
     "solve_triangular",
     "solve_triangular_vector",
@@ -567,61 +566,6 @@ def inv(a):
         If a matrix is singular.
     """
     return apply(INV, (as_matrix("inv", a),), {"check": True})
-
-
-def _run_pinv(a, rtol):
-    return namespace(a).linalg.pinv(a, rtol)
-
-
-def _pinv_vjp(g, y, inputs, attrs, needs):
-    # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
-    (a,) = inputs
-    rows = identity(a._data.shape[-2], a) - matmul(a, y)
-    cols = identity(a._data.shape[-1], a) - matmul(y, a)
-    gt, yt = mt(g), mt(y)
-    inner = matmul(matmul(rows, gt), matmul(y, yt)) + matmul(matmul(yt, y), matmul(gt, cols))
-    return (inner - matmul(matmul(yt, g), yt),)
-
-
-def _pinv_jvp(tangents, y, inputs, attrs):
-    (a,), t = inputs, tangents[0]
-    rows = identity(a._data.shape[-2], a) - matmul(a, y)
-    cols = identity(a._data.shape[-1], a) - matmul(y, a)
-    tt, yt = mt(t), mt(y)
-    inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
-    return inner - matmul(matmul(y, t), y)
-
-
-_PINV = structured(
-    "pinv",
-    "linalg",
-    run=_run_pinv,
-    vjp=_pinv_vjp,
-    jvp=_pinv_jvp,
-    reads_output=True,
-    samples=lambda rng: [
-        ((general_samples(rng, 4, 2),), {"rtol": 1e-12}),
-        ((general_samples(rng, 2, 2, 3),), {"rtol": 1e-12}),
-    ],
-    reference=lambda a, rtol: (
-        np.linalg.inv(np.swapaxes(a, -1, -2) @ a) @ np.swapaxes(a, -1, -2)
-        if a.shape[-2] >= a.shape[-1]
-        else np.swapaxes(a, -1, -2) @ np.linalg.inv(a @ np.swapaxes(a, -1, -2))
-    ),
-    doc="Moore-Penrose inverse.",
-)
-
-
-def pinv(a, *, rtol=None):
-    """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
-
-    The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
-    rank is constant.
-    """
-    a = as_matrix("pinv", a, square=False)
-    if rtol is None:
-        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
-    return apply(_PINV, (a,), {"rtol": float(rtol)})
 
 
 # ------------------------------------------------------------------------------------- compositions

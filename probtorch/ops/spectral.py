@@ -1,10 +1,11 @@
-"""Determinants, eigenvalues, singular values and QR of matrices in the last two dims.
+"""Determinants, eigenvalues, singular values, QR and pseudoinverses of matrices.
 
-Each factorisation is one op with its derivative rules in Tensor ops (Giles 2008; Walter and Lehmann
-2010 for qr). Two things hold throughout: symmetric matrices get symmetric gradients, and pairs of
-equal eigenvalues or singular values drop out of the derivative, which is right for every function
-that does not depend on the arbitrary choice of their vectors. The determinant is differentiated
-through cofactors made without division, so singular matrices are no exception.
+Matrices are in the last two dims. Each factorisation is one op with its derivative rules in Tensor
+ops (Giles 2008; Walter and Lehmann 2010 for qr). Two things hold throughout: symmetric matrices get
+symmetric gradients, and pairs of equal eigenvalues or singular values drop out of the derivative,
+which is right for every function that does not depend on the arbitrary choice of their vectors. The
+determinant is differentiated through cofactors made without division, so singular matrices are no
+exception.
 
 Names are those of torch.linalg. Read linalg.py first.
 """
@@ -15,7 +16,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply
+from probtorch.core.dispatch import apply, wrap
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs as absolute
@@ -26,6 +27,7 @@ from probtorch.ops.linalg import (
     as_matrix,
     from_lower,
     general_samples,
+    identity,
     lower_part,
     mt,
     positive_definite_samples,
@@ -41,7 +43,7 @@ from probtorch.ops.movement import (
     triu,
     unsqueeze,
 )
-from probtorch.ops.reduction import amax, amin, norm, sum
+from probtorch.ops.reduction import amax, amin, norm, prod, sum
 
 __all__ = [
     "det",
@@ -50,6 +52,7 @@ __all__ = [
     "logdet",
     "matrix_norm",
     "matrix_rank",
+    "pinv",
     "qr",
     "slogdet",
     "svd",
@@ -81,6 +84,36 @@ def _run_cofactor(a):
     host = _to_numpy(a)
     u, s, vh, sign = _oriented_svd(host)
     return _back((u * (sign[..., None, None] * _products_without(s, 1)[..., None, :])) @ vh, a)
+
+
+def _svd_and_sign(a):
+    u, s, vh = apply(_SVD, (a,))
+    sign = apply(_DET, (u,)) * apply(_DET, (vh,))
+    return u, s, vh, unsqueeze(unsqueeze(sign, -1), -1)
+
+
+def _all_but(s, width):
+    """`_products_without` in tensor ops."""
+    n = s._data.shape[-1]
+    at = np.indices((n,) * width)[..., None] == np.arange(n)
+    xp = namespace(s._data)
+    gone, distinct = wrap(xp.asarray(at.any(0))), wrap(xp.asarray(at.any(0).sum(-1) == width))
+    for _ in range(width):
+        s = unsqueeze(s, -2)
+    return where(distinct, prod(where(gone, 1.0, s), -1), 0.0)
+
+
+def _cofactor_parts(a):
+    u, s, vh, sign = _svd_and_sign(a)
+    return matmul(u * (sign * unsqueeze(_all_but(s, 1), -2)), vh)
+
+
+def _det_hessian_parts(a, e):
+    u, s, vh, sign = _svd_and_sign(a)
+    inner = matmul(matmul(mt(u), e), mt(vh))
+    p = _all_but(s, 2)
+    along = matmul(p, unsqueeze(diagonal(inner, 0, -2, -1), -1))[..., 0]
+    return sign * matmul(matmul(u, diag_embed(along) - p * mt(inner)), vh)
 
 
 def _run_det_hessian(a, e):
@@ -144,7 +177,7 @@ _DET_HESSIAN = structured(
     jvp=_det_hessian_jvp,
     samples=lambda rng: [((general_samples(rng, 2, 3, 3), rng.standard_normal((2, 3, 3))), {})],
     reference=_det_hessian_reference,
-    extra={"not_differentiable": (0,)},
+    extra={"not_differentiable": (0,), "decompose": _det_hessian_parts},
     doc="Second derivative of the determinant, applied to a matrix.",
 )
 _COFACTOR = structured(
@@ -158,6 +191,7 @@ _COFACTOR = structured(
         ((general_samples(rng, 2, 2, 2),), {}),
     ],
     reference=lambda a: np.linalg.det(a)[..., None, None] * np.swapaxes(np.linalg.inv(a), -1, -2),
+    extra={"decompose": _cofactor_parts},
     doc="Matrix of cofactors, the derivative of the determinant.",
 )
 
@@ -542,6 +576,75 @@ def svd(a, full_matrices=False):
 def svdvals(a):
     """Return the singular values of each matrix, descending."""
     return svd(a)[1]
+
+
+# ------------------------------------------------------------------------------------ pseudoinverse
+
+
+def _run_pinv(a, rtol):
+    return namespace(a).linalg.pinv(a, rtol)
+
+
+def _pinv_vjp(g, y, inputs, attrs, needs):
+    # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
+    (a,) = inputs
+    rows = identity(a._data.shape[-2], a) - matmul(a, y)
+    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    gt, yt = mt(g), mt(y)
+    inner = matmul(matmul(rows, gt), matmul(y, yt)) + matmul(matmul(yt, y), matmul(gt, cols))
+    return (inner - matmul(matmul(yt, g), yt),)
+
+
+def _pinv_jvp(tangents, y, inputs, attrs):
+    (a,), t = inputs, tangents[0]
+    rows = identity(a._data.shape[-2], a) - matmul(a, y)
+    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    tt, yt = mt(t), mt(y)
+    inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
+    return inner - matmul(matmul(y, t), y)
+
+
+def _pinv_parts(a, rtol):
+    """The inverse as NumPy makes it, from ops that are compiled."""
+    u, s, vh = apply(_SVD, (a,))
+    if s._data.size == 0:
+        return matmul(mt(vh), mt(u))
+    kept = s > amax(s, -1, True) * rtol
+    inverse = where(kept, 1.0 / where(kept, s, 1.0), 0.0)
+    return matmul(mt(vh), _scale_rows(mt(u), inverse))
+
+
+_PINV = structured(
+    "pinv",
+    "linalg",
+    run=_run_pinv,
+    vjp=_pinv_vjp,
+    jvp=_pinv_jvp,
+    reads_output=True,
+    samples=lambda rng: [
+        ((general_samples(rng, 4, 2),), {"rtol": 1e-12}),
+        ((general_samples(rng, 2, 2, 3),), {"rtol": 1e-12}),
+    ],
+    reference=lambda a, rtol: (
+        np.linalg.inv(np.swapaxes(a, -1, -2) @ a) @ np.swapaxes(a, -1, -2)
+        if a.shape[-2] >= a.shape[-1]
+        else np.swapaxes(a, -1, -2) @ np.linalg.inv(a @ np.swapaxes(a, -1, -2))
+    ),
+    extra={"decompose": _pinv_parts},
+    doc="Moore-Penrose inverse.",
+)
+
+
+def pinv(a, *, rtol=None):
+    """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
+
+    The default `rtol` is the larger size times the machine epsilon. The derivative holds where the
+    rank is constant.
+    """
+    a = as_matrix("pinv", a, square=False)
+    if rtol is None:
+        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
+    return apply(_PINV, (a,), {"rtol": float(rtol)})
 
 
 # ---------------------------------------------------------------------------------- norms and ranks

@@ -313,7 +313,8 @@ EXACT = frozenset(
     (
         "clone neg abs sign floor ceil trunc round copysign where maximum minimum relu clamp cast "
         "amax amin argmax argmin reshape permute expand slice unslice cat diagonal diag_embed take "
-        "put slice_put philox bits_to_uniform"
+        "put slice_put philox bits_to_uniform argsort order_statistic searchsorted cummax_index "
+        "cummin_index"
     ).split()
 )
 
@@ -348,7 +349,31 @@ class _Mover(Listener):
         noise = 1.0 + eps * self.rng.standard_normal(array.shape)
         return np.asarray(array * noise.astype(array.dtype))
 
+    def moved_matrix(self, array, units):
+        """Move the elements by units of the largest in their matrix: all that LAPACK promises."""
+        if array.ndim < 2 or not array.size:
+            return self.moved(array, units)
+        eps = np.finfo(array.dtype).eps * units
+        size = np.abs(array).max((-2, -1), keepdims=True)
+        return np.asarray(array + (eps * size * self.rng.standard_normal(array.shape))).astype(
+            array.dtype
+        )
+
+    def record_matrices(self, op, inputs, attrs, outs):
+        """Hear of a factorisation, solve or the like."""
+        units = np.sqrt(max(inputs[0]._data.shape[-1], 1))
+        operands = [self.moved_matrix(x._data, units) for x in inputs]
+        try:
+            new = op.run(*operands, **attrs)
+        except np.linalg.LinAlgError:
+            return
+        for o, x in zip(outs, new if isinstance(new, tuple) else (new,), strict=True):
+            o._data[...] = self.moved(np.asarray(x), units)
+
     def record(self, op, inputs, attrs, out):
+        if op.family == "linalg":
+            self.record_matrices(op, inputs, attrs, out if isinstance(out, tuple) else (out,))
+            return
         if out._data.dtype.kind != "f":
             return
         if op.name in FREE_ZERO:
@@ -373,7 +398,7 @@ def _terms(op, inputs, attrs, out):
     """How many numbers an op adds up or multiplies for each result."""
     if op.name == "matmul":
         return max(inputs[0]._data.shape[-1], 1)
-    if op.name == "cumsum":
+    if op.name == "cumsum" or op.family == "scan":
         return max(inputs[0]._data.shape[attrs["dim"]], 1)
     if op.family == "reduction":
         return max(inputs[0]._data.size / max(out._data.size, 1), 1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import probtorch  # noqa: F401  registers the ops
+from probtorch.autograd.tape import grad
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
@@ -19,7 +20,7 @@ from probtorch.compiler.lowering import RULES
 from probtorch.core.dispatch import wrap
 from probtorch.core.op import REGISTRY
 from probtorch.testing.domains import DOMAINS, draw
-from probtorch.testing.sweep import cases
+from probtorch.testing.sweep import cases, differentiable_inputs
 from tests.compiler.programs import differences, spread
 
 FORMULAS = {
@@ -40,7 +41,8 @@ ELSEWHERE = {"native_density": "tests/infer"}
 FLOATS = ("float64", "float32")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 # Their public functions convert integers first.
-FLOATS_ONLY = ("cholesky", "solve_triangular", "logsumexp")
+FLOATS_ONLY = {op.name for op in LOWERED.values() if op.family in ("linalg", "sampling", "special")}
+FLOATS_ONLY |= {"logsumexp", "logcumsumexp", "linear_recurrence"}
 
 VIEWS = {
     "contiguous": lambda x: x,
@@ -221,6 +223,35 @@ def test_structured_op_on_every_layout(name, dtype):
         return tuple(out)
 
     assert_compiled_is_eager(fn, inputs)
+
+
+def gradients(case):
+    """Return the function from a case's inputs to the gradients of a weighted sum."""
+
+    def fn(*xs):
+        wanted = set(differentiable_inputs(case.op, case.arrays))
+        leaves = [x.detach().requires_grad_() if i in wanted else x for i, x in enumerate(xs)]
+        total = 0.0
+        for out in case.run(leaves):
+            if out.requires_grad:
+                weights = np.cos(np.arange(out.numel(), dtype=float)).reshape(out.shape)
+                total = total + (out * wrap(weights.astype(out._data.dtype))).sum()
+        return tuple(grad(total, [x for x in leaves if x.requires_grad], materialize_grads=True))
+
+    return fn
+
+
+def has_gradient(name):
+    return any(differentiable_inputs(LOWERED[name], case.arrays) for case in cases(LOWERED[name]))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in sorted(LOWERED.keys() - ELSEWHERE.keys()) if has_gradient(n)]
+)
+def test_gradient_of_structured_op(name):
+    for case in cases(LOWERED[name]):
+        if differentiable_inputs(case.op, case.arrays):
+            assert_compiled_is_eager(gradients(case), [np.array(a) for a in case.arrays])
 
 
 def test_every_rule_is_of_an_op_that_is_tested_here_or_of_a_node_of_the_compiler():

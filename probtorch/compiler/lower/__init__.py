@@ -6,6 +6,7 @@ statements into `block` and defines the node's outputs by `low.define`. `low` is
 
 from probtorch.compiler.lower import control as control
 from probtorch.compiler.lower import indexing as indexing
+from probtorch.compiler.lower import linalg as linalg
 from probtorch.compiler.lower import movement as movement
 from probtorch.compiler.lower import products as products
 from probtorch.compiler.lower import reductions as reductions

@@ -1,4 +1,4 @@
-"""Products and factorisations: dot products inside nests, scaled rows, BLAS and LAPACK calls."""
+"""Products of matrices: dot products inside nests, scaled rows, BLAS calls."""
 
 import math
 
@@ -113,41 +113,3 @@ def gemm(low, node, block):
         if root.block is block:
             root.last_read = max(root.last_read, g)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
-
-
-@lowers("cholesky")
-def lower_cholesky(low, node, block):
-    (v,), (out,) = node.inputs, node.outs
-    if 0 in out.shape:
-        low.filled(out, 0, block)
-        return
-    copied = low.copy(v, block)
-    sizes = {"n": v.shape[-1], "batch": math.prod(v.shape[:-2])}
-    g = block.append(Call("cholesky", [copied.buffer], node, **sizes, **node.attrs))
-    low.define(out, Root(out.shape, out.dtype, block, g, buffer=copied.buffer))
-
-
-@lowers("solve_triangular")
-def lower_solve_triangular(low, node, block):
-    a, b = node.inputs
-    (out,) = node.outs
-    *batch, n, m = out.shape
-    if 0 in out.shape:
-        low.filled(out, 0, block)
-        return
-    left = low.whole(a, (*batch, *a.shape[-2:]), block)
-    copied = low.whole(b, out.shape, block, fresh=True)
-    g = block.append(
-        Call(
-            "trsm",
-            [left.buffer, copied.buffer],
-            node,
-            n=n,
-            m=m,
-            batch=math.prod(batch),
-            **node.attrs,
-        )
-    )
-    if left.block is block:
-        left.last_read = max(left.last_read, g)
-    low.define(out, Root(out.shape, out.dtype, block, g, buffer=copied.buffer))

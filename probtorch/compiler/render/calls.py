@@ -9,8 +9,6 @@ from probtorch.compiler.render import runtime
 
 __all__ = ["HELPERS", "helper_text"]
 
-_NAN = "0x7FF8000000000000"
-
 
 def _prefix(buffer):
     return "d" if str(buffer.dtype) == "float64" else "s"
@@ -52,53 +50,6 @@ def gemm(driver, call):
     return [f"  call void @{symbol}({', '.join(f'ptr {x}' for x in args)})"]
 
 
-def cholesky(driver, call):
-    """Lower factors in place; a matrix that is not positive definite becomes nan, or ends the run
-    where eager execution would raise an error.
-    """
-    (a,) = call.buffers
-    name = f"cholesky_{_prefix(a)}"
-    driver.module.helpers.add(name)
-    sizes = f"i64 {call.attrs['n']}, i64 {call.attrs['batch']}"
-    failed = driver.s.emit(f"call i1 @pt_{name}(ptr {driver.pointer(a)}, {sizes})", "i1")
-    if call.attrs["check"]:
-        driver.leave_unless(driver.s.logical_not(failed), "-1")
-    return []
-
-
-def trsm(driver, call):
-    """Triangular solves in place."""
-    a, b = call.buffers
-    at = call.attrs
-    p = _prefix(b)
-    ty = "double" if p == "d" else "float"
-    integer = library.integer_type()
-    symbol = f"pt_{p}trsm"
-    driver.module.declare(library.declaration(symbol))
-    left = at.get("left", True)
-    n, m = at["n"], at["m"]
-    side = "R" if left else "L"
-    uplo = "L" if at.get("upper") else "U"
-    diag = "U" if at.get("unitriangular") else "N"
-    flags = [_scalar(driver, "i8", ord(c)) for c in (side, uplo, "N", diag)]
-    rows, cols = (_scalar(driver, integer, v) for v in (m, n))
-    one = _scalar(driver, ty, "0x3FF0000000000000")
-    order = n if left else m
-    lda, ldb = _scalar(driver, integer, order), _scalar(driver, integer, m)
-    size = b.dtype.itemsize
-    lines = []
-    for i in range(at["batch"]):
-        x = driver.s.emit(
-            f"getelementptr i8, ptr {driver.pointer(a)}, i64 {i * order * order * size}", "ptr"
-        ).name
-        y = driver.s.emit(
-            f"getelementptr i8, ptr {driver.pointer(b)}, i64 {i * n * m * size}", "ptr"
-        ).name
-        args = [*flags, rows, cols, one, x, lda, y, ldb]
-        driver.s.lines.append(f"  call void @{symbol}({', '.join(f'ptr {v}' for v in args)})")
-    return lines
-
-
 def density(driver, call):
     """A density by its address: ``double f(const double *q, double *grad, void *context)``."""
     q, function, context, logp, grad = call.buffers
@@ -120,17 +71,15 @@ def routine(driver, call):
         f"i64 {x}" if isinstance(x, int) else f"ptr {driver.pointer(x)}"
         for x in call.attrs["arguments"]
     )
+    text = f"call {runtime.result_type(symbol)} @{symbol}({args})"
     if not call.attrs["fails"]:
-        return [f"  call void @{symbol}({args})"]
-    failed = driver.s.emit(f"call i1 @{symbol}({args})", "i1")
-    driver.leave_unless(driver.s.logical_not(failed), "-1")
+        return [f"  {text}"]
+    driver.leave_unless(driver.s.logical_not(driver.s.emit(text, "i1")), "-1")
     return []
 
 
 HELPERS = {
     "gemm": gemm,
-    "cholesky": cholesky,
-    "trsm": trsm,
     "density": density,
     "routine": routine,
 }
@@ -150,55 +99,6 @@ h:
   br i1 %more, label %h, label %out
 out:
   ret void
-}}"""
-
-
-def _cholesky(p, module):
-    ty = "double" if p == "d" else "float"
-    integer = library.integer_type()
-    module.declare(library.declaration(f"pt_{p}potrf"))
-    return f"""define internal i1 @pt_cholesky_{p}(ptr %p, i64 %n, i64 %batch) nounwind {{
-entry:
-  %uplo = alloca i8
-  %size = alloca {integer}
-  %info = alloca {integer}
-  store i8 85, ptr %uplo
-  %n.int = {"trunc i64 %n to " + integer if integer == "i32" else "add i64 %n, 0"}
-  store {integer} %n.int, ptr %size
-  %nn = mul i64 %n, %n
-  br label %each
-each:
-  %b = phi i64 [ 0, %entry ], [ %b.next, %done ]
-  %before = phi i1 [ false, %entry ], [ %any, %done ]
-  %start = mul i64 %b, %nn
-  %a = getelementptr {ty}, ptr %p, i64 %start
-  call void @pt_{p}potrf(ptr %uplo, ptr %size, ptr %a, ptr %size, ptr %info)
-  %failed = load {integer}, ptr %info
-  %bad = icmp ne {integer} %failed, 0
-  %any = or i1 %before, %bad
-  br label %cell
-cell:
-  %k = phi i64 [ 0, %each ], [ %k.next, %next ]
-  %row = udiv i64 %k, %n
-  %col = urem i64 %k, %n
-  %upper = icmp ugt i64 %col, %row
-  %touch = or i1 %upper, %bad
-  br i1 %touch, label %write, label %next
-write:
-  %v = select i1 %bad, {ty} {_NAN}, {ty} 0.0
-  %at = getelementptr {ty}, ptr %a, i64 %k
-  store {ty} %v, ptr %at
-  br label %next
-next:
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, %nn
-  br i1 %k.more, label %cell, label %done
-done:
-  %b.next = add i64 %b, 1
-  %more = icmp ult i64 %b.next, %batch
-  br i1 %more, label %each, label %out
-out:
-  ret i1 %any
 }}"""
 
 
@@ -227,4 +127,4 @@ def helper_text(name, module):
     kind, _, rest = name.partition("_")
     if kind == "power":
         return _POWER
-    return _fill(rest) if kind == "fill" else _cholesky(rest, module)
+    return _fill(rest)

@@ -19,6 +19,7 @@ from probtorch.compiler.render.algebra import (
     literal,
 )
 from probtorch.compiler.render.scans import SCANS
+from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
 
 __all__ = ["Nest"]
@@ -120,7 +121,10 @@ class Nest(Algebra):
 
     def _write_item(self, item):
         try:
-            getattr(self, f"_{item.kind}")(item)
+            if item.kind in SMALL_MATRICES:
+                SMALL_MATRICES[item.kind](self, item)
+            else:
+                getattr(self, f"_{item.kind}")(item)
         except CompileError as e:
             if item.node is None:
                 raise

@@ -9,7 +9,7 @@ is the loop's body. Variables are stack cells, which LLVM turns into registers.
 from contextlib import contextmanager
 
 from probtorch.compiler import library
-from probtorch.compiler.render.algebra import FLOATS, Algebra, V, in_memory, literal
+from probtorch.compiler.render.algebra import Algebra, V, in_memory, literal
 
 __all__ = ["Text", "Variable", "Writer"]
 
@@ -95,6 +95,15 @@ class Writer(Algebra):
         if start is not None:
             out.value = start
         return out
+
+    @property
+    def integer(self):
+        """The IR type of LAPACK's integers."""
+        return library.integer_type()
+
+    def integer_variable(self):
+        """Return a variable for an integer that LAPACK writes."""
+        return self.variable(self.integer)
 
     def whole(self, n):
         """Return a number as an i64 value."""
@@ -214,10 +223,7 @@ class Writer(Algebra):
         return self.emit(text, result)
 
     def fortran(self, symbol, *args):
-        """Call a BLAS or LAPACK routine; numbers, strings of one letter and i64 values are passed
-        by pointer.
-        """
-        integer = library.integer_type()
+        """Call a BLAS or LAPACK routine; integers and letters are passed by pointer too."""
         self.module.declare(library.declaration(symbol))
         pointers = []
         for a in args:
@@ -227,11 +233,9 @@ class Writer(Algebra):
                 pointers.append(self.variable("i8", ord(a)).name)
             elif isinstance(a, V) and a.ty == "ptr":
                 pointers.append(a.name)
-            elif isinstance(a, V) and a.ty in FLOATS:
-                pointers.append(self.variable(a.ty, a).name)
             else:
-                n = self.convert(a, integer) if isinstance(a, V) else a
-                pointers.append(self.variable(integer, n).name)
+                n = self.convert(self.value(a, self.integer), self.integer)
+                pointers.append(self.variable(self.integer, n).name)
         text = ", ".join(f"ptr {p}" for p in pointers)
         self.lines.append(f"  call void @{symbol}({text})")
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.runtime import sorting
+from probtorch.compiler.render.runtime import matrices, sorting
 from probtorch.compiler.render.writer import Text
 
-__all__ = ["declaration", "knows", "module_of", "module_text"]
+__all__ = ["declaration", "knows", "module_of", "module_text", "result_type"]
 
 _ELEMENTS = ("double", "float", "i64", "i32", "i16", "i8", "i9", "i1")
 _PURE = "nounwind willreturn memory(none)"
@@ -34,10 +34,14 @@ class Module:
 
 @functools.cache
 def _modules():
-    return {
-        f"sorting {ty}": Module(sorting.signatures(ty), functools.partial(sorting.write, ty=ty))
-        for ty in _ELEMENTS
-    }
+    out = {}
+    for ty in _ELEMENTS:
+        write = functools.partial(sorting.write, ty=ty)
+        out[f"sorting {ty}"] = Module(sorting.signatures(ty), write)
+    for p in "ds":
+        write = functools.partial(matrices.write, p=p)
+        out[f"matrices {p}"] = Module(matrices.signatures(p), write)
+    return out
 
 
 @functools.cache
@@ -54,6 +58,11 @@ def knows(symbol):
 def module_of(symbol):
     """Return the name of the module that defines a symbol."""
     return _places()[symbol]
+
+
+def result_type(symbol):
+    """Return the IR type of a function's result."""
+    return _modules()[_places()[symbol]].functions[symbol][0]
 
 
 def declaration(symbol):
