@@ -134,6 +134,14 @@ def test_parameters_of_a_transform_enlarge_the_batch():
     assert np.abs(np.corrcoef(x.T) - np.eye(3)).max() < 0.12
 
 
+def test_arrays_are_parameters_of_an_affine_transform():
+    loc, scale = np.array([1.0, 2.0]), np.array([0.5, -4.0])
+    normal = dist.Normal(t(0.0, 0.0), 1.0).to_event(1)
+    d = dist.TransformedDistribution(normal, AffineTransform(loc, scale, event_dim=1))
+    x = np.array([1.5, 3.0])
+    assert_close(d.log_prob(x), stats.norm(loc, abs(scale)).logpdf(x).sum())
+
+
 def test_vector_transforms_take_batch_dims_of_the_base_as_event():
     d = dist.TransformedDistribution(dist.Normal(t(0.0, 0.0), 1.0), StickBreakingTransform())
     assert d.batch_shape == () and d.event_shape == (3,)

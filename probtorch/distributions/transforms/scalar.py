@@ -6,6 +6,9 @@ softplus(-x), never the logarithm of a product that has lost its small factor.
 
 import math
 
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
@@ -132,7 +135,7 @@ class AffineTransform(Transform):
 
     Parameters
     ----------
-    loc, scale : Tensor or number
+    loc, scale : Tensor, array or number
         `scale` is not 0.
     event_dim : int
         How many rightmost dims of x form one element.
@@ -143,7 +146,10 @@ class AffineTransform(Transform):
     _settings = ("loc", "scale", "event_dim")
 
     def __init__(self, loc, scale, event_dim=0, *, domain=None, codomain=None):
-        self.loc, self.scale, self.event_dim = loc, scale, event_dim
+        self.loc, self.scale = (
+            as_tensor(x) if isinstance(x, np.ndarray) else x for x in (loc, scale)
+        )
+        self.event_dim = event_dim
         reals = constraints.independent(constraints.real, event_dim)
         self.domain = reals if domain is None else domain
         self.codomain = reals if codomain is None else codomain
