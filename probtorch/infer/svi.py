@@ -37,7 +37,7 @@ from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.potential import OUTSIDE, lifted
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
-from probtorch.infer.updater import Updater, copied
+from probtorch.infer.updater import Updater, copied, overwrite
 
 __all__ = ["SVI"]
 
@@ -372,8 +372,8 @@ class SVI:
         -------
         dict
             Nested dicts, lists, numbers, strings and tensors, nothing else: parameters
-            (unconstrained), the optimizer's state, the objective's, the generators' and the number
-            of steps.
+            (unconstrained), the buffers of modules that `module` stated, the optimizer's state, the
+            objective's, the generators' and the number of steps.
         """
         if self._waiting is not None:
             return dict(self._waiting)
@@ -417,6 +417,7 @@ class SVI:
         self.num_steps = state["num_steps"]
         names = {n for n in state["updater"]["params"] if not n.startswith("optim.")}
         if names <= set(self.params):
+            "buffers": {name: copied(b) for name, b in self.params.buffers.items()},
             self._resume()
 
     def _resume(self, args=None, kwargs=None):
@@ -459,6 +460,8 @@ class _Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
 
+        for name, saved in state["buffers"].items():
+            overwrite(self.params.buffers[name], saved._data)
 def _number(loss):
     return float(loss.item()) if hasattr(loss, "item") else float(loss)
 
