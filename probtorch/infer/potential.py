@@ -519,7 +519,9 @@ class ModelTarget(Target):
         """Array arguments of the model by parameter name, without those that were observed."""
         args, kwargs = self.args, self.kwargs
         try:
-            bound = inspect.signature(self.model).bind(*args, **kwargs).arguments
+            # A module takes any arguments, and hands them to this.
+            model = getattr(self.model, "forward", self.model)
+            bound = inspect.signature(model).bind(*args, **kwargs).arguments
         except (TypeError, ValueError):
             bound = kwargs
         found = {}
