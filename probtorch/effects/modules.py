@@ -4,8 +4,8 @@ whose weights are random.
 Both state one site per weight, named as the network names it (``"net.0.weight"``), and return a
 network to call. Where every weight kept its own value that is the network itself. Where a handler
 or an inference gave others, it is a copy of the tree of modules that shares everything but those
-weights (`with_weights`): the network is never written to, so runs in several threads do not meet,
-and an error leaves nothing to put back.
+weights (`nn.utils.with_weights`). The network is never written to: runs in several threads do not
+meet, and an error leaves nothing to put back.
 
 pyro_module.py has modules that state their weights themselves.
 """
@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from types import MethodType
 from typing import Any
 
-from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.effects.params import get_param_store
 from probtorch.effects.primitives import owned_param, sample_from
 from probtorch.effects.priors import check_priors, fit_prior, prior_of
 from probtorch.errors import DTypeError
 from probtorch.nn.module import Module
+from probtorch.nn.utils import with_weights
 
 __all__ = [
     "module",
@@ -31,7 +30,6 @@ __all__ = [
     "random_module",
     "state_weights",
     "stated_weights",
-    "with_weights",
 ]
 
 
@@ -243,69 +241,3 @@ def _check(statement, name, net):
             if is_class
             else "pass the network itself, or use param for a single tensor",
         )
-
-
-# ------------------------------------------------------------------------------- other weights
-
-
-def with_weights(net: Module, weights: Weights) -> Any:
-    """Return `net` with other tensors in the place of parameters; `net` itself if there are none.
-
-    A tree of new modules with the attributes of the old ones. Buffers, hooks and all that is no
-    module are shared; lists, tuples, dicts and bound methods that refer to modules of the tree are
-    made to refer to the new ones.
-    """
-    return _Copy(net, weights).module(net) if weights else net
-
-
-class _Copy:
-    """Makes one copy of a tree of modules."""
-
-    def __init__(self, net, weights):
-        self.weights, self.made = weights, {}
-        self.tree = {id(m) for m in net.modules()}
-
-    def module(self, m):
-        """The copy of one module."""
-        if id(m) in self.made:
-            return self.made[id(m)]
-        out = self.made[id(m)] = object.__new__(type(m))
-        own = out.__dict__
-        own.update(m.__dict__)
-        own["_parameters"] = {name: self.tensor(p) for name, p in m._parameters.items()}
-        own["_modules"] = {
-            name: None if child is None else self.module(child)
-            for name, child in m._modules.items()
-        }
-        for name, value in m.__dict__.items():
-            if name not in _SHARED:
-                own[name] = self.attribute(value)
-        return out
-
-    def tensor(self, p):
-        """The weight that stands for a parameter, itself if none does."""
-        found = self.weights.get(id(p))
-        return p if found is None else found[1]
-
-    def attribute(self, value):
-        """An attribute, referring to copies where it refers to modules."""
-        if isinstance(value, Module):
-            return self.module(value) if id(value) in self.tree else value
-        if isinstance(value, TensorBase):
-            return self.tensor(value)
-        kind = type(value)
-        if kind is MethodType and id(value.__self__) in self.tree:
-            return MethodType(value.__func__, self.module(value.__self__))
-        if kind is list or kind is tuple:
-            items = [self.attribute(x) for x in value]
-            return kind(items) if any(a is not b for a, b in zip(items, value)) else value
-        if kind is dict:
-            items = {k: self.attribute(x) for k, x in value.items()}
-            return items if any(items[k] is not x for k, x in value.items()) else value
-        return value
-
-
-# What a copy takes over as it is; the first two it has already.
-_SHARED = frozenset(
-    ("_parameters", "_modules", "_buffers", "_hooks", "_recipes", "_non_persistent")
-)

@@ -25,13 +25,14 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.registry import transform_to
-from probtorch.effects.modules import name_tree, state_weights, with_weights
+from probtorch.effects.modules import name_tree, state_weights
 from probtorch.effects.primitives import owned_param, sample_from
 from probtorch.effects.priors import fit_prior
 from probtorch.effects.site import as_value
 from probtorch.errors import DomainError, DTypeError
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
+from probtorch.nn.utils import with_weights
 from probtorch.tensor import tensor
 
 __all__ = ["PyroModule", "PyroParam", "PyroSample", "pyro_method", "to_pyro_module_"]

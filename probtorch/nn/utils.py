@@ -1,7 +1,8 @@
-"""Helpers around parameters: clipping gradients, one vector for all, calls with other values."""
+"""Helpers around parameters: clipping gradients, one vector for all, modules with other values."""
 
 import contextlib
 import math
+from types import MethodType
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.tensor_base import TensorBase
@@ -18,6 +19,7 @@ __all__ = [
     "parameters_to_vector",
     "vector_to_parameters",
     "with_parameters",
+    "with_weights",
 ]
 
 
@@ -193,23 +195,82 @@ def with_parameters(module, values):
         if name not in named:
             raise ArgumentError(
                 "with_parameters",
+                "with_weights",
                 expected=f"names of parameters of {type(module).__name__}",
                 got=repr(name),
                 fix="use the names of named_parameters()",
             )
-    replaced = {id(named[name]): value for name, value in values.items()}
-    made = {}
+    weights = {id(named[name]): (named[name], value) for name, value in values.items()}
+    return _Copy(module, weights).module(module)
 
-    def like(old):
-        if old is None:
-            return None
-        if old not in made:
-            new = made[old] = object.__new__(type(old))
-            new.__dict__.update(old.__dict__)
-            new.__dict__["_parameters"] = {
-                name: replaced.get(id(p), p) for name, p in old._parameters.items()
-            }
-            new.__dict__["_modules"] = {name: like(m) for name, m in old._modules.items()}
-        return made[old]
 
-    return like(module)
+def with_weights(module, weights):
+    """Return `module` with other tensors for parameters, itself if there are none; changes nothing.
+
+    Parameters
+    ----------
+    module : Module
+    weights : dict
+        By the id of a parameter, a pair of the parameter and what stands for it.
+
+    Returns
+    -------
+    Module
+        A tree of new modules with the attributes of the old ones. Buffers, hooks and all that is no
+        module are shared; lists, tuples, dicts and bound methods that refer to modules of the tree
+        refer to the new ones.
+    """
+    return _Copy(module, weights).module(module) if weights else module
+
+
+class _Copy:
+    """Makes one copy of a tree of modules."""
+
+    def __init__(self, net, weights):
+        self.weights, self.made = weights, {}
+        self.tree = {id(m) for m in net.modules()}
+
+    def module(self, m):
+        """The copy of one module."""
+        if id(m) in self.made:
+            return self.made[id(m)]
+        out = self.made[id(m)] = object.__new__(type(m))
+        own = out.__dict__
+        own.update(m.__dict__)
+        own["_parameters"] = {name: self.tensor(p) for name, p in m._parameters.items()}
+        own["_modules"] = {
+            name: None if child is None else self.module(child)
+            for name, child in m._modules.items()
+        }
+        for name, value in m.__dict__.items():
+            if name not in _SHARED:
+                own[name] = self.attribute(value)
+        return out
+
+    def tensor(self, p):
+        """The weight that stands for a parameter, itself if none does."""
+        found = self.weights.get(id(p))
+        return p if found is None else found[1]
+
+    def attribute(self, value):
+        """An attribute, referring to copies where it refers to modules."""
+        if id(value) in self.tree:
+            return self.module(value)
+        if isinstance(value, TensorBase):
+            return self.tensor(value)
+        kind = type(value)
+        if kind is MethodType and id(value.__self__) in self.tree:
+            return MethodType(value.__func__, self.module(value.__self__))
+        if kind is list or kind is tuple:
+            items = [self.attribute(x) for x in value]
+            return kind(items) if any(a is not b for a, b in zip(items, value)) else value
+        if kind is dict:
+            items = {k: self.attribute(x) for k, x in value.items()}
+            return items if any(items[k] is not x for k, x in value.items()) else value
+        return value
+
+
+# What a copy takes over as it is; the first two it has already.
+_SHARED = frozenset(
+    ("_parameters", "_modules", "_buffers", "_hooks", "_recipes", "_non_persistent")
+)
