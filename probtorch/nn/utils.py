@@ -195,13 +195,12 @@ def with_parameters(module, values):
         if name not in named:
             raise ArgumentError(
                 "with_parameters",
-                "with_weights",
                 expected=f"names of parameters of {type(module).__name__}",
                 got=repr(name),
                 fix="use the names of named_parameters()",
             )
     weights = {id(named[name]): (named[name], value) for name, value in values.items()}
-    return _Copy(module, weights).module(module)
+    return _Copy(module, weights).copy(module)
 
 
 def with_weights(module, weights):
@@ -220,7 +219,7 @@ def with_weights(module, weights):
         module are shared; lists, tuples, dicts and bound methods that refer to modules of the tree
         refer to the new ones.
     """
-    return _Copy(module, weights).module(module) if weights else module
+    return _Copy(module, weights).copy(module) if weights else module
 
 
 class _Copy:
@@ -230,7 +229,7 @@ class _Copy:
         self.weights, self.made = weights, {}
         self.tree = {id(m) for m in net.modules()}
 
-    def module(self, m):
+    def copy(self, m):
         """The copy of one module."""
         if id(m) in self.made:
             return self.made[id(m)]
@@ -239,7 +238,7 @@ class _Copy:
         own.update(m.__dict__)
         own["_parameters"] = {name: self.tensor(p) for name, p in m._parameters.items()}
         own["_modules"] = {
-            name: None if child is None else self.module(child)
+            name: None if child is None else self.copy(child)
             for name, child in m._modules.items()
         }
         for name, value in m.__dict__.items():
@@ -255,12 +254,12 @@ class _Copy:
     def attribute(self, value):
         """An attribute, referring to copies where it refers to modules."""
         if id(value) in self.tree:
-            return self.module(value)
+            return self.copy(value)
         if isinstance(value, TensorBase):
             return self.tensor(value)
         kind = type(value)
         if kind is MethodType and id(value.__self__) in self.tree:
-            return MethodType(value.__func__, self.module(value.__self__))
+            return MethodType(value.__func__, self.copy(value.__self__))
         if kind is list or kind is tuple:
             items = [self.attribute(x) for x in value]
             return kind(items) if any(a is not b for a, b in zip(items, value)) else value
