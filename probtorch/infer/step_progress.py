@@ -26,13 +26,15 @@ class StepProgress:
     ----------
     total : int
         Number of steps.
+    done : int
+        How many of them were taken before.
     shown : bool
         Off, nothing is ever shown. ``PROBTORCH_PROGRESS=0`` switches all displays off.
     """
 
-    def __init__(self, total: int, *, shown: bool = True) -> None:
+    def __init__(self, total: int, *, done: int = 0, shown: bool = True) -> None:
         self.total, self.shown = total, shown and settings.progress
-        self.done = 0
+        self.done = self._before = done
         self.loss = float("nan")
         self._start = time.perf_counter()
         self._next = self._start + PATIENCE
@@ -50,7 +52,7 @@ class StepProgress:
     def update(self, loss: float) -> None:
         """Count a step; show it if it is time."""
         self.done += 1
-        weight = 1.0 / min(self.done, SMOOTHING)
+        weight = 1.0 / min(self.done - self._before, SMOOTHING)
         if loss == loss:
             smooth = self.loss == self.loss
             self.loss = self.loss + weight * (loss - self.loss) if smooth else loss
@@ -61,7 +63,7 @@ class StepProgress:
     def line(self) -> str:
         """Return the line as it is now."""
         seconds = time.perf_counter() - self._start
-        rate = self.done / seconds if seconds else 0.0
+        rate = (self.done - self._before) / seconds if seconds else 0.0
         left = (self.total - self.done) / rate if rate else 0.0
         filled = BAR * self.done // max(self.total, 1)
         return (

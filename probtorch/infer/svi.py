@@ -19,7 +19,6 @@ import contextlib
 import math
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,10 +30,12 @@ from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.batches import Batches
+from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
-from probtorch.infer.potential import OUTSIDE, lifted
+from probtorch.infer.potential import OUTSIDE
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
 from probtorch.infer.updater import Updater, copied, overwrite
@@ -295,6 +296,8 @@ class SVI:
         *args: Any,
         progress_bar: bool = True,
         callback: Callable[[int, float], Any] | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int | None = None,
         **kwargs: Any,
     ) -> SVIResult:
         """Take many steps.
@@ -303,21 +306,32 @@ class SVI:
         ----------
         num_steps : int
         *args, **kwargs
-            What model and guide are called with.
+            What model and guide are called with. In place of a `DataLoader` each step gets its next
+            batch, epoch after epoch; one that is a list or a tuple becomes as many arguments.
         progress_bar : bool
             Show steps and smoothed loss on stderr.
         callback : callable, optional
             ``callback(step, loss)`` after each step; returning True ends the run.
+        checkpoint : path or Checkpoint, optional
+            A folder in which the state is saved as the run goes on, for a run that is killed: the
+            same call goes on from there, bit for bit. `num_steps` and the losses are those of the
+            whole run.
+        checkpoint_every : int, optional
+            Steps between two checkpoints; 100 by default.
 
         Returns
         -------
         SVIResult
-            Parameters and losses. Ctrl-C ends the run after the step at hand, with what there is.
+            Parameters and losses. Ctrl-C ends the run after the step at hand, with what there is,
+            and writes a last checkpoint.
 
         Raises
         ------
         InferenceError
             As `step`; state is that of the last step that was well.
+        FileError
+            If the folder of checkpoints cannot be written to when the run begins, or what is there
+            cannot be read. Later on a checkpoint that fails is a warning (see `Checkpoint`).
         """
         if isinstance(num_steps, bool) or not hasattr(num_steps, "__index__") or num_steps < 0:
             raise ArgumentError(
@@ -326,17 +340,20 @@ class SVI:
                 got=repr(num_steps),
                 fix="write svi.run(1000, *args)",
             )
-        if getattr(self.guide, "precise", False):
-            # Once, and not at every step.
-            args, kwargs = lifted(args), lifted(kwargs)
-        losses, start = [], time.perf_counter()
-        with _Interrupt() as interrupt, StepProgress(num_steps, shown=progress_bar) as progress:
-            for i in range(num_steps):
+        batches = Batches(args, kwargs, precise=getattr(self.guide, "precise", False))
+        record = RunRecord(self, batches, checkpoint, checkpoint_every)
+        losses = record.losses
+        shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
+        with _Interrupt() as interrupt, shown as progress:
+            while len(losses) < num_steps and not (interrupt.asked or record.stopped):
+                args, kwargs = batches.next()
                 losses.append(self.step(*args, **kwargs))
                 progress.update(losses[-1])
-                stopped = callback is not None and callback(i, losses[-1]) is True
-                if stopped or interrupt.asked:
-                    break
+                if callback is not None:
+                    record.stopped = callback(len(losses) - 1, losses[-1]) is True
+                record.update()
+            record.close()
+        args, kwargs = batches.last()
         return SVIResult(
             params=self.get_params(),
             losses=np.array(losses),
@@ -344,7 +361,7 @@ class SVI:
             args=args,
             kwargs=kwargs,
             interrupted=interrupt.asked,
-            seconds=time.perf_counter() - start,
+            seconds=record.elapsed,
         )
 
     def get_params(self) -> dict[str, Any]:
@@ -383,6 +400,7 @@ class SVI:
             "format": STATE_FORMAT,
             "num_steps": self.num_steps,
             "updater": self._updater.state_dict(),
+            "buffers": {name: copied(b) for name, b in self.params.buffers.items()},
             "objective": remembered,
             "generator": generator,
             "default_generator": default,
@@ -415,9 +433,10 @@ class SVI:
             )
         self._waiting, self._good, self._failures = state, None, 0
         self.num_steps = state["num_steps"]
+        # At once, since a loader may draw before the first step.
+        self._set_generator_states((state["generator"], state["default_generator"]))
         names = {n for n in state["updater"]["params"] if not n.startswith("optim.")}
         if names <= set(self.params):
-            "buffers": {name: copied(b) for name, b in self.params.buffers.items()},
             self._resume()
 
     def _resume(self, args=None, kwargs=None):
@@ -426,10 +445,11 @@ class SVI:
         if args is not None:
             self.setup(*args, **(kwargs or {}))
         self._updater.load_state_dict(state["updater"], dict(self.params.named_parameters()))
+        for name, saved in state["buffers"].items():
+            overwrite(self.params.buffers[name], saved._data)
         self._waiting = None
         if hasattr(self.objective, "load_state_dict"):
             self.objective.load_state_dict(state["objective"])
-        self._set_generator_states((state["generator"], state["default_generator"]))
 
     def __repr__(self) -> str:
         names = (getattr(f, "__name__", type(f).__name__) for f in (self.model, self.guide))
@@ -460,8 +480,6 @@ class _Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
 
-        for name, saved in state["buffers"].items():
-            overwrite(self.params.buffers[name], saved._data)
 def _number(loss):
     return float(loss.item()) if hasattr(loss, "item") else float(loss)
 

@@ -1,0 +1,440 @@
+"""`Checkpoint`: a folder of files that hold where a run stands, so that a killed run goes on.
+
+A file is written every so many steps and has all that the next steps depend on: the states of the
+objects it was given, the default generator, and whatever values the caller adds. Files are those of
+`probtorch.save`: whole or not there, and checked when they are read. The newest few are kept; when
+the newest turns out damaged, the one before it serves.
+
+`SVI.run` uses it through `RunRecord`, which adds the losses so far.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probtorch.core.rng import default_generator
+from probtorch.errors import ArgumentError, FileError, user_frame
+from probtorch.infer.batches import Batches
+from probtorch.serialization import load, save
+from probtorch.serialization.files import TEMPORARY, remove, replacing
+
+__all__ = ["Checkpoint", "CheckpointWarning", "Restored", "RunRecord"]
+
+# The reader of a checkpoint refuses others: a later layout gets a later number.
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{9,})\.ckpt")
+# A file that does not load is kept under another name, for whoever wants to know what happened.
+_DAMAGED = ".damaged"
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint that could not be written or read; the run goes on."""
+
+
+class Restored(NamedTuple):
+    """Where a run stands: steps taken, and the values that were saved (None at the beginning)."""
+
+    step: int
+    values: Any
+
+
+class Checkpoint:
+    """A folder with the state of a run, written every so many steps.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A folder of this run's own; made if it is not there.
+    objects : dict of str to object, optional
+        Whose state to save: anything with `state_dict` and `load_state_dict` (modules, optimizers,
+        schedulers, loaders, SVI) or `get_state` and `set_state` (generators). The default generator
+        is always saved.
+    every : int
+        Steps between two files.
+    keep : int
+        How many files to keep. 2 or more, so that there is another if one is damaged.
+    resume : bool
+        False refuses a folder that has checkpoints in it already.
+
+    Raises
+    ------
+    ArgumentError
+        If the counts are none, or an object has no state.
+
+    Notes
+    -----
+    A file that cannot be written (the disk is full) loses nothing: those before it stay, a
+    `CheckpointWarning` names the path, and the run goes on to the next. When `restore` begins a
+    run, though, a folder that cannot be written to is an error.
+
+    Two runs must not write to one folder at the same time.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from probtorch.nn import Linear
+    >>> from probtorch.optim import Adam
+    >>> net = Linear(2, 1)
+    >>> optimizer = Adam(net.parameters(), lr=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Checkpoint(folder, {"net": net, "optimizer": optimizer}, every=10)
+    ...     step, _ = run.restore()
+    ...     while step < 100:
+    ...         # loss, backward, optimizer.step() ...
+    ...         step += 1
+    ...         _ = run.update(step)
+    ...     run.restore().step
+    100
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        objects: Mapping[str, Any] | None = None,
+        *,
+        every: int = 100,
+        keep: int = 2,
+        resume: bool = True,
+    ) -> None:
+        self.path = Path(path)
+        self.every, self.keep = _count("every", every), _count("keep", keep)
+        self.resume = resume
+        self.objects = dict(objects or {})
+        for name, thing in self.objects.items():
+            _kind(name, thing)
+
+    def files(self) -> list[Path]:
+        """Return the checkpoints that are there, the newest first."""
+        with contextlib.suppress(FileNotFoundError):
+            found = [p for p in self.path.iterdir() if _NAME.fullmatch(p.name)]
+            return sorted(found, key=_step_of, reverse=True)
+        return []
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def save(self, step: int, values: Any = None) -> Path:
+        """Write a file now.
+
+        Parameters
+        ----------
+        step : int
+            Steps taken so far.
+        values : tree, optional
+            What to save besides, as `probtorch.save` takes it: losses, the number of the epoch.
+
+        Returns
+        -------
+        Path
+            Of the file. Older ones beyond `keep` are deleted when it is safely on the disk.
+
+        Raises
+        ------
+        FileError
+            If it cannot be written.
+        """
+        path = self.path / f"step-{step:09d}.ckpt"
+        state = {
+            "format": FORMAT,
+            "step": step,
+            "objects": {name: _state(name, thing) for name, thing in self.objects.items()},
+            "default_generator": tuple(default_generator.get_state()),
+            "values": values,
+        }
+        save(state, path)
+        for old in self.files()[self.keep :]:
+            remove(old)
+        return path
+
+    def update(self, step: int, values: Any = None) -> bool:
+        """Write a file if `step` is a multiple of `every`; a failure is a warning.
+
+        Parameters
+        ----------
+        step, values
+            As for `save`; `values` may be a function, asked only when a file is written.
+
+        Returns
+        -------
+        bool
+            Whether a file was written.
+
+        Warns
+        -----
+        CheckpointWarning
+            If it could not be.
+        """
+        return step % self.every == 0 and self.try_to_save(step, values)
+
+    def try_to_save(self, step: int, values: Any = None) -> bool:
+        """Write a file now, as `update` does when it is time."""
+        try:
+            self.save(step, values() if callable(values) else values)
+        except FileError as error:
+            _warn(f"no checkpoint at step {step}: the run goes on without it\n{error}")
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def restore(self) -> Restored:
+        """Bring all objects to where the newest checkpoint has them; call it once, at the start.
+
+        Returns
+        -------
+        Restored
+            ``step`` and ``values`` of the checkpoint; 0 and None if there is none yet.
+
+        Raises
+        ------
+        ArgumentError
+            If it holds other objects, or there is one and `resume` is False.
+        FileError
+            If the folder cannot be written to, or it has checkpoints and none of them is whole.
+
+        Warns
+        -----
+        CheckpointWarning
+            If the newest is damaged and an older one is used.
+        """
+        self._prepare()
+        files, damaged = self.files(), []
+        if files and not self.resume:
+            raise ArgumentError(
+                f"Checkpoint({os.fspath(self.path)!r})",
+                expected="a folder without checkpoints, as resume=False",
+                got=f"{files[0].name}",
+                fix="delete the folder, choose another, or leave resume out to go on",
+            )
+        for path in files:
+            try:
+                state = load(path)
+            except FileError as error:
+                damaged.append((path, error))
+                continue
+            self._apply(state, path)
+            for bad, error in damaged:
+                os.replace(bad, f"{bad}{_DAMAGED}")
+                _warn(f"{bad.name} is damaged: going on from step {state['step']}\n{error}")
+            return Restored(state["step"], state["values"])
+        if damaged:
+            raise FileError(
+                f"Checkpoint({os.fspath(self.path)!r})",
+                expected="one checkpoint that is whole",
+                got=f"{len(damaged)} that are not; {damaged[0][0].name}: {damaged[0][1].got}",
+                fix="restore the folder from a backup, or delete it to begin anew",
+            ) from damaged[0][1]
+        return Restored(0, None)
+
+    def _prepare(self):
+        """Make the folder, see that it can be written to, and clear away unfinished files."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FileError(
+                f"Checkpoint({os.fspath(self.path)!r})",
+                expected="a folder, there or not",
+                got="a file",
+                fix="give the folder that the checkpoints are to be in",
+            )
+        probe = self.path / ".probe"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(
+                f"Checkpoint({os.fspath(self.path)!r})",
+                expected="a folder that is there or can be made",
+                got=f"{type(error).__name__}: {error.strerror}",
+                fix="choose one where you may write",
+            ) from error
+        for path in self.path.iterdir():
+            if path.name.startswith(".step-") and path.suffix == TEMPORARY:
+                remove(path)
+        with replacing(probe):
+            pass
+        remove(probe)
+
+    def _apply(self, state, path):
+        saved = state.get("objects") if isinstance(state, dict) else None
+        if not isinstance(saved, dict) or state.get("format") != FORMAT:
+            raise ArgumentError(
+                f"checkpoint {path}",
+                expected=f"a file that Checkpoint wrote, of format {FORMAT}",
+                got="another one",
+                fix="load it with probtorch.load, or delete it",
+            )
+        if set(saved) != set(self.objects):
+            raise ArgumentError(
+                f"checkpoint {path}",
+                expected=f"states of {_listed(self.objects)}",
+                got=f"states of {_listed(saved)}",
+                fix="give Checkpoint the objects it had when it was written, or another folder",
+            )
+        for name, thing in self.objects.items():
+            getattr(thing, _kind(name, thing)[1])(saved[name])
+        default_generator.set_state(state["default_generator"])
+
+    def __repr__(self) -> str:
+        files = self.files()
+        last = f"at step {_step_of(files[0])}" if files else "empty"
+        return f"Checkpoint({os.fspath(self.path)!r}, every={self.every}, {last})"
+
+
+class RunRecord:
+    """What `SVI.run` has done so far: its losses, and the checkpoints they are part of.
+
+    Parameters
+    ----------
+    svi : SVI
+    batches : Batches
+        Loaders and other objects with a state among the arguments are saved too.
+    checkpoint : Checkpoint, path or None
+    every : int or None
+        Steps between files, of a path.
+
+    Attributes
+    ----------
+    losses : list of float
+        Of the whole run, earlier processes included.
+    seconds : float
+        Taken by earlier processes.
+    stopped : bool
+        Whether the callback has ended the run.
+    """
+
+    def __init__(self, svi: Any, batches: Batches, checkpoint: Any, every: int | None) -> None:
+        self.svi, self.losses, self.seconds, self.stopped = svi, [], 0.0, False
+        self._began = time.perf_counter()
+        self._saved = 0
+        self.checkpoint = _checkpoint(checkpoint, every, {"svi": svi, **batches.objects})
+        if self.checkpoint is None:
+            return
+        step, values = self.checkpoint.restore()
+        if values is not None:
+            self._saved = step
+            self.losses = values["losses"].tolist()
+            self.seconds, self.stopped = values["seconds"], values["stopped"]
+            svi._failures = values["failures"]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the whole run up to now."""
+        return self.seconds + time.perf_counter() - self._began
+
+    def room(self, num_steps: int) -> int:
+        """Steps until the next checkpoint or the end of the run, whichever comes first."""
+        left = num_steps - len(self.losses)
+        if self.checkpoint is None:
+            return left
+        return min(left, self.checkpoint.every - len(self.losses) % self.checkpoint.every)
+
+    def update(self) -> None:
+        """Write a checkpoint if it is time."""
+        if self.checkpoint is not None and len(self.losses) % self.checkpoint.every == 0:
+            self._save()
+
+    def close(self) -> None:
+        """Write the last checkpoint, unless it is there."""
+        if self.checkpoint is not None and self._saved != len(self.losses):
+            self._save()
+
+    def _save(self):
+        values = {
+            "losses": np.array(self.losses, np.float64),
+            "seconds": self.elapsed,
+            "stopped": self.stopped,
+            "failures": self.svi._failures,
+        }
+        self.checkpoint.try_to_save(len(self.losses), values)
+        self._saved = len(self.losses)
+
+
+def _checkpoint(given, every, objects):
+    """The checkpoint of a run: a path made one, with the run's own objects added."""
+    if given is None:
+        if every is not None:
+            raise ArgumentError(
+                "SVI.run(checkpoint_every=...)",
+                expected="a folder to write to",
+                got="none",
+                fix='write svi.run(1000, checkpoint="folder", checkpoint_every=100)',
+            )
+        return None
+    if not isinstance(given, Checkpoint):
+        return Checkpoint(given, objects, every=100 if every is None else every)
+    if every is not None:
+        raise ArgumentError(
+            "SVI.run(checkpoint_every=...)",
+            expected="a path as checkpoint",
+            got="a Checkpoint, which says itself how often",
+            fix="write Checkpoint(path, every=...)",
+        )
+    both = set(objects) & set(given.objects)
+    if both:
+        raise ArgumentError(
+            "SVI.run(checkpoint=...)",
+            expected="objects beside those that the run saves itself",
+            got=_listed(both),
+            fix="leave it out, or give it another name",
+        )
+    return Checkpoint(
+        given.path,
+        {**given.objects, **objects},
+        every=given.every,
+        keep=given.keep,
+        resume=given.resume,
+    )
+
+
+_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
+
+
+def _kind(name: str, thing: Any) -> tuple[str, str]:
+    """Names of the methods that take and bring back the state of an object."""
+    for methods in _METHODS:
+        if all(callable(getattr(thing, method, None)) for method in methods):
+            return methods
+    raise ArgumentError(
+        f"Checkpoint: object {name!r}",
+        expected="state_dict and load_state_dict, or get_state and set_state",
+        got=type(thing).__name__,
+        fix="save plain values with update(step, values)",
+    )
+
+
+def _state(name: str, thing: Any) -> Any:
+    taken = getattr(thing, _kind(name, thing)[0])()
+    return tuple(taken) if isinstance(taken, tuple) else taken
+
+
+def _step_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
+
+
+def _listed(names: Any) -> str:
+    shown = list(itertools.islice(sorted(map(repr, names)), 10))
+    return ", ".join(shown) or "nothing"
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
+        raise ArgumentError(
+            f"Checkpoint({name}=...)",
+            expected="an integer of at least 1",
+            got=repr(value),
+            fix=f"leave it out, or write {name}=10",
+        )
+    return int(value)
+
+
+def _warn(message: str) -> None:
+    warnings.warn_explicit(message, CheckpointWarning, *(user_frame() or ("<unknown>", 0)))
+
+
