@@ -503,11 +503,7 @@ class Tensor(TensorBase):
                 device = a
         out = self
         if device is not None and _elsewhere(self._data, device):
-            moved = to_device(self._data, device)
-            if self.requires_grad and dispatch.grad_enabled():
-                out = dispatch.apply(_MOVE, (self,), {"device": str(device)})
-            else:
-                out = wrap(moved)
+            out = dispatch.apply(_MOVE, (self,), {"device": str(device)})
         if dtype is not None:
             out = cast(out, dtypes.as_dtype(dtype))
         return out.clone() if copy and out is self else out

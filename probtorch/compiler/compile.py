@@ -52,7 +52,7 @@ def compile(fn=None):
     -----
     Python side effects such as `print` happen only when a path is first met. Python values that the
     function finds outside its arguments may change: the call is then recorded anew. NumPy arrays of
-    more than 256 elements are the exception: they are what they were, so make them tensors.
+    more than 512 elements are the exception: they are what they were, so make them tensors.
 
     A number among the arguments selects a version; after 8 of them the function runs eagerly for
     others: pass what changes from call to call as a tensor.
@@ -97,7 +97,7 @@ class _Path:
         self.wanted = [t.requires_grad for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
-        self.saved = [np.empty_like(t._data, order="C") for t in self.updates] if saving else None
+        self.saved = [np.asarray(x, order="C") for x in rec.originals] if saving else None
         self.local = threading.local()
         # Draws and updates go through tensors that all threads share.
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
@@ -138,9 +138,58 @@ class _Path:
                 return None
             if self.updates:
                 caller.commit()
-                for t in self.updates:
-                    mark_changed(t)
+                mark_changed(*self.updates)
         return (self.rebuild([wrap(x) for x in out]),)
+
+    def repeat(self, arrays, steps):
+        """Run `steps` times on the same arguments, without going back to Python.
+
+        Returns
+        -------
+        results : ndarray, shape (runs, ...)
+            The first result of each completed run: fewer than `steps` where a guard failed.
+        before : list of (Generator, state)
+            The states that generators had before the last completed run.
+
+        Notes
+        -----
+        Nothing is run where the path does not fit, or does not write to contiguous memory.
+        """
+        caller = self.caller(arrays)
+        first = self.program.graph.outputs[0]
+        results = np.empty((steps, *first.shape), first.dtype)
+        if caller is None or not isinstance(caller.commit, Commit):
+            return results[:0], []
+        with self.lock:
+            before = self.draw()
+            totals = {}
+            for generator, count, *_ in self.draws:
+                totals[generator] = totals.get(generator, 0) + count
+            rows = [(address(first._data), totals[g]) for g, *_, first in self.draws]
+            out = caller.results()
+            caller.attach(arrays, out)
+            done = caller.commit.repeat(
+                caller.binding, np.array(rows, np.int64).reshape(-1, 2), out[0], results
+            )
+            if done == 0:
+                for generator, state in before:
+                    generator.set_state(state)
+            elif done > 1:
+                # Each has advanced for the first run only.
+                for generator, total in totals.items():
+                    generator.advance(total * (done - 2))
+                before = [(g, g.get_state()) for g in totals]
+                for generator, total in totals.items():
+                    generator.advance(total)
+            mark_changed(*self.updates)
+        return results[:done], before
+
+    def restore(self):
+        """Put what the last run changed back to what it was before."""
+        with self.lock:
+            for t, saved in zip(self.updates, self.saved, strict=True):
+                np.copyto(t._data, saved)
+            mark_changed(*self.updates)
 
     def draw(self):
         """Reserve this run's draws; returns the generators and the states they had before."""
@@ -151,14 +200,6 @@ class _Path:
             for t, word in zip((seed, stream, first), words, strict=True):
                 t._data[...] = np.array(word, np.uint64).view(np.int64)
         return before
-
-    def steps_of_draws(self):
-        """Return what each counter advances by from run to run, and each generator's share."""
-        totals = {}
-        for generator, count, *_ in self.draws:
-            totals[generator] = totals.get(generator, 0) + count
-        rows = [(address(first._data), totals[g]) for g, _, _, _, first in self.draws]
-        return np.array(rows, np.int64).reshape(-1, 2), totals
 
 
 class _Caller:
@@ -198,13 +239,15 @@ class _Caller:
     def results(self):
         return [np.empty(shape, dtype) for shape, dtype in self.shapes]
 
+    def attach(self, arrays, out):
+        """Put contiguous arguments and room for results in place."""
+        refs = [np.asarray(x, order="C") for x in self.refs] if self.copied else ()
+        self.binding.attach(arrays, out, refs)
+        self.attached = refs
+
     def run(self, arrays, out):
         """Run on contiguous arguments; returns the status."""
-        if self.copied:
-            refs = [np.asarray(x, order="C") for x in self.refs]
-            self.binding.attach(arrays, out, refs)
-        else:
-            self.binding.attach(arrays, out)
+        self.attach(arrays, out)
         return self.program.call(self.binding.address)
 
 
@@ -257,23 +300,28 @@ class CompiledFunction:
     fn : callable
     roots : iterable, optional
         Objects whose Python values count besides those that `fn` can reach.
+    values : callable, optional
+        Returns a tuple of further Python values that a path depends on.
     saving : bool
         Keep what updated tensors held before the last run.
     name : str, optional
         For messages.
     """
 
-    def __init__(self, fn, *, roots=(), saving=False, name=None):
+    def __init__(self, fn, *, roots=(), values=None, saving=False, name=None):
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
         self.reason = None
-        self.roots, self.saving = tuple(roots), saving
+        # The path that served the last call, and the one that it recorded, if any.
+        self.last = self.recorded = None
+        self.roots, self.values, self.saving = tuple(roots), values, saving
         self._versions = {}
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
 
     def __call__(self, *args, **kwargs):
+        self.last = self.recorded = None
         if not settings.jit or recorder() is not None:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten((args, kwargs))
@@ -291,6 +339,7 @@ class CompiledFunction:
                 out = path.run(arrays)
                 if out is not None:
                     self._promote(key, path)
+                    self.last = path
                     return out[0]
         if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs)
@@ -313,12 +362,16 @@ class CompiledFunction:
         return count <= MAX_VERSIONS
 
     def find(self, *args, **kwargs):
-        """Return ``(path, arrays)`` of the path that a call would try first, or None."""
+        """Return ``(path, arrays)``, the path that a call would try first; None without one."""
         leaves, structure = flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
         key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
-        paths = self._versions.get(key)
-        return (paths[0], [np.asarray(t._data, order="C") for t in tensors]) if paths else None
+        try:
+            paths = self._versions.get(key)
+        except TypeError:
+            return None, []
+        arrays = [np.asarray(t._data, order="C") for t in tensors]
+        return (paths[0] if paths else None), arrays
 
     def _record(self, leaves, structure, tensors, key):
         found = []
@@ -330,7 +383,7 @@ class CompiledFunction:
             found[:] = flatten(self.fn(*args, **kwargs))
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
-        before = Environment((self.fn, *self.roots))
+        before = Environment((self.fn, *self.roots), self.values)
         rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
         out, out_structure = found
         if before.drew():
@@ -361,6 +414,7 @@ class CompiledFunction:
             else:
                 path = _Path(program, _rebuild(out_structure, fixed), rec, before, self.saving)
                 self._versions[key] = [path, *paths]
+                self.recorded = path
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + program.consts
                 return path.rebuild([_apart(x, others) for x in result])

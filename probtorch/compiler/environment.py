@@ -10,7 +10,7 @@ Tensors are noted by identity, since compiled code reads their elements anew; sm
 contents, since it does not. The walk stops at the standard library, at installed packages and at
 our own code, whose functions keep no state of their own; of our objects it enters modules and
 functions that wrap the user's. It also stops after `MAX_ENTRIES` entries, and at the items of a
-list or array of more than `MAX_ITEMS`.
+list, dict or array of more than `MAX_ITEMS`.
 """
 
 import functools
@@ -27,9 +27,9 @@ from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["Environment"]
 
-MAX_ENTRIES = 5000
+MAX_ENTRIES = 20_000
 # Longer lists and arrays are data: their length counts, not their items.
-MAX_ITEMS = 256
+MAX_ITEMS = 512
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MISSING = object()
@@ -50,9 +50,12 @@ class Environment:
     ----------
     roots : iterable
         Functions, and objects or containers whose contents count.
+    values : callable, optional
+        Returns a tuple of further values.
     """
 
-    def __init__(self, roots):
+    def __init__(self, roots, values=None):
+        self._values = (values, None if values is None else values())
         self._dicts = []  # (dict, key, value)
         self._cells = []  # (cell, value)
         self._slots = []  # (object, attribute, value)
@@ -72,6 +75,9 @@ class Environment:
 
     def changed(self):
         """Return the name of something that is not what it was, None if all is."""
+        values, before = self._values
+        if values is not None and not _equal(values(), before):
+            return "an option"
         for d, key, value in self._dicts:
             now = d.get(key, _MISSING)
             if now is not value and not _equal(now, value):

@@ -52,6 +52,7 @@ class Recorder:
         self._views = {}  # id of a tensor -> the views of its memory
         self._stale = set()  # ids of views whose base changed since
         self.updates = {}  # id -> tensor made outside and changed in place
+        self.originals = []  # copies of what these held before
         self.draws = []  # (generator, count, seed, stream, first counter), the last three tensors
 
     # --------------------------------------------------------------------------------------- values
@@ -158,7 +159,9 @@ class Recorder:
             if any(t is target for t in self._inputs):
                 self.refuse("an in-place change of an argument")
             elif self._replays_effects():
-                self.updates[id(target)] = target
+                if id(target) not in self.updates:
+                    self.updates[id(target)] = target
+                    self.originals.append(np.array(target._data))
             else:
                 self.refuse("an in-place change of a tensor made outside the density or loop")
         # What was recorded keeps the old elements; views read after the change would see new ones.

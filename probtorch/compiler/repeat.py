@@ -50,17 +50,13 @@ out:
 }
 
 define i64 @pt_repeat(ptr %run, ptr %table, ptr %rows, i64 %n, ptr %draws, i64 %m, ptr %result,
-                      i64 %size, ptr %results, i64 %steps, ptr %stop) {
+                      i64 %size, ptr %results, i64 %steps) {
 entry:
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %i.next, %drawn ]
   %more = icmp ult i64 %i, %steps
-  br i1 %more, label %ask, label %out
-ask:
-  %asked = load volatile i64, ptr %stop
-  %stopped = icmp ne i64 %asked, 0
-  br i1 %stopped, label %out, label %go
+  br i1 %more, label %go, label %out
 go:
   %status = call i64 %run(ptr %table)
   %fits = icmp eq i64 %status, 0
@@ -102,7 +98,7 @@ def _native():
     """Return the two functions, and the module that keeps them alive."""
     module = engine.compile_module(_IR)
     commit = ctypes.CFUNCTYPE(None, _P, _I)(module.address("pt_commit"))
-    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I, _P)(
+    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I)(
         module.address("pt_repeat")
     )
     return commit, repeat, module
@@ -132,7 +128,7 @@ class Commit:
         """Copy once."""
         self._native[0](self._address, len(self._rows))
 
-    def repeat(self, binding, draws, result, results, stop):
+    def repeat(self, binding, draws, result, results):
         """Run a program and copy, over and over.
 
         Parameters
@@ -145,13 +141,11 @@ class Commit:
             What each run leaves in place.
         results : ndarray, shape (steps, *result.shape)
             Filled with it.
-        stop : int64 array, shape (1,)
-            Another thread sets it to end the loop early.
 
         Returns
         -------
         int
-            How many runs were completed: fewer than `steps` after `stop`, or where a guard failed.
+            How many runs were completed: fewer than `steps` where a guard failed.
         """
         return self._native[1](
             binding.program.address,
@@ -164,5 +158,4 @@ class Commit:
             result.nbytes,
             address(results),
             len(results),
-            address(stop),
         )

@@ -159,28 +159,32 @@ class Updater:
         """Return copies of all that the next step may overwrite; see `restore`."""
         held = [(p, p._data.copy()) for p in self.parameters.values()]
         states = []
-        for optimizer in self._optimizers():
-            tree = {p: map_tree(lambda x: x, dict(s)) for p, s in optimizer.state.items()}
-            tensors = [x for s in tree.values() for x in leaves(s) if isinstance(x, TensorBase)]
-            states.append((optimizer, tree, [(x, x._data.copy()) for x in tensors]))
+        for optimizer in self.optimizers():
+            entries = [(p, state, dict(state)) for p, state in optimizer.state.items()]
+            tensors = [x for *_, s in entries for x in leaves(s) if isinstance(x, TensorBase)]
+            states.append((optimizer, entries, [(x, x._data.copy()) for x in tensors]))
         return [held, states]
 
     def restore(self, checkpoint: list[Any]) -> None:
-        """Put everything back to where it was at `checkpoint`."""
+        """Put everything back to where it was at `checkpoint`, in the same dicts and tensors."""
         held, states = checkpoint
         for tensor, array in held:
             overwrite(tensor, array)
         before = {id(optimizer) for optimizer, _, _ in states}
-        for optimizer in self._optimizers():
+        for optimizer in self.optimizers():
             if id(optimizer) not in before:
                 optimizer.state.clear()
-        for optimizer, tree, tensors in states:
+        for optimizer, entries, tensors in states:
             optimizer.state.clear()
-            optimizer.state.update(tree)
+            for p, state, items in entries:
+                state.clear()
+                state.update(items)
+                optimizer.state[p] = state
             for tensor, array in tensors:
                 overwrite(tensor, array)
 
-    def _optimizers(self):
+    def optimizers(self) -> list[Any]:
+        """Return the optimizers at work, of which Pyro's has one per parameter."""
         if self.optimizer is None:
             return []
         if isinstance(self.optimizer, PyroOptim):
@@ -241,6 +245,7 @@ class Updater:
         saved = _copied_tree(state["optim"])
         if isinstance(self.optimizer, PyroOptim):
             self.optimizer.set_state(saved)
+            self.optimizer.meet({n: p for n, p in self._known.items() if n in saved})
         else:
             self.optimizer.load_state_dict(saved)  # type: ignore[union-attr]
 

@@ -162,7 +162,7 @@ def _finish(array, dtype, device, requires_grad):
 
 
 def _placed(t, device, requires_grad):
-    t = t if device is None else wrap(to_device(t._data, device))
+    t = t if device is None else t.to(device)
     return t.requires_grad_() if requires_grad else t
 
 

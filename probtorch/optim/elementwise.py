@@ -152,8 +152,12 @@ class ElementwiseOptimizer(Optimizer):
         for optimizer in optimizers:
             kind = type(optimizer)
             for group in optimizer.param_groups:
-                options = [(k, v) for k, v in group.items() if k not in ("params", "param_names")]
-                alike.setdefault((kind, str(options)), []).append((optimizer, group))
+                options = [
+                    (k, id(v) if isinstance(v, TensorBase) else repr(v))
+                    for k, v in group.items()
+                    if k not in ("params", "param_names")
+                ]
+                alike.setdefault((kind, *options), []).append((optimizer, group))
         for members in alike.values():
             first, options = members[0]
             params, states = [], []

@@ -88,9 +88,7 @@ class PyroOptim:
             Passed on to the `step` of optimizers that are not of this package.
         """
         optimizers = []
-        for name, p in _named(params):
-            if p not in self.optim_objs:
-                self._meet(name, p)
+        for p in self.meet(params):
             clip = self._clips[p]
             if clip and p.grad is not None:
                 _clip(p, clip)
@@ -101,6 +99,25 @@ class PyroOptim:
         else:
             for optimizer in optimizers:
                 optimizer.step(*args, **kwargs)
+
+    def meet(self, params: Any) -> list[Any]:
+        """Make the optimizers of parameters that are new; `__call__` does it by itself.
+
+        Parameters
+        ----------
+        params : dict of name to Tensor, or iterable of Tensor or of (name, Tensor)
+
+        Returns
+        -------
+        list of Tensor
+            All of them.
+        """
+        found = []
+        for name, p in _named(params):
+            if p not in self.optim_objs:
+                self._meet(name, p)
+            found.append(p)
+        return found
 
     def _meet(self, name, p):
         if name is None:

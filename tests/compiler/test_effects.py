@@ -7,6 +7,7 @@ from probtorch.autograd import grad, no_grad
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
 from probtorch.core.rng import Generator
+from probtorch.nn.functional import dropout
 from probtorch.ops.sampling import exponential, normal, rand, randn, uniform
 from probtorch.tensor import tensor
 
@@ -110,3 +111,9 @@ def test_a_write_to_memory_read_under_another_name_runs_eagerly():
         first = shifted(tensor(np.ones(4))).tolist()
     assert first == [1.0, 1.0]
     assert shifted(tensor(np.ones(4))).tolist() == [2.0, 2.0]
+
+
+def test_draws_for_a_named_device_are_made_anew():
+    compiled = compile(lambda x: x + rand(3, device="cpu") + dropout(x, 0.5))
+    x = tensor([1.0, 1.0, 1.0])
+    assert len({tuple(compiled(x).tolist()) for _ in range(5)}) == 5

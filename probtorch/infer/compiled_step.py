@@ -1,0 +1,280 @@
+"""`CompiledStep`: a whole step of SVI as one native call.
+
+Guide, model, objective, backward pass, the check that all is finite, the optimizer's update and the
+random draws are recorded together (compiler/compile.py) and replayed. A step whose loss or
+gradients are not finite fails its guard before anything is written, and is taken again eagerly,
+where the error can be explained. So is whatever the compiler cannot express; the numbers are the
+same either way.
+
+A recorded step is taken back and taken again natively. So all steps after the first one, which is
+always eager, have native numbers, and a run that is resumed goes on bit for bit, whatever it has
+compiled. The learning rate reaches compiled code as a tensor, so that schedules need no new
+recording; all other options of the optimizer belong to the recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import enable_grad
+from probtorch.autograd.tape import grad
+from probtorch.compiler.compile import CompiledFunction
+from probtorch.compiler.density import CompileWarning
+from probtorch.config import settings
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree
+from probtorch.infer.objectives.elbo import ELBO
+from probtorch.ops.elementwise import isfinite
+from probtorch.ops.reduction import sum as total
+from probtorch.optim.elementwise import ElementwiseOptimizer
+
+__all__ = ["CompiledStep"]
+
+# Seconds that a chunk of native steps takes: short enough for Ctrl-C and the progress bar.
+CHUNK = 0.05
+MAX_CHUNK = 10_000
+
+
+class _NotFinite(Exception):
+    """The loss or a gradient of this step is not finite: nothing was moved."""
+
+
+class CompiledStep:
+    """The compiled form of the steps of an SVI object.
+
+    Parameters
+    ----------
+    svi : SVI
+
+    Attributes
+    ----------
+    reason : str or None
+        Why steps are taken eagerly, if they are.
+    """
+
+    def __init__(self, svi: Any) -> None:
+        self.svi = svi
+        self.reason: str | None = None
+        self._function: CompiledFunction | None = None
+        self._parts: list[Any] = []
+        self._groups: list[Any] = []
+        self._rates: list[Any] = []
+        self._checkpoint: Any = None
+        self._seconds = 0.0  # per native step
+
+    # ------------------------------------------------------------------------------ may it be used
+
+    def ready(self) -> bool:
+        """Whether the next step may be compiled."""
+        svi = self.svi
+        # What comes into being at the first step is no part of a step.
+        if self.reason is not None or not svi.num_steps:
+            return False
+        if not settings.jit or recorder() is not None:
+            return False
+        optimizers = svi._updater.optimizers()
+        # Loading a state makes new ones of these.
+        parts = [part for o in optimizers for part in (o, o.state, *o.param_groups)]
+        if not parts:
+            return False
+        if len(parts) != len(self._parts) or not all(map(operator.is_, parts, self._parts)):
+            self._parts, self.reason = parts, self._obstacle(optimizers)
+            if self.reason is None:
+                self._prepare(optimizers)
+        return self.reason is None
+
+    def _obstacle(self, optimizers):
+        svi = self.svi
+        objective = svi.objective
+        if svi._own_loss_and_grads is not None:
+            return "loss_and_grads= was given"
+        own = getattr(type(objective), "loss_and_grads", None)
+        if own is not None and own is not ELBO.loss_and_grads:
+            return f"{type(objective).__name__} computes its gradients itself"
+        for optimizer in optimizers:
+            if not isinstance(optimizer, ElementwiseOptimizer):
+                return f"the update of {type(optimizer).__name__} is not compiled"
+        return None
+
+    def _prepare(self, optimizers):
+        svi = self.svi
+        self._groups = [group for o in optimizers for group in o.param_groups]
+        self._rates = [wrap(np.zeros(())) for _ in self._groups]
+        # Whose items have to be what they were: parameters, objective and optimizer state.
+        kept = [vars(svi.params), vars(svi._updater), *(o.state for o in optimizers)]
+        if isinstance(svi.objective, ELBO):
+            kept.append(vars(svi.objective))
+        self._function = CompiledFunction(
+            self._step,
+            roots=(svi.model, svi.guide, svi.objective, *kept),
+            values=self._options,
+            saving=True,
+            name="SVI.step",
+        )
+
+    def _options(self):
+        """What a recording depends on besides: options, and which learning rates are equal."""
+        found: list[Any] = [self.svi.generator is None]
+        for group, (_, rate) in zip(self._groups, self._shared_rates(), strict=True):
+            found += (v for k, v in group.items() if k not in ("lr", "params", "param_names"))
+            found.append(-1 if rate is None else rate)
+        return tuple(found)
+
+    def _shared_rates(self):
+        """Yield each group's learning rate and the number of its tensor, None if it is one."""
+        numbers: dict[float, int] = {}
+        for group in self._groups:
+            rate = group["lr"]
+            tensor = isinstance(rate, TensorBase)
+            yield rate, None if tensor else numbers.setdefault(float(rate), len(numbers))
+
+    @contextlib.contextmanager
+    def _rates_as_tensors(self) -> Iterator[None]:
+        """Context manager: the groups' learning rates are 0-d tensors."""
+        before = list(self._shared_rates())
+        try:
+            for group, (_, number) in zip(self._groups, before, strict=True):
+                if number is not None:
+                    group["lr"] = self._rates[number]
+            yield
+        finally:
+            for group, (rate, _) in zip(self._groups, before, strict=True):
+                group["lr"] = rate
+
+    def _refresh_rates(self):
+        for rate, number in self._shared_rates():
+            if number is not None:
+                self._rates[number]._data[()] = rate
+
+    # ------------------------------------------------------------------------------------ the step
+
+    def __call__(self, args: Any, kwargs: Any) -> float | None:
+        """Take one step; returns its loss, or None if it has to be taken eagerly."""
+        args, kwargs = map_tree(_as_tensor, (args, kwargs))
+        svi, function = self.svi, self._function
+        assert function is not None  # made by ready()
+        start = svi._generator_states()
+        self._refresh_rates()
+        try:
+            with enable_grad(), warnings.catch_warnings():
+                # Whoever wants to know asks explain(): an eager step is slower, not worse.
+                warnings.simplefilter("ignore", CompileWarning)
+                loss = function(args, kwargs)
+                if function.recorded is not None:
+                    function.recorded.restore()
+                    svi._set_generator_states(start)
+                    loss = function(args, kwargs)
+        except Exception:
+            # An error of the model's is raised by the eager step, with all that it knows.
+            svi._updater.zero_grad()
+            svi._set_generator_states(start)
+            return None
+        if function.reason is not None and not function._paths():
+            reason, place = function.reason
+            self.reason = reason + (f" (at {place})" if place else "")
+        path = function.last
+        svi._remember(self._checkpoint if path is None else path.restore, start)
+        return float(loss.item())
+
+    def _step(self, args, kwargs):
+        """One step in Tensor operations."""
+        svi, updater = self.svi, self.svi._updater
+        checkpoint = updater.checkpoint()
+        self._checkpoint = lambda: updater.restore(checkpoint)
+        with svi._active():
+            loss, gradients = self._loss_and_gradients(args, kwargs)
+        check = loss
+        for g in gradients:
+            if g is not None:
+                check = check + total(g)
+        if not bool(isfinite(check)):
+            raise _NotFinite
+        with self._rates_as_tensors():
+            for p, g in zip(updater.parameters.values(), gradients, strict=True):
+                p.grad = g
+            updater.step()
+            updater.zero_grad()
+        return loss
+
+    def _loss_and_gradients(self, args, kwargs):
+        svi = self.svi
+        objective, updater = svi.objective, svi._updater
+        if isinstance(objective, ELBO):
+            estimates = objective.estimates(svi.model, svi.guide, args, kwargs)
+        else:
+            negative = -objective(svi.model, svi.guide, *args, **kwargs)
+            estimates = iter([(negative, negative)])
+        loss: Any = 0.0
+        gradients: Any = None
+        for value, surrogate in estimates:
+            loss = loss - value.detach()
+            updater.adopt(dict(svi.params.named_parameters()))
+            if surrogate.requires_grad:
+                parameters = list(updater.parameters.values())
+                found = grad(-surrogate, parameters, allow_unused=True)
+                gradients = found if gradients is None else map(_added, gradients, found)
+                gradients = list(gradients)
+        return loss, gradients or [None] * len(updater.parameters)
+
+    # ---------------------------------------------------------------------------------- many steps
+
+    def many(self, steps: int, args: Any, kwargs: Any) -> list[float]:
+        """Take up to `steps` steps on the same data without going back to Python.
+
+        Returns
+        -------
+        list of float
+            Their losses. Fewer where time is up; none where the next step has to be taken alone.
+        """
+        if not self.ready() or self._function is None:
+            return []
+        svi = self.svi
+        args, kwargs = map_tree(_as_tensor, (args, kwargs))
+        self._refresh_rates()
+        begin = time.perf_counter()
+        if self._seconds:
+            steps = min(steps, MAX_CHUNK, max(1, int(CHUNK / self._seconds)))
+        else:
+            steps = 1
+        with enable_grad():
+            path, arrays = self._function.find(args, kwargs)
+            if path is None:
+                return []
+            losses, before = path.repeat(arrays, steps)
+        if not len(losses):
+            return []
+        self._seconds = (time.perf_counter() - begin) / len(losses)
+        states = {id(generator): tuple(state) for generator, state in before}
+        svi.num_steps += len(losses) - 1
+        svi._remember(path.restore, svi._generator_states(states))
+        svi.num_steps += 1
+        return np.asarray(losses, np.float64).tolist()
+
+    # ------------------------------------------------------------------------------------- telling
+
+    def explain(self) -> str:
+        """Return what the steps became, as text."""
+        if self.reason is not None:
+            return f"SVI.step runs eagerly: {self.reason}"
+        if self._function is None:
+            return "SVI.step: nothing compiled yet (the first step is always eager)"
+        return self._function.explain()
+
+
+def _as_tensor(x):
+    """NumPy arrays as tensors on the same memory, so that each call reads them anew."""
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+        return wrap(x)
+    return x
+
+
+def _added(a, b):
+    return b if a is None else a if b is None else a + b
