@@ -772,7 +772,7 @@ def gammainc_grad_a(a, x):
     """Derivative of ``gammainc(a, x)`` in `a`.
 
     Accurate to about 1e-13 relative, in the tails as well. Differentiable in both arguments, once
-    more in `a`. Runs eagerly: see ops/incomplete.py.
+    more in `a`.
     """
     return apply(_GAMMAINC_GRAD_A, _operands("gammainc_grad_a", a, x), {"order": 1})
 
@@ -895,7 +895,7 @@ def betainc_grad(a, b, x, order=(1, 0)):
     """Derivative of ``betainc(a, b, x)`` of order (i, j) in (a, b), with 1 <= i + j <= 2.
 
     Accurate to about 1e-12 relative, in the tails as well. Differentiable while i + j stays below
-    3. Runs eagerly: see ops/incomplete.py.
+    3.
     """
     operands = _operands("betainc_grad", a, b, x)
     return apply(_BETAINC_GRAD, operands, {"order": tuple(order)})

@@ -71,7 +71,7 @@ def routine(driver, call):
         f"i64 {x}" if isinstance(x, int) else f"ptr {driver.pointer(x)}"
         for x in call.attrs["arguments"]
     )
-    text = f"call {runtime.result_type(symbol)} @{symbol}({args})"
+    text = f"call {runtime.types_of(symbol)[0]} @{symbol}({args})"
     if not call.attrs["fails"]:
         return [f"  {text}"]
     driver.leave_unless(driver.s.logical_not(driver.s.emit(text, "i1")), "-1")

@@ -8,6 +8,7 @@ Only sums, products and dot products may be reassociated.
 import math
 
 from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.render import runtime
 from probtorch.compiler.render.algebra import (
     BYTES,
     FLOATS,
@@ -221,6 +222,18 @@ class Nest(Algebra):
     def _compute(self, item):
         operands = [self.read(x) for x in item.operands]
         self.registers[id(item.root)] = self.evaluate(item.node, operands)
+
+    def _native(self, item):
+        """A scalar function of render/runtime."""
+        symbol = item.attrs["symbol"]
+        self.module.declare(runtime.declaration(symbol))
+        result, types = runtime.types_of(symbol)
+        operands = [
+            self.convert(self.read(x, ty), ty) for x, ty in zip(item.operands, types, strict=True)
+        ]
+        text = ", ".join(f"{v.ty} {v.name}" for v in operands)
+        out = self.emit(f"call {result} @{symbol}({text})", result)
+        self.registers[id(item.root)] = self.convert(out, ir_type(item.root.dtype))
 
     def _store(self, item):
         a = item.attrs

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.runtime import matrices, sorting
+from probtorch.compiler.render.runtime import incomplete, matrices, sorting
 from probtorch.compiler.render.writer import Text
 
-__all__ = ["declaration", "knows", "module_of", "module_text", "result_type"]
+__all__ = ["declaration", "knows", "module_of", "module_text", "types_of"]
 
 _ELEMENTS = ("double", "float", "i64", "i32", "i16", "i8", "i9", "i1")
 _PURE = "nounwind willreturn memory(none)"
@@ -41,6 +41,13 @@ def _modules():
     for p in "ds":
         write = functools.partial(matrices.write, p=p)
         out[f"matrices {p}"] = Module(matrices.signatures(p), write)
+    out["incomplete gamma"] = Module(
+        incomplete.gamma_signatures(), incomplete.write_gamma, pure=True
+    )
+    for order in incomplete.BETA_ORDERS:
+        write = functools.partial(incomplete.write_beta, order=order)
+        functions = incomplete.beta_signatures(order)
+        out["incomplete beta {}{}".format(*order)] = Module(functions, write, pure=True)
     return out
 
 
@@ -60,16 +67,15 @@ def module_of(symbol):
     return _places()[symbol]
 
 
-def result_type(symbol):
-    """Return the IR type of a function's result."""
-    return _modules()[_places()[symbol]].functions[symbol][0]
+def types_of(symbol):
+    """Return the IR types of a function: of its result, and of its parameters."""
+    return _modules()[_places()[symbol]].functions[symbol]
 
 
 def declaration(symbol):
     """Return the IR line that declares a function."""
-    module = _modules()[_places()[symbol]]
-    result, types = module.functions[symbol]
-    attributes = _PURE if module.pure else "nounwind"
+    result, types = types_of(symbol)
+    attributes = _PURE if _modules()[_places()[symbol]].pure else "nounwind"
     return f"declare {result} @{symbol}({', '.join(types)}) {attributes}"
 
 
