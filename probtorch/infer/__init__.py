@@ -7,6 +7,7 @@ objective (objectives/).
 """
 
 from probtorch.effects.density import log_density
+from probtorch.infer.checkpoint import Checkpoint, CheckpointWarning
 from probtorch.infer.guides import (
     AutoContinuous,
     AutoDelta,
@@ -52,6 +53,8 @@ __all__ = [
     "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
     "AutoNormal",
+    "Checkpoint",
+    "CheckpointWarning",
     "ELBO",
     "GuideWarning",
     "HMC",

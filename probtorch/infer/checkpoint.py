@@ -436,5 +436,3 @@ def _count(name: str, value: Any) -> int:
 
 def _warn(message: str) -> None:
     warnings.warn_explicit(message, CheckpointWarning, *(user_frame() or ("<unknown>", 0)))
-
-

@@ -354,6 +354,8 @@ class SVI:
                 record.update()
             record.close()
         args, kwargs = batches.last()
+        if self._waiting is not None:  # a finished run was restored, and there was no step
+            self._resume(args, kwargs)
         return SVIResult(
             params=self.get_params(),
             losses=np.array(losses),

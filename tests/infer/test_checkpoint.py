@@ -1,0 +1,422 @@
+"""`Checkpoint`: what is written, what is kept, what is read when files fail."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.core.rng import Generator, default_generator
+from probtorch.distributions import Normal
+from probtorch.effects import param, plate, sample
+from probtorch.errors import ArgumentError, FileError
+from probtorch.infer import SVI, AutoNormal, Checkpoint, CheckpointWarning
+from probtorch.nn import BatchNorm1d, Dropout, Linear, Sequential
+from probtorch.optim import Adam, PyroLRScheduler
+from probtorch.optim.lr_scheduler import ExponentialLR, StepLR
+from probtorch.serialization import load
+from probtorch.tensor import tensor
+from probtorch.utils.data import DataLoader, TensorDataset
+from tests.infer.svi.programs import DATA, normal_guide, normal_model
+
+X = np.random.default_rng(0).normal(size=(50, 3)).astype("f4")
+Y = (X @ np.array([1.0, -2.0, 0.5])).astype("f4")
+
+
+class Stop(Exception):
+    """Ends a run in the middle, as a crash does."""
+
+
+class Counter:
+    """Something with a state."""
+
+    def __init__(self, count=0):
+        self.count = count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def steps_in(folder):
+    return sorted(int(p.name[5:14]) for p in folder.iterdir() if p.suffix == ".ckpt")
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+# ------------------------------------------------------------------------------------- the folder
+
+
+def test_the_newest_files_are_kept_and_read(tmp_path):
+    counter = Counter()
+    run = Checkpoint(tmp_path / "a" / "b", {"counter": counter}, every=10, keep=3)
+    assert run.restore() == (0, None)
+    for step in range(1, 46):
+        counter.count = 2 * step
+        assert run.update(step, lambda step=step: {"step": step}) == (step % 10 == 0)
+    assert steps_in(tmp_path / "a" / "b") == [20, 30, 40]
+    other = Counter()
+    found = Checkpoint(tmp_path / "a" / "b", {"counter": other}).restore()
+    assert found == (40, {"step": 40})
+    assert other.count == 80
+    assert repr(run) == f"Checkpoint('{tmp_path / 'a' / 'b'}', every=10, at step 40)"
+
+
+def test_the_files_are_those_of_save(tmp_path):
+    Checkpoint(tmp_path, {"counter": Counter(3)}).save(7, [1.0])
+    state = load(tmp_path / "step-000000007.ckpt")
+    assert state["objects"] == {"counter": {"count": 3}}
+    assert (state["step"], state["values"]) == (7, [1.0])
+
+
+def test_generators_come_back(tmp_path):
+    generator = Generator(5)
+    generator.advance(10)
+    default_generator.manual_seed(3)
+    run = Checkpoint(tmp_path, {"generator": generator})
+    run.save(1)
+    states = generator.get_state(), default_generator.get_state()
+    generator.advance(7)
+    default_generator.manual_seed(4)
+    run.restore()
+    assert (generator.get_state(), default_generator.get_state()) == states
+
+
+def test_a_damaged_file_gives_way_to_the_one_before(tmp_path):
+    counter = Counter()
+    run = Checkpoint(tmp_path, {"counter": counter})
+    for step in (1, 2):
+        counter.count = step
+        run.save(step)
+    flip(tmp_path / "step-000000002.ckpt")
+    with pytest.warns(
+        CheckpointWarning, match="step-000000002.ckpt is damaged: going on from"
+    ) as w:
+        assert run.restore().step == 1
+    assert "checksum" in str(w[0].message)
+    assert w[0].filename == __file__
+    assert counter.count == 1
+    # It is out of the way, and there for whoever wants to look.
+    assert steps_in(tmp_path) == [1]
+    assert (tmp_path / "step-000000002.ckpt.damaged").exists()
+    assert run.restore().step == 1
+
+
+def test_a_folder_without_a_whole_file_does_not_begin_anew(tmp_path):
+    run = Checkpoint(tmp_path)
+    for step in (1, 2):
+        flip(run.save(step))
+    for _ in range(2):
+        with pytest.raises(FileError, match="one checkpoint that is whole") as raised:
+            run.restore()
+        assert "2 that are not" in raised.value.got
+
+
+def test_unfinished_files_are_cleared_away(tmp_path):
+    (tmp_path / ".step-000000001.ckpt.0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("mine")
+    Checkpoint(tmp_path).restore()
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_resume_false_refuses_what_is_there(tmp_path):
+    Checkpoint(tmp_path, resume=False).restore()
+    Checkpoint(tmp_path).save(5)
+    with pytest.raises(ArgumentError, match="step-000000005"):
+        Checkpoint(tmp_path, resume=False).restore()
+
+
+def test_a_checkpoint_of_other_objects_is_refused(tmp_path):
+    Checkpoint(tmp_path, {"net": Counter()}).save(5)
+    with pytest.raises(ArgumentError, match="states of 'net'"):
+        Checkpoint(tmp_path, {"model": Counter()}).restore()
+
+
+def test_objects_without_a_state_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="object 'losses'"):
+        Checkpoint(tmp_path, {"losses": []})
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"keep": 0}, {"every": True}, {"keep": 1.5}])
+def test_counts_that_are_none_are_refused(options, tmp_path):
+    with pytest.raises(ArgumentError, match="an integer of at least 1"):
+        Checkpoint(tmp_path, **options)
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "x").write_text("mine")
+    for path in (tmp_path / "x", tmp_path / "x" / "y"):
+        with pytest.raises(FileError, match="folder") as raised:
+            Checkpoint(path).restore()
+        assert str(path) in raised.value.subject
+
+
+def no_room(*args):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(FileError, match="No space left"):
+        Checkpoint(tmp_path).restore()
+
+
+def test_a_failed_write_is_a_warning_and_keeps_the_files_before(tmp_path, monkeypatch):
+    run = Checkpoint(tmp_path, every=1)
+    run.save(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_room)
+        with pytest.warns(CheckpointWarning, match="no checkpoint at step 2") as warned:
+            assert not run.update(2)
+        assert str(tmp_path) in str(warned[0].message)
+        assert "No space left" in str(warned[0].message)
+        with pytest.raises(FileError, match="No space left"):
+            run.save(2)
+    assert steps_in(tmp_path) == [1]
+    assert run.update(3)
+    assert steps_in(tmp_path) == [1, 3]
+
+
+# ------------------------------------------------------------------------------------- own loops
+
+
+def train(folder, until, stop=None):
+    """Train a net with dropout in a loop of one's own; `stop` ends it there as a crash would."""
+    probtorch.manual_seed(11)
+    net = Sequential(Linear(3, 8), BatchNorm1d(8), Dropout(0.3), Linear(8, 1))
+    optimizer = Adam(net.parameters(), lr=0.05)
+    scheduler = StepLR(optimizer, step_size=3, gamma=0.5)
+    loader = DataLoader(TensorDataset(tensor(X), tensor(Y)), batch_size=16, shuffle=True)
+    objects = {"net": net, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
+    run = Checkpoint(folder, objects, every=3)
+    step, losses = run.restore()
+    losses = losses or []
+    while step < until:
+        for x, y in loader:
+            loss = ((net(x).squeeze(-1) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            step += 1
+            if step % 4 == 0:
+                scheduler.step()
+            run.update(step, losses)
+            if step == stop:
+                raise Stop
+            if step == until:
+                break
+    state = {n: x.numpy().tobytes() for n, x in net.state_dict().items()}
+    return losses, state, default_generator.get_state()
+
+
+def test_a_loop_of_ones_own_goes_on_bit_for_bit(tmp_path):
+    expected = train(tmp_path / "whole", 30)
+    for stop in (1, 4, 8, 12, 13, 25):
+        with pytest.raises(Stop):
+            train(tmp_path / "parts", 30, stop)
+    assert train(tmp_path / "parts", 30) == expected
+
+
+# ------------------------------------------------------------------------------------- SVI
+
+
+def regression(x, y, scale=1.0):
+    w = sample("w", Normal(tensor(np.zeros(3)), 1.0).to_event(1))
+    b = param("b", 0.0)
+    with plate("rows", 50, subsample_size=len(x)):
+        sample("y", Normal((x * w).sum(-1) + b, scale), obs=y)
+
+
+def fit(folder, num_steps, stop=None, own=None, **options):
+    """SVI on minibatches with a schedule; `stop` ends it there as a crash would."""
+    probtorch.manual_seed(7)
+    schedule = {"optimizer": Adam, "optim_args": {"lr": 0.05}, "gamma": 0.98}
+    optimizer = PyroLRScheduler(ExponentialLR, schedule)
+    generator = Generator(own) if own is not None else None
+    loader = DataLoader(
+        TensorDataset(tensor(X), tensor(Y)), batch_size=20, shuffle=True, generator=generator
+    )
+    svi = SVI(regression, AutoNormal(regression), optimizer, seed=own)
+
+    def callback(step, loss):
+        optimizer.step()
+        if step + 1 == stop:
+            raise Stop
+
+    result = svi.run(
+        num_steps, loader, scale=0.5, callback=callback, progress_bar=False,
+        checkpoint=folder, checkpoint_every=None if folder is None else 7, **options,
+    )  # fmt: skip
+    params = {n: x.numpy().tobytes() for n, x in result.params.items()}
+    return result.losses.tolist(), params, default_generator.get_state()
+
+
+@pytest.mark.parametrize("own", [None, 5], ids=["default generator", "generators of their own"])
+def test_minibatches_schedule_and_draws_go_on_bit_for_bit(own, tmp_path):
+    expected = fit(None, 40, own=own)
+    assert len(set(expected[0])) == 40
+    for stop in (3, 9, 16, 22, 37):
+        with pytest.raises(Stop):
+            fit(tmp_path, 40, stop, own=own)
+    assert fit(tmp_path, 40, own=own) == expected
+    assert steps_in(tmp_path) == [35, 40]
+    # There is nothing left to do, and everything is as it was at the end.
+    assert fit(tmp_path, 40, own=own) == expected
+    assert fit(tmp_path, 25, own=own) == expected
+    longer = fit(tmp_path, 60, own=own)
+    assert longer == fit(None, 60, own=own)
+
+
+def plain(folder, num_steps, seed=1, **options):
+    svi = SVI(normal_model, normal_guide, Adam({"lr": 0.05}), seed=seed)
+    return svi.run(num_steps, DATA, progress_bar=False, checkpoint=folder, **options)
+
+
+def test_a_run_without_callback_goes_on_bit_for_bit(tmp_path):
+    whole = plain(None, 500)
+    part = plain(tmp_path, 230, checkpoint_every=100)
+    assert steps_in(tmp_path) == [200, 230]
+    np.testing.assert_array_equal(part.losses, whole.losses[:230])
+    rest = plain(tmp_path, 500, checkpoint_every=100)
+    np.testing.assert_array_equal(rest.losses, whole.losses)
+    for name, value in whole.params.items():
+        assert rest.params[name].numpy() == value.numpy()
+    assert rest.svi.num_steps == 500
+    assert rest.seconds > part.seconds
+
+
+def test_a_checkpoint_changes_nothing_in_the_run(tmp_path):
+    np.testing.assert_array_equal(
+        plain(tmp_path, 100, checkpoint_every=9).losses, plain(None, 100).losses
+    )
+
+
+def test_ctrl_c_writes_a_last_checkpoint(tmp_path):
+    def interrupt(step, loss):
+        if step == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        part = plain(tmp_path, 100, callback=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert part.interrupted
+    assert steps_in(tmp_path) == [13]
+    rest = plain(tmp_path, 30)
+    assert not rest.interrupted
+    np.testing.assert_array_equal(rest.losses, plain(None, 30).losses)
+
+
+def test_a_run_that_its_callback_ended_stays_ended(tmp_path):
+    first = plain(tmp_path, 100, callback=lambda step, loss: step == 4)
+    assert len(first.losses) == 5
+    again = plain(tmp_path, 100, callback=lambda step, loss: step == 4)
+    np.testing.assert_array_equal(again.losses, first.losses)
+
+
+def test_a_run_that_fails_leaves_the_checkpoint_before_it(tmp_path):
+    def crash(step, loss):
+        if step == 150:
+            raise Stop
+
+    with pytest.raises(Stop):
+        plain(tmp_path, 300, callback=crash)
+    assert steps_in(tmp_path) == [100]
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch):
+    def fill(step, loss):
+        if step == 15:
+            monkeypatch.setattr(os, "fsync", no_room)
+
+    with pytest.warns(CheckpointWarning, match="No space left") as warned:
+        result = plain(tmp_path, 30, checkpoint_every=10, callback=fill)
+    assert len(warned) == 2
+    assert steps_in(tmp_path) == [10]
+    np.testing.assert_array_equal(result.losses, plain(None, 30).losses)
+
+
+def test_modules_among_the_arguments_are_part_of_the_state(tmp_path):
+    def run(folder, steps):
+        probtorch.manual_seed(2)
+        net = Sequential(Linear(3, 4), BatchNorm1d(4), Dropout(0.5), Linear(4, 1))
+
+        def model(net, x, y):
+            with plate("rows", len(x)):
+                sample("y", Normal(net(x).squeeze(-1), 1.0), obs=y)
+
+        svi = SVI(model, lambda *args: None, Adam(net.parameters(), lr=0.01), seed=0)
+        result = svi.run(steps, net, tensor(X), tensor(Y), progress_bar=False, checkpoint=folder)
+        return result.losses.tolist(), {n: x.numpy().tobytes() for n, x in net.state_dict().items()}
+
+    run(tmp_path, 10)
+    assert run(tmp_path, 25) == run(None, 25)
+
+
+def test_a_checkpoint_may_bring_objects_of_its_own(tmp_path):
+    counter = Counter(4)
+    plain(Checkpoint(tmp_path, {"counter": counter}, every=5, keep=3), 20)
+    assert steps_in(tmp_path) == [10, 15, 20]
+    counter.count = 0
+    plain(Checkpoint(tmp_path, {"counter": counter}), 20)
+    assert counter.count == 4
+
+
+def test_arguments_that_contradict_each_other_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="checkpoint_every"):
+        plain(None, 5, checkpoint_every=3)
+    with pytest.raises(ArgumentError, match="checkpoint_every"):
+        plain(Checkpoint(tmp_path), 5, checkpoint_every=3)
+    with pytest.raises(ArgumentError, match="'svi'"):
+        plain(Checkpoint(tmp_path, {"svi": Counter()}), 5)
+
+
+# ------------------------------------------------------------------------------------- loaders
+
+
+def losses_by_hand(batches, seed=1):
+    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=seed)
+    return [svi.step(*args, **kwargs) for args, kwargs in batches]
+
+
+def test_a_loader_stands_for_its_batches_epoch_after_epoch():
+    def loader():
+        return DataLoader(TensorDataset(tensor(X), tensor(Y)), batch_size=20)
+
+    rows = [slice(0, 20), slice(20, 40), slice(40, 50)] * 2
+    expected = losses_by_hand([((tensor(X[r]), tensor(Y[r])), {}) for r in rows])
+    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+    result = svi.run(6, loader(), progress_bar=False)
+    assert result.losses.tolist() == expected
+    np.testing.assert_array_equal(result.args[0].numpy(), X[40:])
+    # Beside other arguments, and by name.
+    xs = DataLoader(tensor(X), batch_size=20)
+    ys = DataLoader(tensor(Y), batch_size=20)
+    for args, kwargs in (((xs, ys), {}), ((xs,), {"y": ys}), ((), {"x": xs, "y": ys})):
+        svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+        assert svi.run(6, *args, progress_bar=False, **kwargs).losses.tolist() == expected
+
+
+def test_a_loader_without_batches_is_refused():
+    loader = DataLoader(TensorDataset(tensor(X[:3]), tensor(Y[:3])), batch_size=5, drop_last=True)
+    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}))
+    with pytest.raises(ArgumentError, match="without any"):
+        svi.run(2, loader, progress_bar=False)
+
+
+def test_no_steps_on_a_loader_take_nothing_from_it():
+    loader = DataLoader(TensorDataset(tensor(X), tensor(Y)), batch_size=20, shuffle=True)
+    probtorch.manual_seed(0)
+    before = default_generator.get_state(), loader.state_dict()
+    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+    assert len(svi.run(0, loader, progress_bar=False).losses) == 0
+    assert (default_generator.get_state(), loader.state_dict()) == before
