@@ -22,6 +22,7 @@ __all__ = [
     "is_available",
     "linalg",
     "parse_device",
+    "shares_memory",
     "special",
     "to_device",
     "to_host",
@@ -137,6 +138,12 @@ def to_device(array: Any, device: str) -> Any:
         return to_host(array)
     _owner(array)
     return _BACKENDS[kind].to_device(array, index)
+
+
+def shares_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays may share memory, by their bounds; never on different devices."""
+    owner = _owner(a)
+    return owner is _owner(b) and bool(owner.namespace().may_share_memory(a, b))
 
 
 def special(xp: Any) -> Any:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import Value
 from probtorch.compiler.layout import Layout, contiguous
 from probtorch.compiler.loops import Block, Buffer, Group, Item, Mem, Reg, Root, address, squeeze
@@ -85,7 +86,7 @@ class Lowering:
                 got=f"one of kind {v.kind}",
                 fix="record every op of the function in one recording",
             )
-        array = np.asarray(v.array)
+        array = to_host(v.array)
         # An expanded array has strides of 0: keep one element per such dim. A transposed one keeps
         # its memory too.
         cut = [slice(0, 1) if s == 0 else slice(None) for s in array.strides]

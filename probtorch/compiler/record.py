@@ -21,6 +21,7 @@ import threading
 
 import numpy as np
 
+from probtorch.backends.registry import shares_memory
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.core.dispatch import as_tensor, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -161,14 +162,14 @@ class Recorder:
             elif self._replays_effects():
                 if id(target) not in self.updates:
                     self.updates[id(target)] = target
-                    self.originals.append(np.array(target._data))
+                    self.originals.append(target._data.copy(order="K"))
             else:
                 self.refuse("an in-place change of a tensor made outside the density or loop")
         # What was recorded keeps the old elements; views read after the change would see new ones.
         views = self._views.pop(id(target), [])
         for v in (old, *(self._values.get(id(t)) for t in views)):
             if v is not None and v.static:
-                v.array = np.array(v.array)
+                v.array = v.array.copy(order="K")
         self._stale.update(map(id, views))
         self._bind(target, self.value_of(value))
 
@@ -180,7 +181,7 @@ class Recorder:
         """Refuse a recording that changes memory which it also reads under another name."""
         others = self._inputs + [v.array for v in self._values.values() if v.kind == "ref"]
         for t in self.updates.values():
-            if any(o is not t and np.may_share_memory(o._data, t._data) for o in others):
+            if any(o is not t and shares_memory(o._data, t._data) for o in others):
                 self.refuse("an in-place change of memory that an argument or other tensor shares")
                 return
 
@@ -245,7 +246,7 @@ class Recorder:
         """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure)."""
         child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
         # Copies, since a body may change its state in place, and is run here for its ops alone.
-        stand_ins = [wrap(np.array(x._data)) for x in items]
+        stand_ins = [wrap(x._data.copy(order="K")) for x in items]
         for t in stand_ins:
             child.add_input(t, owned=True)
         before = set_recorder(child)
@@ -285,7 +286,7 @@ class Recorder:
             if entered:
                 raise
             self._untaken("a loop that is not entered, with a body", error)
-            return unflatten(structure, [wrap(np.array(x._data)) for x in items])
+            return unflatten(structure, [wrap(x._data.copy(order="K")) for x in items])
         check_same_state(
             "while_loop",
             [x._data for x in items],
@@ -311,7 +312,7 @@ class Recorder:
             found = while_loop(cond_fn, body_fn, unflatten(structure, items))
         finally:
             set_recorder(before)
-        return [wrap(np.array(x._data)) for x in flatten(found)[0]]
+        return [wrap(x._data.copy(order="K")) for x in flatten(found)[0]]
 
     def cond(self, pred, true_fn, false_fn, items, structure):
         """Record `cond` as one node; see ops/control.py."""
@@ -326,7 +327,7 @@ class Recorder:
                     raise
                 self._untaken("a branch not taken", error)
                 _, out, out_structure = done[order[0]]
-                return unflatten(out_structure, [wrap(np.array(x._data)) for x in out])
+                return unflatten(out_structure, [wrap(x._data.copy(order="K")) for x in out])
         (yes, yes_out, yes_structure), (no, no_out, no_structure) = done["then"], done["else"]
         check_same_state(
             "cond",
@@ -334,7 +335,7 @@ class Recorder:
             [x._data for x in no_out],
             yes_structure == no_structure,
         )
-        out = [wrap(np.array(x._data)) for x in done[order[0]][1]]
+        out = [wrap(x._data.copy(order="K")) for x in done[order[0]][1]]
         inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
         self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
         return unflatten(yes_structure, out)

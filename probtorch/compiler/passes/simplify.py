@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import Node, Value
 from probtorch.core.op import REGISTRY
 
@@ -81,7 +82,7 @@ def _key(node):
         if type(x) is not Value:
             parts.append((type(x).__name__, repr(x)))
         elif x.kind == "const" and x.array.size <= 8:
-            parts.append((x.dtype.str, x.shape, np.ascontiguousarray(x.array).tobytes()))
+            parts.append((x.dtype.str, x.shape, to_host(x.array).tobytes()))
         else:
             parts.append(x.id)
     parts.append(tuple((k, _freeze(v)) for k, v in node.attrs.items()))
@@ -98,7 +99,7 @@ def _number(x):
         and x.array.size
         and (x.array.size == 1 or not any(x.array.strides))
     ):
-        return x.array.flat[0].item()
+        return to_host(x.array).flat[0].item()
     return None
 
 
