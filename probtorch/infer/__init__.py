@@ -8,15 +8,19 @@ objective (objectives/).
 
 from probtorch.effects.density import log_density
 from probtorch.infer.checkpoint import Checkpoint, CheckpointWarning
+from probtorch.infer.guide_quality import GuideWarning
 from probtorch.infer.guides import (
     AutoContinuous,
     AutoDelta,
     AutoGuide,
     AutoGuideList,
+    AutoIAFNormal,
     AutoLaplaceApproximation,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
+    AutoNormalizingFlow,
+    AutoStructured,
 )
 from probtorch.infer.initialization import (
     init_to_feasible,
@@ -42,17 +46,20 @@ from probtorch.infer.potential import Target
 from probtorch.infer.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.svi import SVI
-from probtorch.infer.svi_result import GuideWarning, SVIResult
+from probtorch.infer.svi_result import SVIResult
 
 __all__ = [
     "AutoContinuous",
     "AutoDelta",
     "AutoGuide",
     "AutoGuideList",
+    "AutoIAFNormal",
     "AutoLaplaceApproximation",
     "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
     "AutoNormal",
+    "AutoNormalizingFlow",
+    "AutoStructured",
     "Checkpoint",
     "CheckpointWarning",
     "ELBO",

@@ -1,8 +1,8 @@
 """`SVIResult`: what an optimisation found, and how far to believe it.
 
 Parameters and losses are there at once. Draws of the guide are made when they are asked for, along
-with the importance ratios p(x, z) / q(z): their tail (`diagnostics/psis.py`) says whether the guide
-can stand for the posterior. From there on a fit is like any other result: `Draws` with a summary,
+with the importance ratios p(x, z) / q(z), which say whether the guide can stand for the posterior
+(guide_quality.py). From there on a fit is like any other result: `Draws` with a summary,
 predictions and an ArviZ export, as one chain.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,25 +20,20 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
-from probtorch.diagnostics.checks import InferenceWarning
-from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.effects.trace import plate_info
-from probtorch.errors import ArgumentError, InferenceError, user_frame
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.guide_quality import Quality, judge, quality_of, verdict
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
 
-__all__ = ["GuideWarning", "SVIResult"]
+__all__ = ["SVIResult"]
 
 NUM_DRAWS = 1000
-
-
-class GuideWarning(InferenceWarning):
-    """A guide that is too far from the posterior to stand for it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,13 +83,14 @@ class SVIResult:
         -------
         SampledDraws
             Latent and deterministic sites. `sample_stats` has ``lp`` (log joint density) and
-            ``log_weight`` (smoothed importance weights, normalised); ``attrs["pareto_k"]`` is the
-            shape of their tail.
+            ``log_weight`` (smoothed importance weights, normalised). ``attrs["pareto_k"]`` is the
+            shape of their tail, ``attrs["sd_ratio"]`` how much wider they make the number called
+            ``attrs["sd_ratio_of"]``.
 
         Warns
         -----
         GuideWarning
-            If `pareto_k` is above what so many draws can bear.
+            If `pareto_k` is above what so many draws can bear, or the guide is too narrow.
 
         Notes
         -----
@@ -113,7 +108,7 @@ class SVIResult:
         if isinstance(seed, Generator) or key not in self._made:
             generator = seed if isinstance(seed, Generator) else Generator(seed)
             made = self._draw(num_draws.__index__(), generator)
-            _judge(made)
+            judge(made)
             if isinstance(seed, Generator):
                 return made
             self._made[key] = made
@@ -143,7 +138,7 @@ class SVIResult:
         """
         draws = self.draws()
         table: Summary = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
-        return dataclasses.replace(table, notes=(_verdict(draws),))
+        return dataclasses.replace(table, notes=(verdict(draws),))
 
     def predict(
         self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
@@ -177,7 +172,7 @@ class SVIResult:
                 # A model with discrete latents is no density on R^n.
                 with contextlib.suppress(InferenceError):
                     target = Target.from_model(model, *self.args, **self.kwargs)
-        k, stats = found.judged()
+        quality, stats = found.judged()
         attrs = {
             "inference_library": "probtorch",
             "inference_method": "SVI",
@@ -186,7 +181,7 @@ class SVIResult:
             "num_steps": int(self.svi.num_steps),
             "sampling_time": self.seconds,
             "interrupted": self.interrupted,
-            "pareto_k": k,
+            **quality.attrs,
         }
         if target is not None and found.covers(target):
             return make_draws(target, found.positions(target)[None], stats, attrs)
@@ -277,39 +272,15 @@ class _Drawn:
             q[:, slot.start : slot.stop] = self.free[name].reshape(self.count, -1)
         return q
 
-    def judged(self) -> tuple[float, dict[str, np.ndarray]]:
-        """Return the shape of the tail of the weights, nan if unknown, and sample statistics."""
+    def judged(self) -> tuple[Quality, dict[str, np.ndarray]]:
+        """Return what the importance ratios say, and sample statistics."""
         stats = {"lp": self.log_joint[None]}
-        ratio = self.log_ratio
-        # A weight of 0 is a draw outside of the support; no finite weight at all is no weight.
-        usable = not np.isnan(ratio).any() and np.isfinite(ratio.max())
-        if self.subsampled or self.count < MIN_DRAWS or not usable:
-            return math.nan, stats
-        weights, k = psis(ratio)
-        return k, {**stats, "log_weight": weights[None]}
+        quality = Quality() if self.subsampled else quality_of(self.log_ratio, self.free)
+        if quality.log_weight is not None:
+            stats["log_weight"] = quality.log_weight[None]
+        return quality, stats
 
 
 def _vector(x, size):
     array = np.asarray(to_host(x._data) if hasattr(x, "_data") else x, np.float64)
     return np.broadcast_to(array.reshape(-1), (size,)).copy()
-
-
-def _verdict(draws):
-    k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
-    if math.isnan(k):
-        return "Pareto k of the importance ratios: unknown (subsampled data, or too few draws)."
-    word = "within" if k <= limit else "above"
-    return f"Pareto k of the importance ratios: {k:.2f}, {word} the limit of {limit:.2f}."
-
-
-def _judge(draws):
-    """Warn of a guide that cannot stand for the posterior."""
-    k, limit = draws.attrs["pareto_k"], pareto_k_limit(max(draws.num_draws, 2))
-    if k > limit:
-        message = (
-            f"the guide is far from the posterior\n  expected: a Pareto k of at most {limit:.2f}\n"
-            f"  got:      {k:.2f} from {draws.num_draws} draws\n"
-            "  fix:      train longer, use a richer guide (AutoMultivariateNormal), reparameterise "
-            "the model, or sample with NUTS"
-        )
-        warnings.warn_explicit(message, GuideWarning, *(user_frame() or ("<unknown>", 0)))

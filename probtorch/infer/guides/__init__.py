@@ -2,11 +2,14 @@
 
 `base` meets the model and puts unconstrained values back in their plates; `mean_field` treats every
 number alone, `joint` all of them as one vector (`low_rank` is its distribution with few
-directions), `composite` makes one guide of several.
+directions), `flow` sends such a vector through learned transforms. `structured` gives each site a
+distribution that depends on the sites before it, which `structure` reads off the model;
+`composite` makes one guide of several.
 """
 
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.guides.composite import AutoGuideList
+from probtorch.infer.guides.flow import AutoIAFNormal, AutoNormalizingFlow
 from probtorch.infer.guides.joint import (
     AutoContinuous,
     AutoLaplaceApproximation,
@@ -14,14 +17,18 @@ from probtorch.infer.guides.joint import (
     AutoMultivariateNormal,
 )
 from probtorch.infer.guides.mean_field import AutoDelta, AutoNormal
+from probtorch.infer.guides.structured import AutoStructured
 
 __all__ = [
     "AutoContinuous",
     "AutoDelta",
     "AutoGuide",
     "AutoGuideList",
+    "AutoIAFNormal",
     "AutoLaplaceApproximation",
     "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
     "AutoNormal",
+    "AutoNormalizingFlow",
+    "AutoStructured",
 ]

@@ -47,6 +47,8 @@ from probtorch.infer.potential import OUTSIDE, in_float64, lifted
 
 __all__ = ["AutoGuide", "Latent"]
 
+QUANTILE_DRAWS = 10_000
+
 
 @record
 class Latent:
@@ -312,6 +314,19 @@ class AutoGuide(abc.ABC):
         with self._asked():
             free = self.free_draws(shape, generator or default_generator)
             return off_tape({n: self.latents[n].transform(x) for n, x in free.items()})
+
+    def _quantiles_of_draws(self, levels: np.ndarray) -> dict[str, Any]:
+        """Quantiles of many draws, the same every time, for guides that have them in no other way.
+
+        With 10 000 draws the standard error of a median is 1.3 % of a standard deviation, that of a
+        5 % quantile 2.1 %.
+        """
+        with self._asked():
+            free = self.free_draws((QUANTILE_DRAWS,), Generator(0))
+            found = {n: np.quantile(to_host(x._data), levels, axis=0) for n, x in free.items()}
+            return off_tape(
+                {n: self.latents[n].transform(wrap(x.astype(self.dtype))) for n, x in found.items()}
+            )
 
     @abc.abstractmethod
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:

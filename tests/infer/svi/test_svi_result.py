@@ -9,6 +9,7 @@ import pytest
 from probtorch.distributions import Bernoulli, Normal
 from probtorch.effects import deterministic, param, plate, sample
 from probtorch.infer import SVI, AutoNormal, GuideWarning
+from probtorch.infer.guide_quality import quality_of
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import DATA, normal_model, normal_posterior
@@ -44,6 +45,36 @@ def test_a_guide_that_is_off_and_too_narrow_is_flagged():
         draws = result.draws()
     assert draws.attrs["pareto_k"] > 0.7
     assert "above the limit" in str(result.summary())
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.5])
+def test_a_centred_guide_that_is_too_narrow_is_flagged(scale):
+    """Its tail is hardly heavy enough for k, but its own weights say how wide it should be."""
+    mean, sd = normal_posterior()
+    result = fixed(mean, scale * sd)
+    with pytest.warns(GuideWarning):
+        draws = result.draws(seed=3)
+    assert draws.attrs["sd_ratio_of"] == "mu"
+    # The weights find part of what is missing: draws end where the guide does.
+    assert 1.5 < draws.attrs["sd_ratio"] < 1.0 / scale
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.0, 1.3])
+def test_a_centred_guide_of_about_the_right_width_is_not(scale):
+    mean, sd = normal_posterior()
+    draws = fixed(mean, scale * sd).draws()
+    # The standard error of a weighted standard deviation from 1000 draws is below 4 %.
+    assert abs(draws.attrs["sd_ratio"] * scale - 1.0) < 0.12
+    assert "times as wide" not in str(fixed(mean, scale * sd).summary())
+
+
+def test_the_number_that_is_too_narrow_is_named():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((2000, 2, 3))
+    x = z * np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 1.0]])
+    ratio = 0.5 * (z[:, 1, 1] ** 2 - x[:, 1, 1] ** 2)
+    found = quality_of(ratio, {"fixed": np.ones((2000, 2)), "x": x})
+    assert found.widest == "x[1, 1]" and found.sd_ratio > 1.5
 
 
 def test_draws_are_of_the_result_whatever_comes_after():

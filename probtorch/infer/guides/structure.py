@@ -1,0 +1,146 @@
+"""Which latent sites a posterior couples, read off one run of the model.
+
+The model is run once with every latent value as a leaf of the tape. Each log density (of a latent
+or observed site, or a factor) then says by its gradients which latent values it is a function of:
+those are tied to one another in the posterior.
+
+Written as a product of conditionals, site by site, the posterior needs more: a site that is left
+out of what a later one depends on would have to carry that dependence. So sites are eliminated from
+the last to the first, and the earlier neighbours of each are tied to one another (the fill-in of
+sparse Cholesky factorisation). For a normal posterior the result can represent it exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from probtorch.autograd.modes import enable_grad
+from probtorch.autograd.tape import grad
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator, default_generator
+from probtorch.effects.handlers import block, trace
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.plates import take_rows
+from probtorch.effects.runtime import Handler, generator_in_force
+from probtorch.errors import ArgumentError
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["coupled_plates", "elimination_parents", "factors_of", "sorted_by_parents"]
+
+
+class _Leaves(Handler):
+    """Give latent sites leaves of the tape as values."""
+
+    def __init__(self, leaves):
+        super().__init__()
+        self.leaves = leaves
+
+    def on_sample(self, site):
+        if site.observed or site.value is not None or site.name not in self.leaves:
+            return
+        event = len(site.fn.event_shape)
+        site.value = take_rows(self.leaves[site.name], event, site.plates, site.name)
+
+
+def factors_of(
+    model: Any, latents: Mapping[str, Any], args: Any, kwargs: Any
+) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Run the model and return, for each log density, what it is a function of.
+
+    Parameters
+    ----------
+    model : callable
+    latents : dict of str to Latent
+        The sites, with the values to run the model at.
+    args, kwargs
+        The model's arguments.
+
+    Returns
+    -------
+    list of (names of latent sites, names of the plates it lies in)
+
+    Notes
+    -----
+    A dependence that no gradient passes, such as one through a comparison, is not seen.
+    """
+    leaves = {n: wrap(latent.init.copy()).requires_grad_() for n, latent in latents.items()}
+    in_force = generator_in_force() or default_generator
+    with contextlib.ExitStack() as stack:
+        for context in (
+            enable_grad(),
+            block(),
+            seed_handler(None, Generator(*in_force.get_state())),
+        ):
+            stack.enter_context(context)
+        seen = stack.enter_context(trace())
+        stack.enter_context(_Leaves(leaves))
+        model(*args, **kwargs)
+        found = []
+        for site in seen.nodes.values():
+            if not site.has_density:
+                continue
+            density = site.compute_log_prob()
+            if not density.requires_grad:
+                continue
+            slopes = grad(
+                total(density), list(leaves.values()), retain_graph=True, allow_unused=True
+            )
+            names = frozenset(n for n, g in zip(leaves, slopes, strict=True) if g is not None)
+            found.append((names, frozenset(f.name for f in site.plates)))
+    return found
+
+
+def coupled_plates(factors: Iterable[Any], name: str, plates: Iterable[str]) -> set[str]:
+    """Return those of a site's plates whose rows the posterior couples.
+
+    A log density outside of a plate that is a function of a site inside sees all of its rows.
+    """
+    touching = [where for names, where in factors if name in names]
+    return {p for p in plates if any(p not in where for where in touching)}
+
+
+def elimination_parents(order: list[str], factors: Iterable[Any]) -> dict[str, list[str]]:
+    """Return, for each site, the earlier ones that it depends on given all earlier ones.
+
+    Parameters
+    ----------
+    order : list of str
+    factors : iterable of (names, plates)
+    """
+    place = {name: i for i, name in enumerate(order)}
+    near: dict[str, set[str]] = {name: set() for name in order}
+    for names, _ in factors:
+        for name in names:
+            near[name] |= names - {name}
+    parents = {}
+    for name in reversed(order):
+        earlier = {other for other in near[name] if place[other] < place[name]}
+        for other in earlier:
+            near[other] |= earlier - {other}
+        parents[name] = sorted(earlier, key=place.__getitem__)
+    return {name: parents[name] for name in order}
+
+
+def sorted_by_parents(names: Iterable[str], parents: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the names with each after those it depends on, otherwise in the order given.
+
+    Raises
+    ------
+    ArgumentError
+        If dependencies go around in a circle.
+    """
+    left, done = list(names), []
+    while left:
+        free = [n for n in left if not set(parents.get(n, ())) & set(left)]
+        if not free:
+            raise ArgumentError(
+                "AutoStructured(dependencies=...)",
+                expected="dependencies that can be followed to an end",
+                got=f"a circle among {', '.join(map(repr, left))}",
+                fix="drop one of the arrows",
+            )
+        done.append(free[0])
+        left.remove(free[0])
+    return done
