@@ -272,6 +272,7 @@ if TYPE_CHECKING:
     from probtorch.compiler.compile import compile
     from probtorch.config import configure, settings
     from probtorch.effects import handlers
+    from probtorch.effects.markov import markov
     from probtorch.effects.modules import module, random_module
     from probtorch.effects.params import clear_param_store, get_param_store
     from probtorch.effects.plates import plate, subsample
@@ -299,8 +300,8 @@ _LAZY_NAMES = {
     "save": "probtorch.serialization",
     "settings": "probtorch.config",
     **dict.fromkeys(
-        "clear_param_store deterministic factor get_param_store handlers module param plate "
-        "pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
+        "clear_param_store deterministic factor get_param_store handlers markov module param "
+        "plate pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
         "to_pyro_module_".split(),
         "probtorch.effects",
     ),

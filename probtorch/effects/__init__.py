@@ -1,13 +1,15 @@
 """Effects: models as plain functions, and what handlers make of them.
 
 Statements (`sample`, `param`, `plate`, `factor`, `deterministic`) are in primitives.py and
-plates.py, what they say in site.py, the stack that carries it in runtime.py, and what can be done
-to it in handlers.py and reparams.py. The handlers are reached as ``effects.handlers``. Networks as
-parts of a model are in modules.py and pyro_module.py.
+plates.py, `markov` in markov.py, what they say in site.py, the stack that carries it in runtime.py,
+and what can be done to it in handlers.py, reparams.py and enumeration.py. The handlers are reached
+as ``effects.handlers``. Networks as parts of a model are in modules.py and pyro_module.py.
 """
 
 from probtorch.effects import handlers
 from probtorch.effects.density import log_density
+from probtorch.effects.enumeration import config_enumerate, enumerate_sites
+from probtorch.effects.markov import markov
 from probtorch.effects.modules import module, random_module
 from probtorch.effects.params import ParamStore, clear_param_store, get_param_store
 from probtorch.effects.plates import EmptyPlateWarning, plate, plate_stack, replicate, subsample
@@ -39,11 +41,14 @@ __all__ = [
     "Trace",
     "TransformReparam",
     "clear_param_store",
+    "config_enumerate",
     "deterministic",
+    "enumerate_sites",
     "factor",
     "get_param_store",
     "handlers",
     "log_density",
+    "markov",
     "module",
     "param",
     "perform",

@@ -30,6 +30,7 @@ from probtorch.effects.site import Frame, Site
 
 __all__ = [
     "STATE",
+    "Chains",
     "Handler",
     "Placement",
     "default_for",
@@ -61,11 +62,27 @@ class Placement(NamedTuple):
     outer: Any = None
 
 
+class Chains(NamedTuple):
+    """The chains in force: see markov.py.
+
+    Attributes
+    ----------
+    links : tuple of Link
+        Outermost first.
+    outer : Chains or None
+        What was in force before the innermost step was entered.
+    """
+
+    links: tuple[Any, ...] = ()
+    outer: Any = None
+
+
 class _State(threading.local):
     """What is active in this thread; every field is an immutable value, replaced and put back."""
 
     handlers: tuple[Handler, ...] = ()
     plates: Placement = Placement()
+    chains: Chains = Chains()
     params: Any = None
 
 

@@ -7,7 +7,9 @@ objective (objectives/).
 """
 
 from probtorch.effects.density import log_density
+from probtorch.effects.enumeration import config_enumerate
 from probtorch.infer.checkpoint import Checkpoint, CheckpointWarning
+from probtorch.infer.discrete import infer_discrete
 from probtorch.infer.guide_quality import GuideWarning
 from probtorch.infer.guides import (
     AutoContinuous,
@@ -39,6 +41,7 @@ from probtorch.infer.objectives import (
     RenyiELBO,
     ReweightedWakeSleep,
     Trace_ELBO,
+    TraceEnum_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
 )
@@ -75,9 +78,12 @@ __all__ = [
     "SVIResult",
     "SampledDraws",
     "Target",
+    "TraceEnum_ELBO",
     "TraceGraph_ELBO",
     "TraceMeanField_ELBO",
     "Trace_ELBO",
+    "config_enumerate",
+    "infer_discrete",
     "init_to_feasible",
     "init_to_generated",
     "init_to_mean",

@@ -186,9 +186,12 @@ class SVI:
 
         The generators go back to where they were.
         """
-        allow = getattr(self.objective, "allow_missing", False)
+        runs = getattr(self.objective, "runs", None)
         with no_grad(), self._active(), same_draws():
-            run_pair(self.model, self.guide, args, kwargs, allow_missing=allow)
+            if runs is None:
+                run_pair(self.model, self.guide, args, kwargs)
+            else:
+                next(iter(runs(self.model, self.guide, args, kwargs)))
 
     def step(self, *args: Any, **kwargs: Any) -> float:
         """Take one step: estimate the loss, and move the parameters along its gradients.

@@ -15,7 +15,8 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record import record
 from probtorch.core.rng import Generator
 from probtorch.distributions.normal import HalfNormal, Normal
-from probtorch.effects import handlers, plates, reparams
+from probtorch.effects import enumeration, handlers, plates, reparams
+from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.handlers import seed, substitute, trace
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
@@ -31,6 +32,8 @@ SAME = trace(seed(lambda: sample("a", Normal(0.0, 1.0)), rng_seed=0)).get_trace(
 ROWS = {
     "block": ({"hide": ["other"]}, {"hide": ["a"]}),
     "condition": ({"data": {"other": 1.0}, "strict": False}, {"data": {"a": 1.0}}),
+    # Only finite discrete sites are acted upon; the model has none.
+    "enumerate_sites": ({"enumeration": Enumeration(-6)}, {"enumeration": Enumeration(-7)}),
     "do": ({"data": {"other": 1.0}, "strict": False}, {"data": {"a": 1.0}}),
     "infer_config": ({"config_fn": lambda site: {}}, {"config_fn": lambda site: {"k": 1}}),
     "lift": ({"prior": {"other": Normal(0.0, 1.0)}}, {"prior": Normal(0.0, 1.0)}),
@@ -47,7 +50,7 @@ ROWS = {
 }
 HANDLERS = {
     name: cls
-    for module in (handlers, plates, reparams)
+    for module in (enumeration, handlers, plates, reparams)
     for name, cls in vars(module).items()
     if inspect.isclass(cls) and issubclass(cls, Handler) and not name.startswith("_")
 }

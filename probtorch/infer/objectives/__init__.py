@@ -3,10 +3,12 @@
 `runs` runs guide and model together, `elbo` has what all objectives share and the plain bound,
 `score` the terms for draws without pathwise gradients. The others are variations: `mean_field`
 (divergences in closed form), `renyi` and `importance` (several particles in one bound),
-`wake_sleep` (two losses), `graph` (Rao-Blackwellised scores with baselines).
+`wake_sleep` (two losses), `graph` (Rao-Blackwellised scores with baselines), `enumerated` (exact
+sums over finite discrete sites).
 """
 
 from probtorch.infer.objectives.elbo import ELBO, Estimate, Trace_ELBO
+from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.objectives.graph import TraceGraph_ELBO
 from probtorch.infer.objectives.importance import ImportanceWeightedELBO
 from probtorch.infer.objectives.mean_field import TraceMeanField_ELBO
@@ -19,6 +21,7 @@ __all__ = [
     "ImportanceWeightedELBO",
     "RenyiELBO",
     "ReweightedWakeSleep",
+    "TraceEnum_ELBO",
     "TraceGraph_ELBO",
     "TraceMeanField_ELBO",
     "Trace_ELBO",

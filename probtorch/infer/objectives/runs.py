@@ -35,7 +35,7 @@ from probtorch.infer.potential import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Run", "Vectorised", "precision", "run_pair", "same_draws"]
+__all__ = ["Run", "Vectorised", "plate_depth", "precision", "run_pair", "same_draws"]
 
 # Agreement of a vectorised run with single ones, relative to the size of the numbers: in double
 # precision, and where any value is in single precision.
@@ -109,6 +109,7 @@ def run_pair(
     size: int = 1,
     dim: int | None = None,
     handlers: tuple[Handler, ...] = (),
+    model_handlers: Callable[[], tuple[Handler, ...]] = tuple,
     allow_missing: bool = False,
 ) -> Run:
     """Run the guide, then the model at the guide's values.
@@ -121,6 +122,8 @@ def run_pair(
         Particles, and the batch dim to put them at.
     handlers : tuple of Handler
         Entered around the guide.
+    model_handlers : callable
+        Asked, after the guide has run, for the handlers to be entered around the model.
     allow_missing : bool
         Leave latent sites that the guide lacks to the prior.
 
@@ -137,7 +140,7 @@ def run_pair(
             stack.enter_context(in_float64())
             args, kwargs = lifted(args), lifted(kwargs)
         drawn = _traced(guide, args, kwargs, around + handlers)
-        seen = _traced(model, args, kwargs, (*around, _Replay(drawn)))
+        seen = _traced(model, args, kwargs, (*around, *model_handlers(), _Replay(drawn)))
     _check(seen, drawn, allow_missing)
     return Run(seen, drawn, size, dim)
 
@@ -186,6 +189,9 @@ def _check(model, guide, allow_missing):
             raise _extra(site, model, mine)
     for name, site in list(model.nodes.items()):
         if name not in mine or name in theirs or isinstance(site.fn, Delta):
+            continue
+        if "variable" in site.notes:
+            # Takes all its values in the model: effects/enumeration.py.
             continue
         if not allow_missing:
             raise _missing(site, mine, theirs)
@@ -267,11 +273,11 @@ class Vectorised:
             single = self._quietly(
                 run_pair, model, guide, args, kwargs, allow_missing=self.allow_missing
             )
-            known = (model, guide, _depth(single))
+            known = (model, guide, plate_depth(single))
             if self.size > FEW:
                 self._quietly(self._run, FEW, known[2], single, model, guide, args, kwargs)
         found = self._run(self.size, known[2], single, model, guide, args, kwargs, handlers)
-        if _depth(found) > known[2]:
+        if plate_depth(found) > known[2]:
             # A branch with more plates than the first run had: their dims were the particles'.
             self._checked = None
             return self(model, guide, args, kwargs, handlers)
@@ -303,7 +309,7 @@ class Vectorised:
                 raise
             # A single particle ran: whatever it is, it says that several cannot.
             raise self._refusal(f"{type(error).__name__}: {error}".split("\n")[0]) from error
-        if single is not None and _depth(found) <= depth:
+        if single is not None and plate_depth(found) <= depth:
             for i in (0, size - 1):
                 self._compare(found, i, single, model, guide, args, kwargs)
         return found
@@ -367,8 +373,8 @@ class _One(Handler):
             site.value = self.many[site.name].value
 
 
-def _depth(run):
-    """Number of batch dims that the plates of a run take."""
+def plate_depth(run: Run) -> int:
+    """Return the number of batch dims that the plates of a run take."""
     sites = (*run.model.nodes.values(), *run.guide.nodes.values())
     return max((-f.dim for s in sites for f in s.plates if f.dim is not None), default=0)
 

@@ -23,7 +23,7 @@ from probtorch.effects.site import Site
 from probtorch.infer.objectives.runs import Run
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Cost", "all_costs", "later_costs", "score_terms"]
+__all__ = ["Cost", "all_costs", "downstream", "has_score", "later_costs", "score_terms"]
 
 
 class Cost(NamedTuple):
@@ -120,7 +120,7 @@ def score_terms(
         if not has_score(site):
             continue
         log_q = site.compute_log_prob()
-        cost = _downstream(run, site, relevant(site))
+        cost = downstream(run, site, relevant(site))
         extra = None
         if baseline is not None:
             cost, extra = baseline(site, cost)
@@ -141,8 +141,14 @@ def has_score(site: Site) -> bool:
     return site.kind == "sample" and not site.observed and not site.fn.has_rsample
 
 
-def _downstream(run, site, costs):
-    """The costs of a site, summed over all dims but the plates (and particles) shared with it."""
+def downstream(run: Run, site: Site, costs: Iterable[Cost]) -> Any:
+    """Return the costs of a site, summed over all dims but the plates (and particles) it shares.
+
+    Returns
+    -------
+    Tensor or float
+        Broadcasts with the site's log density.
+    """
     twin = run.model.nodes.get(site.name)
     found = None
     for cost in costs:

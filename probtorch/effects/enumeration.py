@@ -1,0 +1,454 @@
+"""Enumeration: a finite discrete site takes all its values at once, along a batch dim of its own.
+
+`enumerate_sites` gives such a site its support as value, at a dim to the left of all plates. What
+depends on the value then has that dim too, so the log densities of one run hold the joint density
+at every combination of values; infer/sum_product.py sums them.
+
+A dim is a place, not a name: in a Markov chain it is used again as soon as the variable that lived
+there is out of sight (markov.py). So the handler says at every site which `Variable` lives at which
+dim (``site.notes["dims"]``), by the sites that are in sight of it. Dims are given out here, never
+by the user.
+
+Read `markov.py` first. The scheme is Pyro's, of Obermeyer et al. (2019), "Tensor variable
+elimination for plated factor graphs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from probtorch.effects.handlers import infer_config
+from probtorch.effects.markov import Link, Step
+from probtorch.effects.runtime import STATE, Handler
+from probtorch.effects.site import Frame, Site
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.ops.movement import expand, reshape
+
+__all__ = [
+    "DeeperPlates",
+    "Enumeration",
+    "Variable",
+    "as_annotated",
+    "can_enumerate",
+    "config_enumerate",
+    "enumerate_sites",
+    "out_of_sight",
+    "why_not",
+]
+
+# NumPy's limit on dims, less a few for events.
+MAX_DIMS = 60
+HOW = ("parallel", "sequential")
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """An enumerated site of one run.
+
+    Attributes
+    ----------
+    id : int
+        In order of appearance.
+    name : str
+    dim : int
+        Its negative batch dim.
+    size : int
+        Number of values.
+    plates : frozenset of str
+        Vectorised plates around it.
+    frames : tuple of Frame
+    fn : Distribution
+    values : Tensor, shape (size, *event_shape), or None
+        Its support; None when the values are `size` draws.
+    location : str
+    """
+
+    id: int
+    name: str
+    dim: int
+    size: int
+    plates: frozenset[str]
+    frames: tuple[Frame, ...]
+    fn: Any
+    values: Any
+    location: str = ""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the values are draws, each of weight 1 / size."""
+        return self.values is None
+
+
+@dataclass(eq=False)
+class Enumeration:
+    """The dims and variables of one run, or of a guide and then its model.
+
+    Parameters
+    ----------
+    first_dim : int, negative
+        The rightmost dim that no plate takes.
+
+    Attributes
+    ----------
+    variables : dict of int to Variable
+    dims : dict of str to dict
+        For every site the variables that its value depends on, by dim.
+    """
+
+    first_dim: int = -1
+    variables: dict[int, Variable] = field(default_factory=dict)
+    dims: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def leftmost(self) -> int:
+        """The first dim to the left of all variables so far."""
+        return min((v.dim for v in self.variables.values()), default=self.first_dim + 1) - 1
+
+
+class DeeperPlates(Exception):
+    """A plate takes a dim that was given to variables; run again with `first_dim` further left."""
+
+
+class enumerate_sites(Handler):
+    """Give finite discrete sites all their values at once.
+
+    Parameters
+    ----------
+    fn : callable, optional
+    enumeration : Enumeration, optional
+        Where variables are kept; those in it already, a guide's, keep their dims.
+    choose : callable, optional
+        ``choose(site) -> "parallel" or None``, asked at latent sites without a value; by default
+        what their ``infer["enumerate"]`` says.
+
+    Raises
+    ------
+    InferenceError
+        While running: if a site depends on one that is out of sight of its chain, or there are more
+        variables in sight than an array has dims.
+    """
+
+    def __init__(
+        self,
+        fn: Any = None,
+        enumeration: Enumeration | None = None,
+        choose: Callable[[Site], str | None] | None = None,
+    ) -> None:
+        super().__init__(fn)
+        self.enumeration = Enumeration() if enumeration is None else enumeration
+        self.choose = as_annotated if choose is None else choose
+        # Variables in sight everywhere: those outside of all chains, and what a guide left.
+        self._everywhere: dict[int, int] = {}
+        self._start = self.enumeration.leftmost
+        # What each step of a chain has stated: names, by the number of chains around the statement.
+        self._stated: dict[Step, dict[str, int]] = {}
+        # The chains of the last statement in one, and those in sight there.
+        self._links: tuple[Link, ...] = ()
+        self._near: tuple[Link, ...] = ()
+
+    def for_one_run(self) -> enumerate_sites:
+        """Return a handler with variables of its own."""
+        return enumerate_sites(None, Enumeration(self.enumeration.first_dim), self.choose)
+
+    def on_sample(self, site: Site) -> None:
+        """Enumerate the site if it is to be, and note which variables its parameters may have."""
+        self.on_factor(site)
+        if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
+            return
+        if self.choose(site) is not None:
+            self._enumerate(site, site.notes["dims"])
+
+    def on_factor(self, site: Site) -> None:
+        """Note which variables the factor may depend on, and release their dims from the plates."""
+        first = self.enumeration.first_dim
+        site.free_dim = first if site.free_dim is None else max(first, site.free_dim)
+        for frame in site.plates:
+            if frame.dim is not None and frame.dim <= first:
+                raise DeeperPlates
+        site.notes["dims"] = self._in_sight()
+
+    def after_sample(self, site: Site) -> None:
+        """Note which variables the value depends on; later statements in sight may have them."""
+        shape = getattr(site.value, "shape", None)
+        if shape is None or not hasattr(site.fn, "event_shape"):
+            return
+        first, held, in_sight = self.enumeration.first_dim, {}, site.notes["dims"]
+        given = self.enumeration.dims.get(site.name, {})
+        ndim = len(shape) - len(site.fn.event_shape)
+        for dim in range(first, -ndim - 1, -1):
+            if shape[dim + ndim] > 1:
+                variable = given.get(dim, in_sight.get(dim))
+                if variable is None:
+                    raise out_of_sight(site)
+                if in_sight.get(dim, variable) != variable:
+                    raise self._ambiguous(site, variable, in_sight[dim])
+                held[dim] = variable
+        self.enumeration.dims[site.name] = held
+        if held:
+            site.notes["dims"] = {**in_sight, **held}
+        links = STATE.chains.links
+        for link in links:
+            self._stated.setdefault(link.steps[-1], {})[site.name] = len(links)
+        if not links and held:
+            # A new dict: sites before this one hold the old one.
+            self._everywhere = {**self._everywhere, **held}
+
+    # ---------------------------------------------------------------------------------- scope
+
+    def _in_sight(self):
+        """Which variable lives at which dim, for a statement here."""
+        near = self._reach()
+        if not near:
+            return self._everywhere
+        found = dict(self._everywhere)
+        for name in self._names([link.in_sight for link in near]):
+            for dim, variable in self.enumeration.dims[name].items():
+                if found.setdefault(dim, variable) != variable:
+                    raise InferenceError(
+                        f"sites {self._name(variable)!r} and {self._name(found[dim])!r}",
+                        expected="chains whose steps see each other in a fixed pattern",
+                        got="two variables at one place that come into sight together",
+                        fix="give markov() a larger history",
+                    )
+        return found
+
+    def _reach(self):
+        """The chains in sight of a statement: those around it, and some that were left.
+
+        What follows a loop may depend on its last steps: statements after it, until another loop
+        begins, and the first step of that.
+        """
+        links, before = STATE.chains.links, self._links
+        if links is before:
+            return self._near
+        shared = 0
+        for link, other in zip(links, before):
+            if link.owner is not other.owner or link.steps[-1] is not other.steps[-1]:
+                break
+            shared += 1
+        if shared < len(links):
+            self._links = links
+            begins = links[shared].position == 0
+            self._near = links + before[shared:] if begins else links
+        return self._near
+
+    def _names(self, windows):
+        """Sites stated in these steps, one window per chain, whose own chains are all in sight."""
+        if len(windows) == 1:
+            for step in windows[0]:
+                yield from (n for n, depth in self._stated.get(step, {}).items() if depth == 1)
+            return
+        count: dict[str, int] = {}
+        depth: dict[str, int] = {}
+        for window in windows:
+            for step in window:
+                for name, level in self._stated.get(step, {}).items():
+                    count[name] = count.get(name, 0) + 1
+                    depth[name] = level
+        yield from (name for name, n in count.items() if n == depth[name])
+
+    # ------------------------------------------------------------------------------------ dims
+
+    def _enumerate(self, site, in_sight):
+        """Give the site its support, or `num_samples` draws, along a dim that is free here."""
+        taken = set(in_sight)
+        for name in self._names([link.in_use for link in self._near]):
+            taken.update(self.enumeration.dims[name])
+        dim = self._start
+        while dim in taken:
+            dim -= 1
+        fn, event = site.fn, tuple(site.fn.event_shape)
+        if -dim + len(event) > MAX_DIMS:
+            raise InferenceError(
+                f"site {site.name!r} cannot be enumerated: no dim is left for it",
+                expected=f"at most {MAX_DIMS} plates, variables in sight and event dims",
+                got=f"{len(taken)} variables in sight",
+                fix="write the loop as `for t in markov(range(n))`, if its steps form a chain",
+                at=site.location,
+            )
+        draws = site.infer.get("num_samples")
+        if draws is None:
+            values = fn.enumerate_support(expand=False)
+            size = values.shape[0]
+            values = reshape(values, (size, *event))
+            site.value = reshape(values, (size, *(1,) * (-dim - 1), *event))
+            if site.infer.get("expand"):
+                rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
+                site.value = expand(site.value, (size, *rows, *event))
+            site.inside = True
+        else:
+            size, values = draws, None
+            batch = tuple(fn.batch_shape)
+            batch = (1,) * (-dim - len(batch)) + batch
+            place = len(batch) + dim
+            site.fn = fn.expand(batch[:place] + (size,) + batch[place + 1 :])
+        number = len(self.enumeration.variables)
+        self.enumeration.variables[number] = Variable(
+            number,
+            site.name,
+            dim,
+            size,
+            frozenset(f.name for f in site.plates if f.dim is not None),
+            site.plates,
+            fn,
+            values,
+            site.location,
+        )
+        self.enumeration.dims[site.name] = {dim: number}
+        site.infer["_enumerate_dim"] = dim
+        site.notes["variable"] = number
+
+    def _name(self, variable):
+        return self.enumeration.variables[variable].name
+
+    def _ambiguous(self, site, variable, other):
+        return InferenceError(
+            f"site {site.name!r} depends on {self._name(variable)!r} where "
+            f"{self._name(other)!r} is in sight too",
+            expected="the same markov() loops in guide and model",
+            got="two variables of the guide at one dim",
+            fix="write the model's loop as markov() where the guide's is one",
+            at=site.location,
+        )
+
+
+def out_of_sight(site: Site) -> InferenceError:
+    """Return the error for a site with a dim where no variable in sight lives."""
+    return InferenceError(
+        f"site {site.name!r} depends on an enumerated site that is out of its sight",
+        expected="dependence on the `history` steps before, of the markov() loop that is running",
+        got="a value of an earlier step, or of a loop that another has followed",
+        fix="raise history in markov(range(n), history=1) to the number of steps it looks back",
+        at=site.location,
+    )
+
+
+# ------------------------------------------------------------------------------- what to enumerate
+
+
+def as_annotated(site: Site) -> str | None:
+    """Return what ``infer={"enumerate": ...}`` asks for at a site: "parallel", "sequential", None.
+
+    Raises
+    ------
+    ArgumentError
+        If it is something else.
+    InferenceError
+        If the support of the site is not finite.
+    """
+    how = site.infer.get("enumerate")
+    if not how:
+        return None
+    if how not in HOW:
+        raise ArgumentError(
+            f"site {site.name!r}: infer['enumerate']",
+            expected="'parallel' or 'sequential'",
+            got=repr(how),
+            fix="write infer={'enumerate': 'parallel'}",
+            at=site.location,
+        )
+    if not can_enumerate(site) and site.infer.get("num_samples") is None:
+        raise why_not(site)
+    return how
+
+
+def can_enumerate(site: Site) -> bool:
+    """Whether a site has a finite support that its distribution can list."""
+    return bool(getattr(site.fn, "has_enumerate_support", False))
+
+
+def why_not(site: Site) -> InferenceError:
+    """Return the error that says why a site cannot be enumerated."""
+    kind, support = type(site.fn).__name__, site.fn.support
+    if not support.is_discrete:
+        got, fix = f"{kind}, which is continuous", "take the annotation away"
+    elif hasattr(site.fn, "reinterpreted_batch_ndims"):
+        got = f"{kind} over {site.fn.base_dist!r}, all whose values are a product of supports"
+        fix = "use a plate instead of to_event(): its rows are enumerated one by one"
+    else:
+        got = f"{kind}, whose support {support!r} is not listed"
+        fix = "truncate it to a Categorical, or draw it in the guide"
+    return InferenceError(
+        f"site {site.name!r} cannot be enumerated",
+        expected="a distribution with a finite support (has_enumerate_support)",
+        got=got,
+        fix=fix,
+        at=site.location,
+    )
+
+
+def config_enumerate(
+    guide: Any = None,
+    default: str | None = "parallel",
+    expand: bool = False,
+    num_samples: int | None = None,
+    tmc: str = "diagonal",
+) -> Any:
+    """Ask for the enumeration of all sites of a guide (or a model) that can be enumerated.
+
+    Parameters
+    ----------
+    guide : callable, optional
+        Without it, a decorator.
+    default : {"parallel", "sequential"} or None
+        For the sites whose own ``infer`` does not say.
+    expand : bool
+        Give values the full shape of their plates, instead of size 1.
+    num_samples : int, optional
+        Take so many draws, each of equal weight, in place of the whole support.
+    tmc : {"diagonal"}
+        Accepted for Pyro's sake.
+
+    Raises
+    ------
+    ArgumentError
+        If an option is none of these.
+
+    Examples
+    --------
+    >>> from probtorch.distributions import Bernoulli
+    >>> from probtorch.effects.handlers import trace
+    >>> from probtorch.effects.primitives import sample
+    >>> @config_enumerate
+    ... def guide():
+    ...     return sample("z", Bernoulli(0.3))
+    >>> trace(guide).get_trace()["z"].infer["enumerate"]
+    'parallel'
+    """
+    if default is not None and default not in HOW:
+        raise ArgumentError(
+            "config_enumerate",
+            expected="default='parallel', 'sequential' or None",
+            got=repr(default),
+            fix="leave it out for 'parallel'",
+        )
+    if num_samples is not None and (default != "parallel" or not num_samples >= 1):
+        raise ArgumentError(
+            "config_enumerate",
+            expected="num_samples >= 1, with default='parallel'",
+            got=f"num_samples={num_samples!r}, default={default!r}",
+            fix="leave num_samples out to take the whole support",
+        )
+    if tmc != "diagonal":
+        raise ArgumentError(
+            "config_enumerate",
+            expected="tmc='diagonal'",
+            got=repr(tmc),
+            fix="leave it out",
+        )
+    if guide is None:
+        return lambda guide: config_enumerate(guide, default, expand, num_samples)
+
+    def options(site):
+        if site.kind != "sample" or site.observed or not hasattr(site.fn, "log_prob"):
+            return {}
+        if num_samples is None and not can_enumerate(site):
+            return {}
+        asked = {"enumerate": default, "expand": expand}
+        if num_samples is not None:
+            asked["num_samples"] = num_samples
+        return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}
+
+    return infer_config(guide, options)

@@ -1,0 +1,145 @@
+"""`infer_discrete`: a model whose finite discrete sites are drawn from their posterior.
+
+The model is run once with these sites enumerated (effects/enumeration.py), which gives their joint
+posterior given everything else; values are chosen (decode.py), and the model is run at them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from probtorch.autograd.modes import no_grad
+from probtorch.effects.enumeration import (
+    DeeperPlates,
+    Enumeration,
+    as_annotated,
+    can_enumerate,
+    enumerate_sites,
+)
+from probtorch.effects.handlers import substitute, trace
+from probtorch.effects.runtime import STATE, Handler
+from probtorch.effects.site import Site
+from probtorch.effects.trace import Trace
+from probtorch.errors import ArgumentError
+from probtorch.infer.decode import decode
+from probtorch.infer.factors import axes_of
+from probtorch.infer.objectives.runs import same_draws
+
+__all__ = ["infer_discrete"]
+
+
+def infer_discrete(
+    fn: Callable[..., Any] | None = None,
+    first_available_dim: int | None = None,
+    temperature: int = 1,
+    *,
+    strict_enumeration_warning: bool = True,
+) -> Any:
+    """Return a model that draws its finite discrete latent sites from their posterior.
+
+    Parameters
+    ----------
+    fn : callable, optional
+        A model with data. Without it, a decorator.
+    first_available_dim : int, optional
+        Accepted for Pyro's sake: dims are found.
+    temperature : {0, 1}
+        1 for a joint draw from the posterior, given the data and the other latent sites; 0 for the
+        values of highest probability, as Viterbi's algorithm finds for a Markov chain.
+    strict_enumeration_warning : bool
+        Accepted for Pyro's sake.
+
+    Returns
+    -------
+    callable
+        Runs the model twice: with all values of the discrete sites at once, and at the chosen ones.
+        Other latent sites keep their values; give them with `substitute`, or they are drawn from
+        the prior.
+
+    Raises
+    ------
+    ArgumentError
+        If `temperature` is neither 0 nor 1.
+    InferenceError
+        While running: if the sum over the sites is intractable, or the data are impossible.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> def model(y):
+    ...     with probtorch.plate("data", len(y)):
+    ...         z = probtorch.sample("z", dist.Bernoulli(0.5))
+    ...         probtorch.sample("y", dist.Normal(4.0 * z, 1.0), obs=y)
+    ...     return z
+    >>> infer_discrete(model, temperature=0)(probtorch.tensor([0.3, 4.1, 3.8])).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    if isinstance(temperature, bool) or temperature not in (0, 1):
+        raise ArgumentError(
+            "infer_discrete",
+            expected="temperature=0 for the most probable values, or 1 for a draw",
+            got=repr(temperature),
+            fix="leave it out for a draw",
+        )
+    if fn is None:
+        return lambda fn: infer_discrete(fn, temperature=temperature)
+    model = fn
+    first_dim = -1
+
+    @functools.wraps(model)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal first_dim
+        found, enumeration = _enumerated(model, args, kwargs, first_dim)
+        first_dim = enumeration.first_dim
+        values = decode(found, enumeration, axes_of(enumeration, found), temperature)
+        with substitute(None, data=values):
+            return model(*args, **kwargs)
+
+    return run
+
+
+def _enumerated(model, args, kwargs, first_dim):
+    """A run of the model with its discrete sites enumerated, to the left of all plates."""
+    while True:
+        enumeration = Enumeration(first_dim)
+        try:
+            found = _run(model, args, kwargs, enumerate_sites(None, enumeration, _finite))
+            if _leftmost_plate(found) > first_dim:
+                return found, enumeration
+        except DeeperPlates:
+            pass
+        except Exception:
+            # Plates may have met variables at their dims before a site could tell.
+            with same_draws():
+                if _leftmost_plate(_run(model, args, kwargs)) > first_dim:
+                    raise
+        with same_draws():
+            first_dim = min(first_dim, _leftmost_plate(_run(model, args, kwargs))) - 1
+
+
+def _run(model: Callable[..., Any], args: Any, kwargs: Any, *handlers: Handler) -> Trace:
+    """Run the model under handlers that have the last word, unseen by the traces around."""
+    before = STATE.handlers
+    tracer = trace()
+    around = tuple(handler for handler in before if not isinstance(handler, trace))
+    STATE.handlers = (tracer, *handlers, *around)
+    try:
+        with no_grad():
+            model(*args, **kwargs)
+    finally:
+        STATE.handlers = before
+    return tracer.trace
+
+
+def _leftmost_plate(found: Trace) -> int:
+    """The leftmost dim that a plate takes, 0 if there is none."""
+    frames = (f for site in found.nodes.values() for f in site.plates)
+    return min((f.dim for f in frames if f.dim is not None), default=0)
+
+
+def _finite(site: Site) -> str | None:
+    """Enumerate what can be, however it is annotated."""
+    return "parallel" if as_annotated(site) or can_enumerate(site) else None

@@ -1,0 +1,398 @@
+"""`TraceEnum_ELBO`: the evidence lower bound with finite discrete sites summed exactly.
+
+Guide and model run once. Sites enumerated in the guide make each log density a function of their
+values; the bound is the mean of those functions under the guide, taken exactly. Sites enumerated in
+the model are summed out of its density first (factors.py).
+
+The means and the score-function terms of other draws are taken in enumerated_bound.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.tape import grad
+from probtorch.core.dispatch import wrap
+from probtorch.distributions.bernoulli import Bernoulli
+from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.effects.enumeration import (
+    DeeperPlates,
+    Enumeration,
+    as_annotated,
+    can_enumerate,
+    enumerate_sites,
+)
+from probtorch.effects.handlers import replay, substitute
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
+from probtorch.errors import InferenceError
+from probtorch.infer.decode import decode
+from probtorch.infer.factors import axes_of, factor_of, marginal_terms
+from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
+from probtorch.infer.objectives.enumerated_bound import (
+    EnumeratedRun,
+    as_factor,
+    bound_terms,
+    chosen_weight,
+    means,
+    score_terms,
+    times,
+    weights_of,
+)
+from probtorch.infer.objectives.runs import plate_depth, run_pair, same_draws
+from probtorch.ops.elementwise import eq, log, where
+from probtorch.ops.movement import permute, reshape
+from probtorch.ops.reduction import sum as total
+
+__all__ = ["TraceEnum_ELBO"]
+
+
+class TraceEnum_ELBO(ELBO):
+    """The evidence lower bound, with finite discrete sites summed out exactly.
+
+    - A latent site of the model that the guide does not have is summed out if its support is
+      finite; the bound is that of the model without it.
+    - A site of the guide with ``infer={"enumerate": "parallel"}`` (see `config_enumerate`) takes
+      all its values in one run, each weighted by its probability.
+    - With "sequential" there is one run for each combination of values; control flow of the model
+      may then depend on them.
+    - All other sites are drawn, as in `Trace_ELBO`.
+
+    Plates need no dims, and chains of any length are summed in linear time when their loop is a
+    `markov`.
+
+    Parameters
+    ----------
+    num_particles, max_plate_nesting, retain_graph, allow_missing
+        See `ELBO`. With `allow_missing` only annotated sites are summed out.
+    vectorize_particles : bool
+        Accepted for Pyro's sake: particles are run one after another.
+    strict_enumeration_warning : bool
+        Accepted for Pyro's sake.
+
+    Raises
+    ------
+    InferenceError
+        While running: if a sum is intractable, a site cannot be enumerated, or a site depends on
+        values that are out of sight of its chain.
+
+    Notes
+    -----
+    Where a mask hides an enumerated site its values are averaged, not summed: it adds nothing.
+
+    References
+    ----------
+    Obermeyer et al. (2019), "Tensor variable elimination for plated factor graphs".
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> def model(y):
+    ...     with probtorch.plate("data", len(y)):
+    ...         z = probtorch.sample("z", dist.Bernoulli(0.5))
+    ...         probtorch.sample("y", dist.Normal(4.0 * z, 1.0), obs=y)
+    >>> y = probtorch.tensor([0.3, 4.1, 3.8])
+    >>> loss = TraceEnum_ELBO().loss(model, lambda y: None, y)
+    >>> round(loss, 4)  # minus the log evidence
+    4.9032
+    """
+
+    def __init__(
+        self,
+        num_particles: int = 1,
+        max_plate_nesting: int | None = None,
+        vectorize_particles: bool = False,
+        strict_enumeration_warning: bool = True,
+        retain_graph: bool | None = None,
+        *,
+        allow_missing: bool = False,
+    ) -> None:
+        super().__init__(
+            num_particles,
+            max_plate_nesting,
+            vectorize_particles,
+            retain_graph,
+            allow_missing=allow_missing,
+        )
+        # The pair that ran last, and how many batch dims its plates took.
+        self._known: tuple[Any, Any, int] | None = None
+
+    # -------------------------------------------------------------------------------------- runs
+
+    def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[EnumeratedRun]:
+        """Yield the runs of guide and model: one per particle and combination of chosen values."""
+        for _ in range(self.num_particles):
+            paths: list[tuple[int, ...]] = [()]
+            while paths:
+                yield self._run(paths.pop(), paths, model, guide, args, kwargs)
+
+    def _run(self, path, paths, model, guide, args, kwargs):
+        known = self._known
+        if known is None or known[0] is not model or known[1] is not guide:
+            known = self._known = (model, guide, self._depth(model, guide, args, kwargs))
+        while True:
+            try:
+                return self._enumerated(known[2], path, paths, model, guide, args, kwargs)
+            except DeeperPlates:
+                deeper = known[2] + 1
+            except Exception:
+                # Plates may have met variables at their dims before a site could tell.
+                deeper = self._depth(model, guide, args, kwargs)
+                if deeper <= known[2]:
+                    raise
+            known = self._known = (model, guide, deeper)
+
+    def _depth(self, model, guide, args, kwargs):
+        """Number of batch dims that plates take, from a run without enumeration."""
+        with no_grad(), same_draws():
+            return plate_depth(run_pair(model, guide, args, kwargs, allow_missing=True))
+
+    def _enumerated(self, depth, path, paths, model, guide, args, kwargs):
+        enumeration = Enumeration(-1 - depth)
+        chooser = _Sequential(path)
+        guided: list[int] = []
+
+        def in_model():
+            guided.extend(enumeration.variables)
+            return (enumerate_sites(None, enumeration, self._in_model),)
+
+        found = run_pair(
+            model,
+            guide,
+            args,
+            kwargs,
+            handlers=(enumerate_sites(None, enumeration, _in_parallel), chooser),
+            model_handlers=in_model,
+            allow_missing=self.allow_missing,
+        )
+        if plate_depth(found) > depth:
+            raise DeeperPlates
+        paths.extend(chooser.others())
+        axes = axes_of(enumeration, found.guide, found.model)
+        chosen = tuple(chooser.names)
+        return EnumeratedRun(
+            found.model,
+            found.guide,
+            enumeration=enumeration,
+            axes=axes,
+            guided=frozenset(guided),
+            chosen=chosen,
+        )
+
+    def _in_model(self, site: Site) -> str | None:
+        how = as_annotated(site)
+        if how == "sequential":
+            raise _refused(site, "sequential enumeration", 'infer={"enumerate": "parallel"}')
+        if how is not None and site.infer.get("num_samples") is not None:
+            raise _refused(site, "a sum over num_samples draws, which is biased", "leave it out")
+        if how is None and not self.allow_missing and can_enumerate(site):
+            how = "parallel"
+        return how
+
+    # --------------------------------------------------------------------------------- estimates
+
+    def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
+        """Yield one estimate per run."""
+        for run in self.runs(model, guide, args, kwargs):
+            yield scaled(self.estimate(run), 1, self.num_particles)
+
+    def estimate(self, run: EnumeratedRun) -> Estimate:
+        """Return what one run adds to the bound."""
+        terms = bound_terms(run)
+        weights = {v: weights_of(run, v) for v in run.guided}
+        weight = chosen_weight(run)
+        if weight is not None and weight.axes:
+            terms = [(times(as_factor(run, t, m), weight, run.axes), m) for t, m in terms]
+        value: Any = 0.0
+        factors = []
+        for term, of_model in terms:
+            if term.factor is None:
+                log_prob = term.sites[0].compute_log_prob_sum()
+                value = value + log_prob if of_model else value - log_prob
+            else:
+                factors.append(term.factor)
+        for factor in means(factors, weights, run.axes):
+            value = value + factor.value
+        value = value if hasattr(value, "_data") else wrap(np.zeros(()))
+        score = score_terms(run, terms, weights)
+        surrogate = value if score is None else value + score
+        if weight is None or weight.axes:
+            return Estimate(value, surrogate)
+        w, v = weight.value, value
+        finite = where(eq(w, 0.0), 0.0, v)
+        slope = w.detach() * where(eq(w, 0.0), 0.0, surrogate) + w * finite.detach()
+        return Estimate((w * finite).detach(), slope)
+
+    # ----------------------------------------------------------------- what was summed, afterwards
+
+    def compute_marginals(
+        self, model: Any, guide: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the marginal posteriors of the sites that are summed out in the model.
+
+        Parameters
+        ----------
+        model, guide : callable
+            Called with ``*args, **kwargs``. What the guide draws is held fixed.
+
+        Returns
+        -------
+        dict of str to Distribution
+            With the plates of the site as batch: Bernoulli, Categorical or OneHotCategorical where
+            the site is one, else a Categorical over the positions in its support.
+
+        Raises
+        ------
+        InferenceError
+            If the guide enumerates sites, or there are several particles.
+        """
+        run = self._single(model, guide, args, kwargs, "compute_marginals")
+        axes, found = run.axes, {}
+        with enable_grad():
+            unit = {v: _unit(run, v) for v in sorted(run.summed)}
+            terms = marginal_terms(
+                run.model, run.summed, axes, scaled=False, extra=[f for f, _ in unit.values()]
+            )
+            joint: Any = wrap(np.zeros(()))
+            for term in terms:
+                if term.factor is not None:
+                    joint = joint + total(term.factor.value)
+            leaves = [leaf for _, leaf in unit.values()]
+            shares = grad(joint, leaves) if leaves else ()
+        for v, share in zip(unit, shares):
+            variable = run.enumeration.variables[v]
+            found[variable.name] = _marginal(variable.fn, share)
+        return found
+
+    def sample_posterior(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns at a draw from the joint posterior of its summed sites.
+
+        Parameters
+        ----------
+        model, guide : callable
+            Called with ``*args, **kwargs``. The other latent sites have the guide's values.
+
+        Raises
+        ------
+        InferenceError
+            If the guide enumerates sites, or there are several particles.
+        """
+        run = self._single(model, guide, args, kwargs, "sample_posterior")
+        values = decode(run.model, run.enumeration, run.axes, temperature=1)
+        with replay(None, trace=run.guide), substitute(None, data=values):
+            return model(*args, **kwargs)
+
+    def _single(self, model, guide, args, kwargs, what):
+        if self.num_particles != 1:
+            raise InferenceError(
+                f"TraceEnum_ELBO.{what}",
+                expected="one particle",
+                got=f"num_particles={self.num_particles}",
+                fix="use TraceEnum_ELBO()",
+            )
+        (run, *others) = self.runs(model, guide, args, kwargs)
+        if others or run.guided:
+            names = run.chosen or [run.axes.names[v] for v in run.guided]
+            raise InferenceError(
+                f"TraceEnum_ELBO.{what}",
+                expected="a guide that draws its sites",
+                got=f"sites {', '.join(map(repr, sorted(names)))} enumerated in the guide",
+                fix="take infer={'enumerate': ...} out of the guide",
+            )
+        return run
+
+
+class _Sequential(Handler):
+    """Give sites that are enumerated sequentially one of their values each, by a path of choices.
+
+    Sites beyond the end of the path take their first value, and `others` are the paths not taken.
+    """
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.names, self.sizes = path, [], []
+
+    def on_sample(self, site):
+        if site.observed or site.value is not None or not hasattr(site.fn, "log_prob"):
+            return
+        if as_annotated(site) != "sequential":
+            return
+        for frame in site.plates:
+            if frame.dim is not None and frame.size > 1:
+                raise _in_plate(site, frame)
+        values = site.fn.enumerate_support(expand=False)
+        event = tuple(site.fn.event_shape)
+        i = len(self.names)
+        self.names.append(site.name)
+        self.sizes.append(values.shape[0])
+        chosen = self.path[i] if i < len(self.path) else 0
+        values = reshape(values, (values.shape[0], *event))
+        site.value = reshape(values[chosen], (*(1,) * len(site.plate_shape), *event))
+        site.inside = True
+        site.infer["_enum_total"] = values.shape[0]
+
+    def others(self):
+        """Paths that part from this one at a site that its own path does not reach."""
+        for i in range(len(self.path), len(self.names)):
+            stem = self.path + (0,) * (i - len(self.path))
+            for choice in range(1, self.sizes[i]):
+                yield (*stem, choice)
+
+
+def _in_parallel(site):
+    how = as_annotated(site)
+    return how if how == "parallel" else None
+
+
+# ---------------------------------------------------------------------------------------- marginals
+
+
+def _unit(run, v):
+    """A factor of 1 for each value and row of a variable, and the leaf it is made of."""
+    variable = run.enumeration.variables[v]
+    site = run.model.nodes[variable.name]
+    shape = tuple(site.plate_shape)
+    leaf = wrap(np.zeros((variable.size, *shape)))
+    leaf.requires_grad = True
+    value = reshape(leaf, (variable.size, *(1,) * (-variable.dim - 1 - len(shape)), *shape))
+    return factor_of(site, value, run.axes), leaf
+
+
+def _marginal(fn, probabilities):
+    """The distribution of a site with these probabilities, values first."""
+    dims = (*range(1, probabilities._data.ndim), 0)
+    table = permute(probabilities, dims) if probabilities._data.ndim > 1 else probabilities
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    if isinstance(fn, Bernoulli):
+        return Bernoulli(probs=table[..., 1])
+    kind = OneHotCategorical if isinstance(fn, OneHotCategorical) else Categorical
+    return kind(logits=log(table))
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+def _refused(site, what, fix):
+    return InferenceError(
+        f"site {site.name!r} of the model: {what} is for guides",
+        expected="parallel enumeration of sites that are summed out in the model",
+        got=repr(site.infer),
+        fix=fix,
+        at=site.location,
+    )
+
+
+def _in_plate(site, frame):
+    return InferenceError(
+        f"site {site.name!r} cannot be enumerated sequentially in plate {frame.name!r}",
+        expected="a site outside of vectorised plates: one run for each of its values",
+        got=f"{frame.size} rows, whose values would have to be combined",
+        fix=f"use 'parallel', or a loop: for i in plate({frame.name!r}, {frame.size})",
+        at=site.location,
+    )

@@ -1,0 +1,297 @@
+"""The bound of an enumerated run: terms, their weights, their exact means, and score terms.
+
+Sites enumerated in the guide make each term of the bound a function of their values. The mean of a
+function of several of them is taken one site at a time, the last drawn first: a site's own
+probabilities, given what was drawn before, are all that is needed for it, so nothing in the guide
+ever has to be multiplied together.
+
+Draws without pathwise gradients get score-function terms, as in score.py: each term is multiplied
+by the score of such a draw, both averaged over what is enumerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.errors import InferenceError
+from probtorch.infer.factors import Term, factor_of, marginal_terms
+from probtorch.infer.objectives.runs import Run
+from probtorch.infer.objectives.score import Cost, downstream, has_score
+from probtorch.infer.sum_product import Axes, Factor, add, aligned, expect, sum_plates
+from probtorch.ops.elementwise import eq, exp, where
+from probtorch.ops.movement import permute, reshape
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "EnumeratedRun",
+    "as_factor",
+    "bound_terms",
+    "chosen_weight",
+    "means",
+    "score_terms",
+    "times",
+    "weights_of",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class EnumeratedRun(Run):
+    """A run of guide and model in which sites may have all their values.
+
+    Attributes
+    ----------
+    enumeration : Enumeration
+    axes : Axes
+    guided : frozenset of int
+        Variables of the guide; the others are the model's.
+    chosen : tuple of str
+        Sites of the guide that had one of their values in this run, by sequential enumeration.
+    """
+
+    enumeration: Any = None
+    axes: Any = None
+    guided: frozenset[int] = frozenset()
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def summed(self) -> set[int]:
+        """Variables of the model."""
+        return self.enumeration.variables.keys() - self.guided
+
+
+# -------------------------------------------------------------------------------------------- terms
+
+
+def bound_terms(run: EnumeratedRun) -> list[tuple[Term, bool]]:
+    """Return the terms of the bound as functions of the guide's values, and whose they are.
+
+    Returns
+    -------
+    list of (Term, bool)
+        Those of the guide, which are not the model's, have their sign; only their `log_prob` has
+        not.
+    """
+    found = [(term, True) for term in marginal_terms(run.model, run.summed, run.axes)]
+    for term in marginal_terms(run.guide, (), run.axes):
+        if term.factor is not None:
+            f = term.factor
+            term = replace(term, factor=Factor(-f.value, f.axes, f.plates, f.origin))
+        found.append((term, False))
+    return found
+
+
+def as_factor(run: EnumeratedRun, term: Term, of_model: bool) -> Term:
+    """Return the term with a factor, also where no variable concerns it."""
+    if term.factor is not None:
+        return term
+    site = term.sites[0]
+    value = site.compute_log_prob()
+    return Term(factor_of(site, value if of_model else -value, run.axes), term.sites)
+
+
+def times(term: Term, weight: Factor, axes: Axes) -> Term:
+    """Return the term times a weight; where that is 0 the term does not count."""
+    f: Any = term.factor
+    onto = axes.ordered({*f.axes, *weight.axes})
+    w = aligned(weight.value, weight.axes, onto)
+    value = w * where(eq(w, 0.0), 0.0, aligned(f.value, f.axes, onto))
+    return Term(Factor(value, onto, f.plates, f.origin), term.sites)
+
+
+def weights_of(run: EnumeratedRun, v: int) -> Factor:
+    """Return the probabilities of a variable of the guide, given those before it."""
+    variable, axes = run.enumeration.variables[v], run.axes
+    if variable.sampled:
+        value = wrap(np.full(variable.size, 1.0 / variable.size))
+        return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
+    site = run.guide.nodes[variable.name]
+    site.compute_log_prob()
+    f = factor_of(site, exp(site.unscaled_log_prob), axes)
+    mask = site.mask
+    if mask is None or mask is True or v not in f.axes:
+        return f
+    # Masked elements have log density 0 at each value.
+    share = f.value * (1.0 / variable.size)
+    if mask is False:
+        return Factor(share, f.axes, f.plates, f.origin)
+    m = factor_of(site, mask, axes)
+    value = where(aligned(m.value, m.axes, f.axes), f.value, share)
+    return Factor(value, f.axes, f.plates, f.origin)
+
+
+def chosen_weight(run: EnumeratedRun) -> Factor | None:
+    """Return the probability of the values that were chosen in this run, None if none were."""
+    found = []
+    for name in run.chosen:
+        site = run.guide.nodes[name]
+        site.compute_log_prob()
+        found.append(factor_of(site, site.unscaled_log_prob, run.axes))
+    if not found:
+        return None
+    joint = add(found, run.axes)
+    return Factor(exp(joint.value), joint.axes, joint.plates, joint.origin)
+
+
+def means(factors: Iterable[Factor], weights: Mapping[int, Factor], axes: Axes) -> list[Factor]:
+    """Return factors averaged over all variables and summed over all plates, without axes."""
+    groups = _grouped((_reduced(f, axes) for f in factors), axes)
+    for v in sorted(weights, reverse=True):
+        held = [f for f in groups if v in f.axes]
+        if held:
+            rest = [f for f in groups if v not in f.axes]
+            averaged = (_reduced(expect(f, v, weights[v], axes), axes) for f in held)
+            groups = _grouped([*rest, *averaged], axes)
+    return groups
+
+
+def _reduced(factor, axes):
+    """A factor summed over the plates that none of its variables is in."""
+    needed = frozenset().union(*(axes.plates[a] for a in factor.axes if isinstance(a, int)))
+    return sum_plates(factor, factor.plates - needed, axes) if factor.plates - needed else factor
+
+
+def _grouped(factors, axes):
+    """Factors of equal axes and plates added up."""
+    groups: dict[Any, list[Factor]] = {}
+    for f in factors:
+        groups.setdefault((f.axes, f.plates), []).append(f)
+    return [add(held, axes) for held in groups.values()]
+
+
+# --------------------------------------------------------------------------- score-function terms
+
+
+def score_terms(
+    run: EnumeratedRun, terms: list[tuple[Term, bool]], weights: Mapping[int, Factor]
+) -> Any:
+    """Return the score-function terms of draws that are not differentiable.
+
+    Parameters
+    ----------
+    run : EnumeratedRun
+    terms : list of (Term, bool)
+        See `bound_terms`.
+    weights : mapping from int to Factor
+        See `weights_of`.
+
+    Returns
+    -------
+    Tensor, shape (), or None
+        Only its gradient means anything; None if there are no such draws.
+    """
+    drawn = [
+        site
+        for site in run.guide.nodes.values()
+        if has_score(site)
+        and site.name not in run.chosen
+        and ("variable" not in site.notes or _is_sampled(run, site))
+    ]
+    if not drawn:
+        return None
+    fixed = {v: Factor(w.value.detach(), w.axes, w.plates) for v, w in weights.items()}
+    detached = [(_detached(run, term, of_model), of_model) for term, of_model in terms]
+    costs: list[Cost] | None = None
+    found = None
+    for site in drawn:
+        log_q = site.compute_log_prob()
+        score = factor_of(site, site.unscaled_log_prob, run.axes)
+        if any(isinstance(axis, int) for axis in score.axes):
+            term = _score_with_variables(run, site, score, detached, fixed)
+        else:
+            if costs is None:
+                costs = [_as_cost(run, t, of_model, fixed) for t, of_model in detached]
+            term = total(site.unscaled_log_prob * downstream(run, site, costs))
+            # Takes the gradient of -log q out of the bound: it is 0 in expectation.
+            term = term + total(log_q)
+        found = term if found is None else found + term
+    return found
+
+
+def _is_sampled(run, site):
+    return run.enumeration.variables[site.notes["variable"]].sampled
+
+
+def _detached(run, term, of_model):
+    term = as_factor(run, term, of_model)
+    f = term.factor
+    return Term(Factor(f.value.detach(), f.axes, f.plates, f.origin), term.sites)
+
+
+def _as_cost(run, term, of_model, weights):
+    """A term averaged over all variables, plates kept, at the dims of its plates."""
+    factor = term.factor
+    for v in sorted(weights, reverse=True):
+        if v in factor.axes:
+            factor = expect(factor, v, weights[v], run.axes)
+    frames = _frames(term.sites)
+    value, dims = factor.value, {f.name: f.dim for f in frames}
+    order = sorted(factor.axes, key=lambda plate: dims[plate])
+    if tuple(order) != factor.axes:
+        value = permute(value, tuple(factor.axes.index(plate) for plate in order))
+    if order:
+        sizes = dict(zip(order, value._data.shape))
+        at = {dims[plate]: n for plate, n in sizes.items()}
+        value = reshape(value, tuple(at.get(d, 1) for d in range(dims[order[0]], 0)))
+    first = term.sites[0]
+    return Cost(value, replace(first, plates=frames), of_model)
+
+
+def _frames(sites):
+    """The frames of plates around a term: those that all its sites share, copies of the others.
+
+    A copy is the frame of no other site, so that the rows of the plate count as dependent.
+    """
+    held: dict[str, Any] = {}
+    for site in sites:
+        for frame in site.plates:
+            if frame.dim is not None:
+                before = held.setdefault(frame.name, frame)
+                if before is not frame:
+                    held[frame.name] = replace(frame)
+    return tuple(held.values())
+
+
+def _score_with_variables(run, site, score, terms, weights):
+    """The score of a draw that was made for each value of some variables."""
+    axes = run.axes
+    score = Factor(score.value - score.value.detach(), score.axes, score.plates, score.origin)
+    twin = run.model.nodes.get(site.name)
+    products = []
+    for term, of_model in terms:
+        other = twin if of_model else site
+        shared = set() if other is None else {id(f) for f in other.plates}
+        apart = {f.name for f in _frames(term.sites) if id(f) not in shared}
+        factor = _without_rows(site, score, term, apart & score.plates, weights, axes)
+        onto = axes.ordered({*factor.axes, *score.axes})
+        value = aligned(factor.value, factor.axes, onto) * aligned(score.value, score.axes, onto)
+        products.append(Factor(value, onto, factor.plates | score.plates, score.origin))
+    found: Any = 0.0
+    for factor in means(products, weights, axes):
+        found = found + factor.value
+    return found
+
+
+def _without_rows(site, score, term, apart, weights, axes):
+    """A cost summed over plates whose rows all count for each row of the score."""
+    factor = term.factor
+    if not apart:
+        return factor
+    inside = {v for v in weights if axes.plates[v] & apart}
+    if inside.intersection(score.axes):
+        raise InferenceError(
+            f"the score-function term of site {site.name!r}",
+            expected="one `with` block for all that happens in a plate",
+            got=f"plate(s) {', '.join(map(repr, sorted(apart)))} entered again for "
+            f"{term.sites[0].name!r}, which may then depend on all rows of {site.name!r}",
+            fix="put the statements into one block, or enumerate the site",
+            at=term.sites[0].location,
+        )
+    for v in sorted(inside, reverse=True):
+        if v in factor.axes:
+            factor = expect(factor, v, weights[v], axes)
+    return sum_plates(factor, apart, axes)
