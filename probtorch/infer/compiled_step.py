@@ -27,6 +27,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
 from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.host import InternalCompilerError
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -158,8 +159,9 @@ class CompiledStep:
 
     def __call__(self, args: Any, kwargs: Any) -> float | None:
         """Take one step; returns its loss, or None if it has to be taken eagerly."""
-        args, kwargs = map_tree(_as_tensor, (args, kwargs))
         svi, function = self.svi, self._function
+        # The batches of plates with loaders are inputs as the arguments are.
+        inputs = map_tree(_as_tensor, (args, kwargs, svi.feed.batches()))
         assert function is not None  # made by ready()
         start = svi._generator_states()
         self._refresh_rates()
@@ -167,15 +169,20 @@ class CompiledStep:
             with enable_grad(), warnings.catch_warnings():
                 # Whoever wants to know asks explain(): an eager step is slower, not worse.
                 warnings.simplefilter("ignore", CompileWarning)
-                loss = function(args, kwargs)
+                loss = function(*inputs)
                 if function.recorded is not None:
                     function.recorded.restore()
                     svi._set_generator_states(start)
-                    loss = function(args, kwargs)
-        except Exception:
-            # An error of the model's is raised by the eager step, with all that it knows.
+                    loss = function(*inputs)
+        except InternalCompilerError:
+            raise
+        except Exception as error:
+            # An error of the model's is raised by the eager step, with all that it knows. If that
+            # one passes, the next are eager too.
             svi._updater.zero_grad()
             svi._set_generator_states(start)
+            if not isinstance(error, _NotFinite):
+                self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
             return None
         if function.reason is not None and not function._paths():
             reason, place = function.reason
@@ -184,12 +191,12 @@ class CompiledStep:
         svi._remember(self._checkpoint if path is None else path.restore, start)
         return float(loss.item())
 
-    def _step(self, args, kwargs):
+    def _step(self, args, kwargs, batches):
         """One step in Tensor operations."""
         svi, updater = self.svi, self.svi._updater
         checkpoint = updater.checkpoint()
         self._checkpoint = lambda: updater.restore(checkpoint)
-        with svi._active():
+        with svi._active(), svi.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss
         for g in gradients:
@@ -234,10 +241,11 @@ class CompiledStep:
         list of float
             Their losses. Fewer where time is up; none where the next step has to be taken alone.
         """
-        if not self.ready() or self._function is None:
-            return []
         svi = self.svi
-        args, kwargs = map_tree(_as_tensor, (args, kwargs))
+        # Plates with loaders want another batch at each step.
+        if svi.feed or not self.ready() or self._function is None:
+            return []
+        inputs = map_tree(_as_tensor, (args, kwargs, {}))
         self._refresh_rates()
         begin = time.perf_counter()
         if self._seconds:
@@ -245,7 +253,7 @@ class CompiledStep:
         else:
             steps = 1
         with enable_grad():
-            path, arrays = self._function.find(args, kwargs)
+            path, arrays = self._function.find(*inputs)
             if path is None:
                 return []
             losses, before = path.repeat(arrays, steps)
