@@ -324,8 +324,24 @@ class replay(Handler):
         other = self.trace.get(site.name)
         if other is None or other.kind != "plate":
             return
-        if other.notes["full_size"] == site.notes["full_size"] != other.notes["size"]:
+        loader = site.notes.get("loader")
+        if other.notes.get("loader") is not loader:
+            raise ModelError(
+                f"plate {site.name!r}",
+                expected=f"the same loader, or none, as at {other.location}",
+                got=_described(loader) + f", there {_described(other.notes.get('loader'))}",
+                fix="give model and guide one loader; for an automatic guide say it with "
+                "create_plates=lambda loader: plate(..., loader)",
+                at=site.location,
+            )
+        if loader is not None:
             site.value = other.value
+        elif other.notes["full_size"] == site.notes["full_size"] != other.notes["size"]:
+            site.value = other.value
+
+
+def _described(loader):
+    return "no loader" if loader is None else f"a loader of {type(loader.dataset).__name__}"
 
 
 class block(Handler):

@@ -5,8 +5,9 @@ sample statement inside is expanded to the plate's shape; the plate takes the ri
 batch dim that is free, so nested plates stack up to the left and plates side by side share a dim.
 ``for i in plate(...)`` runs the rows one by one.
 
-A plate may work on a random subsample of its rows; the log density inside is then scaled up, so
-that it estimates the full one without bias. Labels given as ``coords`` travel with the results.
+A plate may work on a random subsample of its rows, or on the batches of a loader; the log density
+inside is then scaled up, so that it estimates the full one without bias. Which rows those are is up
+to who runs the model (minibatches.py). Labels given as ``coords`` travel with the results.
 
 Placement is a scoped setting of the handler stack (`runtime.STATE`). Read `runtime.py` first.
 """
@@ -24,6 +25,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
+from probtorch.effects.minibatches import next_minibatch, rows_there_are
 from probtorch.effects.runtime import (
     STATE,
     Handler,
@@ -58,9 +60,9 @@ class plate:
     ----------
     name : str
         Names the dim of every site inside, in traces and in results.
-    size : int, optional
+    size : int or DataLoader, optional
         Number of rows; may be left out when `coords` says it. 0 is allowed: the rows contribute
-        nothing.
+        nothing. A loader in its place is the same as ``loader=``.
     subsample_size : int, optional
         Work on that many rows drawn at random without replacement; log densities inside are scaled
         by ``size / subsample_size``.
@@ -71,21 +73,28 @@ class plate:
         kept after that.
     coords : sequence, optional
         One label per row.
+    loader : DataLoader, optional
+        Work on its batches: on one in each step of an optimisation, the same for guide and model;
+        on the whole dataset in sampling and prediction; elsewhere on the next one at each run. The
+        size is that of the dataset, unless given.
     use_cuda, device : optional
         Where the indices are to live.
 
     Raises
     ------
     ArgumentError
-        If sizes, subsample, coords or dim do not go together.
+        If sizes, subsample, coords, loader or dim do not go together.
     ModelError
         On entering: if the dim is taken or the plate is already active.
+    ShapeError
+        If a batch of the loader has not as many rows as were loaded for it.
 
     Notes
     -----
     Entered with ``with``, it gives the indices of its rows, an int64 Tensor: use them to index
-    data. Iterated, it gives one Python int per row; sites inside then need a name per row.
-    Subsample indices are drawn when the plate is made, from the generator of the `seed` handler
+    data. With a loader it gives the batch, and has the indices as ``indices``. Iterated, it gives
+    one Python int per row; sites inside then need a name per row. Rows are chosen when the plate is
+    made, so make it in the model; subsamples are drawn from the generator of the `seed` handler
     around it or the default one.
 
     Examples
@@ -96,24 +105,53 @@ class plate:
     ...     theta = sample("theta", Normal(0.0, 1.0))
     >>> theta.shape
     Size([3])
+
+    >>> from probtorch.factories import arange
+    >>> from probtorch.utils.data import DataLoader, TensorDataset
+    >>> loader = DataLoader(TensorDataset(arange(10.0)), batch_size=4)
+    >>> data = plate("data", loader)
+    >>> with data as (y,):
+    ...     y = sample("y", Normal(0.0, 1.0), obs=y)
+    >>> y, data.size, data.full_size
+    (tensor([0., 1., 2., 3.]), 4, 10)
     """
 
     def __init__(
         self,
         name: str,
-        size: int | None = None,
+        size: Any = None,
         subsample_size: int | None = None,
         subsample: Any = None,
         dim: int | None = None,
         *,
         coords: Sequence[Any] | None = None,
+        loader: Any = None,
         use_cuda: bool | None = None,
         device: Any = None,
     ) -> None:
-        self.name = name
+        if hasattr(size, "dataset"):
+            size, loader = None, size
+        self.name, self.loader = name, loader
         self.coords = None if coords is None else tuple(coords)
-        self.full_size = _full_size(name, size, self.coords, subsample)
         self.dim = _negative(name, dim)
+        self._device = "cuda" if use_cuda else device
+        self._data = None
+        if loader is None:
+            self._of_rows(size, subsample_size, subsample)
+        else:
+            _check_alone(name, subsample_size, subsample)
+            self._of_batches(size)
+        if not self.size:
+            warnings.warn(
+                f"plate {name!r} has no rows: what is inside contributes nothing",
+                EmptyPlateWarning,
+                stacklevel=2,
+            )
+
+    def _of_rows(self, size, subsample_size, subsample):
+        """Choose the rows of a plate without a loader."""
+        name = self.name
+        self.full_size = _full_size(name, size, self.coords, subsample)
         if subsample is not None:
             subsample = as_value(subsample, name)
             if subsample.ndim != 1:
@@ -124,35 +162,47 @@ class plate:
                     fix="flatten it, or use one plate per dim",
                 )
         self.size = _subsample_size(name, self.full_size, subsample_size, subsample)
-        self._device = "cuda" if use_cuda else device
-        code, instruction = calling_line()
-        site = Site(
+        site = self._site(subsample, self.size)
+        if subsample is None and self.size == self.full_size:
+            # The site is announced, but there is nothing to draw and nothing to replace.
+            site.value, site.notes["whole"] = _all_rows(self.full_size), True
+        chosen = perform(site)
+        self._chosen = None if site.notes.get("whole") else chosen
+        self.size = site.notes["size"] = chosen.shape[0]
+
+    def _of_batches(self, size):
+        """Take the rows that the loader has for this run."""
+        said = size is not None or self.coords is not None
+        known = _full_size(self.name, size, self.coords, None) if said else None
+        self.full_size = rows_there_are(self.name, self.loader, known)
+        site = self._site(None, None)
+        site.notes["loader"] = self.loader
+        batch = perform(site)
+        self._data, self._chosen = batch.data, batch.rows
+        self.size = site.notes["size"] = batch.size
+
+    def _site(self, value, size):
+        code, instruction = calling_line(4)
+        return Site(
             "plate",
-            name,
-            value=subsample,
+            self.name,
+            value=value,
             plates=STATE.plates.frames,
             code=code,
             instruction=instruction,
-            notes={"full_size": self.full_size, "size": self.size},
+            notes={"full_size": self.full_size, "size": size},
         )
-        if subsample is None and self.size == self.full_size:
-            # The site is announced, but there is nothing to draw and nothing to replace.
-            site.value = _all_rows(self.full_size)
-            self._chosen = None
-            perform(site)
-        else:
-            self._chosen = perform(site)
-            self.size = self._chosen.shape[0]
-        if not self.size:
-            warnings.warn(
-                f"plate {name!r} has no rows: what is inside contributes nothing",
-                EmptyPlateWarning,
-                stacklevel=2,
-            )
 
     @property
     def indices(self) -> Any:
         """Rows in use, an int64 Tensor of shape (subsample_size,)."""
+        if self._chosen is None and self.size != self.full_size:
+            raise ModelError(
+                f"plate {self.name!r}: indices",
+                expected="a dataset whose samples have numbers",
+                got=f"a loader of the stream {type(self.loader.dataset).__name__}",
+                fix="let the stream yield the numbers with the data",
+            )
         rows = _all_rows(self.full_size) if self._chosen is None else self._chosen
         return rows if self._device is None else rows.to(device=self._device)
 
@@ -172,15 +222,22 @@ class plate:
             self.dim = _free_dim(taken)
         elif self.dim in taken:
             raise self._collision(taken)
-        rows = self.indices
+        found = self.indices if self.loader is None else self._data
         self._push(self._frame(self.dim), _with_size(now.shape, self.dim, self.size))
-        return rows
+        return found
 
     def __exit__(self, *exc: Any) -> None:
         STATE.plates = STATE.plates.outer
 
     def __iter__(self) -> Iterator[int]:
         self._check_not_active()
+        if self.loader is not None:
+            raise ModelError(
+                f"plate {self.name!r} with a loader is no loop",
+                expected="with plate(...) as batch",
+                got="for row in plate(...)",
+                fix=f"write `with plate({self.name!r}, loader) as batch:`",
+            )
         rows = range(self.full_size) if self._chosen is None else self._chosen.tolist()
         for row in rows:
             outer = STATE.plates
@@ -191,7 +248,16 @@ class plate:
                 STATE.plates = outer
 
     def _frame(self, dim, index=None):
-        return Frame(self.name, self.size, self.full_size, dim, index, self.coords, self._chosen)
+        return Frame(
+            self.name,
+            self.size,
+            self.full_size,
+            dim,
+            index,
+            self.coords,
+            self._chosen,
+            self.loader,
+        )
 
     def _push(self, frame, shape):
         now = STATE.plates
@@ -350,7 +416,14 @@ class replicate(Handler):
 
 @default_for("plate")
 def _draw_rows(site):
-    """Rows without replacement, from the generator in force."""
+    """Rows of a loader, or without replacement from the generator in force; see minibatches.py."""
+    source, loader = STATE.rows, site.notes.get("loader")
+    if loader is not None:
+        take = next_minibatch if source is None else source.minibatch
+        return take(site.name, loader)
+    if source is not None and source.whole:
+        site.notes["whole"] = True
+        return _all_rows(site.notes["full_size"])
     generator = site.generator or generator_in_force() or default_generator
     return randperm(site.notes["full_size"], generator=generator)[: site.notes["size"]]
 
@@ -410,6 +483,18 @@ def _full_size(name, size, coords, rows):
             fix="leave size out: coords say it",
         )
     return size
+
+
+def _check_alone(name, subsample_size, rows):
+    """Refuse other ways to choose rows beside a loader."""
+    if subsample_size is not None or rows is not None:
+        given = "subsample" if subsample_size is None else "subsample_size"
+        raise ArgumentError(
+            f"plate {name!r}",
+            expected="a loader alone: its batch_size says how many rows a step works on",
+            got=f"{given} beside it",
+            fix=f"leave {given} out",
+        )
 
 
 def _subsample_size(name, size, subsample_size, rows):

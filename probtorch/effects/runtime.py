@@ -84,6 +84,7 @@ class _State(threading.local):
     plates: Placement = Placement()
     chains: Chains = Chains()
     params: Any = None
+    rows: Any = None
 
 
 STATE = _State()

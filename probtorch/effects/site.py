@@ -45,7 +45,9 @@ class Frame:
     coords : tuple or None
         Labels of all rows.
     indices : Tensor of int64, shape (size,), or None
-        Rows of the subsample; None when all are in use.
+        Rows of the subsample; None when all are in use, or they come from a stream.
+    loader : DataLoader or None
+        Where the rows come from, if from a loader.
     """
 
     name: str
@@ -55,6 +57,12 @@ class Frame:
     index: int | None = None
     coords: tuple[Any, ...] | None = None
     indices: Any = None
+    loader: Any = None
+
+    @property
+    def subsampled(self) -> bool:
+        """Whether these are not simply all rows in order."""
+        return self.indices is not None or self.size != self.full_size
 
     @property
     def vectorized(self) -> bool:

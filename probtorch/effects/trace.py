@@ -240,7 +240,7 @@ def plate_info(trace: Trace) -> PlateInfo:
         for frame in site.plates:
             if frame.dim is not None:
                 sizes[frame.name] = frame.size
-                if frame.coords is not None and frame.indices is None:
+                if frame.coords is not None and not frame.subsampled:
                     coords[frame.name] = frame.coords
         dims[name] = _dim_names(site)
     return PlateInfo(dims, coords, sizes)

@@ -39,6 +39,7 @@ from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import trace, uncondition
+from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler, Placement
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace, plate_info
@@ -395,7 +396,7 @@ class ModelTarget(Target):
             self.args, self.kwargs = lifted(args), lifted(kwargs)
         # Sampling evaluates the density in other threads and later: what holds around this call
         # holds there too, except for traces, which would see every site again at every evaluation.
-        self._around = STATE.plates, STATE.params
+        self._around = STATE.plates, STATE.params, AllRows(lifted)
         self._outer = tuple(h for h in STATE.handlers if not isinstance(h, trace))
         found, first = self._first_run()
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
@@ -630,7 +631,9 @@ class _Discovery(Handler):
         return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
 
     def on_plate(self, site):
-        if site.value is None:
+        # A loader has the whole dataset for samplers. A subsample would be all rows too, but of
+        # data that may have been cut to it.
+        if site.value is None and "loader" not in site.notes:
             raise InferenceError(
                 f"plate {site.name!r} draws {site.notes['size']} of {site.notes['full_size']} rows",
                 expected="all rows: a sampler needs the same density at every step",
@@ -749,14 +752,14 @@ class _Likelihood(Handler):
 
 
 @contextlib.contextmanager
-def _stack(handlers, plates: Placement, params):
+def _stack(handlers, plates: Placement, params, rows):
     """Replace the handler stack and plates of this thread for a while."""
-    before = STATE.handlers, STATE.plates, STATE.params
-    STATE.handlers, STATE.plates, STATE.params = handlers, plates, params
+    before = STATE.handlers, STATE.plates, STATE.params, STATE.rows
+    STATE.handlers, STATE.plates, STATE.params, STATE.rows = handlers, plates, params, rows
     try:
         yield
     finally:
-        STATE.handlers, STATE.plates, STATE.params = before
+        STATE.handlers, STATE.plates, STATE.params, STATE.rows = before
 
 
 # ------------------------------------------------------------------------------------------ helpers

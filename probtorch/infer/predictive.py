@@ -25,6 +25,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
+from probtorch.effects.minibatches import AllRows
 from probtorch.effects.plates import replicate
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import as_value
@@ -70,6 +71,9 @@ class Predictive:
         Number of leading dims of the samples; found out by default.
     seed : int or Generator, optional
         Where random numbers come from; the default generator if None.
+    all_rows : bool
+        Let plates that draw subsamples, or have a loader, work on all their rows: pass all the
+        data. False leaves them as they are, for a model whose data were cut to the subsample.
 
     Raises
     ------
@@ -115,6 +119,7 @@ class Predictive:
         params: Mapping[str, Any] | None = None,
         batch_ndims: int | None = None,
         seed: int | Generator | None = None,
+        all_rows: bool = True,
     ) -> None:
         if isinstance(posterior_samples, Draws):
             posterior_samples, batch_ndims = posterior_samples.posterior, 2
@@ -141,7 +146,7 @@ class Predictive:
             (return_sites,) if isinstance(return_sites, str) else tuple(return_sites)
         )
         self.parallel, self.params, self.batch_ndims = parallel, dict(params or {}), batch_ndims
-        self.seed = seed
+        self.seed, self.all_rows = seed, all_rows
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run the model on these arguments.
@@ -174,8 +179,9 @@ class Predictive:
         generator = given if isinstance(given, Generator) else Generator(given)
         samples = self.posterior_samples
         if self.guide is not None:
-            samples = _guide_draws(self.guide, args, kwargs, self.num_samples, generator)
-        job = _Job(self.model, args, kwargs, samples, self.params, generator)
+            with AllRows().activate() if self.all_rows else contextlib.nullcontext():
+                samples = _guide_draws(self.guide, args, kwargs, self.num_samples, generator)
+        job = _Job(self.model, args, kwargs, samples, self.params, generator, self.all_rows)
         job.look(self.batch_ndims, self.num_samples)
         return job
 
@@ -251,18 +257,21 @@ def _nothing_to_predict(observed):
 class _Job:
     """One call: the model with its arguments, and samples flattened to (count, ...)."""
 
-    def __init__(self, model, args, kwargs, samples, params, generator):
+    def __init__(self, model, args, kwargs, samples, params, generator, all_rows=True):
         self.model, self.samples, self.params, self.generator = model, samples, params, generator
         # Samples of float64 come from an inference in float64: what they are put into is to be as
         # precise.
         self.precise = any(x.dtype == np.float64 for x in samples.values())
         self.args, self.kwargs = (lifted(args), lifted(kwargs)) if self.precise else (args, kwargs)
+        self.rows = AllRows(lifted if self.precise else None) if all_rows else None
 
     def run(self, *handlers):
         """Run the model under handlers, outermost first, and return the trace."""
         with contextlib.ExitStack() as stack:
             if self.precise:
                 stack.enter_context(in_float64())
+            if self.rows is not None:
+                stack.enter_context(self.rows.activate())
             found = stack.enter_context(trace())
             stack.enter_context(seed_handler(None, self.generator))
             for handler in handlers:

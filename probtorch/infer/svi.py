@@ -28,14 +28,16 @@ from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.core.rng import Generator, default_generator
 from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.minibatches import Feed
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.batches import Batches
 from probtorch.infer.checkpoint import RunRecord
+from probtorch.infer.compiled_step import CompiledStep
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
-from probtorch.infer.potential import OUTSIDE
+from probtorch.infer.potential import OUTSIDE, lifted
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
 from probtorch.infer.updater import Updater, copied, overwrite
@@ -77,6 +79,8 @@ class SVI:
     params : ParamStore
     num_steps : int
         Steps taken.
+    feed : Feed
+        Where the loaders of plates stand.
 
     Notes
     -----
@@ -127,11 +131,13 @@ class SVI:
         )
         self.patience = patience
         self.num_steps = 0
+        self.feed = Feed(lifted if getattr(guide, "precise", False) else None)
         self._own_loss_and_grads = loss_and_grads
         self._updater = Updater(optim, optim_args)
+        self._compiled = CompiledStep(self)
         self._failures = 0
-        # The state before the last update, at which loss and gradients were finite.
-        self._good: tuple[Any, ...] | None = None
+        # How to go back before the last update: its loss and gradients were finite.
+        self._good: tuple[Callable[[], None], Any, int, Any] | None = None
         # A state that waits for the first run, in which the parameters come into being.
         self._waiting: Mapping[str, Any] | None = None
         self.params.show()
@@ -175,6 +181,7 @@ class SVI:
         """Context manager: parameters in the store of this object, draws from its generator."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.params.activate())
+            stack.enter_context(self.feed.activate())
             if self.generator is not None:
                 stack.enter_context(seed_handler(None, self.generator))
             yield
@@ -216,6 +223,13 @@ class SVI:
         if self._waiting is not None:
             self._resume(args, kwargs)
         self.params.show()
+        self.feed.prepare()
+        if self._compiled.ready():
+            loss = self._compiled(args, kwargs)
+            if loss is not None:
+                self._failures = 0
+                self._end_step()
+                return loss
         start = self._generator_states()
         error: Exception | None = None
         with enable_grad(), self._active():
@@ -231,11 +245,21 @@ class SVI:
             if bad is not None:
                 return self._reject(loss, bad, error, start, args, kwargs)
             self._failures = 0
-            self._good = (self._updater.checkpoint(), start, self.num_steps)
+            checkpoint = self._updater.checkpoint()
+            self._remember(lambda: self._updater.restore(checkpoint), start)
             self._updater.step(lambda: self._again(start, args, kwargs))
             self._updater.zero_grad()
-        self.num_steps += 1
+        self._end_step()
         return loss
+
+    def _end_step(self):
+        """Count the step; plates with loaders get their next batches."""
+        self.num_steps += 1
+        self.feed.advance()
+
+    def _remember(self, restore, generators):
+        """Note how to go back to where this step began."""
+        self._good = (restore, generators, self.num_steps, self.feed.state_dict())
 
     def _again(self, start, args, kwargs):
         """The loss of this step at other parameters: with the same draws."""
@@ -260,7 +284,7 @@ class SVI:
         self._updater.zero_grad()
         self._failures += 1
         if self.patience is None or self._failures < self.patience:
-            self.num_steps += 1
+            self._end_step()
             return loss
         step = self.num_steps
         after = self._generator_states()
@@ -268,8 +292,9 @@ class SVI:
         what, at = (bad, None) if math.isfinite(loss) else self._blame(args, kwargs)
         self._set_generator_states(after)
         if self._good is not None:
-            checkpoint, generators, self.num_steps = self._good
-            self._updater.restore(checkpoint)
+            restore, generators, self.num_steps, loaders = self._good
+            restore()
+            self.feed.load_state_dict(loaders)
             self._set_generator_states(generators)
         self._failures = 0
         restored = f"; parameters are those before step {self.num_steps}" if self._good else ""
@@ -350,8 +375,11 @@ class SVI:
         with _Interrupt() as interrupt, shown as progress:
             while len(losses) < num_steps and not (interrupt.asked or record.stopped):
                 args, kwargs = batches.next()
-                losses.append(self.step(*args, **kwargs))
-                progress.update(losses[-1])
+                taken = record.room(num_steps) if batches.constant else 1
+                new = self._steps(taken, args, kwargs, callback is None)
+                losses += new
+                for loss in new:
+                    progress.update(loss)
                 if callback is not None:
                     record.stopped = callback(len(losses) - 1, losses[-1]) is True
                 record.update()
@@ -369,6 +397,18 @@ class SVI:
             seconds=record.elapsed,
         )
 
+    def _steps(self, at_most, args, kwargs, several):
+        """Take one step, or many natively if `several` may be taken; returns their losses."""
+        losses = self._compiled.many(at_most, args, kwargs) if several else []
+        if not losses:
+            return [self.step(*args, **kwargs)]
+        self._failures = 0
+        return losses
+
+    def explain(self) -> str:
+        """Return what the steps became, as text: native code, or why they are taken eagerly."""
+        return self._compiled.explain()
+
     def get_params(self) -> dict[str, Any]:
         """Return copies of the constrained values of the `param` sites by name."""
         with no_grad():
@@ -376,10 +416,18 @@ class SVI:
 
     # ------------------------------------------------------------------------- saving, resuming
 
-    def _generator_states(self):
-        """States of the generator of sample statements and of the default one."""
-        own = None if self.generator is None else tuple(self.generator.get_state())
-        return own, tuple(default_generator.get_state())
+    def _generator_states(self, known=None):
+        """States of the generator of sample statements and of the default one.
+
+        `known` has states by the id of their generator, in place of those they have now.
+        """
+        known = known or {}
+
+        def state(generator):
+            return known.get(id(generator)) or tuple(generator.get_state())
+
+        own = None if self.generator is None else state(self.generator)
+        return own, state(default_generator)
 
     def _set_generator_states(self, states):
         own, default = states
@@ -395,7 +443,8 @@ class SVI:
         dict
             Nested dicts, lists, numbers, strings and tensors, nothing else: parameters
             (unconstrained), the buffers of modules that `module` stated, the optimizer's state, the
-            objective's, the generators' and the number of steps.
+            objective's, the generators', where the loaders of plates stand, and the number of
+            steps.
         """
         if self._waiting is not None:
             return dict(self._waiting)
@@ -407,6 +456,7 @@ class SVI:
             "updater": self._updater.state_dict(),
             "buffers": {name: copied(b) for name, b in self.params.buffers.items()},
             "objective": remembered,
+            "loaders": self.feed.state_dict(),
             "generator": generator,
             "default_generator": default,
         }
@@ -453,6 +503,7 @@ class SVI:
         for name, saved in state["buffers"].items():
             overwrite(self.params.buffers[name], saved._data)
         self._waiting = None
+        self.feed.load_state_dict(state["loaders"])
         if hasattr(self.objective, "load_state_dict"):
             self.objective.load_state_dict(state["objective"])
 

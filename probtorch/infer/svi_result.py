@@ -161,6 +161,7 @@ class SVIResult:
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_grad())
             stack.enter_context(self.svi.params.activate())
+            stack.enter_context(self.svi.feed.activate())
             stack.enter_context(substitute(None, self.params))
             target = None
             with seed_handler(None, generator):
@@ -193,7 +194,7 @@ class SVIResult:
         values = {
             name: x[None]
             for name, x in found.values.items()
-            if not any(f.indices is not None for f in found.first.model[name].plates)
+            if not any(f.subsampled for f in found.first.model[name].plates)
         }
         dims = {n: info.dims[n] for n in values if any(info.dims.get(n, ()))}
         used = {d for names in dims.values() for d in names}
@@ -218,7 +219,7 @@ class _Drawn:
         sites = first.model.nodes
         self.latent = [n for n, s in sites.items() if is_latent(s)]
         self.names = [*self.latent, *(n for n, s in sites.items() if s.kind == "deterministic")]
-        self.subsampled = any(f.indices is not None for s in sites.values() for f in s.plates)
+        self.subsampled = any(f.subsampled for s in sites.values() for f in s.plates)
         self.values: dict[str, np.ndarray] = {}
         self.free: dict[str, np.ndarray] = {}
         self.log_joint = self.log_ratio = np.empty(0)

@@ -200,12 +200,22 @@ class AutoGuide(abc.ABC):
                 "subsample=rows)",
                 at=latent.location,
             )
+        if frame.subsampled and frame.indices is None:
+            raise InferenceError(
+                f"{self.__name__}: the rows of plate {frame.name!r} come from a stream",
+                expected=f"rows with numbers, as site {latent.name!r} has a value for each",
+                got=f"{frame.size} of {frame.full_size} rows, nobody knows which",
+                fix="use a dataset with numbered samples, or a guide that computes the values from "
+                "the data",
+                at=latent.location,
+            )
         return plate(
             frame.name,
             frame.full_size,
-            None if frame.indices is None else frame.size,
+            None if frame.indices is None or frame.loader is not None else frame.size,
             dim=frame.dim,
             coords=frame.coords,
+            loader=frame.loader,
         )
 
     _chosen_by_caller: frozenset[str] = frozenset()
@@ -414,7 +424,7 @@ def _latent(site):
     value = to_host(site.value._data)
     event = value.ndim - batch
     for frame in frames:
-        if frame.indices is not None:
+        if frame.subsampled:
             # Rows that were not looked at start where the others do.
             rows = np.arange(frame.full_size) % frame.size
             value = np.take(value, rows, axis=value.ndim - event + frame.dim)

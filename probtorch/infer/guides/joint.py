@@ -73,7 +73,7 @@ class AutoContinuous(AutoGuide):
         super().setup(*args, **kwargs)
         for latent in self.latents.values():
             for frame in latent.frames:
-                if frame.indices is not None:
+                if frame.subsampled:
                     self.latents = {}
                     raise InferenceError(
                         f"{self.__name__}: site {latent.name!r} is in plate {frame.name!r}, which "

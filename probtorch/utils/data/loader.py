@@ -242,6 +242,20 @@ class DataLoader:
             return count
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the dataset is a stream, whose samples have no numbers."""
+        return self._fetcher.stream
+
+    @property
+    def rows(self) -> list[int] | None:
+        """Numbers in the dataset of the samples in the batch handed out last; None for a stream."""
+        return None if self._epoch is None else self._epoch.rows
+
+    def load(self, rows: Iterable[int]) -> Any:
+        """Return the samples with the given numbers as one batch, made in this process."""
+        return self._fetcher.get(list(rows), None)
+
     # --------------------------------------------------------------------------------------- epochs
 
     def __iter__(self) -> Iterator[Any]:
@@ -368,6 +382,7 @@ class _Epoch:
         self.seed = seed
         self.keys = keys
         self.done = done  # batches handed out
+        self.rows = None  # numbers of the samples in the last one
         self.over = False
 
 
@@ -390,6 +405,7 @@ def _here(fetcher, epoch):
         number += 1
         if number > epoch.done:
             epoch.done = number
+            epoch.rows = None if fetcher.stream else key
             yield batch
     epoch.over = True
 
@@ -421,6 +437,7 @@ class _Ahead:
         self.keys = enumerate(epoch.keys, 0 if self.fetcher.stream else epoch.done)
         self.skip = epoch.done if self.fetcher.stream else 0
         self.asked: dict[int, Worker] = {}  # number of a batch under way -> its worker, in order
+        self.rows: dict[int, Any] = {}  # number of a batch under way -> its samples
         crew.epoch += 1
         self.round = crew.epoch
         self.rota = list(crew.workers)
@@ -452,6 +469,7 @@ class _Ahead:
             else:
                 worker = min(self.rota, key=lambda w: len(w.waiting))
             self.asked[number] = worker
+            self.rows[number] = None if self.fetcher.stream else key
             worker.ask(number, key)
 
     def __next__(self):
@@ -466,6 +484,7 @@ class _Ahead:
         try:
             while self.asked:
                 result = self._receive()
+                rows = self.rows.pop(result.number)
                 self._ask_next()
                 if result.kind == "end":
                     continue
@@ -473,6 +492,7 @@ class _Ahead:
                     self.skip -= 1
                     continue
                 self.epoch.done += 1
+                self.epoch.rows = rows
                 return result.value
         except BaseException:
             self.crew.close()

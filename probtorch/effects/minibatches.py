@@ -1,0 +1,347 @@
+"""Which rows the plates of a run work on: minibatches of a loader, step by step, or all rows.
+
+Whoever runs a model says so by a source of rows in force (`runtime.STATE.rows`), beside the handler
+stack, so that no handler can hide it. An optimisation has a `Feed`: within one step every run of
+guide and model gets the same batch of a loader, and the next step the next one. Samplers and
+predictions have `AllRows`. Without a source each run takes the next batch.
+
+Read plates.py first; `utils/data/loader.py` has the loader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import leaves
+from probtorch.effects.runtime import STATE
+from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
+
+__all__ = ["AllRows", "Feed", "Minibatch", "RowSource", "next_minibatch", "rows_there_are"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Minibatch:
+    """What a loader handed out, and which rows of its dataset that is.
+
+    Attributes
+    ----------
+    data : tree of Tensor
+        As the loader made it.
+    rows : Tensor of int64, shape (size,), or None
+        None for a stream, whose rows have no numbers.
+    size : int
+        Number of rows.
+    """
+
+    data: Any
+    rows: Any
+    size: int
+
+
+def rows_there_are(name: str, loader: Any, size: int | None) -> int:
+    """Return the number of rows that a loader's batches stand for.
+
+    Parameters
+    ----------
+    name : str
+        Of the plate.
+    loader : DataLoader
+    size : int or None
+        What the user said; needed for a stream of unknown length.
+
+    Raises
+    ------
+    ArgumentError
+        If the batches are no uniform subsamples, single samples are loaded, or the number is
+        unknown.
+    """
+    order = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None)
+    for sampler in (order, getattr(order, "sampler", None)):
+        if isinstance(sampler, (SubsetRandomSampler, WeightedRandomSampler)):
+            raise ArgumentError(
+                f"plate {name!r}: loader with a {type(sampler).__name__}",
+                expected="batches in which every row of the dataset is as likely as any other",
+                got="an order that leaves out rows or prefers some, so that sums would be biased",
+                fix="use Subset(dataset, indices) with shuffle=True"
+                if isinstance(sampler, SubsetRandomSampler)
+                else "shuffle=True, and weight rows in the model with handlers.scale",
+            )
+    if order is None and getattr(loader, "batch_size", 1) is None:
+        raise ArgumentError(
+            f"plate {name!r}: loader with batch_size=None",
+            expected="a loader of batches",
+            got="one of single samples",
+            fix="give the loader a batch_size",
+        )
+    if size is not None:
+        return size
+    try:
+        return len(loader.dataset)
+    except TypeError:
+        raise ArgumentError(
+            f"plate {name!r}: loader",
+            expected="a dataset with a length",
+            got=f"a {type(loader.dataset).__name__} without one",
+            fix=f"say how many rows there are: plate({name!r}, count, loader=loader)",
+        ) from None
+
+
+def next_minibatch(name: str, loader: Any) -> Minibatch:
+    """Return the next batch of a loader for a run that no inference makes."""
+    if recorder() is not None:
+        recorder().refuse("the next batch of a loader")
+    iterator = _LOOSE.get(loader)
+    if iterator is not None:
+        with contextlib.suppress(StopIteration):
+            return _made(name, loader, next(iterator))
+    iterator = _LOOSE[loader] = iter(loader)
+    return _made(name, loader, _first(name, iterator))
+
+
+# Where loaders stand that are used outside of inference.
+_LOOSE: weakref.WeakKeyDictionary[Any, Iterator[Any]] = weakref.WeakKeyDictionary()
+
+
+class RowSource:
+    """Base of the sources of rows.
+
+    Attributes
+    ----------
+    whole : bool
+        Whether plates that would draw subsamples work on all their rows.
+    """
+
+    whole = False
+
+    def minibatch(self, name: str, loader: Any) -> Minibatch:
+        """Return the rows that plate `name` is to work on."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Context manager: plates of this thread take their rows from here."""
+        before, STATE.rows = STATE.rows, self
+        try:
+            yield
+        finally:
+            STATE.rows = before
+
+
+class AllRows(RowSource):
+    """All rows of every plate; datasets are loaded once, and kept.
+
+    Parameters
+    ----------
+    convert : callable, optional
+        Applied to the data.
+    """
+
+    whole = True
+
+    def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
+        self.convert = convert
+        # The loader is kept beside its data, so that its id stays its own.
+        self._loaded: dict[int, tuple[Any, Minibatch]] = {}
+
+    def minibatch(self, name: str, loader: Any) -> Minibatch:
+        """Return the whole dataset of `loader`, in order."""
+        if id(loader) not in self._loaded:
+            if loader.is_stream:
+                raise ModelError(
+                    f"plate {name!r}: all rows of a stream",
+                    expected="a dataset with numbered samples, where a sampler or a prediction "
+                    "needs all rows",
+                    got=f"a loader of {type(loader.dataset).__name__}",
+                    fix="write the plate with arrays, or use SVI",
+                )
+            rows = range(len(loader.dataset))
+            data = loader.load(rows)
+            data = data if self.convert is None else self.convert(data)
+            # None for the rows: all of them in order, as without a loader.
+            self._loaded[id(loader)] = loader, Minibatch(data, None, len(rows))
+        return self._loaded[id(loader)][1]
+
+
+class Feed(RowSource):
+    """Where the loaders of an optimisation stand: a batch of each per step.
+
+    A loader is asked when a run first enters its plate, and the batch is kept until `advance`. So
+    whatever runs between two steps sees the batch of the step to come.
+
+    Parameters
+    ----------
+    convert : callable, optional
+        Applied to the data.
+    """
+
+    def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
+        self.convert = convert
+        self._streams: dict[int, _Stream] = {}
+        # States of loaders, by plate, that have not been met yet.
+        self._waiting: dict[str, Any] = {}
+        self._lent: dict[int, Any] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there are any loaders."""
+        return bool(self._streams)
+
+    def minibatch(self, name: str, loader: Any) -> Minibatch:
+        """Return the batch of this step."""
+        batch = self._stream(name, loader).current(self.convert)
+        if recorder() is None:
+            return batch
+        if self._lent is None or id(loader) not in self._lent:
+            recorder().refuse("the next batch of a loader")
+            return batch
+        data, rows = self._lent[id(loader)]
+        return Minibatch(data, rows, batch.size)
+
+    def _stream(self, name, loader):
+        stream = self._streams.get(id(loader))
+        if stream is None:
+            stream = self._streams[id(loader)] = _Stream(name, loader)
+            state = self._waiting.pop(name, None)
+            if state is not None:
+                stream.go_to(state)
+        return stream
+
+    def prepare(self) -> None:
+        """Load the batches of the step to come, so that a new epoch draws its order before it."""
+        for stream in self._streams.values():
+            if stream.done:
+                stream.current(self.convert)
+
+    def advance(self) -> None:
+        """End the step: the batches in use are done with."""
+        for stream in self._streams.values():
+            stream.finish()
+
+    # -------------------------------------------------------------------------- compiled steps
+
+    def batches(self) -> dict[int, tuple[Any, Any]]:
+        """Return data and rows of this step by loader, for a recording to take as its inputs."""
+        found = {}
+        for key, stream in self._streams.items():
+            if stream.done:
+                batch = stream.current(self.convert)
+                found[key] = batch.data, batch.rows
+        return found
+
+    @contextlib.contextmanager
+    def lending(self, batches: dict[int, tuple[Any, Any]]) -> Iterator[None]:
+        """Context manager: while recording, plates get `batches`, which are inputs."""
+        self._lent = batches
+        try:
+            yield
+        finally:
+            self._lent = None
+
+    # ------------------------------------------------------------------------ saving, resuming
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loaders that steps have used stand, by plate."""
+        found = dict(self._waiting)
+        for stream in self._streams.values():
+            if stream.done:
+                found[stream.name] = stream.state()
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`; parts of it wait for loaders that have not been met yet."""
+        self._waiting = dict(state)
+        for stream in self._streams.values():
+            stream.go_to(self._waiting.pop(stream.name, None))
+
+
+class _Stream:
+    """One loader of a feed."""
+
+    def __init__(self, name, loader):
+        self.name, self.loader = name, loader
+        self.iterator = self.batch = self.before = None
+        self.done = 0  # batches that steps are through with, at least
+
+    def current(self, convert):
+        """The batch of this step, loaded if it is not there yet."""
+        if self.batch is None:
+            data = self._next()
+            batch = _made(self.name, self.loader, data)
+            if convert is not None:
+                batch = Minibatch(convert(batch.data), batch.rows, batch.size)
+            self.batch = batch
+        return self.batch
+
+    def _next(self):
+        if self.iterator is not None:
+            self.before = self._position()
+            with contextlib.suppress(StopIteration):
+                return next(self.iterator)
+        self.iterator = iter(self.loader)
+        self.before = self._position()
+        return _first(self.name, self.iterator)
+
+    def _position(self):
+        # Out of order there is none; who asks for the state is told.
+        return self.loader.state_dict() if self.loader.in_order else None
+
+    def finish(self):
+        if self.batch is not None:
+            self.batch, self.before = None, None
+            self.done += 1
+
+    def go_to(self, state):
+        """Go on from `state`, or from a new epoch if there is none."""
+        self.iterator = self.batch = self.before = None
+        self.done = 0
+        if state is not None:
+            self.loader.load_state_dict(state)
+            self.done = 1
+
+    def state(self):
+        """Where the loader stood after the last batch that a step is through with."""
+        return self.before or self.loader.state_dict()
+
+
+def _first(name, iterator):
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise ArgumentError(
+            f"plate {name!r}: loader",
+            expected="at least one batch",
+            got="none",
+            fix="check the dataset; with drop_last=True it must have batch_size rows",
+        ) from None
+
+
+def _made(name, loader, data):
+    """The minibatch that was handed out last."""
+    counts = [x.shape[0] for x in leaves(data) if isinstance(x, TensorBase) and x._data.ndim]
+    rows = loader.rows
+    if rows is None:
+        if not counts:
+            raise ShapeError(
+                f"plate {name!r}: batch of a stream",
+                expected="a tensor with one row per sample, which tells how many there are",
+                got="no tensor with dims",
+                fix="let the loader's collate_fn stack the samples",
+            )
+        return Minibatch(data, None, counts[0])
+    if counts and len(rows) not in counts:
+        raise ShapeError(
+            f"plate {name!r}: batch of {len(rows)} rows",
+            expected=f"tensors with {len(rows)} rows, one for each that was loaded",
+            got=f"{counts[0]} rows",
+            fix="let the loader's collate_fn keep every sample; leave rows out of the dataset, or "
+            "mask them in the model",
+        )
+    return Minibatch(data, wrap(np.asarray(rows, np.int64)), len(rows))
