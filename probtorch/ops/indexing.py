@@ -27,9 +27,10 @@ from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError, TensorIndexError
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import expand, python_slices, reshape, slice_
+from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_
 
 __all__ = [
+    "Vindex",
     "gather",
     "getitem",
     "index_put",
@@ -39,6 +40,7 @@ __all__ = [
     "one_hot",
     "scatter",
     "setitem",
+    "vindex",
 ]
 
 
@@ -576,3 +578,85 @@ def one_hot(x, num_classes=-1):
     # Written at places, not compared: so that bounds are checked when compiled too.
     zeros = as_tensor(np.zeros((*x._data.shape, n), np.int64))
     return scatter(zeros, -1, x.unsqueeze(-1), 1)
+
+
+# ------------------------------------------------------------------------------ indices in batches
+
+
+def vindex(x, key):
+    """Index the rightmost dims of `x`, with all batch dims broadcast against each other.
+
+    A leading ``...`` stands for the batch dims of `x`; the other entries, one per remaining dim,
+    are integers, integer tensors whose dims are all batch dims, or ``:``. So an expression for one
+    element, such as ``x[i, j, :]``, becomes one for batches: ``Vindex(x)[..., i, j, :]``.
+
+    Parameters
+    ----------
+    x : Tensor
+    key : tuple
+
+    Returns
+    -------
+    Tensor, shape ``broadcast(batch of x, i.shape, j.shape) + (sizes of the : dims)``
+
+    Raises
+    ------
+    TensorIndexError
+        If ``...`` is not leading, a slice is not ``:``, or there are too many entries.
+
+    Examples
+    --------
+    >>> from probtorch.ops.indexing import Vindex
+    >>> import probtorch
+    >>> x = probtorch.arange(24).reshape(2, 3, 4)
+    >>> i = probtorch.tensor([[0], [1]])
+    >>> Vindex(x)[..., i, :].shape
+    Size([2, 2, 4])
+    """
+    x = as_tensor(x, "vindex")
+    key = key if isinstance(key, tuple) else (key,)
+    if key and key[0] is Ellipsis:
+        key = key[1:]
+    else:
+        key = key + (slice(None),) * (x._data.ndim - len(key))
+    whole = [isinstance(k, slice) and k == slice(None) for k in key]
+    if len(key) > x._data.ndim or any(
+        not w and (k is None or k is Ellipsis or isinstance(k, slice))
+        for k, w in zip(key, whole, strict=True)
+    ):
+        raise TensorIndexError(
+            "vindex",
+            expected=f"`...` on the left only, then at most {x._data.ndim} integers, integer "
+            "tensors or `:`",
+            got=repr(key),
+            fix="slice the tensor first, then index it",
+        )
+    lead = x._data.ndim - len(key)
+    at = [i + lead for i, w in enumerate(whole) if not w]
+    kept = [i + lead for i, w in enumerate(whole) if w]
+    x = permute(x, (*range(lead), *at, *kept))
+    index = [as_tensor(k, "vindex") for k, w in zip(key, whole, strict=True) if not w]
+    if not index:
+        return x
+    batch = x._data.shape[:lead]
+    if not any(i._data.ndim for i in index):
+        return getitem(x, (*(slice(None),) * lead, *index))
+    rows = [
+        as_tensor(np.arange(n).reshape((n,) + (1,) * (lead - 1 - d))) for d, n in enumerate(batch)
+    ]
+    return _take(x, tuple(range(lead + len(index))), [*rows, *index])
+
+
+class Vindex:
+    """``Vindex(x)[..., i, :]`` is ``vindex(x, (..., i, slice(None)))``; see `vindex`.
+
+    Parameters
+    ----------
+    x : Tensor
+    """
+
+    def __init__(self, x):
+        self._x = x
+
+    def __getitem__(self, key):
+        return vindex(self._x, key)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.errors import ArgumentError, ShapeError, TensorIndexError
+from probtorch.ops.indexing import Vindex, vindex
+from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
 SHAPE = (3, 4, 2, 5)
@@ -226,3 +228,54 @@ def test_one_hot():
     assert probtorch.one_hot(probtorch.tensor([1]), 4).shape == (1, 4)
     with pytest.raises(TensorIndexError):
         probtorch.one_hot(probtorch.tensor([3]), 2)
+
+
+# ------------------------------------------------------------------------------------------- vindex
+
+
+def by_loop(x, lead, key):
+    """`vindex` element by element: every batch index on its own."""
+    batch = x.shape[: x.ndim - len(key)] if lead else ()
+    arrays = [np.asarray(k) for k in key if not isinstance(k, slice)]
+    shape = np.broadcast_shapes(batch, *(a.shape for a in arrays))
+    rows = [np.broadcast_to(np.asarray(r), shape) for r in np.indices(batch)] if batch else []
+    for d in range(len(batch)):
+        if batch[d] == 1:
+            rows[d] = np.zeros(shape, int)
+    spread = iter([np.broadcast_to(a, shape) for a in arrays])
+    spread = [k if isinstance(k, slice) else next(spread) for k in key]
+    out = np.empty(shape, object)
+    for i in np.ndindex(*shape):
+        out[i] = x[(*(r[i] for r in rows), *(k if isinstance(k, slice) else k[i] for k in spread))]
+    return np.array(out.tolist())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_vindex_is_indexing_one_batch_element_at_a_time(seed):
+    rng = np.random.default_rng(seed)
+    batch = tuple(int(n) for n in rng.choice([1, 3], rng.integers(0, 3)))
+    event = tuple(int(n) for n in rng.integers(2, 4, rng.integers(1, 4)))
+    x = rng.normal(size=batch + event)
+    key = []
+    for n in event:
+        shape = tuple(int(k) for k in rng.choice([1, 3], rng.integers(0, 4)))
+        array = rng.integers(0, n, shape)
+        key.append([slice(None), int(rng.integers(n)), array][rng.integers(3)])
+    indices = [tensor(k) if isinstance(k, np.ndarray) else k for k in key]
+    found = Vindex(tensor(x))[(..., *indices)]
+    np.testing.assert_array_equal(found.numpy(), by_loop(x, True, key))
+    if not batch:
+        np.testing.assert_array_equal(vindex(tensor(x), tuple(indices)).numpy(), found.numpy())
+
+
+def test_vindex_refuses_slices_and_inner_ellipsis():
+    x = tensor(np.zeros((2, 3)))
+    for key in ((0, ...), (..., slice(0, 1)), (0, 0, 0)):
+        with pytest.raises(TensorIndexError, match="on the left only"):
+            vindex(x, key)
+
+
+def test_vindex_passes_gradients_to_the_rows_it_took():
+    x = tensor(np.ones((2, 3)), requires_grad=True)
+    Vindex(x)[..., tensor([0, 2])].sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
