@@ -446,7 +446,7 @@ def config_enumerate(
             return {}
         if num_samples is None and not can_enumerate(site):
             return {}
-        asked = {"enumerate": default, "expand": expand}
+        asked: dict[str, Any] = {"enumerate": default, "expand": expand}
         if num_samples is not None:
             asked["num_samples"] = num_samples
         return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}

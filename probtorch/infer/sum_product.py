@@ -66,8 +66,10 @@ class Axes:
         self.size.update(plates)
         self.rank = {axis: i for i, axis in enumerate(self.size)}
         # A plate of one row is none: nothing has to be the same for all of its rows.
-        self.plates = {v.id: self.of_rows(v.plates) for v in variables}
-        self.names = {v.id: v.name for v in variables}
+        self.plates: dict[Axis, frozenset[str]] = {
+            v.id: self.of_rows(v.plates) for v in variables
+        }
+        self.names: dict[Axis, str] = {v.id: v.name for v in variables}
 
     def of_rows(self, plates: Iterable[str]) -> frozenset[str]:
         """Return the plates that have more rows than one, or none at all."""
@@ -230,12 +232,12 @@ def eliminate(
             if not rest:
                 done.append(factor)
                 continue
-            up = frozenset().union(*(axes.plates[v] for v in rest))  # type: ignore[index]
+            up = frozenset().union(*(axes.plates[v] for v in rest))
             if up == leaf:
                 raise _intractable(factor, rest, axes)
             for axis in factor.axes:
                 kept = isinstance(axis, int) and axis not in variables
-                if kept and not axes.plates[axis] <= up:  # type: ignore[index]
+                if kept and not axes.plates[axis] <= up:
                     raise _rows_of_guide(axis, rest, axes)
             waiting.setdefault(up, []).append(sum_plates(factor, leaf - up, axes))
     return done
@@ -282,7 +284,7 @@ def _summed(factors, variables, axes, maximum, tables):
         joint = add(list(held.values()), axes)
         dim = joint.axes.index(v)
         if tables is not None:
-            tables.append(Eliminated(v, joint.value, joint.axes))
+            tables.append(Eliminated(int(v), joint.value, joint.axes))
         value = amax(joint.value, dim) if maximum else logsumexp(joint.value, dim)
         rest = joint.axes[:dim] + joint.axes[dim + 1 :]
         message = Factor(value, rest, joint.plates, joint.origin)
