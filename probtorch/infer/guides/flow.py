@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
-from probtorch.core.rng import Generator, default_generator
+from probtorch.core.rng import default_generator
 from probtorch.distributions import constraints
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
@@ -28,7 +28,6 @@ from probtorch.distributions.transforms.flows.module import iterated
 from probtorch.distributions.transforms.scalar import AffineTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.primitives import param
-from probtorch.effects.runtime import generator_in_force
 from probtorch.errors import ArgumentError
 from probtorch.infer.guides.base import as_quantiles, check_scale, off_tape
 from probtorch.infer.guides.joint import AutoContinuous
@@ -37,6 +36,9 @@ from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 
 __all__ = ["AutoIAFNormal", "AutoNormalizingFlow"]
+
+# Seed, stream (ASCII "flow") and counter that initial weights are drawn from.
+FLOW_GENERATOR = (0, 0x666C6F77, 0)
 
 
 class AutoNormalizingFlow(AutoContinuous):
@@ -63,8 +65,9 @@ class AutoNormalizingFlow(AutoContinuous):
     Notes
     -----
     Parameters are ``auto_loc`` and ``auto_scale`` of shape (dim,) and those of the flow, called
-    ``auto_flow.{name}``. Initial weights are drawn by the generator of the inference. Medians and
-    quantiles are those of 10 000 draws, the same every time.
+    ``auto_flow.{name}``. Initial weights and orders of a flow are the same in every run: call
+    `manual_seed` in `init_transform_fn` for others. Medians and quantiles are those of 10 000
+    draws, the same every time.
 
     Examples
     --------
@@ -112,11 +115,13 @@ class AutoNormalizingFlow(AutoContinuous):
             self.flow = flow.to(self.dtype) if isinstance(flow, Module) else flow
 
     def _new_flow(self):
-        """Make the flow, with initial weights that follow from the seed of the inference."""
-        in_force = generator_in_force() or default_generator
-        (child,) = Generator(*in_force.get_state()).spawn(1)
+        """Make the flow, with the same initial weights, and the same orders, in every run.
+
+        Orders are no parameters: a saved state fits a guide that is made anew only if they are
+        those it was saved with.
+        """
         before = default_generator.get_state()
-        default_generator.set_state(child.get_state())
+        default_generator.set_state(FLOW_GENERATOR)
         try:
             return self.init_transform_fn(self.dim)
         finally:

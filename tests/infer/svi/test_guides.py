@@ -21,6 +21,7 @@ from probtorch.distributions import (
     Uniform,
     constraints,
 )
+from probtorch.distributions.transforms import spline_coupling
 from probtorch.effects import deterministic, handlers, param, plate, sample
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
@@ -30,10 +31,13 @@ from probtorch.infer import (
     SVI,
     AutoDelta,
     AutoGuideList,
+    AutoIAFNormal,
     AutoLaplaceApproximation,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
+    AutoNormalizingFlow,
+    AutoStructured,
     Trace_ELBO,
     TraceMeanField_ELBO,
     init_to_mean,
@@ -166,10 +170,17 @@ def supports():
             sample("cell", Beta(1.0, 2.0))
 
 
+def AutoSpline(model, **settings):
+    return AutoNormalizingFlow(model, spline_coupling, **settings)
+
+
 ALL = [AutoNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal]
+FLOWS = [AutoIAFNormal, AutoSpline]
 
 
-@pytest.mark.parametrize("kind", [*ALL, AutoDelta, AutoLaplaceApproximation])
+@pytest.mark.parametrize(
+    "kind", [*ALL, *FLOWS, AutoStructured, AutoDelta, AutoLaplaceApproximation]
+)
 def test_draws_lie_in_the_supports(kind):
     guide = kind(supports, init_loc_fn=init_to_uniform)
     drawn = guide()
@@ -191,7 +202,7 @@ def test_draws_lie_in_the_supports(kind):
     assert {tuple(x.shape[:2]) for x in many.values()} == {(4, 2)}
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [*ALL, *FLOWS])
 def test_the_density_of_a_draw_is_that_of_the_change_of_variables(kind):
     """log q(x) = log q(u) - log |dx/du|, with the Jacobian by automatic differentiation."""
 
@@ -224,7 +235,7 @@ def test_the_density_of_a_draw_is_that_of_the_change_of_variables(kind):
     np.testing.assert_allclose(log_q, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [*ALL, AutoDelta])
+@pytest.mark.parametrize("kind", [*ALL, *FLOWS, AutoStructured, AutoDelta])
 def test_particles_can_be_vectorised(kind):
     """The first vectorised run compares itself with single ones, and raises if they differ."""
     guide = kind(supports, init_loc_fn=init_to_uniform)
@@ -446,7 +457,7 @@ def test_rows_chosen_by_the_caller_without_create_plates_are_refused():
     assert "create_plates" in error.value.fix
 
 
-@pytest.mark.parametrize("kind", [AutoMultivariateNormal, AutoLaplaceApproximation])
+@pytest.mark.parametrize("kind", [AutoMultivariateNormal, AutoLaplaceApproximation, *FLOWS])
 def test_joint_guides_refuse_rows_that_come_and_go(kind):
     with pytest.raises(InferenceError, match=r"site 'z' is in plate 'rows'.*4 of 12 rows"):
         kind(local)(tensor(ROWS))
