@@ -22,9 +22,15 @@ from probtorch.errors import DeviceError
 
 __all__ = [
     "MissingOnDeviceError",
+    "address",
+    "capture",
+    "contiguous",
     "device_of",
+    "launch",
     "linalg",
+    "load_kernels",
     "namespace",
+    "on_device",
     "owns",
     "special",
     "to_device",
@@ -105,6 +111,61 @@ def to_device(array: Any, index: int | None) -> Any:
     device = contextlib.nullcontext() if index is None else cupy.cuda.Device(index)
     with device:
         return cupy.asarray(array)
+
+
+# ------------------------------------------------------------------------------ compiled programs
+
+
+def on_device(device: str) -> Any:
+    """Return a context in which CuPy uses `device`, "cuda:N"."""
+    import cupy
+
+    return cupy.cuda.Device(int(device.partition(":")[2] or 0))
+
+
+def load_kernels(source: str, names: list[str]) -> dict[str, Any]:
+    """Compile CUDA C for the current device; returns its kernels by name.
+
+    Notes
+    -----
+    By NVRTC, without fast mathematics; products and sums may be contracted, as on the CPU. CuPy
+    keeps what it compiled in its own cache on disk.
+    """
+    import cupy
+
+    module = cupy.RawModule(code=source, backend="nvrtc", options=("--std=c++17",))
+    return {name: module.get_function(name) for name in names}
+
+
+def address(array: Any) -> int:
+    """Return the address of an array's first element."""
+    return array.data.ptr
+
+
+def contiguous(array: Any) -> Any:
+    """Return the array with its elements in order, itself if they are."""
+    import cupy
+
+    return cupy.ascontiguousarray(array)
+
+
+def launch(kernel: Any, blocks: int, threads: int, words: list[int]) -> None:
+    """Start a kernel on the current stream; its arguments are 64 bits each."""
+    kernel((blocks,), (threads,), tuple(np.uint64(w) for w in words))
+
+
+def capture(start: Callable[[], None]) -> Any:
+    """Return the CUDA graph of the kernels that ``start()`` would run; it has a method `launch`."""
+    import cupy
+
+    # Capturing needs a stream of its own: on the default one it is not allowed.
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        try:
+            start()
+        finally:
+            graph = stream.end_capture()
+    return graph
 
 
 class _Filled:

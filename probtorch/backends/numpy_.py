@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "contiguous",
     "device_of",
     "linalg",
     "namespace",
@@ -36,6 +37,11 @@ def namespace() -> Any:
 def unavailable_reason(index: int | None) -> str | None:
     """Return None: there is always a CPU."""
     return None
+
+
+def contiguous(array: Any) -> np.ndarray:
+    """Return the array in row-major order: itself if it is, else a copy."""
+    return np.asarray(array, order="C")
 
 
 def device_of(array: Any) -> str:

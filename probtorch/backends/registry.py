@@ -1,8 +1,8 @@
 """Which module computes with an array, and how arrays move between devices.
 
 A backend is a module with the functions `owns`, `namespace`, `special`, `linalg`, `device_of`,
-`to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table below names
-the two there are; nothing else asks which one an array belongs to. Only `to_host` and
+`contiguous`, `to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table
+below names the two there are; nothing else asks which one an array belongs to. Only `to_host` and
 `to_device` copy between devices, so a copy is visible where it happens.
 
 Read next: `numpy_.py` (the plain case), then `cupy_.py`.
@@ -18,6 +18,7 @@ from probtorch.errors import DeviceError, DTypeError
 
 __all__ = [
     "array_module",
+    "contiguous",
     "device_of",
     "is_available",
     "linalg",
@@ -59,6 +60,11 @@ def array_module(array: Any) -> Any:
     if type(array) is np.ndarray:
         return np
     return _owner(array).namespace()
+
+
+def contiguous(array: Any) -> Any:
+    """Return the array with its elements in row-major order: itself if they are, else a copy."""
+    return _owner(array).contiguous(array)
 
 
 def device_of(array: Any) -> str:

@@ -15,17 +15,18 @@ import operator
 import threading
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
+from probtorch.backends.registry import contiguous, device_of, shares_memory
 from probtorch.compiler.density import MAX_PATHS, warn_eager
 from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import describe
+from probtorch.compiler.gpu import GpuPath, GpuProgram
 from probtorch.compiler.loops import address
 from probtorch.compiler.record import record
 from probtorch.compiler.repeat import Commit
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import changed_since, grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -85,7 +86,7 @@ class _Path:
     environment : Environment
         The Python values that were met.
     saving : bool
-        Keep what updated tensors held before the last run, in `saved`.
+        Keep what updated tensors held before the last run, in `previous`.
     """
 
     def __init__(self, program, rebuild, rec, environment, saving=False):
@@ -97,7 +98,10 @@ class _Path:
         self.wanted = [t.requires_grad for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
-        self.saved = [np.asarray(x, order="C") for x in rec.originals] if saving else None
+        self.saving = saving
+        # What updated tensors held before the last run, and the tick at which that ended.
+        self.previous = rec.originals
+        self.tick = -1
         self.local = threading.local()
         # Draws and updates go through tensors that all threads share.
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
@@ -131,6 +135,7 @@ class _Path:
         with self.lock:
             before = self.draw()
             out = caller.results()
+            self._refresh(caller)
             status = caller.run(arrays, out)
             if status:
                 for generator, state in before:
@@ -138,7 +143,7 @@ class _Path:
                 return None
             if self.updates:
                 caller.commit()
-                mark_changed(*self.updates)
+                self._note(caller)
         return (self.rebuild([wrap(x) for x in out]),)
 
     def repeat(self, arrays, steps):
@@ -168,9 +173,9 @@ class _Path:
             rows = [(address(first._data), totals[g]) for g, *_, first in self.draws]
             out = caller.results()
             caller.attach(arrays, out)
-            done = caller.commit.repeat(
-                caller.binding, np.array(rows, np.int64).reshape(-1, 2), out[0], results
-            )
+            self._refresh(caller)
+            draws = np.array(rows, np.int64).reshape(-1, 2)
+            done = caller.commit.repeat(draws, out[0], results)
             if done == 0:
                 for generator, state in before:
                     generator.set_state(state)
@@ -181,14 +186,23 @@ class _Path:
                 before = [(g, g.get_state()) for g in totals]
                 for generator, total in totals.items():
                     generator.advance(total)
-            mark_changed(*self.updates)
+            self._note(caller)
         return results[:done], before
+
+    def _refresh(self, caller):
+        if self.saving and any(changed_since(t, self.tick) for t in self.updates):
+            caller.commit.refresh()
+
+    def _note(self, caller):
+        self.tick = mark_changed(*self.updates)
+        if self.saving:
+            self.previous = caller.commit.previous()
 
     def restore(self):
         """Put what the last run changed back to what it was before."""
         with self.lock:
-            for t, saved in zip(self.updates, self.saved, strict=True):
-                np.copyto(t._data, saved)
+            for t, before in zip(self.updates, self.previous, strict=True):
+                np.copyto(t._data, before)
             mark_changed(*self.updates)
 
     def draw(self):
@@ -211,30 +225,17 @@ class _Caller:
         self.binding = path.program.bind()
         # Contiguous copies where a tensor is none; made anew at each run.
         self.copied = [i for i, x in enumerate(refs) if not x.flags.c_contiguous]
-        self.kept = len(path.program.graph.outputs) - len(path.updates)
-        values = path.program.graph.outputs
-        self.new = [np.empty(v.shape, v.dtype) for v in values[self.kept :]]
-        self.shapes = [(v.shape, v.dtype) for v in values[: self.kept]]
+        first = len(path.program.graph.outputs) - len(path.updates)
+        self.shapes = [(v.shape, v.dtype) for v in path.program.graph.outputs[:first]]
         self.binding.attach((), (), [np.asarray(x, order="C") for x in refs])
-        self.binding.attach_outputs(self.new, self.kept)
         targets = [t._data for t in path.updates]
-        if all(x.flags.c_contiguous for x in targets):
-            self.commit = Commit(targets, self.new, path.saved)
-        else:
-            self.commit = functools.partial(_copy_over, targets, self.new, path.saved)
-        self.bounds = np.array(
-            [byte_bounds(x) if x.size else (0, 0) for x in targets], np.uint64
-        ).reshape(-1, 2)
+        kind = Commit if all(x.flags.c_contiguous for x in targets) else _Scatter
+        self.commit = kind(self.binding, first, targets, path.saving)
+        self.owners = {id(_owner(x)) for x in targets}
 
     def touched_by(self, arrays):
         """Whether an argument may share memory with an updated tensor."""
-        for x in arrays:
-            if x.size:
-                first = address(x)
-                late = self.bounds[:, 1] > first
-                if (late & (self.bounds[:, 0] < first + x.nbytes)).any():
-                    return True
-        return False
+        return any(id(_owner(x)) in self.owners for x in arrays)
 
     def results(self):
         return [np.empty(shape, dtype) for shape, dtype in self.shapes]
@@ -251,11 +252,32 @@ class _Caller:
         return self.program.call(self.binding.address)
 
 
-def _copy_over(targets, sources, saves):
-    for i, (target, source) in enumerate(zip(targets, sources, strict=True)):
-        if saves is not None:
-            np.copyto(saves[i], target)
-        np.copyto(target, source)
+class _Scatter:
+    """`Commit` for targets that are not contiguous; it knows no `repeat`."""
+
+    def __init__(self, binding, first, targets, saving):
+        self._targets, self._saving = targets, saving
+        self._new = [np.empty(x.shape, x.dtype) for x in targets]
+        self._previous = [np.array(x) for x in targets]
+        binding.attach_outputs(self._new, first)
+
+    def __call__(self):
+        for target, new, previous in zip(self._targets, self._new, self._previous, strict=True):
+            np.copyto(previous, target)
+            np.copyto(target, new)
+
+    def previous(self):
+        return self._previous
+
+    def refresh(self):
+        """Nothing: each run copies anew."""
+
+
+def _owner(array):
+    """The object that owns the memory of an array; NumPy keeps chains of views short."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
 
 
 def _rebuild(structure, fixed):
@@ -275,15 +297,15 @@ _FIXED = (bool, int, float, complex, str, bytes, type(None))
 def _version(x):
     """Return what an argument means for the choice of a version."""
     if isinstance(x, TensorBase):
-        return x._data.shape, x._data.dtype
+        return x._data.shape, x._data.dtype, device_of(x._data)
     # 0.0 and -0.0 are equal, nan is not equal to itself: neither is what is meant here.
     return (type(x), x.hex()) if type(x) is float else (type(x), x)
 
 
 def _apart(x, others):
     """Return `x`, or a copy if it may share memory with one of the arrays `others`."""
-    shared = any(np.may_share_memory(x._data, a) for a in others)
-    return wrap(np.array(x._data)) if shared else x
+    shared = any(shares_memory(x._data, a) for a in others)
+    return wrap(x._data.copy(order="K")) if shared else x
 
 
 # Versions that differ only in numbers or other Python values among the arguments.
@@ -334,7 +356,7 @@ class CompiledFunction:
         except TypeError:
             return self.fn(*args, **kwargs)
         if paths:
-            arrays = [np.asarray(t._data, order="C") for t in tensors]
+            arrays = [contiguous(t._data) for t in tensors]
             for path in paths:
                 out = path.run(arrays)
                 if out is not None:
@@ -370,7 +392,7 @@ class CompiledFunction:
             paths = self._versions.get(key)
         except TypeError:
             return None, []
-        arrays = [np.asarray(t._data, order="C") for t in tensors]
+        arrays = [contiguous(t._data) for t in tensors]
         return (paths[0] if paths else None), arrays
 
     def _record(self, leaves, structure, tensors, key):
@@ -408,20 +430,30 @@ class CompiledFunction:
             self._give_up(*rec.unsupported[0])
         elif len(paths) < MAX_PATHS:
             try:
-                program = Program(rec.graph)
+                path = self._path(rec, tensors, result, _rebuild(out_structure, fixed), before)
             except CompileError as e:
                 self._give_up(f"{e.subject}: {e.got}", e.location)
             else:
-                path = _Path(program, _rebuild(out_structure, fixed), rec, before, self.saving)
                 self._versions[key] = [path, *paths]
                 self.recorded = path
                 # As on every later call, results share no memory with what goes in.
-                others = [t._data for t in (*tensors, *path.refs)] + program.consts
+                others = [t._data for t in (*tensors, *path.refs)] + path.program.consts
                 return path.rebuild([_apart(x, others) for x in result])
         else:
             place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
             self._give_up(f"more than {MAX_PATHS} different paths were met", place)
         return unflatten(out_structure, out)
+
+    def _path(self, rec, tensors, result, rebuild, environment):
+        """Compile a recording for the device that its tensors live on."""
+        met = [*tensors, *rec.references(), *result]
+        places = [device_of(t._data) for t in met]
+        device = next((d for d in places if d != "cpu"), None)
+        if device is None:
+            return _Path(Program(rec.graph), rebuild, rec, environment, self.saving)
+        where = places[len(places) - len(result) :]
+        program = GpuProgram(rec.graph, device)
+        return GpuPath(program, rebuild, rec, environment, where, self.saving)
 
     def _give_up(self, reason, location):
         self.reason = (reason, location)
@@ -437,5 +469,5 @@ class CompiledFunction:
         )
 
     def source(self):
-        """Return the generated LLVM IR of all paths."""
+        """Return the generated LLVM IR or CUDA C of all paths."""
         return "\n\n".join(p.program.ir for p in self._paths())

@@ -32,6 +32,7 @@ def describe(name, paths, reason):
             f"arena {plan.arena} bytes, "
             f"{plan.scalars} scalars, {len(plan.consts)} constant arrays"
         )
+        lines += [f"  {note}" for note in getattr(program, "notes", ())]
         for i, (value, expected, node) in enumerate(graph.guards):
             lines.append(f"  guard {i}: {value!r} is {expected!r}{_at(node)}")
         lines.append("  loop nests:")

@@ -177,9 +177,13 @@ class Recorder:
         """Whether a replay can draw random numbers and write to tensors made outside."""
         return not (self.frozen or self.abstract or self.parent is not None)
 
+    def references(self):
+        """Return the tensors outside of the arguments that a replay reads anew."""
+        return [v.array for v in self._values.values() if v.kind == "ref"]
+
     def shared_updates(self):
         """Refuse a recording that changes memory which it also reads under another name."""
-        others = self._inputs + [v.array for v in self._values.values() if v.kind == "ref"]
+        others = self._inputs + self.references()
         for t in self.updates.values():
             if any(o is not t and shares_memory(o._data, t._data) for o in others):
                 self.refuse("an in-place change of memory that an argument or other tensor shares")

@@ -76,7 +76,7 @@ atan2      arctan2           libm.atan2        atan2            2
 pow        power             libm.pow          pow              2
 fmod       fmod              libm.fmod         fmod             2
 cbrt       cbrt              libm.cbrt         cbrt
-lgamma     special.gammaln   scipy.gammaln     lgamma
+lgamma     special.gammaln   scipy.gammaln     pt_lgamma
 digamma    special.digamma   scipy.psi         pt_digamma
 erf        special.erf       scipy.erf         erf
 erfc       special.erfc      scipy.erfc        erfc

@@ -2,7 +2,9 @@
 
 Its arrays refuse what CuPy's refuse (`np.asarray`, mixing with host arrays), it lacks the names
 CuPy lacks, and it counts the copies between host and device: a test can state that there are none.
-`install(monkeypatch)` puts it in `sys.modules` as `cupy` and `cupyx` and returns the counter.
+Kernels are compiled by g++ and run on the processor (`host_gpu.py`); a stream that is captured
+notes them instead, for `launch` to run. `install(monkeypatch)` puts the fake in `sys.modules` as
+`cupy` and `cupyx` and returns the counter.
 """
 
 import contextlib
@@ -13,6 +15,8 @@ import types
 import numpy as np
 import scipy.linalg
 import scipy.special
+
+from tests.backends import host_gpu
 
 MISSING = {
     "numpy": "vecdot matvec geomspace errstate spacing insert nanquantile block unstack "
@@ -62,6 +66,13 @@ class FakeArray:
     def __getitem__(self, index):
         return lift(self._host[lower(index)])
 
+    def __setitem__(self, index, value):
+        self._host[lower(index)] = lower(value)
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self._host.__array_interface__["data"][0])
+
 
 def lower(value):
     """Replace fake arrays in `value` by what they hold; refuse host arrays, as a GPU must."""
@@ -78,7 +89,10 @@ def lift(value):
     """Replace NumPy arrays in `value` by fake arrays."""
     if isinstance(value, (np.ndarray, np.generic)):
         return FakeArray(np.asarray(value))
-    return tuple(lift(v) for v in value) if type(value) is tuple and _holds_arrays(value) else value
+    if not (isinstance(value, tuple) and _holds_arrays(value)):
+        return value
+    lifted = [lift(v) for v in value]
+    return tuple(lifted) if type(value) is tuple else type(value)(*lifted)
 
 
 def _holds_arrays(values):
@@ -115,6 +129,81 @@ def mirror(name, module, missing=""):
     return fake
 
 
+class FakeKernels:
+    """A module of kernels; all modules made since the last launch are compiled together."""
+
+    pending = []
+    launches = 0  # kernels started one by one
+    graphs = 0  # graphs started
+
+    def __init__(self, code, backend, options):
+        self.code, self.built = code, None
+        FakeKernels.pending.append(self)
+
+    def get_function(self, name):
+        return lambda grid, block, args: self._start(name, grid, block, args)
+
+    def _start(self, name, grid, block, args):
+        assert all(type(a) is np.uint64 for a in args), "8 bytes an argument"
+        if FakeStream.captured is not None:
+            FakeStream.captured.append((self, name, grid, block, args))
+        else:
+            FakeKernels.launches += 1
+            self.run(name, grid, block, args)
+
+    def run(self, name, grid, block, args):
+        if self.built is None:
+            todo, FakeKernels.pending = FakeKernels.pending, []
+            if self not in todo:
+                todo.append(self)
+            for module, built in zip(
+                todo, host_gpu.compile_all([m.code for m in todo]), strict=True
+            ):
+                module.built = built
+        self.built.launch(name, grid[0], block[0], [int(a) for a in args])
+
+
+class FakeGraph:
+    """Kernels that were captured."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def launch(self):
+        FakeKernels.graphs += 1
+        for module, *step in self.steps:
+            module.run(*step)
+
+
+class FakeStream:
+    """A stream that can be captured; only one at a time, as is enough here."""
+
+    captured = None
+
+    def __init__(self, non_blocking=False):
+        assert non_blocking, "the default stream cannot be captured"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False
+
+    def begin_capture(self):
+        FakeStream.captured = []
+
+    def end_capture(self):
+        steps, FakeStream.captured = FakeStream.captured, None
+        return FakeGraph(steps)
+
+
+def as_strided(x, shape, strides):
+    """A view that ends inside the memory of `x`."""
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    assert last < x._host.nbytes, "a view beyond the array"
+    return lift(np.lib.stride_tricks.as_strided(x._host, shape, strides))
+
+
 def install(monkeypatch, *, available=True, devices=2):
     """Make the fake the process's CuPy for one test; returns the fresh counter of copies."""
     FakeArray.copies = copies = Copies()
@@ -147,10 +236,14 @@ def install(monkeypatch, *, available=True, devices=2):
     cupy.ndarray = FakeArray
     cupy.asarray = cupy.array = asarray
     cupy.asnumpy = lambda value: value.get() if isinstance(value, FakeArray) else np.asarray(value)
+    cupy.lib = types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=as_strided))
+    cupy.RawModule = FakeKernels
+    FakeKernels.launches = FakeKernels.graphs = 0
     cupy.linalg = mirror("cupy.linalg", np.linalg, MISSING["linalg"])
     cupy.cuda = types.SimpleNamespace(
         is_available=lambda: available,
         Device=device,
+        Stream=FakeStream,
         runtime=types.SimpleNamespace(getDeviceCount=lambda: devices),
     )
     cupyx = types.ModuleType("cupyx")

@@ -1,0 +1,349 @@
+"""Running compiled programs on a GPU: one block of memory, kernels, captured graphs.
+
+`GpuProgram` and `GpuBinding` are what `Program` and `Binding` are on the CPU: shared code, and one
+caller's memory for it. A run goes through the steps of the `Schedule` that `render/cuda.py` made
+and waits for nothing: results are arrays that the GPU has yet to fill. It waits in two cases, which
+`explain` names: at the end, if there is a guard or a check, for one number; and in loops that were
+too large for one block, once per iteration.
+
+Kernels that follow each other are captured as a CUDA graph when a run meets the same addresses for
+the second time, and later runs start the graph. Memory of a program stays where it is; the
+addresses of arguments and results are CuPy's, whose pool gives the same ones again in a loop of
+steps. Graphs of the last few sets of addresses are kept.
+
+Numbers that live on the host (the counters of random draws) are arguments of one small kernel, so
+that no copy has to wait. Everything that touches CuPy is in `backends/cupy_.py`.
+"""
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+
+import numpy as np
+
+from probtorch.backends import cupy_
+from probtorch.backends.registry import array_module, device_of, shares_memory, to_device
+from probtorch.compiler import lower  # noqa: F401  fills the table of rules
+from probtorch.compiler.lowering import Lowering
+from probtorch.compiler.passes import optimise
+from probtorch.compiler.render.cuda import HostLoop, Launch, render
+from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
+
+__all__ = ["GpuBinding", "GpuPath", "GpuProgram"]
+
+# Sets of addresses whose graphs are kept, and remembered as met once.
+_GRAPHS, _REMEMBERED = 8, 64
+# Kernels from which on a graph is captured: starting a graph costs as much as starting two.
+_WORTH_CAPTURING = 3
+
+
+class GpuProgram:
+    """Kernels of one recorded graph.
+
+    Parameters
+    ----------
+    graph : Graph
+    device : str
+        "cuda:N", where it runs.
+
+    Attributes
+    ----------
+    graph : Graph
+        After the passes.
+    plan : Plan
+    schedule : Schedule
+    seconds : dict of str to float
+        Time spent in "passes", "render" and "native".
+    """
+
+    from_cache = False  # CuPy keeps compiled kernels on disk itself and does not tell
+
+    def __init__(self, graph, device):
+        times = [time.perf_counter()]
+        self.device = device
+        self.graph = optimise(graph)
+        times.append(time.perf_counter())
+        self.lowering = Lowering(graph)
+        self.schedule = render(self.lowering)
+        self.plan, self.ir = self.schedule.plan, self.schedule.source
+        times.append(time.perf_counter())
+        with cupy_.on_device(device):
+            self.kernels = cupy_.load_kernels(self.ir, _kernel_names(self.schedule))
+            self.consts = [to_device(np.asarray(a, order="C"), device) for a in self.plan.consts]
+        times.append(time.perf_counter())
+        self.seconds = dict(
+            zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
+        )
+        self.parts = _parts(self.schedule.steps)
+
+    @property
+    def notes(self):
+        """What costs a synchronisation or a break in the graph, as sentences."""
+        count = sum(isinstance(p, list) and len(p) >= _WORTH_CAPTURING for p in self.parts)
+        lines = [f"{len(self.kernels)} kernels on {self.device}, {count} captured graphs"]
+        if self.schedule.checked:
+            lines.append("waits for the GPU at the end of a run, to see whether guards held")
+        return lines + self.schedule.notes
+
+    def bind(self):
+        """Return fresh memory to run this program in."""
+        return GpuBinding(self)
+
+
+def _kernel_names(schedule):
+    return [*_launched(schedule.steps), *(kernel for kernel, _ in schedule.words)]
+
+
+def _launched(steps):
+    for s in steps:
+        if isinstance(s, Launch):
+            yield s.kernel
+        elif isinstance(s, HostLoop):
+            yield from _launched(s.test)
+            yield from _launched(s.body)
+
+
+def _parts(steps):
+    """Group launches that follow each other: a list is captured together."""
+    parts = []
+    for s in steps:
+        if not isinstance(s, Launch):
+            parts.append(
+                s if not isinstance(s, HostLoop) else (_parts(s.test), s.flag, _parts(s.body))
+            )
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(s)
+        else:
+            parts.append([s])
+    return parts
+
+
+class GpuBinding:
+    """Memory of one caller."""
+
+    def __init__(self, program):
+        self.program = program
+        schedule, plan = program.schedule, program.plan
+        with cupy_.on_device(program.device):
+            self.memory = to_device(np.zeros(schedule.nbytes, np.uint8), program.device)
+            if plan.packed_values:
+                packed = np.zeros(8 * len(plan.packed_values), np.uint8)
+                for i, value in enumerate(plan.packed_values):
+                    data = np.frombuffer(value.tobytes(), np.uint8)
+                    packed[8 * i : 8 * i + data.size] = data
+                start = schedule.packed
+                self.memory[start : start + packed.size] = to_device(packed, program.device)
+        self._flat = {}
+        self._graphs = OrderedDict()
+        self._met = OrderedDict()
+
+    def run(self, inputs, refs=(), outputs=None):
+        """Run on arrays of the device; returns ``(status, outputs)``.
+
+        Parameters
+        ----------
+        inputs, refs : sequence of array
+            Contiguous ones of the device, or host arrays, which are copied there.
+        outputs : list of array, optional
+            Room for results; new memory without it.
+
+        Returns
+        -------
+        status : int
+            0 where every guard held; not known, and 0, where there is nothing to check.
+        """
+        program = self.program
+        with cupy_.on_device(program.device):
+            if outputs is None:
+                outputs = self.new_outputs()
+            words = {slot for _, slots in program.schedule.words for slot in slots}
+            self._outside = {
+                "input": [self._there(x) for x in inputs],
+                "ref": [None if i in words else self._there(x) for i, x in enumerate(refs)],
+                "output": outputs,
+                "const": program.consts,
+            }
+            self._send_words(refs)
+            addresses = tuple(
+                0 if x is None else cupy_.address(x)
+                for kind in ("input", "ref", "output")
+                for x in self._outside[kind]
+            )
+            self._run(program.parts, self._graphs_of(addresses))
+            status = 0
+            if program.schedule.checked:
+                status = int(self.memory[:8].view(np.int64)[0].item())
+            return status, outputs
+
+    def _send_words(self, refs):
+        """Hand numbers of the host to the device."""
+        for kernel, slots in self.program.schedule.words:
+            words = [cupy_.address(self.memory)]
+            for slot in slots:
+                raw = np.zeros(8, np.uint8)
+                data = np.frombuffer(refs[slot].tobytes(), np.uint8)
+                raw[: data.size] = data
+                words.append(int(raw.view(np.uint64)[0]))
+            cupy_.launch(self.program.kernels[kernel], 1, 1, words)
+
+    def _there(self, x):
+        return cupy_.contiguous(to_device(x, self.program.device))
+
+    def new_outputs(self):
+        """Return uninitialised arrays for the results."""
+        xp = array_module(self.memory)
+        return [xp.empty(v.shape, v.dtype) for v in self.program.graph.outputs]
+
+    def _graphs_of(self, addresses):
+        """Return the graphs captured for these addresses; None if they are met for the first time,
+        when capturing would not pay yet.
+        """
+        found = self._graphs.get(addresses)
+        if found is not None:
+            self._graphs.move_to_end(addresses)
+            return found
+        if addresses not in self._met:
+            self._met[addresses] = None
+            if len(self._met) > _REMEMBERED:
+                self._met.popitem(last=False)
+            return None
+        found = self._graphs[addresses] = {}
+        if len(self._graphs) > _GRAPHS:
+            self._graphs.popitem(last=False)
+        return found
+
+    def _run(self, parts, graphs):
+        for i, part in enumerate(parts):
+            if isinstance(part, list):
+                self._start(part, graphs, (id(parts), i))
+            elif isinstance(part, tuple):
+                test, flag, body = part
+                self._run(test, graphs)
+                while bool(self.memory[flag : flag + 1].view(np.bool_)[0].item()):
+                    self._run(body, graphs)
+                    self._run(test, graphs)
+            else:
+                arrays = [self._array(b) for b in part.buffers]
+                part.fn(array_module(self.memory), arrays, part.attrs)
+
+    def _start(self, launches, graphs, key):
+        """Start kernels: one by one, or as a graph."""
+        if graphs is None or len(launches) < _WORTH_CAPTURING:
+            self._launch(launches)
+            return
+        graph = graphs.get(key)
+        if graph is None:
+            graph = graphs[key] = cupy_.capture(lambda: self._launch(launches))
+        graph.launch()
+
+    def _launch(self, launches):
+        base = cupy_.address(self.memory)
+        for step in launches:
+            arguments = [base, *(cupy_.address(self._array(b)) for b in step.outside)]
+            cupy_.launch(self.program.kernels[step.kernel], step.blocks, THREADS, arguments)
+
+    def _array(self, buffer):
+        """Return a buffer as a flat array."""
+        kind = buffer.kind
+        if kind in ("input", "ref", "output", "const"):
+            return self._outside[kind][buffer.slot].reshape(-1)
+        found = self._flat.get(id(buffer))
+        if found is None:
+            start = self._start_of(buffer)
+            bytes_ = self.memory[start : start + buffer.nbytes]
+            found = self._flat[id(buffer)] = bytes_.view(buffer.dtype)
+        return found
+
+    def _start_of(self, buffer):
+        schedule = self.program.schedule
+        if buffer.kind == "arena":
+            return schedule.arena + (buffer.slot or 0)
+        return (schedule.packed if buffer.kind == "packed" else schedule.scalars) + 8 * buffer.slot
+
+
+class GpuPath:
+    """One compiled path of a function on a GPU; what `_Path` is in compile.py.
+
+    Parameters
+    ----------
+    program : GpuProgram
+    rebuild : callable
+        From the tensors among the results to the result.
+    rec : Recorder
+    environment : Environment
+    devices : list of str
+        Where each result lies.
+    saving : bool
+        Keep what updated tensors held before the last run, in `saved`.
+    """
+
+    def __init__(self, program, rebuild, rec, environment, devices, saving=False):
+        self.program, self.rebuild, self.environment = program, rebuild, environment
+        self.devices = devices
+        self.refs = program.plan.refs
+        self.signature = [_signature(t) for t in self.refs]
+        self.updates = list(rec.updates.values())
+        self.draws = rec.draws
+        self.saved = list(rec.originals) if saving else None
+        self.local = threading.local()
+        self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
+
+    def run(self, arrays):
+        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
+        grads = grad_enabled()
+        for t, (shape, dtype, device, wanted) in zip(self.refs, self.signature, strict=True):
+            now = _signature(t)
+            if now[:3] != (shape, dtype, device) or (grads and now[3] != wanted):
+                return None
+        if any(shares_memory(t._data, x) for t in self.updates for x in arrays):
+            return None
+        if self.environment.changed() is not None:
+            return None
+        binding = getattr(self.local, "binding", None)
+        if binding is None:
+            binding = self.local.binding = self.program.bind()
+        with self.lock:
+            before = self._draw()
+            status, out = binding.run(arrays, [t._data for t in self.refs])
+            if status:
+                for generator, state in before:
+                    generator.set_state(state)
+                return None
+            kept = len(out) - len(self.updates)
+            if self.updates:
+                for i, (t, x) in enumerate(zip(self.updates, out[kept:], strict=True)):
+                    if self.saved is not None:
+                        self.saved[i][...] = t._data
+                    t._data[...] = to_device(x, device_of(t._data))
+                mark_changed(*self.updates)
+        results = zip(out[:kept], self.devices, strict=True)
+        return (self.rebuild([wrap(to_device(x, device)) for x, device in results]),)
+
+    def repeat(self, arrays, steps):
+        """Return no results: steps on a GPU are started one by one."""
+        first = self.program.graph.outputs[0]
+        return np.empty((0, *first.shape), first.dtype), []
+
+    def restore(self):
+        """Put what the last run changed back to what it was before."""
+        with self.lock:
+            for t, saved in zip(self.updates, self.saved, strict=True):
+                t._data[...] = saved
+            mark_changed(*self.updates)
+
+    def _draw(self):
+        """Reserve this run's draws; returns the generators and the states they had before."""
+        before = []
+        for generator, count, seed, stream, first in self.draws:
+            before.insert(0, (generator, generator.get_state()))
+            words = (generator.initial_seed(), generator.stream, generator.advance(count))
+            for t, word in zip((seed, stream, first), words, strict=True):
+                t._data[...] = np.array(word, np.uint64).view(np.int64)
+        return before
+
+
+def _signature(t):
+    x = t._data
+    return x.shape, x.dtype, device_of(x), t.requires_grad

@@ -1,0 +1,387 @@
+"""CUDA C for a lowered program, and the order in which its kernels run.
+
+The same loop nests that `llvm.py` renders, for a GPU. Each nest becomes device functions
+(`cuda_phases.py`, `cuda_nest.py`). A large one is a kernel of its own, with as many blocks as it
+has work for. Small ones that follow each other are one kernel of one block, with a barrier between
+them: starting a kernel takes longer than they do. Guards are part of such kernels, and so are
+`while` loops and branches whose bodies are small enough: the loop then runs on the device, and the
+host hears nothing of it. Other branches become gates, a flag that each kernel reads first; other
+loops read their flag on the host, which waits for the GPU once per iteration.
+
+`render` returns a `Schedule`: the source, and steps for the executor. Where memory lies is the
+`Plan` of `llvm.py`, in one block: a status word, packed constants, scalars, arena. The status is 0,
+or 1 + the index of the first guard that failed, or -1 where eager execution would raise an error.
+All that follows a failure still runs, and does no harm; loops end.
+
+The text depends on nothing but the graph: no name or number of the user's reaches it, except
+numbers as hexadecimal literals.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
+from probtorch.compiler.render.algebra import V, ir_type
+from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
+from probtorch.compiler.render.cuda_calls import MATRICES, kernel_of, library_of
+from probtorch.compiler.render.cuda_math import runtime_text
+from probtorch.compiler.render.cuda_nest import PhaseWriter
+from probtorch.compiler.render.cuda_phases import THREADS, split
+from probtorch.compiler.render.guards import holds
+from probtorch.compiler.render.llvm import Plan
+
+__all__ = ["HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
+
+# Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
+_SMALL, _SMALL_IN_LOOP = 2**14, 2**17
+# Device functions and outside arrays of one kernel, so that compiling it stays quick.
+_MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS = 200, 400, 64
+# Bytes from one part of the memory to the next.
+_ALIGN = 256
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start of a kernel; its arguments are the memory and the outside buffers."""
+
+    kernel: str
+    outside: tuple
+    blocks: int
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A function of the array module and flat arrays."""
+
+    fn: object
+    buffers: tuple
+    attrs: dict
+
+
+@dataclass(frozen=True)
+class HostLoop:
+    """Run `test`, read the bool at `flag` (bytes from the start of the memory), run `body`."""
+
+    test: list
+    flag: int
+    body: list
+
+
+@dataclass
+class Schedule:
+    """What the executor runs.
+
+    Attributes
+    ----------
+    source : str
+    steps : list of Launch, LibraryCall and HostLoop
+    plan : Plan
+    packed, scalars, arena, nbytes : int
+        Where the parts of the memory begin, and its size.
+    words : list of (str, list of int)
+        Kernels that store numbers of the host, and the references that these are: their arguments
+        are the memory and, as 64 bits each, the numbers.
+    checked : bool
+        Whether the status word must be read.
+    notes : list of str
+        What costs a synchronisation or a break in the graph, for `explain`.
+    """
+
+    source: str = ""
+    steps: list = field(default_factory=list)
+    plan: Plan | None = None
+    packed: int = _ALIGN
+    scalars: int = 0
+    arena: int = 0
+    nbytes: int = 0
+    words: list = field(default_factory=list)
+    checked: bool = False
+    notes: list = field(default_factory=list)
+
+
+def render(low):
+    """Return the `Schedule` of a lowered program."""
+    return _Renderer(low).run()
+
+
+def _aligned(n):
+    return -(-n // _ALIGN) * _ALIGN
+
+
+def _words(low):
+    """Return the references that are single numbers on the host: counters of draws, above all."""
+    return [i for i, t in enumerate(low.refs) if type(t._data) is np.ndarray and t._data.size == 1]
+
+
+class _Renderer:
+    """The text being written, and the steps."""
+
+    def __init__(self, low):
+        self.low = low
+        self.functions, self.kernels, self.runtime = [], [], set()
+        self.helpers = set()
+        self.phases, self.costs = {}, {}
+        self.gates = {}
+        self.out = Schedule()
+
+    def run(self):
+        self._prepare(self.low.block)
+        out = self.out
+        plan = out.plan = Plan(self.low)
+        self.words = {
+            i: out.packed + 8 * (len(plan.packed_values) + k)
+            for k, i in enumerate(_words(self.low))
+        }
+        out.scalars = out.packed + _aligned(8 * (len(plan.packed_values) + len(self.words) + 1))
+        out.arena = out.scalars + _aligned(8 * max(plan.scalars, 1))
+        out.nbytes = out.arena + _aligned(plan.arena)
+        out.steps = self._steps(self.low.block, None)
+        self._word_kernels()
+        matrices = MATRICES if "matrices" in self.helpers else ""
+        body = "\n".join([*self.functions, *self.kernels])
+        out.checked |= "pt_fail(" in body
+        if out.checked:
+            out.steps.insert(0, self._kernel("*(i64 *)M = 0;", 1, shared=False))
+            body += "\n" + self.kernels[-1]
+        out.source = "\n".join([runtime_text(self.runtime), matrices, body, ""])
+        return out
+
+    # ------------------------------------------------------------------------------ before the plan
+
+    def _prepare(self, block):
+        """Cut all groups into phases, which may need memory."""
+        for s in block.statements:
+            if isinstance(s, Group):
+                self.phases[id(s)] = split(self.low, s)
+            elif isinstance(s, Loop):
+                self._prepare(s.test)
+                self._prepare(s.body)
+                self.gates[id(s)] = self._flag()
+            elif isinstance(s, Branch):
+                self._prepare(s.yes)
+                self._prepare(s.no)
+                self.gates[id(s)] = self._flag(), self._flag()
+
+    def _flag(self):
+        return self.low.buffer("scalar", np.dtype(bool), 1)
+
+    def _word_kernels(self):
+        """Write the kernels that store numbers of the host."""
+        places = list(self.words.items())
+        for start in range(0, len(places), _MAX_WORDS):
+            some = places[start : start + _MAX_WORDS]
+            name = f"w{start // _MAX_WORDS + 1}"
+            params = "".join(f", i64 w{i}" for i in range(len(some)))
+            lines = [f"*(i64 *)(M + {at}) = w{i};" for i, (_, at) in enumerate(some)]
+            body = "\n".join(lines)
+            self.kernels.append(
+                f'extern "C" __global__ void {name}(char *M{params}) {{\n{body}\n}}'
+            )
+            self.out.words.append((name, [slot for slot, _ in some]))
+
+    # ------------------------------------------------------------------- asked by the phase writers
+
+    def function_name(self):
+        return f"f{len(self.functions) + 1}"
+
+    def offset(self, b):
+        """Where a buffer lies in the memory; None if it is outside."""
+        if b.kind == "ref":
+            return self.words.get(b.slot)
+        start = {"packed": self.out.packed, "scalar": self.out.scalars}.get(b.kind)
+        if start is not None:
+            return start + 8 * b.slot
+        return self.out.arena + (b.slot or 0) if b.kind == "arena" else None
+
+    # ---------------------------------------------------------------------------------------- steps
+
+    def _pieces(self, group):
+        """Return the device functions of a group, written on first use."""
+        found = self.costs.get(id(group))
+        if found is None:
+            found = []
+            for phase in self.phases[id(group)]:
+                found += PhaseWriter(self, group, phase).write()
+            self.costs[id(group)] = found
+        return found
+
+    def _small(self, s, limit=_SMALL):
+        if isinstance(s, Group):
+            return all(piece.work <= limit for piece in self._pieces(s))
+        if isinstance(s, Loop):
+            inner = s.test.statements + s.body.statements
+            return all(self._small(x, _SMALL_IN_LOOP) for x in inner)
+        if isinstance(s, Branch):
+            return all(self._small(x, limit) for x in s.yes.statements + s.no.statements)
+        return isinstance(s, Guard)
+
+    def _steps(self, block, gate):
+        """Return the steps of a block; kernels under a gate run only if it is set."""
+        steps, together = [], []
+
+        def flush():
+            if together:
+                steps.extend(self._together(together, gate))
+                together.clear()
+
+        for s in block.statements:
+            if self._small(s):
+                together.append(s)
+                continue
+            flush()
+            if isinstance(s, Group):
+                steps += [self._piece_kernel(piece, gate) for piece in self._pieces(s)]
+            elif isinstance(s, Call):
+                steps.append(self._call(s, gate))
+            elif isinstance(s, Loop):
+                steps.append(self._host_loop(s, gate))
+            else:
+                steps += self._gated(s, gate)
+        flush()
+        return steps
+
+    def _kernel(self, body, blocks, gate=None, outside=(), shared=True):
+        """Write a kernel; returns its launch."""
+        name = f"k{len(self.kernels) + 1}"
+        params = "".join(f", char *x{i}" for i in range(len(outside)))
+        lines = [f"__shared__ double shared[{2 * THREADS}];"] if shared else []
+        if gate is not None:
+            lines.append(f"if (!*(const bool *)(M + {self.offset(gate)})) return;")
+        text = "\n".join([*lines, body])
+        self.kernels.append(
+            f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}'
+            f"(char *M{params}) {{\n{text}\n}}"
+        )
+        return Launch(name, tuple(outside), blocks)
+
+    def _piece_kernel(self, piece, gate):
+        names = "".join(f", x{i}" for i in range(len(piece.outside)))
+        body = f"{piece.name}(M, shared{names});"
+        return self._kernel(body, piece.blocks, gate, piece.outside)
+
+    def _together(self, statements, gate):
+        """Return launches of kernels of one block that run small statements in order."""
+        launches, cluster = [], _Cluster(self)
+        for s in statements:
+            cluster.write(s)
+            if cluster.calls >= _MAX_CALLS or len(cluster.outside) >= _MAX_OUTSIDE:
+                launches.append(cluster.kernel(1, gate))
+                cluster = _Cluster(self)
+        if cluster.lines:
+            launches.append(cluster.kernel(1, gate))
+        return launches
+
+    def _call(self, call, gate):
+        own = kernel_of(call)
+        if own is None:
+            fn, buffers, attrs = library_of(call)
+            name = call.node.name if call.node is not None else call.name
+            self.out.notes.append(f"{name} through CuPy, between two captured graphs")
+            return LibraryCall(fn, tuple(buffers), attrs)
+        self.helpers.add("matrices")
+        self.out.checked |= bool(call.attrs["fails"])
+        function, arguments, threads = own
+        cluster = _Cluster(self)
+        texts = []
+        for x in arguments:
+            if isinstance(x, Buffer):
+                texts.append(f"({C_TYPES[ir_type(x.dtype)]} *){cluster.base(x)}")
+            elif x == "status":
+                texts.append("(i64 *)M")
+            else:
+                texts.append(str(x).lower() if isinstance(x, bool) else f"{x}LL")
+        cluster.lines.append(f"{function}({', '.join(texts)});")
+        return cluster.kernel(max(1, min(4096, -(-threads // THREADS))), gate)
+
+    def _host_loop(self, loop, gate):
+        test = self._steps(loop.test, gate)
+        go = self.gates[id(loop)]
+        cluster = _Cluster(self)
+        active = "" if gate is None else f" && *(bool *)(M + {self.offset(gate)})"
+        cluster.lines.append(
+            f"*(bool *)(M + {self.offset(go)}) = *(const bool *){cluster.base(loop.flag)}"
+            f" && *(i64 *)M == 0{active};"
+        )
+        test.append(cluster.kernel(1, None, shared=False))
+        self.out.notes.append("a while loop whose flag the host reads: a synchronisation each time")
+        return HostLoop(test, self.offset(go), self._steps(loop.body, gate))
+
+    def _gated(self, branch, gate):
+        """Return the steps of both branches, each under a gate."""
+        yes, no = self.gates[id(branch)]
+        cluster = _Cluster(self)
+        active = "true" if gate is None else f"*(const bool *)(M + {self.offset(gate)})"
+        flag = f"(*({C_TYPES[ir_type(branch.flag.dtype)]} *){cluster.base(branch.flag)} != 0)"
+        cluster.lines += [
+            f"*(bool *)(M + {self.offset(yes)}) = {active} && {flag};",
+            f"*(bool *)(M + {self.offset(no)}) = {active} && !{flag};",
+        ]
+        launch = cluster.kernel(1, None, shared=False)
+        return [launch, *self._steps(branch.yes, yes), *self._steps(branch.no, no)]
+
+
+class _Cluster:
+    """The body of a kernel of one block: small statements with barriers between them."""
+
+    def __init__(self, renderer):
+        self.renderer = renderer
+        self.lines, self.outside, self.calls = [], {}, 0
+
+    def base(self, b):
+        """Return an expression for the address of a buffer."""
+        at = self.renderer.offset(b)
+        if at is not None:
+            return f"(M + {at})"
+        names = list(self.outside)
+        if id(b) not in self.outside:
+            self.outside[id(b)] = b
+            names.append(id(b))
+        return f"x{names.index(id(b))}"
+
+    def write(self, s):
+        """Write one statement."""
+        if isinstance(s, Group):
+            for piece in self.renderer._pieces(s):
+                names = "".join(f", {self.base(b)}" for b in piece.outside)
+                self.lines += [f"{piece.name}(M, shared{names});", "__syncthreads();"]
+                self.calls += 1
+        elif isinstance(s, Guard):
+            self._guard(s)
+        elif isinstance(s, Loop):
+            self.lines.append("for (;;) {")
+            self._block(s.test)
+            self._uniform("go", f"*(const bool *){self.base(s.flag)} && *(i64 *)M == 0")
+            self.lines.append("if (!go) break;")
+            self._block(s.body)
+            self.lines.append("}")
+        else:
+            ty = C_TYPES[ir_type(s.flag.dtype)]
+            self.lines.append("{")
+            self._uniform("go", f"*({ty} *){self.base(s.flag)} != 0")
+            self.lines.append("if (go) {")
+            self._block(s.yes)
+            self.lines.append("} else {")
+            self._block(s.no)
+            self.lines += ["}", "}"]
+
+    def kernel(self, blocks, gate, *, shared=True):
+        """Make what was written a kernel; returns its launch."""
+        outside = tuple(self.outside.values())
+        return self.renderer._kernel("\n".join(self.lines), blocks, gate, outside, shared)
+
+    def _block(self, block):
+        for s in block.statements:
+            self.write(s)
+
+    def _uniform(self, name, text):
+        """Read what all threads must agree on, before any goes on to change it."""
+        self.lines += [f"const bool {name} = {text};", "__syncthreads();"]
+
+    def _guard(self, guard):
+        s = CudaAlgebra(self.renderer)
+        ty = ir_type(guard.buffer.dtype)
+        v = V(f"(*({C_TYPES[ty]} *){self.base(guard.buffer)})", ty, s)
+        ok = holds(s, v, guard.value)
+        fail = f"if (!{ok.name}) pt_fail((i64 *)M, {guard.index + 1});"
+        self.lines += ["if (threadIdx.x == 0) {", *s.lines, fail, "}", "__syncthreads();"]

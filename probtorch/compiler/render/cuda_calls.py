@@ -1,0 +1,162 @@
+"""Calls of a lowered program on a GPU: kernels of our own, and what CuPy does.
+
+`kernel_of` gives a device function for factorisations and triangular solves: they are made in
+place, a block per matrix, can be part of a captured graph and report failures as other kernels do.
+`LIBRARY` has what goes through CuPy (cuBLAS, cuSOLVER): functions of the array module and of flat
+arrays, which the executor runs between two captured graphs, because CuPy refuses to capture these
+libraries. A call that is in neither makes the function run eagerly, with a reason that names it.
+"""
+
+from probtorch.errors import CompileError
+
+__all__ = ["LIBRARY", "MATRICES", "kernel_of", "library_of"]
+
+# Device functions for matrices by rows.
+MATRICES = r"""
+// Lower factors in place; what is not positive definite becomes nan, and fails if `check`.
+template <class T>
+static __device__ void pt_cholesky(T *all, i64 n, i64 batch, bool check, i64 *status) {
+  for (i64 m = blockIdx.x; m < batch; m += gridDim.x) {
+    T *a = all + m * n * n;
+    bool bad = false;
+    for (i64 k = 0; k < n; ++k) {
+      const T pivot = a[k * n + k];
+      __syncthreads();
+      if (!(pivot > 0)) { bad = true; break; }
+      const T root = sqrt(pivot);
+      for (i64 i = k + threadIdx.x; i < n; i += blockDim.x)
+        a[i * n + k] = i == k ? root : a[i * n + k] / root;
+      __syncthreads();
+      const i64 rest = n - k - 1;
+      for (i64 t = threadIdx.x; t < rest * rest; t += blockDim.x) {
+        const i64 i = k + 1 + t / rest, j = k + 1 + t % rest;
+        if (j <= i) a[i * n + j] -= a[i * n + k] * a[j * n + k];
+      }
+      __syncthreads();
+    }
+    for (i64 t = threadIdx.x; t < n * n; t += blockDim.x)
+      if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
+    if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
+    __syncthreads();
+  }
+}
+// A x = b in place of b, a column of b for each thread; `apart` is the distance of the matrices.
+template <class T>
+static __device__ void pt_trsm(const T *a, T *b, i64 n, i64 m, bool upper, bool unit, i64 batch,
+                               i64 apart) {
+  for (i64 t = blockIdx.x * blockDim.x + threadIdx.x; t < batch * m; t += gridDim.x * blockDim.x) {
+    const T *l = a + t / m * apart;
+    T *x = b + t / m * n * m + t % m;
+    for (i64 r = 0; r < n; ++r) {
+      const i64 i = upper ? n - 1 - r : r, first = upper ? i + 1 : 0, last = upper ? n : i;
+      T rest = x[i * m];
+      for (i64 k = first; k < last; ++k) rest -= l[i * n + k] * x[k * m];
+      x[i * m] = unit ? rest : rest / l[i * n + i];
+    }
+  }
+}
+"""
+
+
+def kernel_of(call):
+    """Return ``(function, its arguments, threads)`` of a call that is a kernel of ours, or None.
+
+    Arguments are buffers, numbers, and "status" for the status word.
+    """
+    if call.name != "routine":
+        return None
+    symbol, arguments = call.attrs["symbol"], call.attrs["arguments"]
+    if symbol in ("pt_cholesky_d", "pt_cholesky_s"):
+        a, n, batch = arguments
+        return "pt_cholesky", [a, n, batch, bool(call.attrs["fails"]), "status"], batch * 256
+    if symbol in ("pt_trsm_d", "pt_trsm_s"):
+        a, b, n, m, upper, unit, batch, apart = arguments
+        return "pt_trsm", [a, b, n, m, bool(upper), bool(unit), batch, apart], batch * m
+    return None
+
+
+def library_of(call):
+    """Return ``(function, buffers, attributes)`` of a call that CuPy carries out.
+
+    Raises
+    ------
+    CompileError
+        If it has no form on a GPU.
+    """
+    if call.name == "gemm":
+        return LIBRARY["gemm"], call.buffers, call.attrs
+    symbol = call.attrs.get("symbol", "")
+    found = LIBRARY.get(symbol.removeprefix("pt_").rpartition("_")[0])
+    if found is None:
+        name = call.node.name if call.node is not None else call.name
+        raise CompileError(
+            f"op {name}",
+            expected="an op that has a form on the GPU",
+            got="one that is compiled for the CPU only",
+            fix="the function runs eagerly instead",
+            at=call.node.place if call.node is not None else "",
+        )
+    numbers = [x for x in call.attrs["arguments"] if isinstance(x, int)]
+    return found, call.buffers, {"numbers": numbers}
+
+
+def _gemm(xp, arrays, at):
+    a, b, c = arrays
+    sides = []
+    shapes = ((at["m"], at["k"]), (at["k"], at["n"]))
+    for x, shape, offset, ld, turned in zip(
+        (a, b), shapes, at["offsets"], at["ld"], at["transposed"], strict=True
+    ):
+        rows, columns = shape[::-1] if turned else shape
+        steps = (ld * x.dtype.itemsize, x.dtype.itemsize)
+        view = xp.lib.stride_tricks.as_strided(x[offset:], (rows, columns), steps)
+        sides.append(view.T if turned else view)
+    xp.matmul(*sides, out=c.reshape(at["m"], at["n"]))
+
+
+def _matrices(x, batch, rows, columns):
+    """Return the matrices that lie in `x` by columns."""
+    return x[: batch * rows * columns].reshape(batch, columns, rows).swapaxes(-1, -2)
+
+
+def _solve(xp, arrays, at):
+    a, b, _ = arrays
+    n, m, batch = at["numbers"]
+    right = _matrices(b, batch, n, m)
+    right[...] = xp.linalg.solve(_matrices(a, batch, n, n), right)
+
+
+def _inv(xp, arrays, at):
+    a, out, _ = arrays
+    n, batch = at["numbers"]
+    _matrices(out, batch, n, n)[...] = xp.linalg.inv(_matrices(a, batch, n, n))
+
+
+def _slogdet(xp, arrays, at):
+    a, signs, logs, _ = arrays
+    n, batch = at["numbers"]
+    signs[:batch], logs[:batch] = xp.linalg.slogdet(_matrices(a, batch, n, n))
+
+
+def _det(xp, arrays, at):
+    a, out, *_ = arrays
+    n, batch = at["numbers"]
+    out[:batch] = xp.linalg.det(_matrices(a, batch, n, n))
+
+
+def _eigh(xp, arrays, at):
+    a, values, *_ = arrays
+    n, batch = at["numbers"][:2]
+    w, v = xp.linalg.eigh(_matrices(a, batch, n, n))
+    values[: batch * n] = w.ravel()
+    _matrices(a, batch, n, n)[...] = v
+
+
+LIBRARY = {
+    "gemm": _gemm,
+    "solve": _solve,
+    "inv": _inv,
+    "slogdet": _slogdet,
+    "det": _det,
+    "eigh": _eigh,
+}

@@ -1,0 +1,222 @@
+"""CUDA C run on the processor: generated kernels are compiled by g++ and run block by block.
+
+The same source that NVRTC gets is put behind a small header that declares what CUDA does
+(`threadIdx`, `__syncthreads`, `erfinv` ...). Each thread of a block is a fiber; a barrier switches
+to the next one. Kernels run one block after the other, in rising or, with ``backwards=True``, in
+falling order of blocks and threads: a result that differs between the two is a race. A barrier that
+only part of a block reaches is an error.
+
+Functions of CUDA that the C library lacks (`erfinv`, `erfcx`, `normcdf` ...) are SciPy's here.
+"""
+
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from probtorch.compiler import library
+
+__all__ = ["GXX", "Module", "compile_all"]
+
+GXX = shutil.which("g++")
+_FLAGS = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE"]
+
+_RUNTIME = r"""
+#include <setjmp.h>
+#include <stdlib.h>
+#include <ucontext.h>
+enum { MOST = 1024, STACK = 1 << 16 };
+typedef struct { struct { unsigned x, y, z; } thread, block, threads, blocks; } Where;
+Where *host_where;
+static jmp_buf fibers[MOST], scheduler;
+static ucontext_t boot, started;
+static int made, current, finished[MOST];
+static void (*kernel)(char **);
+static char **arguments;
+static void fiber(void) {
+  const int me = current;
+  if (!_setjmp(fibers[me])) swapcontext(&started, &boot);
+  for (;;) {
+    kernel(arguments);
+    finished[me] = 1;
+    if (!_setjmp(fibers[me])) _longjmp(scheduler, 1);
+  }
+}
+void host_barrier(void) {
+  if (!_setjmp(fibers[current])) _longjmp(scheduler, 1);
+}
+int host_launch(void (*k)(char **), char **a, unsigned blocks, unsigned threads, int backwards) {
+  for (; made < (int)threads; ++made) {
+    current = made;
+    getcontext(&started);
+    started.uc_stack.ss_sp = malloc(STACK);
+    started.uc_stack.ss_size = STACK;
+    started.uc_link = &boot;
+    ucontext_t now = started;
+    makecontext(&now, fiber, 0);
+    swapcontext(&boot, &now);
+  }
+  kernel = k;
+  arguments = a;
+  host_where->threads.x = threads;
+  host_where->blocks.x = blocks;
+  for (volatile unsigned b = 0; b < blocks; ++b) {
+    host_where->block.x = backwards ? blocks - 1 - b : b;
+    for (unsigned t = 0; t < threads; ++t) finished[t] = 0;
+    for (volatile unsigned left = threads; left;) {
+      volatile unsigned ended = 0;
+      for (volatile unsigned t = 0; t < threads; ++t) {
+        current = backwards ? threads - 1 - t : t;
+        host_where->thread.x = current;
+        if (!_setjmp(scheduler)) _longjmp(fibers[current], 1);
+        ended += finished[current];
+      }
+      if (ended && ended != threads) return 1;
+      left -= ended;
+    }
+  }
+  return 0;
+}
+"""
+
+_ONE = (
+    "exp log log1p expm1 tanh exp2 log2 log10 sqrt fabs floor ceil trunc rint sin cos tan asin "
+    "acos atan sinh cosh asinh acosh atanh cbrt lgamma tgamma erf erfc"
+).split()
+_TWO = "copysign atan2 pow fmod".split()
+_SCIPY = {
+    "erfinv": "erfinv",
+    "erfcx": "erfcx",
+    "normcdf": "ndtr",
+    "normcdfinv": "ndtri",
+    "cyl_bessel_i0": "i0",
+    "cyl_bessel_i1": "i1",
+}
+
+
+def _header():
+    lines = []
+    for name in _ONE:
+        lines.append(f'extern "C" double {name}(double); extern "C" float {name}f(float);')
+    for name in _TWO:
+        lines.append(
+            f'extern "C" double {name}(double, double); extern "C" float {name}f(float, float);'
+        )
+    for i, name in enumerate(_SCIPY):
+        lines.append(f"static double {name}(double x) {{ return host_special[{i}](x, 0); }}")
+    return "\n".join(
+        [
+            'extern "C" double (*host_special[])(double, int);',
+            'extern "C" void host_barrier(void);',
+            "struct host_three { unsigned x, y, z; };",
+            "struct host_place { host_three thread, block, threads, blocks; };",
+            'extern "C" host_place host_now;',
+            "#define threadIdx host_now.thread",
+            "#define blockIdx host_now.block",
+            "#define blockDim host_now.threads",
+            "#define gridDim host_now.blocks",
+            "#define __syncthreads host_barrier",
+            "#define __device__",
+            "#define __global__",
+            "#define __launch_bounds__(n)",
+            "#define __shared__ static",
+            "#define isinf __builtin_isinf",
+            "static double __longlong_as_double(long long x) {",
+            "double y; __builtin_memcpy(&y, &x, 8); return y; }",
+            "static float sqrt(float x) { return __builtin_sqrtf(x); }",
+            *lines,
+        ]
+    )
+
+
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)')
+
+
+@functools.cache
+def _folder():
+    return Path(tempfile.mkdtemp(prefix="probtorch_host_gpu"))
+
+
+def _build(text, name, compiler, flags):
+    source = _folder() / name
+    source.write_text(text)
+    target = source.with_suffix(".so")
+    run = subprocess.run(
+        [compiler, *flags, str(source), "-o", str(target)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr[:4000] + "\n" + text[-6000:]
+    return target
+
+
+@functools.cache
+def _runtime():
+    target = _build(
+        _RUNTIME,
+        "runtime.c",
+        shutil.which("gcc") or GXX,
+        ["-O1", "-fPIC", "-shared", "-w", "-U_FORTIFY_SOURCE"],
+    )
+    return ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)
+
+
+def _wrapped(source, space):
+    """Return a source in a namespace of its own, with its kernels callable from outside."""
+    lines = []
+    for name, params in _KERNEL.findall(source):
+        count = params.count("char *")
+        arguments = ", ".join(f"a[{i}]" for i in range(count))
+        lines.append(
+            f'extern "C" void {space}_{name}(char **a) {{ {space}::{name}({arguments}); }}'
+        )
+    body = source.replace('extern "C" ', "")
+    return f"namespace {space} {{\n{body}\n}}\n" + "\n".join(lines)
+
+
+def compile_all(sources, flags=()):
+    """Compile several sources at once; returns a `Module` for each."""
+    runtime = _runtime()
+    spaces = [f"s{i}" for i in range(len(sources))]
+    text = "\n".join(
+        [
+            _header(),
+            'extern "C" { host_place host_now; double (*host_special[8])(double, int); }',
+            *(_wrapped(s, space) for s, space in zip(sources, spaces, strict=True)),
+            "",
+        ]
+    )
+    name = hashlib.sha256(("".join(flags) + text).encode()).hexdigest()[:24] + ".cpp"
+    built = ctypes.CDLL(str(_build(text, name, GXX, [*_FLAGS, *flags])))
+    table = (ctypes.c_void_p * 8).in_dll(built, "host_special")
+    found = library.require([f"pt_{x}" for x in _SCIPY.values()])
+    for i, x in enumerate(_SCIPY.values()):
+        table[i] = found[f"pt_{x}"]
+    return [Module(runtime, built, space) for space in spaces]
+
+
+class Module:
+    """The kernels of one source."""
+
+    backwards = False  # order of blocks and threads, for all modules
+
+    def __init__(self, runtime, built, space):
+        self.runtime, self.built, self.space = runtime, built, space
+
+    def launch(self, kernel, blocks, threads, addresses):
+        """Run a kernel on host memory."""
+        function = ctypes.cast(getattr(self.built, f"{self.space}_{kernel}"), ctypes.c_void_p)
+        table = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+        where = ctypes.c_void_p.in_dll(self.runtime, "host_where")
+        where.value = ctypes.addressof(ctypes.c_char.in_dll(self.built, "host_now"))
+        failed = self.runtime.host_launch(function, table, blocks, threads, int(Module.backwards))
+        assert not failed, f"{kernel}: a barrier that only part of the block reached"
+
+
+def address(array):
+    """Return the address of an array's first element."""
+    return np.asarray(array).__array_interface__["data"][0]
