@@ -212,7 +212,6 @@ from probtorch.ops.sampling import (
     bernoulli,
     multinomial,
     normal,
-    poisson,
     rand,
     rand_like,
     randint,
@@ -254,6 +253,7 @@ from probtorch.ops.special import (
     xlogy,
 )
 from probtorch.ops.spectral import det, logdet, slogdet
+from probtorch.ops.variates import poisson
 from probtorch.tensor import Tensor, from_dlpack, from_numpy, tensor
 
 if TYPE_CHECKING:

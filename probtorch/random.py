@@ -1,23 +1,26 @@
-"""Random streams and draws; the streams are from core/rng.py, the draws from ops/sampling.py."""
+"""Random streams and draws, from core/rng.py, ops/sampling.py and ops/variates.py."""
 
 from probtorch.core.rng import Generator, GeneratorState, default_generator, manual_seed
 from probtorch.ops.sampling import (
     bernoulli,
-    binomial,
     categorical,
     exponential,
     multinomial,
     normal,
-    poisson,
     rand,
     rand_like,
     randint,
     randn,
     randn_like,
     randperm,
+    uniform,
+)
+from probtorch.ops.variates import (
+    binomial,
+    poisson,
     standard_gamma,
     standard_log_gamma,
-    uniform,
+    von_mises,
 )
 
 __all__ = [
@@ -41,4 +44,5 @@ __all__ = [
     "standard_gamma",
     "standard_log_gamma",
     "uniform",
+    "von_mises",
 ]

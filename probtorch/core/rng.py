@@ -80,14 +80,16 @@ def philox_bits(seed: int, stream: int, counter: Any) -> Any:
 
     Parameters
     ----------
-    seed, stream : int
+    seed : int
         Taken modulo 2**64.
+    stream : int, or array of uint64 that broadcasts with the counters
+        An int is taken modulo 2**64.
     counter : int, or array of a 64-bit integer type, any shape
         An int is taken modulo 2**64; int64 counters are read as the uint64 of the same bits.
 
     Returns
     -------
-    bits : int in [0, 2**64), or uint64 array of the counter's shape
+    bits : int in [0, 2**64), or uint64 array of the counter's shape, broadcast with the stream's
 
     Notes
     -----
@@ -99,7 +101,10 @@ def philox_bits(seed: int, stream: int, counter: Any) -> Any:
     >>> philox_bits(0, 0, 0) == int(philox_bits(0, 0, np.zeros(1, np.uint64))[0])
     True
     """
-    seed, stream = seed & _WORD, stream & _WORD
+    seed = seed & _WORD
+    if isinstance(stream, np.ndarray):
+        return _bits_of_streams(seed, stream, counter)
+    stream = stream & _WORD
     if isinstance(counter, np.ndarray):
         counters = np.ascontiguousarray(counter).reshape(-1).view(np.uint64)
         return _array_bits(seed, stream, counters).reshape(counter.shape)
@@ -299,23 +304,38 @@ def _one(seed: int, stream: int, counter: int) -> int:
     return w0 | w1 << 32
 
 
-def _array_bits(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:
+def _bits_of_streams(seed: int, streams: np.ndarray, counter: Any) -> np.ndarray:
+    if not isinstance(counter, np.ndarray):
+        counter = np.array(operator.index(counter) & _WORD, np.uint64)
+    streams, counters = np.broadcast_arrays(streams, counter.view(np.uint64))
+    shape = counters.shape
+    streams, counters = streams.reshape(-1), counters.reshape(-1)
+    if counters.size < _FEW:
+        few = [_one(seed, int(s), int(c)) for s, c in zip(streams, counters, strict=True)]
+        return np.array(few, dtype=np.uint64).reshape(shape)
+    return _array_bits(seed, streams, counters).reshape(shape)
+
+
+def _array_bits(seed: int, stream: Any, counters: np.ndarray) -> np.ndarray:
     """Philox over a flat uint64 array, block by block so that the work arrays stay in cache."""
     bits = np.empty(counters.shape, dtype=np.uint64)
     for start in range(0, counters.size, _BLOCK):
         part = slice(start, start + _BLOCK)
-        _rounds(seed, stream, counters[part], bits[part])
+        own = stream[part] if isinstance(stream, np.ndarray) else stream
+        _rounds(seed, own, counters[part], bits[part])
     return bits
 
 
-def _rounds(seed: int, stream: int, counters: np.ndarray, bits: np.ndarray) -> None:
+def _rounds(seed: int, stream: Any, counters: np.ndarray, bits: np.ndarray) -> None:
     """Write the draws of ``counters`` to ``bits``; 32-bit words in uint64 have exact products."""
     low, shift = np.uint64(_LOW), np.uint64(32)
     m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
     k0, k1 = seed & _LOW, seed >> 32
     c0, c1 = counters & low, counters >> shift
-    c2 = np.full_like(c0, stream & _LOW)
-    c3 = np.full_like(c0, stream >> 32)
+    if isinstance(stream, np.ndarray):
+        c2, c3 = stream & low, stream >> shift
+    else:
+        c2, c3 = np.full_like(c0, stream & _LOW), np.full_like(c0, stream >> 32)
     for _ in range(ROUNDS):
         # In place: c0 and c2 become the two products, then their halves; the freed arrays change
         # places.

@@ -4,14 +4,13 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast
 from probtorch.ops.elementwise import clamp, log, maximum, neg
 from probtorch.ops.movement import expand
-from probtorch.ops.sampling import (
+from probtorch.ops.sampling import categorical, rand, randn
+from probtorch.ops.variates import (
     binomial,
-    categorical,
     poisson,
-    rand,
-    randn,
     standard_gamma,
     standard_log_gamma,
+    von_mises,
 )
 
 __all__ = ["Source"]
@@ -59,6 +58,10 @@ class Source:
         """Return draws from Binomial(count, prob)."""
         count, prob = expand(count, shape), expand(prob, shape)
         return cast(binomial(count, prob, generator=self.generator), self.dtype)
+
+    def von_mises(self, concentration, shape):
+        """Return angles drawn from VonMises(0, concentration)."""
+        return von_mises(expand(concentration, shape), generator=self.generator)
 
     def categorical(self, weights, shape):
         """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""

@@ -5,10 +5,9 @@
 `Generator`, reserve as many counters as they need and return tensors: uniforms lie in the open
 interval (0, 1), normals are quantiles of uniforms.
 
-Gamma draws are made in log space, so that small shapes do not underflow, and carry implicit
-gradients (Figurnov, Mohamed, Mnih 2018): the derivative at a fixed quantile. They, Poisson and
-binomial draws come from NumPy's rejection samplers on a Philox stream of their own, keyed by the
-reserved counters; NumPy's global state is never touched.
+While a function is recorded, draws are recorded as ops on counters that each replay takes anew. So
+are the conditions on parameters: a replay in which one fails runs eagerly, and raises the error.
+NumPy's global state is never touched. Draws by rejection are in variates.py.
 
 Read core/rng.py first.
 """
@@ -24,29 +23,28 @@ from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
 from probtorch.core.shape import broadcast_shapes, parse_size
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.elementwise import clamp, eq, log, to_float, where
+from probtorch.ops.elementwise import clamp, log, minimum, to_float
 from probtorch.ops.families import elementwise, structured
-from probtorch.ops.sorting import first_above
-from probtorch.ops.special import gamma_log_implicit, ndtri
+from probtorch.ops.movement import expand, permute, reshape
+from probtorch.ops.reduction import all as all_of
+from probtorch.ops.reduction import cumsum, sum
+from probtorch.ops.sorting import argsort, first_above, searchsorted
+from probtorch.ops.special import ndtri
 
 __all__ = [
     "bernoulli",
-    "binomial",
     "bits_to_uniform",
     "categorical",
     "exponential",
     "multinomial",
     "normal",
     "philox",
-    "poisson",
     "rand",
     "rand_like",
     "randint",
     "randn",
     "randn_like",
     "randperm",
-    "standard_gamma",
-    "standard_log_gamma",
     "uniform",
 ]
 
@@ -87,50 +85,68 @@ def _signed(word):
     return word - (1 << 64) if word >> 63 else word
 
 
-def _reserve(name, generator, count):
-    """Return (seed, stream, first counter) of `count` draws; a recording cannot repeat them."""
-    if recorder() is not None:
-        recorder().refuse(f"{name}: a draw from a Generator")
+def element_counters(name, shape, generator):
+    """Return seed and stream, 0-d, and a counter per element of `shape`, as int64 tensors.
+
+    A recording takes them anew at each replay, or refuses.
+    """
     generator = default_generator if generator is None else generator
+    active, count = recorder(), math.prod(shape)
+    words = None if active is None else active.draw(name, generator, count)
+    if words is None:
+        first = generator.advance(count)
+        numbers = (generator.initial_seed(), generator.stream, first)
+        words = tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+    seed, stream, first = words
+    return seed, stream, reshape(first + wrap(np.arange(count)), shape)
+
+
+def _recorded_bits(name, shape, generator):
+    """Return 64 random bits per element, as an int64 tensor whose drawing is recorded."""
+    return philox(*element_counters(name, shape, generator))
+
+
+def _words(shape, generator):
+    """Return uint64 random bits as an array of `shape`."""
+    generator = default_generator if generator is None else generator
+    count = math.prod(shape)
     first = generator.advance(count)
-    return generator.initial_seed(), generator.stream, first
+    bits = consecutive_bits(generator.initial_seed(), generator.stream, first, count)
+    return bits.reshape(shape)
+
+
+def _uniforms(shape, generator):
+    """Return float64 draws from (0, 1) as an array of `shape`."""
+    return uniform_of_bits(_words(shape, generator))
 
 
 def _uniform_tensor(name, shape, generator):
     """Return float64 draws from (0, 1) as a tensor of `shape`; a recording repeats the drawing."""
-    active = recorder()
-    if active is None:
-        return wrap(_uniforms(name, shape, generator))
-    generator = default_generator if generator is None else generator
-    count = math.prod(shape)
-    words = active.draw(name, generator, count)
-    if words is None:
-        first = generator.advance(count)
-        bits = consecutive_bits(generator.initial_seed(), generator.stream, first, count)
-        return wrap(uniform_of_bits(bits).reshape(shape))
-    seed, stream, first = words
-    return bits_to_uniform(philox(seed, stream, first + wrap(np.arange(count)))).reshape(shape)
+    if recorder() is None:
+        return wrap(_uniforms(shape, generator))
+    return bits_to_uniform(_recorded_bits(name, shape, generator))
 
 
-def _uniforms(name, shape, generator):
-    """Return float64 draws from (0, 1) as an array of `shape`."""
-    count = math.prod(shape)
-    seed, stream, first = _reserve(name, generator, count)
-    return uniform_of_bits(consecutive_bits(seed, stream, first, count)).reshape(shape)
+def _run_demand(x, ok):
+    return x.copy()
 
 
-def _words(name, shape, generator):
-    """Return uint64 random bits as an array of `shape`."""
-    count = math.prod(shape)
-    seed, stream, first = _reserve(name, generator, count)
-    return consecutive_bits(seed, stream, first, count).reshape(shape)
+# Eager execution raises the error beforehand, so there the flag is always true.
+_DEMAND = structured(
+    "demand",
+    "sampling",
+    run=_run_demand,
+    vjp=lambda g, out, inputs, attrs, needs: (g, None),
+    jvp=lambda tangents, out, inputs, attrs: tangents[0],
+    reads_inputs=False,
+    samples=lambda rng: [((rng.standard_normal((2, 3)), np.ones((2, 1), bool)), {})],
+    reference=lambda x, ok: x,
+    doc="x unchanged; a replay in which a flag is false ends, and the function runs eagerly.",
+)
 
 
-def _numpy_generator(name, generator, count):
-    """Return a NumPy generator of its own for one call that makes `count` draws."""
-    seed, stream, first = _reserve(name, generator, max(count, 1))
-    # NumPy counts in the first word; ours in the second keeps the calls 2**64 blocks apart.
-    return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, first, 0, 0]))
+def _demand(x, ok):
+    return apply(_DEMAND, (x, ok))
 
 
 # ------------------------------------------------------------------------------- uniform and normal
@@ -301,6 +317,30 @@ def _high_product(a, b):
     return a1 * b1 + (middle >> half) + (cross >> half)
 
 
+def _run_integers(bits, low, span):
+    words = np.asarray(to_host(bits)).view(np.uint64)
+    found = _high_product(words, span) + np.uint64(low & 0xFFFFFFFFFFFFFFFF)
+    return to_device(np.asarray(found).view(np.int64), device_of(bits))
+
+
+def _integers_reference(bits, low, span):
+    words = [low + ((int(b) % 2**64) * span >> 64) for b in bits.flat]
+    return np.array(words, np.int64).reshape(bits.shape)
+
+
+_INTEGERS = structured(
+    "bits_to_integers",
+    "sampling",
+    run=_run_integers,
+    samples=lambda rng: [
+        ((rng.integers(-(2**63), 2**63, (2, 3)),), {"low": -5, "span": 12}),
+        ((rng.integers(-(2**63), 2**63, (4,)),), {"low": -(2**63), "span": 2**64 - 1}),
+    ],
+    reference=_integers_reference,
+    doc="64 random bits to integers low, ..., low + span - 1.",
+)
+
+
 def randint(low, high=None, size=None, *, generator=None, dtype=dtypes.int64, device=None):
     """Return integers uniform on {low, ..., high - 1}; `randint(high, size)` starts at 0.
 
@@ -343,22 +383,28 @@ def randint(low, high=None, size=None, *, generator=None, dtype=dtypes.int64, de
             got=f"low={low}, high={high}",
             fix="the upper end is exclusive: randint(0, 2, size) gives 0 and 1",
         )
-    words = _words("randint", parse_size((size,)), generator)
-    offset = np.uint64(int(low) & 0xFFFFFFFFFFFFFFFF)
-    return _finish(
-        (_high_product(words, span) + offset).view(np.int64), dtypes.as_dtype(dtype), device, False
-    )
+    shape, dtype = parse_size((size,)), dtypes.as_dtype(dtype)
+    attrs = {"low": int(low), "span": span}
+    if recorder() is not None:
+        found = apply(_INTEGERS, (_recorded_bits("randint", shape, generator),), attrs)
+        return _placed(cast(found, dtype), device, False)
+    words = _words(shape, generator).view(np.int64)
+    return _finish(_run_integers(words, **attrs), dtype, device, False)
 
 
 def randperm(n, *, generator=None, dtype=dtypes.int64, device=None):
     """Return a random permutation of 0, ..., n - 1: the order of n random words."""
     if n < 0:
         raise ArgumentError("randperm", expected="n >= 0", got=f"n = {n}", fix="check the size")
-    order = np.argsort(_words("randperm", (int(n),), generator), kind="stable")
-    return _finish(order, dtypes.as_dtype(dtype), device, False)
+    dtype = dtypes.as_dtype(dtype)
+    if recorder() is not None:
+        # Turned over, the sign bit orders signed numbers as it does unsigned ones.
+        bits = _recorded_bits("randperm", (int(n),), generator) ^ -(2**63)
+        return _placed(cast(argsort(bits), dtype), device, False)
+    return _finish(np.argsort(_words((int(n),), generator), kind="stable"), dtype, device, False)
 
 
-def _checked(name, x, bad, expected, fix):
+def check_elements(name, x, bad, expected, fix):
     """Raise DomainError if any element of the mask `bad` is set, showing the first of `x`."""
     if np.any(bad):
         at = tuple(int(i[0]) for i in np.nonzero(bad)) if np.ndim(bad) else ()
@@ -370,14 +416,15 @@ def _checked(name, x, bad, expected, fix):
         )
 
 
-def _probabilities(name, p):
+def probabilities(name, p):
+    """Return probabilities as a float tensor, checked."""
     p = to_float(as_tensor(p, name))
     host = to_host(p._data)
-    _checked(
+    check_elements(
         name, host, ~((host >= 0.0) & (host <= 1.0)), "probabilities in [0, 1]",
         "pass sigmoid(logits) if these are logits",
     )  # fmt: skip
-    return p, host
+    return p
 
 
 def bernoulli(p, *, generator=None):
@@ -388,9 +435,13 @@ def bernoulli(p, *, generator=None):
     DomainError
         If a probability is outside [0, 1] or nan.
     """
-    p, host = _probabilities("bernoulli", p)
-    draw = _uniforms("bernoulli", host.shape, generator) < host
-    return _finish(draw, host.dtype, device_of(p._data), False)
+    p = probabilities("bernoulli", p).detach()
+    if recorder() is not None:
+        u = _uniform_tensor("bernoulli", p._data.shape, generator)
+        draw = u < cast(_demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
+        return cast(draw, p._data.dtype)
+    draw = _uniforms(p._data.shape, generator) < to_host(p._data)
+    return _finish(draw, p._data.dtype, device_of(p._data), False)
 
 
 def _weights(name, weights):
@@ -403,21 +454,53 @@ def _weights(name, weights):
             got=f"shape {w.shape}",
             fix="give one weight per category",
         )
-    _checked(name, w, ~((w >= 0.0) & (w < np.inf)), "finite weights >= 0", "use exp or softmax")
+    check_elements(
+        name, w, ~((w >= 0.0) & (w < np.inf)), "finite weights >= 0", "use exp or softmax"
+    )
     total = w.sum(-1)
-    _checked(
+    check_elements(
         name, total, total <= 0.0, "at least one positive weight per row", "check for rows of zeros"
     )
     return w
 
 
-def _pick(name, w, rows, shape, generator):
+# Times this, a float becomes its neighbour towards 0.
+_BELOW_ONE = 1.0 - 2.0**-53
+
+
+def _pick(w, rows, shape, generator):
     """Draw categories by inversion; `rows` tells which row of the weights `w` a draw uses."""
     cumulative = np.cumsum(w, axis=-1)
     total = cumulative[:, -1][rows]
     # Below the total even after rounding, so that a category of weight 0 is never the first above.
-    v = np.minimum(_uniforms(name, shape, generator) * total, np.nextafter(total, 0.0))
+    v = np.minimum(_uniforms(shape, generator) * total, total * _BELOW_ONE)
     return first_above(cumulative, rows, v)
+
+
+def _recorded_weights(weights, least=1):
+    """Return weights as a float64 tensor; a replay demands what `_weights` checks, and at least so
+    many positive ones in each row.
+    """
+    w = cast(as_tensor(weights).detach(), dtypes.float64)
+    fine = all_of((w >= 0.0) & (w < math.inf), -1, True)
+    return _demand(w, fine & (sum((w > 0.0).long(), -1, True) >= least))
+
+
+def _recorded_pick(name, w, shape, generator):
+    """`_pick` in recorded ops: draws of `shape`, which ends with the leading dims of `w`."""
+    cumulative = cumsum(w, -1)
+    total = cumulative[..., -1]
+    u = _uniform_tensor(name, shape, generator)
+    v = minimum(u * total, total * _BELOW_ONE)
+    # Rows to the front, the draws from each behind them.
+    extra = len(shape) - (w._data.ndim - 1)
+    order = (*range(extra, len(shape)), *range(extra))
+    turned = permute(v, order)
+    full = shape[extra:]
+    rows = expand(cumulative, (*full, w._data.shape[-1]))
+    found = searchsorted(rows, reshape(turned, (*full, math.prod(shape[:extra]))), right=True)
+    back = tuple(order.index(d) for d in range(len(shape)))
+    return permute(reshape(found, turned._data.shape), back)
 
 
 def categorical(weights, shape=None, *, generator=None):
@@ -450,8 +533,10 @@ def categorical(weights, shape=None, *, generator=None):
             got=str(shape),
             fix="let the shape end with the leading dims of the weights",
         )
+    if recorder() is not None:
+        return _recorded_pick("categorical", _recorded_weights(weights), shape, generator)
     rows = np.broadcast_to(np.arange(math.prod(batch)).reshape(batch), shape)
-    draws = _pick("categorical", w.reshape(-1, w.shape[-1]), rows, shape, generator)
+    draws = _pick(w.reshape(-1, w.shape[-1]), rows, shape, generator)
     return _finish(draws, dtypes.int64, _device(weights), False)
 
 
@@ -481,9 +566,11 @@ def multinomial(weights, num_samples, replacement=False, *, generator=None):
     w = _weights("multinomial", weights)
     flat = w.reshape(-1, w.shape[-1])
     shape = (flat.shape[0], int(num_samples))
+    if recorder() is not None and (replacement or flat.size):
+        return _recorded_multinomial(weights, shape, replacement, generator)
     if replacement:
         rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
-        draws = _pick("multinomial", flat, rows, shape, generator)
+        draws = _pick(flat, rows, shape, generator)
     else:
         available = int((flat > 0.0).sum(-1).min()) if flat.size else 0
         if num_samples > available:
@@ -495,182 +582,25 @@ def multinomial(weights, num_samples, replacement=False, *, generator=None):
             )
         # Waiting times with rates w: their order is that of drawing without replacement.
         with np.errstate(divide="ignore"):
-            times = -np.log(_uniforms("multinomial", flat.shape, generator)) / flat
+            times = -np.log(_uniforms(flat.shape, generator)) / flat
         draws = np.argsort(times, axis=-1, kind="stable")[:, : shape[1]]
     return _finish(draws.reshape((*w.shape[:-1], shape[1])), dtypes.int64, _device(weights), False)
 
 
+def _recorded_multinomial(weights, shape, replacement, generator):
+    """`multinomial` in recorded ops; `shape` is that of the draws from matrices."""
+    w = _recorded_weights(weights, 1 if replacement else shape[1])
+    flat = reshape(w, (-1, w._data.shape[-1]))
+    if replacement:
+        u = _uniform_tensor("multinomial", shape, generator)
+        cumulative = cumsum(flat, -1)
+        total = cumulative[:, -1:]
+        draws = searchsorted(cumulative, minimum(u * total, total * _BELOW_ONE), right=True)
+    else:
+        times = -log(_uniform_tensor("multinomial", flat._data.shape, generator)) / flat
+        draws = argsort(times, -1)[:, : shape[1]]
+    return reshape(draws, (*w._data.shape[:-1], shape[1]))
+
+
 def _device(x):
     return device_of(as_tensor(x)._data)
-
-
-# -------------------------------------------------------------------------------------------- gamma
-
-
-def _log_gamma_draws(a, seed, stream, counter):
-    """Return float64 logarithms of standard gamma draws; a pure function of its arguments."""
-    rng = np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, counter, 0, 0]))
-    a = to_host(a).astype(np.float64)
-    # G(a) = G(a + 1) U^(1/a) in distribution: below 1 the power is taken in log space, where it
-    # cannot underflow.
-    low = a < 1.0
-    y = np.log(rng.standard_gamma(np.where(low, a + 1.0, a)))
-    return np.where(low, y + np.log1p(-rng.random(a.shape)) / np.where(low, a, 1.0), y)
-
-
-def _run_standard_log_gamma(a, seed, stream, counter):
-    y = _log_gamma_draws(a, seed, stream, counter)
-    return to_device(y.astype(a.dtype), device_of(a))
-
-
-def _run_standard_gamma(a, seed, stream, counter):
-    y = _log_gamma_draws(a, seed, stream, counter)
-    return to_device(np.exp(y).astype(a.dtype), device_of(a))
-
-
-def _gamma_slope(a, x):
-    """Derivative of a draw in its shape; 0 where it underflowed, the limit of x log x."""
-    gone = eq(x, 0.0)
-    return where(gone, 0.0, x * gamma_log_implicit(a, log(where(gone, 1.0, x))))
-
-
-def _gamma_samples(rng):
-    return [((rng.uniform(0.3, 5.0, (2, 3)),), {"seed": 3, "stream": 0, "counter": 7})]
-
-
-# The derivative is that of the quantile function at the draw's quantile, not of `run` with its bits
-# held fixed, which jumps where a proposal is rejected: hence "implicit".
-_STANDARD_LOG_GAMMA = structured(
-    "standard_log_gamma", "sampling", run=_run_standard_log_gamma,
-    samples=_gamma_samples, reads_output=True,
-    vjp=lambda g, y, inputs, attrs, needs: (g * gamma_log_implicit(inputs[0], y),),
-    jvp=lambda tangents, y, inputs, attrs: tangents[0] * gamma_log_implicit(inputs[0], y),
-    extra={"random": True, "implicit": True},
-    doc="Logarithms of draws from the gamma distribution with a given shape and unit rate.",
-)  # fmt: skip
-_STANDARD_GAMMA = structured(
-    "standard_gamma", "sampling", run=_run_standard_gamma,
-    samples=_gamma_samples, reads_output=True,
-    vjp=lambda g, x, inputs, attrs, needs: (g * _gamma_slope(inputs[0], x),),
-    jvp=lambda tangents, x, inputs, attrs: tangents[0] * _gamma_slope(inputs[0], x),
-    extra={"random": True, "implicit": True},
-    doc="Draws from the gamma distribution with a given shape and unit rate.",
-)  # fmt: skip
-
-
-def _draw_gamma(op, concentration, generator):
-    a = to_float(as_tensor(concentration, op.name))
-    host = to_host(a._data)
-    _checked(
-        op.name, host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
-        "use softplus or exp to make it positive",
-    )  # fmt: skip
-    seed, stream, counter = _reserve(op.name, generator, max(host.size, 1))
-    return apply(op, (a,), {"seed": seed, "stream": stream, "counter": counter})
-
-
-def standard_gamma(concentration, *, generator=None):
-    """Return draws from the gamma distribution with shape `concentration` and unit rate.
-
-    Parameters
-    ----------
-    concentration : Tensor
-        Positive; one draw per element.
-    generator : Generator, optional
-
-    Returns
-    -------
-    Tensor of the shape and dtype of `concentration`
-        Draws below the smallest float are 0: `standard_log_gamma` keeps them.
-
-    Raises
-    ------
-    DomainError
-        If a concentration is not positive and finite.
-
-    Notes
-    -----
-    Differentiable, by implicit reparameterisation: the derivative at a fixed quantile.
-    """
-    return _draw_gamma(_STANDARD_GAMMA, concentration, generator)
-
-
-def standard_log_gamma(concentration, *, generator=None):
-    """Return natural logarithms of what `standard_gamma` draws; they never underflow."""
-    return _draw_gamma(_STANDARD_LOG_GAMMA, concentration, generator)
-
-
-# ------------------------------------------------------------------------------------------- counts
-
-# NumPy's sampler returns int64. From here on a normal approximation differs by less than the
-# spacing of float64.
-_HUGE_RATE = 1e18
-
-
-def poisson(rate, *, generator=None):
-    """Return Poisson draws, one per element of `rate` and in its dtype.
-
-    Parameters
-    ----------
-    rate : Tensor
-        Expected counts, nonnegative and finite, of any size.
-    generator : Generator, optional
-
-    Raises
-    ------
-    DomainError
-        If a rate is negative, nan or infinite.
-    """
-    rate = to_float(as_tensor(rate, "poisson"))
-    host = to_host(rate._data)
-    _checked(
-        "poisson", host, ~((host >= 0.0) & (host < np.inf)), "a finite rate >= 0",
-        "use softplus or exp to make it positive",
-    )  # fmt: skip
-    wide = host.astype(np.float64)
-    rng = _numpy_generator("poisson", generator, wide.size)
-    huge = wide > _HUGE_RATE
-    draws = np.asarray(rng.poisson(np.where(huge, 0.0, wide)), np.float64)
-    if huge.any():
-        draws = np.where(
-            huge, np.rint(wide + np.sqrt(wide) * rng.standard_normal(wide.shape)), draws
-        )
-    return _finish(draws, host.dtype, device_of(rate._data), False)
-
-
-def binomial(count, prob, *, generator=None):
-    """Return binomial draws: successes in `count` trials of probability `prob`.
-
-    Parameters
-    ----------
-    count : Tensor
-        Whole numbers from 0 to 2**63 - 1, as integers or floats.
-    prob : Tensor
-        In [0, 1]; broadcast with `count`.
-    generator : Generator, optional
-
-    Returns
-    -------
-    Tensor
-        In the dtype of `prob`.
-
-    Raises
-    ------
-    DomainError
-        If a count is negative or not whole, or a probability is outside [0, 1].
-    """
-    count = as_tensor(count, "binomial")
-    p, host = _probabilities("binomial", prob)
-    n = to_host(count._data)
-    shape = broadcast_shapes(n.shape, host.shape, op="binomial")
-    _checked(
-        "binomial", n, ~((n >= 0) & (n < 2.0**63) & (np.floor(n) == n)),
-        "whole counts from 0 to 2**63 - 1",
-        "round the counts first",
-    )  # fmt: skip
-    rng = _numpy_generator("binomial", generator, math.prod(shape))
-    n, q = (
-        np.broadcast_to(n, shape).astype(np.int64),
-        np.broadcast_to(host, shape).astype(np.float64),
-    )
-    return _finish(rng.binomial(n, q), host.dtype, device_of(p._data), False)

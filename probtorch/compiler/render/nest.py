@@ -233,7 +233,15 @@ class Nest(Algebra):
         ]
         text = ", ".join(f"{v.ty} {v.name}" for v in operands)
         out = self.emit(f"call {result} @{symbol}({text})", result)
+        if item.attrs["refuses"]:
+            self.fail_if(self.isnan(out))
         self.registers[id(item.root)] = self.convert(out, ir_type(item.root.dtype))
+
+    def _demand(self, item):
+        """The first operand; the run ends where the second is false."""
+        x, ok = (self.read(operand) for operand in item.operands)
+        self.fail_if(self.logical_not(ok))
+        self.registers[id(item.root)] = x
 
     def _store(self, item):
         a = item.attrs

@@ -5,7 +5,7 @@ and read from the disk cache after. A generated program calls them by symbol, so
 one adds a call to its text and nothing to the time of compiling it. Each module is linked when the
 first program asks for one of its functions (`engine`).
 
-Functions of numbers (`pure`) may be merged and moved by LLVM; the others work on arrays.
+Functions of numbers alone may be merged and moved by LLVM; the others work on arrays.
 """
 
 import functools
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.runtime import incomplete, matrices, sorting
+from probtorch.compiler.render.runtime import draws, incomplete, matrices, sorting
 from probtorch.compiler.render.writer import Text
+from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["declaration", "knows", "module_of", "module_text", "types_of"]
 
@@ -29,7 +30,6 @@ class Module:
 
     functions: dict[str, tuple[str, list[str]]]
     write: Callable[[Text], Any]
-    pure: bool = False
 
 
 @functools.cache
@@ -41,13 +41,16 @@ def _modules():
     for p in "ds":
         write = functools.partial(matrices.write, p=p)
         out[f"matrices {p}"] = Module(matrices.signatures(p), write)
-    out["incomplete gamma"] = Module(
-        incomplete.gamma_signatures(), incomplete.write_gamma, pure=True
-    )
+    out["incomplete gamma"] = Module(incomplete.gamma_signatures(), incomplete.write_gamma)
     for order in incomplete.BETA_ORDERS:
         write = functools.partial(incomplete.write_beta, order=order)
         functions = incomplete.beta_signatures(order)
-        out["incomplete beta {}{}".format(*order)] = Module(functions, write, pure=True)
+        out["incomplete beta {}{}".format(*order)] = Module(functions, write)
+    for name in SAMPLERS:
+        write = functools.partial(draws.write, name=name)
+        out[f"draws {name}"] = Module(draws.signatures(name), write)
+    out["integers"] = Module(draws.integer_signatures(), draws.write_integers)
+    out["angles"] = Module(incomplete.angle_signatures(), incomplete.write_angle)
     return out
 
 
@@ -75,7 +78,7 @@ def types_of(symbol):
 def declaration(symbol):
     """Return the IR line that declares a function."""
     result, types = types_of(symbol)
-    attributes = _PURE if _modules()[_places()[symbol]].pure else "nounwind"
+    attributes = "nounwind" if "ptr" in types else _PURE
     return f"declare {result} @{symbol}({', '.join(types)}) {attributes}"
 
 

@@ -12,10 +12,17 @@ from probtorch.compiler.render.writer import Writer
 from probtorch.core.op import REGISTRY
 from probtorch.ops.stirling import difference_of_digammas
 
-__all__ = ["BETA_ORDERS", "beta_signatures", "gamma_signatures", "write_beta", "write_gamma"]
+__all__ = [
+    "BETA_ORDERS",
+    "angle_signatures",
+    "beta_signatures",
+    "gamma_signatures",
+    "write_angle",
+    "write_beta",
+    "write_gamma",
+]
 
 _CUT = 40.0
-_NODES = 48
 BETA_ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2))
 
 
@@ -36,15 +43,16 @@ def beta_signatures(order):
 class _Rule:
     """Nodes and weights of Gauss and Legendre on [0, 1], as tables of the module."""
 
-    def __init__(self, text):
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    def __init__(self, text, count=48):
+        self.count = count
+        nodes, weights = np.polynomial.legendre.leggauss(count)
         self.nodes = text.table((0.5 * (nodes + 1.0)).tolist())
         self.weights = text.table((0.5 * weights).tolist())
 
     def integrate(self, w, integrand):
         """Return the weighted sum of ``integrand(node)``; LLVM vectorises it."""
         total = w.variable("double", 0.0)
-        with w.loop(0, _NODES) as i:
+        with w.loop(0, self.count) as i:
             term = integrand(w.entry(self.nodes, i)) * w.entry(self.weights, i)
             total.value = w.binary("add", total.value, term, "reassoc contract")
         return total.value
@@ -249,3 +257,37 @@ def _beta_length(w, rise, fall, start):
         step = w.logical_and(height < 0.0, slope < 0.0)
         s.value = w.where(step, s.value - height / slope, s.value)
     return s.value
+
+
+# ---------------------------------------------------------------------------------------- von Mises
+
+
+def angle_signatures():
+    """Return the derivative of a von Mises angle, a function of concentration and angle."""
+    return {"pt_von_mises_slope": ("double", ["double", "double"])}
+
+
+def write_angle(text):
+    """Write the module of `von_mises_slope`, as `_run_angle_slope` in ops/variates.py."""
+    rule = _Rule(text, 64)
+    w = Writer(text, "pt_von_mises_slope", "double", ["double", "double"])
+    k, x = w.arguments
+    end = w.abs(x)
+    inner = end * w.sqrt(k) < 1.5
+    turn = _square(w.sin(end * 0.5))
+    far = w.sqrt(w.minimum(turn + 20.0 / k, 1.0))
+    start = w.where(inner, 0.0, w.asin(far) * 2.0)
+    # Both ends of the range from its middle, so that the nodes on [0, 1] serve.
+    low, width = w.minimum(start, end), w.abs(start - end)
+    shortfall = 1.0 - w.i1e(k) / w.i0e(k)
+
+    def integrand(node):
+        part = _square(w.sin((low + width * node) * 0.5))
+        return (part * 2.0 - shortfall) * w.exp(k * 2.0 * (turn - part))
+
+    integral = width * rule.integrate(w, integrand)
+    w.finish(w.where(inner, integral, -integral) * w.where(x == 0.0, x, w.copysign(1.0, x)))
+
+
+def _square(x):
+    return x * x

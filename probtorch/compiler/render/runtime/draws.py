@@ -1,0 +1,126 @@
+"""Draws by rejection in native code: the formulas of ops/rejection.py, written as text.
+
+Arithmetic carries no flags, so each operation is rounded by itself, as NumPy rounds it: a draw has
+the bits of the eager one. For parameters that are not allowed the result is nan.
+"""
+
+import math
+import struct
+
+from probtorch.compiler.render.algebra import V
+from probtorch.compiler.render.writer import Writer
+from probtorch.ops.rejection import SAMPLERS, STREAM_KEY
+
+__all__ = ["integer_signatures", "signatures", "write", "write_integers"]
+
+
+def signatures(name):
+    """Return the functions of a sampler.
+
+    ``pt_draw_NAME`` takes the parameters, seed, stream and counter of one draw. ``pt_draws_NAME``
+    takes arrays of the parameters, seed and stream, an array of counters, an array for the
+    results, and their number.
+    """
+    count = SAMPLERS[name][1]
+    return {
+        f"pt_draw_{name}": ("double", ["double"] * count + ["i64"] * 3),
+        f"pt_draws_{name}": ("void", ["ptr"] * count + ["i64", "i64", "ptr", "ptr", "i64"]),
+    }
+
+
+def write(text, name):
+    """Write the module of a sampler."""
+    formula, count, allowed = SAMPLERS[name]
+    types = signatures(name)[f"pt_draw_{name}"][1]
+    s = Sampler(text, f"pt_draw_{name}", "double", types, flags="")
+    parameters, (seed, stream, counter) = s.arguments[:count], s.arguments[count:]
+    s.key = seed ^ _signed(STREAM_KEY)
+    s.stream = s.philox(seed, stream, counter)
+    out = s.variable("double", math.nan)
+    with s.when(allowed(s, *parameters)):
+        out.value = formula(s, *parameters)
+    s.finish(out.value)
+
+    w = Writer(text, f"pt_draws_{name}", "void", signatures(name)[f"pt_draws_{name}"][1])
+    arrays, (seed, stream, counters, into, n) = w.arguments[:count], w.arguments[count:]
+    with w.loop(0, n) as i:
+        values = [w.load(a, i, "double") for a in arrays]
+        counter = w.load(counters, i, "i64")
+        x = w.call(f"pt_draw_{name}", "double", *values, seed, stream, counter)
+        w.store(into, i, x, "double")
+    w.finish()
+
+
+def integer_signatures():
+    """Return the function of random bits, lowest number and count of numbers."""
+    return {"pt_bits_to_integers": ("i64", ["i64"] * 3)}
+
+
+def write_integers(text):
+    """Write the module of `bits_to_integers`: low + the high word of bits times count."""
+    w = Writer(text, "pt_bits_to_integers", "i64", ["i64"] * 3)
+    wide = [w.emit(f"zext i64 {x.name} to i128", "i128") for x in (w.arguments[0], w.arguments[2])]
+    product = w.emit(f"mul i128 {wide[0].name}, {wide[1].name}", "i128")
+    high = w.emit(f"lshr i128 {product.name}, 64", "i128")
+    w.finish(w.emit(f"trunc i128 {high.name} to i64", "i64") + w.arguments[1])
+
+
+def _signed(word):
+    """Return an unsigned 64-bit number as the signed one of the same bits."""
+    return word - (1 << 64) if word >> 63 else word
+
+
+class Sampler(Writer):
+    """The algebra of samplers as text; `key` and `stream` name the element's random words."""
+
+    key: V
+    stream: V
+
+    def counting(self, like):
+        """Return the number of the first attempt."""
+        return self.whole(0)
+
+    def uniform(self, n):
+        """Return the n-th uniform number."""
+        return self.bits_to_uniform(self.philox(self.key, self.stream, self.whole(n)))
+
+    def split(self, x):
+        """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m, for positive normal x."""
+        one, root = 1023 << 52, _bits(math.sqrt(0.5))
+        bits = self.emit(f"bitcast double {x.name} to i64", "i64")
+        # Moved up by 1 - sqrt(1/2), in steps of the last place, the exponent field is that of m's.
+        moved = bits + (one - root)
+        k = self.convert((moved >> 52) - 1023, "double")
+        m = (moved & ((1 << 52) - 1)) + root
+        return k, self.emit(f"bitcast i64 {m.name} to double", "double")
+
+    def power_of_two(self, n):
+        """Return 2**n for whole n in the range of normal exponents."""
+        bits = (self.convert(n, "i64") + 1023) << 52
+        return self.emit(f"bitcast i64 {bits.name} to double", "double")
+
+    def choose(self, condition, yes, no, operands):
+        """Branch: the result of ``yes(s, *operands)`` or of ``no(s, *operands)``."""
+        out = self.variable("double")
+        first, second = self.branch(condition)
+        with first:
+            out.value = yes(self, *operands)
+        with second:
+            out.value = no(self, *operands)
+        return out.value
+
+    def until(self, step, state, operands=()):
+        """Repeat ``done, state = step(s, *state, *operands)`` until it is done."""
+        cells = [self.variable(x.ty, x) for x in state]
+        done = self.variable("i1", 0)
+        with self.repeat_while(lambda: self.logical_not(done.value)):
+            finished, following = step(self, *(c.value for c in cells), *operands)
+            done.value = finished
+            for cell, x in zip(cells, following, strict=True):
+                cell.value = x
+        return tuple(c.value for c in cells)
+
+
+def _bits(x):
+    """The integer of a double's bits."""
+    return int.from_bytes(struct.pack("<d", x), "little")

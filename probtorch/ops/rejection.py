@@ -1,0 +1,422 @@
+"""Draws by rejection as formulas: the same numbers from arrays and from generated code.
+
+How many random words a rejection sampler takes depends on what it draws. So that every element can
+be drawn alone, in any order and by any target, each has a stream of words of its own: the 64 bits
+of its counter name the stream, under another key than that of all other draws. An element costs one
+counter whatever happens inside.
+
+The formulas are over an algebra `s`, as in ops/scalar.py, with five more things: `s.uniform(n)`,
+the element's n-th uniform number; `s.split` and `s.power_of_two`, which take floats apart and make
+them; `s.choose`, a branch, and `s.until`, a loop. `Streams` is the algebra on arrays;
+compiler/render/runtime/draws.py has the one that writes native code.
+
+Every operation is one that IEEE 754 rounds correctly (or SciPy's ndtri, the same code on both
+sides), logarithms and exponentials included, which are written out here. So eager and compiled
+draws agree bit for bit, and no rounding can make one accept what the other rejects.
+
+Gamma: Marsaglia and Tsang (2000). Poisson and binomial: Hoermann's transformed rejection (1993),
+with acceptance by Loader's saddle-point form (2000), which does not cancel at large counts;
+small means by inversion. Von Mises: Best and Fisher (1979).
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.rng import bits_to_uniform, philox_bits
+from probtorch.ops.scalar import NumpyAlgebra, special_function
+from probtorch.ops.stirling import lgamma_rest
+
+__all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
+
+# The seed of an element's words is the generator's with these bits turned over: ASCII "rejectio".
+STREAM_KEY = 0x72656A656374696F
+
+# Elements per pass, so that the work arrays stay in the second-level cache.
+_CHUNK = 4096
+
+# fdlibm's: ln 2 in two parts, and (log(1 + f) - f) as a series in (f / (2 + f))^2.
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_LOG = (
+    6.666666666666735130e-01,
+    3.999999999940941908e-01,
+    2.857142874366239149e-01,
+    2.222219843214978396e-01,
+    1.818357216161805012e-01,
+    1.531383769920937332e-01,
+    1.479819860511658591e-01,
+)
+_EXP = tuple(1.0 / math.factorial(n) for n in range(14))
+_SQRT_HALF = math.sqrt(0.5)
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+# ---------------------------------------------------------------------------------- exact functions
+
+
+def _horner(coefficients, z):
+    total = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        total = total * z + c
+    return total
+
+
+def _log(s, x):
+    """log(x) of positive normal numbers, within 1 unit in the last place."""
+    k, m = s.split(x)
+    f = m - 1.0
+    half = f * f * 0.5
+    q = f / (f + 2.0)
+    z = q * q
+    tail = z * _horner(_LOG, z)
+    return k * _LN2_HIGH - ((half - (q * (half + tail) + k * _LN2_LOW)) - f)
+
+
+def _log1p(s, x):
+    """log(1 + x) for x > -1: what rounding 1 + x loses is made good by a quotient (Kahan)."""
+    u = x + 1.0
+    near = u == 1.0
+    return s.where(near, x, _log(s, u) * (x / s.where(near, 1.0, u - 1.0)))
+
+
+def _exp(s, x):
+    """exp(x), within 1 unit in the last place; 0 below -746."""
+    x = s.maximum(x, -746.0)
+    n = s.floor(x * (1.0 / math.log(2.0)) + 0.5)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    half = s.floor(n * 0.5)
+    return _horner(_EXP, r) * s.power_of_two(half) * s.power_of_two(n - half)
+
+
+# -------------------------------------------------------------------------------------------- gamma
+
+
+def log_gamma(s, a):
+    """Logarithm of a draw from Gamma(a, 1)."""
+    # G(a) = G(a + 1) U^(1/a) in distribution: below 1 the power is taken in log space, where it
+    # cannot underflow. The boost has word 0, the attempts the words from 1 on.
+    low = a < 1.0
+    d = s.where(low, a + 1.0, a) - 1.0 / 3.0
+    c = 1.0 / s.sqrt(d * 9.0)
+
+    def attempt(s, k, _, d, c):
+        x, u = s.ndtri(s.uniform(2 * k + 1)), s.uniform(2 * k + 2)
+        v = c * x + 1.0
+        positive = v > 0.0
+        log_v = _log(s, s.where(positive, v, 1.0)) * 3.0
+        square = x * x
+        bound = square * 0.5 + d * (1.0 - v * v * v + log_v)
+        return s.logical_and(positive, _log(s, u) < bound), (k + 1, log_v)
+
+    _, log_v = s.until(attempt, (s.counting(a), d), (d, c))
+    y = _log(s, d) + log_v
+    return s.where(low, y + _log(s, s.uniform(s.counting(a))) / s.where(low, a, 1.0), y)
+
+
+def gamma(s, a):
+    """Draw from Gamma(a, 1); 0 where it underflows."""
+    return _exp(s, log_gamma(s, a))
+
+
+# ------------------------------------------------------------------------------------------- counts
+
+# log(k!) - ((k + 1/2) log k - k + log(2 pi) / 2) for k = 1, ..., 9; from 10 on Stirling's series.
+_STIRLING_ERRORS = (
+    0.08106146679532726,
+    0.0413406959554093,
+    0.02767792568499834,
+    0.02079067210376509,
+    0.016644691189821193,
+    0.013876128823070748,
+    0.01189670994589177,
+    0.010411265261972096,
+    0.009255462182712733,
+)
+# NumPy's integers end near 2**63; from here on a normal approximation differs by less than the
+# spacing of float64.
+_HUGE_RATE = 1e18
+# From this mean on rejection takes over from inversion.
+_MEAN = 10.0
+
+
+def _stirling_error(s, k):
+    """log(k!) less Stirling's formula, for whole k >= 1."""
+    big = k >= 10.0
+    out = lgamma_rest(s.where(big, k, 10.0))
+    for j, error in enumerate(_STIRLING_ERRORS, 1):
+        out = s.where(k == float(j), error, out)
+    return out
+
+
+def _deviance(s, k, mean):
+    """Return k log(k / mean) + mean - k, for k > 0, without cancellation [loader2000]."""
+    e = (k - mean) / mean
+    return mean * ((e + 1.0) * _log1p(s, e) - e)
+
+
+def _log_poisson(s, k, rate):
+    """Logarithm of the Poisson probability of a whole k >= 0."""
+    some = k > 0.0
+    j = s.where(some, k, 1.0)
+    many = -_deviance(s, j, rate) - _stirling_error(s, j) - (_log(s, j) + _LOG_2PI) * 0.5
+    return s.where(some, many, -rate)
+
+
+def _log_binomial(s, k, n, p):
+    """Logarithm of the binomial probability of a whole k from 0 to n, for 0 < p < 1, n >= 2."""
+    q = 1.0 - p
+    i = s.minimum(s.maximum(k, 1.0), n - 1.0)
+    j = n - i
+    errors = _stirling_error(s, n) - _stirling_error(s, i) - _stirling_error(s, j)
+    inside = errors - _deviance(s, i, n * p) - _deviance(s, j, n * q)
+    inside = inside - (_log(s, i * (j / n)) + _LOG_2PI) * 0.5
+    return s.where(k <= 0.0, n * _log1p(s, -p), s.where(k >= n, n * _log(s, p), inside))
+
+
+def _transformed(s, offset, width, slope, bound, height, accepts, operands):
+    """Hoermann's transformed rejection: a proposal floor((2 slope / u' + width) u + offset).
+
+    ``accepts(s, k, log_height, *operands)`` is the exact test; `bound` the one that needs none.
+    """
+
+    def attempt(s, i, _, offset, width, slope, bound, height, *operands):
+        u, v = s.uniform(2 * i) - 0.5, s.uniform(2 * i + 1)
+        us = 0.5 - s.abs(u)
+        k = s.floor((slope * 2.0 / us + width) * u + offset)
+        sure = s.logical_and(us >= 0.07, v <= bound)
+        log_height = _log(s, v * (height / (slope / (us * us) + width)))
+        taken = s.logical_or(sure, accepts(s, k, log_height, *operands))
+        return taken, (i + 1, k)
+
+    fixed = (offset, width, slope, bound, height, *operands)
+    return s.until(attempt, (s.counting(offset), offset), fixed)[1]
+
+
+def poisson(s, rate):
+    """Draw from Poisson(rate)."""
+    return s.choose(
+        rate < _MEAN,
+        _poisson_by_inversion,
+        lambda s, rate: s.choose(
+            rate <= _HUGE_RATE, _poisson_by_rejection, _poisson_by_normal, (rate,)
+        ),
+        (rate,),
+    )
+
+
+def _poisson_by_inversion(s, rate):
+    def step(s, k, p, u, rate):
+        spent = s.logical_and(p < 1e-20, k > rate)
+        done = s.logical_or(u <= p, spent)
+        return done, (s.where(done, k, k + 1.0), p * (rate / (k + 1.0)), u - p)
+
+    start = (rate * 0.0, _exp(s, -rate), s.uniform(s.counting(rate)))
+    return s.until(step, start, (rate,))[0]
+
+
+def _poisson_by_rejection(s, rate):
+    width = s.sqrt(rate) * 2.53 + 0.931
+    slope = width * 0.02483 - 0.059
+    height = 1.1328 / (width - 3.4) + 1.1239
+    bound = 0.9277 - 3.6224 / (width - 2.0)
+
+    def accepts(s, k, log_height, rate):
+        possible = k >= 0.0
+        return s.logical_and(
+            possible, log_height <= _log_poisson(s, s.where(possible, k, 0.0), rate)
+        )
+
+    return _transformed(s, rate + 0.43, width, slope, bound, height, accepts, (rate,))
+
+
+def _poisson_by_normal(s, rate):
+    return s.rint(rate + s.sqrt(rate) * s.ndtri(s.uniform(s.counting(rate))))
+
+
+def binomial(s, n, p):
+    """Draw the number of successes in n trials of probability p."""
+    turned = p > 0.5
+    q = s.where(turned, 1.0 - p, p)
+    k = s.choose(n * q < _MEAN, _binomial_by_inversion, _binomial_by_rejection, (n, q))
+    return s.where(turned, n - k, k)
+
+
+def _binomial_by_inversion(s, n, p):
+    def step(s, k, f, u, n, p, odds):
+        spent = s.logical_or(k >= n, s.logical_and(f < 1e-20, k > n * p))
+        done = s.logical_or(u <= f, spent)
+        following = f * (odds * ((n - k) / (k + 1.0)))
+        return done, (s.where(done, k, k + 1.0), following, u - f)
+
+    start = (n * 0.0, _exp(s, n * _log1p(s, -p)), s.uniform(s.counting(n)))
+    return s.until(step, start, (n, p, p / (1.0 - p)))[0]
+
+
+def _binomial_by_rejection(s, n, p):
+    deviation = s.sqrt(n * p * (1.0 - p))
+    width = deviation * 2.53 + 1.15
+    slope = width * 0.0248 - 0.0873 + p * 0.01
+    bound = 0.92 - 4.2 / width
+    height = (5.1 / width + 2.83) * deviation
+    top = _log_binomial(s, s.floor((n + 1.0) * p), n, p)
+
+    def accepts(s, k, log_height, n, p, top):
+        possible = s.logical_and(k >= 0.0, k <= n)
+        ratio = _log_binomial(s, s.where(possible, k, 0.0), n, p) - top
+        return s.logical_and(possible, log_height <= ratio)
+
+    return _transformed(s, n * p + 0.5, width, slope, bound, height, accepts, (n, p, top))
+
+
+# ---------------------------------------------------------------------------------------- von Mises
+
+
+# From here on the normal distribution is the same to rounding.
+_STRAIGHT = 1e12
+
+
+def von_mises(s, k):
+    """Draw tan(angle / 2) from the von Mises distribution around 0 with concentration k."""
+    return s.choose(k < _STRAIGHT, _von_mises_by_rejection, _von_mises_by_normal, (k,))
+
+
+def _von_mises_by_normal(s, k):
+    return s.ndtri(s.uniform(s.counting(k))) * 0.5 / s.sqrt(k)
+
+
+def _von_mises_by_rejection(s, k):
+    # The proposal is a wrapped Cauchy draw: a tangent times that of a uniform angle, which is the
+    # quotient of the coordinates of a point in the unit disc.
+    wide = s.maximum(k, 1e-5)
+    root = s.sqrt(wide * wide * 4.0 + 1.0)
+    r = root + 1.0
+    rho = (r - s.sqrt(r * 2.0)) / (wide * 2.0)
+    # Below 1e-5 the numerator of rho cancels; there rho is k / 2 to rounding.
+    rho = s.where(k < 1e-5, k * 0.5, rho)
+    shape = (1.0 - rho) / (rho + 1.0)
+
+    def attempt(s, i, _, k, rho, shape):
+        x, y = (s.uniform(3 * i + j) * 2.0 - 1.0 for j in (0, 1))
+        u = s.uniform(3 * i + 2)
+        inside = x * x + y * y <= 1.0
+        t = shape * (y / x)
+        # k (s - f), with f = cos(angle) = (1 - t^2) / (1 + t^2) and s = (1 + rho^2) / (2 rho).
+        square = t * t
+        gap = (1.0 - rho) * (1.0 - rho) / (rho * 2.0) + square * 2.0 / (square + 1.0)
+        c = k * gap
+        fits = s.logical_or(c * (2.0 - c) > u, _log(s, c / u) + 1.0 >= c)
+        return s.logical_and(inside, fits), (i + 1, t)
+
+    return s.until(attempt, (s.counting(k), k), (k, rho, shape))[1]
+
+
+def _positive(s, x):
+    return s.logical_and(x > 0.0, x < math.inf)
+
+
+def _trials(s, n, p):
+    whole = s.logical_and(s.floor(n) == n, s.logical_and(n >= 0.0, n < 2.0**63))
+    return s.logical_and(whole, s.logical_and(p >= 0.0, p <= 1.0))
+
+
+# Name: the formula, the number of its parameters, and which parameters it may be given.
+SAMPLERS = {
+    "log_gamma": (log_gamma, 1, _positive),
+    "gamma": (gamma, 1, _positive),
+    "poisson": (poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
+    "binomial": (binomial, 2, _trials),
+    "von_mises": (von_mises, 1, _positive),
+}
+
+
+# --------------------------------------------------------------------------------------- on arrays
+
+
+class Streams(NumpyAlgebra):
+    """The algebra of samplers on flat float64 arrays.
+
+    Parameters
+    ----------
+    seed : int
+    streams : ndarray of uint64
+        One per element.
+    """
+
+    ndtri = staticmethod(special_function("ndtri"))
+
+    def __init__(self, seed, streams):
+        self.seed = seed
+        self.streams = streams
+
+    def part(self, index):
+        """Return the algebra of some of the elements."""
+        return Streams(self.seed, self.streams[index])
+
+    @staticmethod
+    def counting(like):
+        """Return the number of the first attempt for each element."""
+        return np.zeros(np.shape(like), np.int64)
+
+    def uniform(self, n):
+        """Return each element's n-th uniform number."""
+        return bits_to_uniform(philox_bits(self.seed ^ STREAM_KEY, self.streams, n))
+
+    @staticmethod
+    def split(x):
+        """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m."""
+        m, k = np.frexp(x)
+        low = m < _SQRT_HALF
+        return k - low.astype(np.float64), np.where(low, m * 2.0, m)
+
+    @staticmethod
+    def power_of_two(n):
+        """Return 2**n for whole n in the range of normal exponents."""
+        return np.ldexp(1.0, n.astype(np.int64))
+
+    def choose(self, condition, yes, no, operands):
+        """Return ``yes(s, *operands)`` for the elements where `condition` holds, else `no`."""
+        out = np.empty(self.streams.shape)
+        for index, fn in ((np.flatnonzero(condition), yes), (np.flatnonzero(~condition), no)):
+            if index.size:
+                out[index] = fn(self.part(index), *(x[index] for x in operands))
+        return out
+
+    def until(self, step, state, operands=()):
+        """Repeat ``done, state = step(s, *state, *operands)`` for each element until it is done."""
+        out = [np.array(x) for x in state]
+        todo, s = np.arange(self.streams.size), self
+        while todo.size:
+            done, state = step(s, *state, *operands)
+            for whole, x in zip(out, state, strict=True):
+                whole[todo] = x
+            kept = np.flatnonzero(~done)
+            if not kept.size:
+                break
+            todo, s = todo[kept], s.part(kept)
+            state = tuple(x[kept] for x in state)
+            operands = tuple(x[kept] for x in operands)
+        return tuple(out)
+
+
+def draw(name, seed, stream, counters, *parameters):
+    """Return float64 draws, one per element of the parameters.
+
+    Parameters
+    ----------
+    name : str
+        One of `SAMPLERS`.
+    seed, stream : int
+    counters : ndarray of uint64 or int64
+    parameters : ndarray of float64
+        Valid ones, of the shape of `counters`.
+    """
+    formula = SAMPLERS[name][0]
+    shape = counters.shape
+    flat = [np.asarray(p, np.float64).reshape(-1) for p in parameters]
+    streams = philox_bits(seed, stream, counters.reshape(-1))
+    out = np.empty(streams.size)
+    with np.errstate(all="ignore"):
+        for i in range(0, out.size, _CHUNK):
+            part = slice(i, i + _CHUNK)
+            out[part] = formula(Streams(seed, streams[part]), *(p[part] for p in flat))
+    return out.reshape(shape)

@@ -1,0 +1,332 @@
+"""Random variates by rejection: gamma, Poisson, binomial and von Mises draws as ops.
+
+An op takes the parameters, the seed and stream of a generator, and a counter for each element; the
+numbers are those of ops/rejection.py, whoever draws them. So a compiled function makes the draws
+that the eager one would make, and a tensor of draws can be made in parts.
+
+Gamma draws are made in log space, so that small shapes do not underflow. They and von Mises draws
+carry implicit gradients (Figurnov, Mohamed, Mnih 2018): the derivative at a fixed quantile, not
+that of the algorithm with its bits held fixed, which jumps where a proposal is rejected.
+
+Read ops/rejection.py and ops/sampling.py first.
+"""
+
+import numpy as np
+
+from probtorch.backends.registry import device_of, to_device, to_host
+from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.dtype import float64
+from probtorch.core.shape import broadcast_shapes
+from probtorch.errors import NotDifferentiableError
+from probtorch.ops.elementwise import atan, eq, log, to_float, where
+from probtorch.ops.families import structured
+from probtorch.ops.movement import expand
+from probtorch.ops.rejection import draw
+from probtorch.ops.sampling import check_elements, element_counters, probabilities
+from probtorch.ops.special import gamma_log_implicit, i0e, i1e
+
+__all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_mises"]
+
+
+def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
+    """Declare an op of parameters, seed, stream and counters; `parameters` give its test inputs."""
+
+    def run(*operands):
+        *given, seed, stream, counters = operands
+        like = given[-1]
+        host = [to_host(p).astype(np.float64, copy=False) for p in given]
+        draws = draw(sampler, int(seed), int(stream), to_host(counters), *host)
+        return to_device(draws.astype(like.dtype, copy=False), device_of(like))
+
+    def samples(rng):
+        counters = np.arange(7, 19).reshape(3, 4)
+        arrays = [make(rng, (3, 4)) for make in parameters]
+        return [((*arrays, np.array(3), np.array(5), counters), {})]
+
+    return structured(
+        name,
+        "sampling",
+        run=run,
+        samples=samples,
+        vjp=vjp,
+        jvp=jvp,
+        reads_inputs=slice(0, len(parameters)),
+        reads_output=True,
+        extra={"random": True, "implicit": vjp is not None, "sampler": sampler},
+        doc=doc,
+    )
+
+
+def _implicit(slope):
+    """Return vjp and jvp of draws whose derivative in their first input is ``slope(input, y)``."""
+
+    def vjp(g, y, inputs, attrs, needs):
+        return (g * slope(inputs[0], y), None, None, None)
+
+    def jvp(tangents, y, inputs, attrs):
+        return tangents[0] * slope(inputs[0], y)
+
+    return {"vjp": vjp, "jvp": jvp}
+
+
+def _drawn(op, parameters, generator):
+    """Apply a sampler to parameters of one shape."""
+    counters = element_counters(op.name, parameters[0]._data.shape, generator)
+    return apply(op, (*parameters, *counters))
+
+
+# -------------------------------------------------------------------------------------------- gamma
+
+
+def _gamma_slope(a, x):
+    """Derivative of a draw in its shape; 0 where it underflowed, the limit of x log x."""
+    gone = eq(x, 0.0)
+    return where(gone, 0.0, x * gamma_log_implicit(a, log(where(gone, 1.0, x))))
+
+
+def _shapes(rng, size):
+    return rng.uniform(0.3, 5.0, size)
+
+
+_STANDARD_LOG_GAMMA = _sampler(
+    "standard_log_gamma",
+    "log_gamma",
+    _shapes,
+    **_implicit(gamma_log_implicit),
+    doc="Logarithms of draws from the gamma distribution with a given shape and unit rate.",
+)
+_STANDARD_GAMMA = _sampler(
+    "standard_gamma",
+    "gamma",
+    _shapes,
+    **_implicit(_gamma_slope),
+    doc="Draws from the gamma distribution with a given shape and unit rate.",
+)
+
+
+def _draw_gamma(op, concentration, generator):
+    a = to_float(as_tensor(concentration, op.name))
+    host = to_host(a._data)
+    check_elements(
+        op.name, host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
+        "use softplus or exp to make it positive",
+    )  # fmt: skip
+    return _drawn(op, (a,), generator)
+
+
+def standard_gamma(concentration, *, generator=None):
+    """Return draws from the gamma distribution with shape `concentration` and unit rate.
+
+    Parameters
+    ----------
+    concentration : Tensor
+        Positive; one draw per element.
+    generator : Generator, optional
+
+    Returns
+    -------
+    Tensor of the shape and dtype of `concentration`
+        Draws below the smallest float are 0: `standard_log_gamma` keeps them.
+
+    Raises
+    ------
+    DomainError
+        If a concentration is not positive and finite.
+
+    Notes
+    -----
+    Differentiable, by implicit reparameterisation: the derivative at a fixed quantile.
+    """
+    return _draw_gamma(_STANDARD_GAMMA, concentration, generator)
+
+
+def standard_log_gamma(concentration, *, generator=None):
+    """Return natural logarithms of what `standard_gamma` draws; they never underflow."""
+    return _draw_gamma(_STANDARD_LOG_GAMMA, concentration, generator)
+
+
+# ------------------------------------------------------------------------------------------- counts
+
+
+_POISSON = _sampler(
+    "poisson_draw", "poisson", lambda rng, size: rng.uniform(0.0, 40.0, size), doc="Poisson draws."
+)
+_BINOMIAL = _sampler(
+    "binomial_draw",
+    "binomial",
+    lambda rng, size: np.floor(rng.uniform(0.0, 90.0, size)),
+    lambda rng, size: rng.uniform(0.0, 1.0, size),
+    doc="Binomial draws from counts and probabilities.",
+)
+
+
+def poisson(rate, *, generator=None):
+    """Return Poisson draws, one per element of `rate` and in its dtype.
+
+    Parameters
+    ----------
+    rate : Tensor
+        Expected counts, nonnegative and finite, of any size.
+    generator : Generator, optional
+
+    Raises
+    ------
+    DomainError
+        If a rate is negative, nan or infinite.
+    """
+    rate = to_float(as_tensor(rate, "poisson"))
+    host = to_host(rate._data)
+    check_elements(
+        "poisson", host, ~((host >= 0.0) & (host < np.inf)), "a finite rate >= 0",
+        "use softplus or exp to make it positive",
+    )  # fmt: skip
+    return _drawn(_POISSON, (rate.detach(),), generator)
+
+
+def binomial(count, prob, *, generator=None):
+    """Return binomial draws: successes in `count` trials of probability `prob`.
+
+    Parameters
+    ----------
+    count : Tensor
+        Whole numbers from 0 to 2**63 - 1, as integers or floats; counts above 2**53 are rounded to
+        float64.
+    prob : Tensor
+        In [0, 1]; broadcast with `count`.
+    generator : Generator, optional
+
+    Returns
+    -------
+    Tensor
+        In the dtype of `prob`.
+
+    Raises
+    ------
+    DomainError
+        If a count is negative or not whole, or a probability is outside [0, 1].
+    """
+    count = as_tensor(count, "binomial")
+    p = probabilities("binomial", prob)
+    n = to_host(count._data)
+    shape = broadcast_shapes(n.shape, p._data.shape, op="binomial")
+    check_elements(
+        "binomial", n, ~((n >= 0) & (n < 2.0**63) & (np.floor(n) == n)),
+        "whole counts from 0 to 2**63 - 1",
+        "round the counts first",
+    )  # fmt: skip
+    wide = cast(count.detach(), float64)
+    return _drawn(_BINOMIAL, (expand(wide, shape), expand(p.detach(), shape)), generator)
+
+
+# ---------------------------------------------------------------------------------------- von Mises
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+def _run_angle_slope(concentration, x):
+    # The integral from 0 to x of (A - cos t) exp(k (cos t - cos x)) dt, where A is the mean cosine.
+    # From 0 to pi it is 0: so unless |x| is small on the scale 1 / sqrt(k) of the density, it is
+    # minus the integral from |x| on, as far as the exponential is above e^-40.
+    device = device_of(x)
+    k = to_host(concentration).astype(np.float64)[..., None]
+    end = np.abs(to_host(x).astype(np.float64))[..., None]
+    k, end = np.broadcast_arrays(k, end)
+    inner = end * np.sqrt(k) < 1.5
+    # cos(start) = cos(end) - 40 / k, in half angles so that nothing cancels.
+    far = np.sqrt(np.minimum(np.sin(end / 2.0) ** 2 + 20.0 / k, 1.0))
+    start = np.where(inner, 0.0, 2.0 * np.arcsin(far))
+    middle, half = (start + end) / 2.0, np.abs(start - end) / 2.0
+    t = middle + half * _NODES
+    rise = np.sin(end / 2.0) ** 2 - np.sin(t / 2.0) ** 2
+    shortfall = to_host((1.0 - i1e(as_tensor(k)) / i0e(as_tensor(k)))._data)
+    integrand = (2.0 * np.sin(t / 2.0) ** 2 - shortfall) * np.exp(2.0 * k * rise)
+    integral = half[..., 0] * (integrand * _WEIGHTS).sum(-1)
+    slope = np.where(inner[..., 0], integral, -integral) * np.sign(to_host(x))
+    return to_device(slope.astype(x.dtype), device)
+
+
+def _once(*_):
+    raise NotDifferentiableError(
+        "von_mises",
+        expected="at most one derivative of a draw",
+        got="a second",
+        fix="detach() the gradient, or use create_graph=False",
+    )
+
+
+def _angle_slope_reference(k, x):
+    from scipy.integrate import quad
+    from scipy.special import i0e as bessel0
+    from scipy.special import i1e as bessel1
+
+    out = np.empty(np.broadcast_shapes(k.shape, x.shape))
+    for at, (a, b) in enumerate(np.nditer([k, x])):
+        mean = bessel1(a) / bessel0(a)
+        out.flat[at] = quad(
+            lambda t, a=a, b=b, m=mean: (m - np.cos(t)) * np.exp(a * (np.cos(t) - np.cos(b))), 0, b
+        )[0]
+    return out
+
+
+_ANGLE_SLOPE = structured(
+    "von_mises_slope",
+    "special",
+    run=_run_angle_slope,
+    vjp=_once,
+    jvp=_once,
+    samples=lambda rng: [
+        ((rng.uniform(0.2, 9.0, (3, 4)), rng.uniform(-3.0, 3.0, (3, 4))), {}),
+    ],
+    reference=_angle_slope_reference,
+    extra={"not_differentiable": (0, 1)},
+    doc="Derivative of a von Mises angle around 0 in the concentration, at a fixed quantile.",
+)
+
+
+def _tangent_slope(k, t):
+    """Derivative of tan(angle / 2)."""
+    slope = apply(_ANGLE_SLOPE, (k, atan(t) * 2.0))
+    return slope * ((t * t + 1.0) * 0.5)
+
+
+_VON_MISES = _sampler(
+    "von_mises_draw",
+    "von_mises",
+    lambda rng, size: rng.uniform(0.2, 9.0, size),
+    **_implicit(_tangent_slope),
+    doc="Tangents of half the angles of von Mises draws around 0.",
+)
+
+
+def von_mises(concentration, *, generator=None):
+    """Return angles of the von Mises distribution around 0, one per element of `concentration`.
+
+    Parameters
+    ----------
+    concentration : Tensor
+        Positive; near 0 the draws are uniform on the circle.
+    generator : Generator, optional
+
+    Returns
+    -------
+    Tensor of the shape and dtype of `concentration`
+        Radians, in [-pi, pi].
+
+    Raises
+    ------
+    DomainError
+        If a concentration is not positive and finite.
+
+    Notes
+    -----
+    Differentiable once, by implicit reparameterisation; right for functions of the angle with
+    period 2 pi.
+    """
+    k = to_float(as_tensor(concentration, "von_mises"))
+    host = to_host(k._data)
+    check_elements(
+        "von_mises", host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
+        "use softplus or exp to make it positive",
+    )  # fmt: skip
+    half = atan(_drawn(_VON_MISES, (cast(k, float64),), generator))
+    return cast(half * 2.0, k._data.dtype)

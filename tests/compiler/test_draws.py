@@ -1,0 +1,112 @@
+"""Draws of every kind inside compiled functions are the eager ones, bit for bit."""
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.compile import compile
+from probtorch.core.dtype import float32, float64
+from probtorch.core.rng import Generator
+from probtorch.errors import DomainError
+from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randperm
+from probtorch.ops.variates import (
+    binomial,
+    poisson,
+    standard_gamma,
+    standard_log_gamma,
+    von_mises,
+)
+from probtorch.tensor import tensor
+
+RATES = np.exp(np.linspace(-6.0, 12.0, 60))
+WEIGHTS = np.array([[0.0, 0.3, 0.7, 0.0], [1.0, 2.0, 3.0, 4.0]])
+DRAWS = {
+    "standard_gamma": (lambda x, g: standard_gamma(x, generator=g), RATES),
+    "standard_log_gamma": (lambda x, g: standard_log_gamma(x, generator=g), RATES),
+    "poisson": (lambda x, g: poisson(x, generator=g), RATES),
+    "binomial": (
+        lambda x, g: binomial(tensor([3, 40, 900, 10**6]), x, generator=g),
+        np.linspace(0.0, 1.0, 40).reshape(10, 4),
+    ),
+    "von_mises": (lambda x, g: von_mises(x, generator=g), RATES),
+    "bernoulli": (lambda x, g: bernoulli(x, generator=g), np.linspace(0.0, 1.0, 30)),
+    "categorical": (lambda x, g: categorical(x, (5, 3, 2), generator=g), WEIGHTS),
+    "categorical of one row": (lambda x, g: categorical(x, (5, 3), generator=g), WEIGHTS[1]),
+    "categorical, broadcast": (lambda x, g: categorical(x, (4, 7), generator=g), WEIGHTS[:1]),
+    "multinomial": (lambda x, g: multinomial(x, 2, generator=g), WEIGHTS),
+    "multinomial of one row": (lambda x, g: multinomial(x, 3, generator=g), WEIGHTS[1]),
+    "multinomial with replacement": (lambda x, g: multinomial(x, 9, True, generator=g), WEIGHTS),
+    "randint": (lambda x, g: x[0] + randint(-4, 9, (3, 4), generator=g), RATES),
+    "randint over all": (
+        lambda x, g: randint(-(2**63), 2**63 - 1, (9,), generator=g) % 1000 + x[0],
+        RATES,
+    ),
+    "randperm": (lambda x, g: x[randperm(60, generator=g)], RATES),
+}
+
+
+@pytest.mark.parametrize("dtype", [float64, float32])
+@pytest.mark.parametrize("name", DRAWS)
+def test_compiled_draws_have_the_bits_of_the_eager_ones(name, dtype):
+    draw, values = DRAWS[name]
+    rng, fresh = Generator(31, stream=7), Generator(31, stream=7)
+    native = compile(lambda x: draw(x, rng))
+    x = tensor(values, dtype=dtype)
+    for _ in range(4):
+        got, expected = native(x).numpy(), draw(x, fresh).numpy()
+        assert got.dtype == expected.dtype
+        if name == "von_mises":  # an arc tangent, rounded by two libraries
+            np.testing.assert_array_max_ulp(got, expected, 1)
+        else:
+            assert got.tobytes() == expected.tobytes()
+    assert native.reason is None
+    assert rng.get_state() == fresh.get_state()
+
+
+@pytest.mark.parametrize(
+    "draw, bad",
+    [
+        (lambda x, g: standard_gamma(x, generator=g), -1.0),
+        (lambda x, g: poisson(x, generator=g), np.nan),
+        (lambda x, g: binomial(7, x, generator=g), 1.5),
+        (lambda x, g: bernoulli(x, generator=g), -0.1),
+        (lambda x, g: categorical(x, generator=g), np.inf),
+        (lambda x, g: multinomial(x, 1, generator=g), -0.5),
+        (lambda x, g: von_mises(x, generator=g), 0.0),
+    ],
+)
+def test_a_replay_with_parameters_that_are_refused_raises_as_eager_execution(draw, bad):
+    rng = Generator(5)
+    native = compile(lambda x: draw(x, rng))
+    good = tensor([0.5, 0.25])
+    for _ in range(2):
+        native(good)
+    before = rng.get_state()
+    with pytest.raises(DomainError):
+        native(tensor([0.5, bad]))
+    assert rng.get_state() == before
+    native(good)
+    assert native.reason is None
+
+
+def test_gradients_of_compiled_draws_are_the_eager_ones():
+    for draw in (standard_gamma, standard_log_gamma, von_mises):
+        rngs = Generator(3), Generator(3)
+
+        def slope(a, rng, draw=draw):
+            a = a.detach().requires_grad_()
+            draw(a, generator=rng).sum().backward()
+            return a.grad
+
+        native = compile(lambda a, slope=slope, rngs=rngs: slope(a, rngs[0]))
+        a = tensor(np.linspace(0.2, 30.0, 12))
+        for _ in range(3):
+            expected = slope(a, rngs[1]).numpy()
+            np.testing.assert_allclose(native(a).numpy(), expected, rtol=1e-11)
+        assert native.reason is None
+
+
+def test_draws_of_a_tensor_can_be_made_in_parts():
+    whole = poisson(tensor(RATES), generator=Generator(9)).numpy()
+    rng = Generator(9)
+    parts = [poisson(tensor(RATES[a:b]), generator=rng).numpy() for a, b in ((0, 7), (7, 60))]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
