@@ -99,12 +99,13 @@ def next_minibatch(name: str, loader: Any) -> Minibatch:
     """Return the next batch of a loader for a run that no inference makes."""
     if recorder() is not None:
         recorder().refuse("the next batch of a loader")
-    iterator = _LOOSE.get(loader)
-    if iterator is not None:
+    for _ in range(2):
+        if loader not in _LOOSE:
+            _LOOSE[loader] = iter(loader)
         with contextlib.suppress(StopIteration):
-            return _made(name, loader, next(iterator))
-    iterator = _LOOSE[loader] = iter(loader)
-    return _made(name, loader, _first(name, iterator))
+            return _made(name, loader, next(_LOOSE[loader]))
+        del _LOOSE[loader]
+    raise _no_batches(name)
 
 
 # Where loaders stand that are used outside of inference.
@@ -281,13 +282,14 @@ class _Stream:
         return self.batch
 
     def _next(self):
-        if self.iterator is not None:
+        for _ in range(2):
+            if self.iterator is None:
+                self.iterator = iter(self.loader)
             self.before = self._position()
             with contextlib.suppress(StopIteration):
                 return next(self.iterator)
-        self.iterator = iter(self.loader)
-        self.before = self._position()
-        return _first(self.name, self.iterator)
+            self.iterator = None
+        raise _no_batches(self.name)
 
     def _position(self):
         # Out of order there is none; who asks for the state is told.
@@ -311,16 +313,13 @@ class _Stream:
         return self.before or self.loader.state_dict()
 
 
-def _first(name, iterator):
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise ArgumentError(
-            f"plate {name!r}: loader",
-            expected="at least one batch",
-            got="none",
-            fix="check the dataset; with drop_last=True it must have batch_size rows",
-        ) from None
+def _no_batches(name):
+    return ArgumentError(
+        f"plate {name!r}: loader",
+        expected="at least one batch",
+        got="none",
+        fix="check the dataset; with drop_last=True it must have batch_size rows",
+    )
 
 
 def _made(name, loader, data):
