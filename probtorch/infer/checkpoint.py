@@ -24,7 +24,6 @@ import numpy as np
 
 from probtorch.core.rng import default_generator
 from probtorch.errors import ArgumentError, FileError, user_frame
-from probtorch.infer.batches import Batches
 from probtorch.serialization import load, save
 from probtorch.serialization.files import TEMPORARY, remove, replacing
 
@@ -244,7 +243,7 @@ class Checkpoint:
                 got="a file",
                 fix="give the folder that the checkpoints are to be in",
             )
-        probe = self.path / ".probe"
+        probe = self.path / "step-probe"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -293,8 +292,8 @@ class RunRecord:
     Parameters
     ----------
     svi : SVI
-    batches : Batches
-        Loaders and other objects with a state among the arguments are saved too.
+    args, kwargs
+        Of the run; modules, loaders and other objects with a state among them are saved too.
     checkpoint : Checkpoint, path or None
     every : int or None
         Steps between files, of a path.
@@ -309,11 +308,17 @@ class RunRecord:
         Whether the callback has ended the run.
     """
 
-    def __init__(self, svi: Any, batches: Batches, checkpoint: Any, every: int | None) -> None:
+    def __init__(
+        self, svi: Any, args: Any, kwargs: Any, checkpoint: Any, every: int | None
+    ) -> None:
         self.svi, self.losses, self.seconds, self.stopped = svi, [], 0.0, False
         self._began = time.perf_counter()
         self._saved = 0
-        self.checkpoint = _checkpoint(checkpoint, every, {"svi": svi, **batches.objects})
+        named = {f"args.{i}": x for i, x in enumerate(args)}
+        named |= {f"kwargs.{name}": x for name, x in kwargs.items()}
+        found = {name: x for name, x in named.items() if _methods(x) is not None}
+        # The state of SVI comes last: it knows best where the loaders of its plates stand.
+        self.checkpoint = _checkpoint(checkpoint, every, {**found, "svi": svi})
         if self.checkpoint is None:
             return
         step, values = self.checkpoint.restore()
@@ -396,11 +401,19 @@ def _checkpoint(given, every, objects):
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
-def _kind(name: str, thing: Any) -> tuple[str, str]:
-    """Names of the methods that take and bring back the state of an object."""
+def _methods(thing: Any) -> tuple[str, str] | None:
+    """Names of the methods that take and bring back the state of an object, if it has them."""
     for methods in _METHODS:
         if all(callable(getattr(thing, method, None)) for method in methods):
             return methods
+    return None
+
+
+def _kind(name: str, thing: Any) -> tuple[str, str]:
+    """The same, of an object that has to have them."""
+    methods = _methods(thing)
+    if methods is not None:
+        return methods
     raise ArgumentError(
         f"Checkpoint: object {name!r}",
         expected="state_dict and load_state_dict, or get_state and set_state",

@@ -31,7 +31,6 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.minibatches import Feed
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.batches import Batches
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
 from probtorch.infer.non_finite import bad_entries, first_non_finite
@@ -334,8 +333,7 @@ class SVI:
         ----------
         num_steps : int
         *args, **kwargs
-            What model and guide are called with. In place of a `DataLoader` each step gets its next
-            batch, epoch after epoch; one that is a list or a tuple becomes as many arguments.
+            What model and guide are called with.
         progress_bar : bool
             Show steps and smoothed loss on stderr.
         callback : callable, optional
@@ -368,15 +366,15 @@ class SVI:
                 got=repr(num_steps),
                 fix="write svi.run(1000, *args)",
             )
-        batches = Batches(args, kwargs, precise=getattr(self.guide, "precise", False))
-        record = RunRecord(self, batches, checkpoint, checkpoint_every)
+        if getattr(self.guide, "precise", False):
+            # Once, and not at every step.
+            args, kwargs = lifted(args), lifted(kwargs)
+        record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)
         losses = record.losses
         shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
         with _Interrupt() as interrupt, shown as progress:
             while len(losses) < num_steps and not (interrupt.asked or record.stopped):
-                args, kwargs = batches.next()
-                taken = record.room(num_steps) if batches.constant else 1
-                new = self._steps(taken, args, kwargs, callback is None)
+                new = self._steps(record.room(num_steps), args, kwargs, callback is None)
                 losses += new
                 for loss in new:
                     progress.update(loss)
@@ -384,7 +382,6 @@ class SVI:
                     record.stopped = callback(len(losses) - 1, losses[-1]) is True
                 record.update()
             record.close()
-        args, kwargs = batches.last()
         if self._waiting is not None:  # a finished run was restored, and there was no step
             self._resume(args, kwargs)
         return SVIResult(

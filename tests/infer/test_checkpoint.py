@@ -228,10 +228,10 @@ def test_a_loop_of_ones_own_goes_on_bit_for_bit(tmp_path):
 # ------------------------------------------------------------------------------------- SVI
 
 
-def regression(x, y, scale=1.0):
+def regression(loader, scale=1.0):
     w = sample("w", Normal(tensor(np.zeros(3)), 1.0).to_event(1))
     b = param("b", 0.0)
-    with plate("rows", 50, subsample_size=len(x)):
+    with plate("rows", loader) as (x, y):
         sample("y", Normal((x * w).sum(-1) + b, scale), obs=y)
 
 
@@ -378,45 +378,3 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path):
         plain(Checkpoint(tmp_path), 5, checkpoint_every=3)
     with pytest.raises(ArgumentError, match="'svi'"):
         plain(Checkpoint(tmp_path, {"svi": Counter()}), 5)
-
-
-# ------------------------------------------------------------------------------------- loaders
-
-
-def losses_by_hand(batches, seed=1):
-    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=seed)
-    return [svi.step(*args, **kwargs) for args, kwargs in batches]
-
-
-def test_a_loader_stands_for_its_batches_epoch_after_epoch():
-    def loader():
-        return DataLoader(TensorDataset(tensor(X), tensor(Y)), batch_size=20)
-
-    rows = [slice(0, 20), slice(20, 40), slice(40, 50)] * 2
-    expected = losses_by_hand([((tensor(X[r]), tensor(Y[r])), {}) for r in rows])
-    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
-    result = svi.run(6, loader(), progress_bar=False)
-    assert result.losses.tolist() == expected
-    np.testing.assert_array_equal(result.args[0].numpy(), X[40:])
-    # Beside other arguments, and by name.
-    xs = DataLoader(tensor(X), batch_size=20)
-    ys = DataLoader(tensor(Y), batch_size=20)
-    for args, kwargs in (((xs, ys), {}), ((xs,), {"y": ys}), ((), {"x": xs, "y": ys})):
-        svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
-        assert svi.run(6, *args, progress_bar=False, **kwargs).losses.tolist() == expected
-
-
-def test_a_loader_without_batches_is_refused():
-    loader = DataLoader(TensorDataset(tensor(X[:3]), tensor(Y[:3])), batch_size=5, drop_last=True)
-    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}))
-    with pytest.raises(ArgumentError, match="without any"):
-        svi.run(2, loader, progress_bar=False)
-
-
-def test_no_steps_on_a_loader_take_nothing_from_it():
-    loader = DataLoader(TensorDataset(tensor(X), tensor(Y)), batch_size=20, shuffle=True)
-    probtorch.manual_seed(0)
-    before = default_generator.get_state(), loader.state_dict()
-    svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
-    assert len(svi.run(0, loader, progress_bar=False).losses) == 0
-    assert (default_generator.get_state(), loader.state_dict()) == before
