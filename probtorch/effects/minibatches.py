@@ -64,7 +64,7 @@ def rows_there_are(name: str, loader: Any, size: int | None) -> int:
         If the batches are no uniform subsamples, single samples are loaded, or the number is
         unknown.
     """
-    order = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None)
+    order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     for sampler in (order, getattr(order, "sampler", None)):
         if isinstance(sampler, (SubsetRandomSampler, WeightedRandomSampler)):
             raise ArgumentError(
@@ -75,7 +75,7 @@ def rows_there_are(name: str, loader: Any, size: int | None) -> int:
                 if isinstance(sampler, SubsetRandomSampler)
                 else "shuffle=True, and weight rows in the model with handlers.scale",
             )
-    if order is None and getattr(loader, "batch_size", 1) is None:
+    if loader.batch_sampler is None and loader.batch_size is None:
         raise ArgumentError(
             f"plate {name!r}: loader with batch_size=None",
             expected="a loader of batches",

@@ -172,9 +172,8 @@ class plate:
 
     def _of_batches(self, size):
         """Take the rows that the loader has for this run."""
-        said = size is not None or self.coords is not None
-        known = _full_size(self.name, size, self.coords, None) if said else None
-        self.full_size = rows_there_are(self.name, self.loader, known)
+        size = rows_there_are(self.name, self.loader, size)
+        self.full_size = _full_size(self.name, size, self.coords, None)
         site = self._site(None, None)
         site.notes["loader"] = self.loader
         batch = perform(site)
@@ -329,12 +328,19 @@ def subsample(data: Any, event_dim: int) -> Any:
 def take_rows(value: Any, event_dim: int, frames: tuple[Frame, ...], subject: str) -> Any:
     """Return the rows of `value` that `frames` work on; `subject` names it in errors."""
     for frame in frames:
-        if frame.dim is None or frame.indices is None:
+        if frame.dim is None or not frame.subsampled:
             continue
         dim = frame.dim - event_dim
         if -dim > value.ndim:
             continue
         size = value.shape[dim]
+        if size == frame.full_size and frame.indices is None:
+            raise ShapeError(
+                subject,
+                expected=f"rows with numbers in plate {frame.name!r}",
+                got="a loader of a stream, of whose rows nobody knows which they are",
+                fix="let the stream yield these data too",
+            )
         if size == frame.full_size:
             value = value.index_select(dim, frame.indices)
         elif size not in (1, frame.size):
