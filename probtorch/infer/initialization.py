@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,16 @@ from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
-from probtorch.distributions.validation import validation_enabled
 from probtorch.distributions.transforms.registry import biject_to
+from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.site import Site
 from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
 from probtorch.infer.names import unknown_name
 
 __all__ = [
+    "check_value_names",
     "find_initial",
+    "for_one_start",
     "init_to_feasible",
     "init_to_generated",
     "init_to_mean",
@@ -82,41 +84,54 @@ def init_to_sample(site: Site | None = None) -> Any:
     return site.fn.sample(generator=_generator_of(site))
 
 
-def init_to_median(site: Site | None = None, num_samples: int = 15) -> Any:
+def init_to_median(
+    site: Site | None = None,
+    num_samples: int = 15,
+    *,
+    fallback: Callable[..., Any] = init_to_feasible,
+) -> Any:
     """Start at the median of a few draws from the prior.
 
     Parameters
     ----------
     site : Site, optional
     num_samples : int
+    fallback : callable
+        The strategy for distributions that cannot be sampled.
 
     Notes
     -----
     The median is taken element by element on the unconstrained scale, so that it lies in the
-    support, also in a simplex. A distribution that cannot be sampled falls back to
-    `init_to_feasible`.
+    support, also in a simplex.
     """
     if site is None:
-        return functools.partial(init_to_median, num_samples=num_samples)
+        return functools.partial(init_to_median, num_samples=num_samples, fallback=fallback)
     try:
         draws = site.fn.sample((num_samples,), generator=_generator_of(site))
     except NotImplementedError:
-        return init_to_feasible(site)
+        return fallback(site)
     transform = biject_to(site.fn.support)
-    middle = np.median(transform.inv(draws)._data, axis=0)
-    return transform(wrap(middle)) if np.isfinite(middle).all() else init_to_feasible(site)
+    middle = np.median(to_host(transform.inv(draws)._data), axis=0)
+    return transform(wrap(middle)) if np.isfinite(middle).all() else fallback(site)
 
 
-def init_to_mean(site: Site | None = None) -> Any:
-    """Start at the prior mean; at the median where there is none."""
+def init_to_mean(site: Site | None = None, *, fallback: Callable[..., Any] = init_to_median) -> Any:
+    """Start at the prior mean.
+
+    Parameters
+    ----------
+    site : Site, optional
+    fallback : callable
+        The strategy for distributions without a (finite) mean.
+    """
     if site is None:
-        return init_to_mean
+        return functools.partial(init_to_mean, fallback=fallback)
     try:
         mean = site.fn.mean
     except NotImplementedError:
-        return init_to_median(site)
-    usable = np.isfinite(mean._data).all() and bool(site.fn.support.check(mean)._data.all())
-    return mean if usable else init_to_median(site)
+        return fallback(site)
+    usable = np.isfinite(to_host(mean._data)).all() and bool(site.fn.support.check(mean).all())
+    return mean if usable else fallback(site)
 
 
 def init_to_value(
@@ -197,9 +212,8 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
     ModelError
         If `init_to_value` names a site that the model does not have.
     """
+    check_value_names(strategy, target.slots, target.name)
     strategy, settings, per_try = _opened(strategy)
-    if strategy is init_to_value:
-        _check_value_names(target, settings["values"])
     previous, tries = None, 0
     refused: Exception | None = None
     while tries < TRIES:
@@ -236,12 +250,36 @@ def _opened(strategy):
     return strategy, settings, maker
 
 
-def _check_value_names(target, values):
-    for name in values:
-        if name not in target.slots:
-            raise unknown_name(
-                f"init_to_value: {target.name} has no latent site {name!r}", name, target.slots
-            )
+def for_one_start(strategy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the strategy of one start: what `init_to_generated` makes is made now, for all sites.
+
+    Parameters
+    ----------
+    strategy : callable
+    """
+    generate = _opened(strategy)[2]
+    return strategy if generate is None else for_one_start(generate())
+
+
+def check_value_names(strategy: Callable[..., Any], known: Iterable[str], subject: str) -> None:
+    """Refuse `init_to_value` for a site that `subject` does not have.
+
+    Parameters
+    ----------
+    strategy : callable
+        Any strategy; others have nothing to be checked.
+    known : iterable of str
+        Names of the latent sites.
+    subject : str
+
+    Raises
+    ------
+    ModelError
+    """
+    function, settings, _ = _opened(strategy)
+    for name in settings.get("values") or {} if function is init_to_value else ():
+        if name not in known:
+            raise unknown_name(f"init_to_value: {subject} has no latent site {name!r}", name, known)
 
 
 # -------------------------------------------------------------------------------- why there is none

@@ -18,6 +18,7 @@ from probtorch.distributions import (
 from probtorch.effects import factor, plate, sample
 from probtorch.errors import DomainError, InferenceError, ModelError
 from probtorch.infer import (
+    AutoNormal,
     Target,
     init_to_feasible,
     init_to_generated,
@@ -89,6 +90,16 @@ def test_mean_is_the_prior_mean_where_there_is_one():
     np.testing.assert_allclose(values["high"]._data, 1.0)
     np.testing.assert_allclose(values["inside"]._data, 0.5)
     np.testing.assert_allclose(values["p"]._data, [0.5, 0.2, 0.3])
+
+
+def test_strategies_without_an_answer_ask_the_one_that_was_given():
+    def heavy():
+        sample("x", Cauchy(3.0, 1.0))
+
+    given = init_to_value(values={"x": 7.0})
+    guide = AutoNormal(heavy, init_loc_fn=init_to_mean(fallback=given))
+    guide()
+    assert guide.median()["x"].item() == 7.0
 
 
 def test_median_approaches_the_prior_median():

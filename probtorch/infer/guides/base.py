@@ -42,7 +42,12 @@ from probtorch.effects.primitives import sample
 from probtorch.effects.runtime import STATE, Handler, generator_in_force
 from probtorch.effects.site import Frame, Site, as_value
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.initialization import init_to_feasible, uniform_point
+from probtorch.infer.initialization import (
+    check_value_names,
+    for_one_start,
+    init_to_feasible,
+    uniform_point,
+)
 from probtorch.infer.potential import OUTSIDE, in_float64, lifted
 
 __all__ = ["AutoGuide", "Latent"]
@@ -391,7 +396,7 @@ def _found(guide, args, kwargs):
         args, kwargs = lifted(args), lifted(kwargs)
     runs = []
     # The second run, elsewhere, shows which supports depend on other sites. It draws the same rows.
-    for strategy in (guide.init_loc_fn, None):
+    for strategy in (for_one_start(guide.init_loc_fn), None):
         in_force = generator_in_force() or default_generator
         start = _Start(strategy, Generator(*in_force.get_state()))
         rows = seed_handler(None, Generator(*in_force.get_state()))
@@ -411,6 +416,7 @@ def _found(guide, args, kwargs):
             raise _no_latent(guide, seen)
         runs.append(start)
     first, second = runs
+    check_value_names(guide.init_loc_fn, first.latent, "the model of the guide")
     for name, site in first.latent.items():
         if name in second.latent:
             _check_support(guide, site, second.latent[name])

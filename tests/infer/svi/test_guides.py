@@ -24,7 +24,7 @@ from probtorch.distributions import (
 from probtorch.distributions.transforms import spline_coupling
 from probtorch.effects import deterministic, handlers, param, plate, sample
 from probtorch.effects.params import ParamStore
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import (
     MCMC,
     NUTS,
@@ -40,6 +40,7 @@ from probtorch.infer import (
     AutoStructured,
     Trace_ELBO,
     TraceMeanField_ELBO,
+    init_to_generated,
     init_to_mean,
     init_to_uniform,
     init_to_value,
@@ -307,6 +308,29 @@ def test_guides_start_where_they_are_told():
     joint()
     np.testing.assert_allclose(joint.median()["p"].item(), 0.25)
     np.testing.assert_allclose(joint.get_posterior().variance.numpy(), 0.09)
+
+
+def test_a_name_that_the_model_does_not_have_is_no_starting_point():
+    guide = AutoNormal(correlated_model, init_loc_fn=init_to_value(values={"y": MEAN}))
+    with pytest.raises(ModelError, match="no latent site 'y'"):
+        guide()
+
+
+def test_a_generated_strategy_is_made_once_for_all_sites():
+    def model():
+        a = sample("a", Normal(0.0, 1.0))
+        sample("b", Normal(a, 1.0))
+
+    made = iter([1.0, 2.0, 3.0])
+
+    def generate():
+        value = next(made)
+        return init_to_value(values={"a": value, "b": value})
+
+    guide = AutoNormal(model, init_loc_fn=init_to_generated(generate=generate))
+    guide()
+    found = guide.median()
+    assert found["a"].item() == found["b"].item() == 1.0
 
 
 def test_the_seed_of_the_inference_decides_where_a_random_start_is():

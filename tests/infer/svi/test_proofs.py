@@ -111,8 +111,8 @@ def distance(found, name):
 
 
 EACH_TARGET = pytest.mark.parametrize("name", TARGETS)
-# Monte Carlo error of 40 000 draws is 0.005 for a mean and 0.007 for a variance; the rest of a tenth
-# of a standard deviation, and of 12 % of a variance, is for the last steps.
+# Monte Carlo error of 40 000 draws is 0.005 for a mean and 0.007 for a variance; the rest of a
+# tenth of a standard deviation, and of 12 % of a variance, is for the last steps.
 FULL = {
     "full rank": AutoMultivariateNormal,
     "low rank, all directions": lambda m: AutoLowRankMultivariateNormal(m, rank=5),
