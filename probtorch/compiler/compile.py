@@ -320,8 +320,8 @@ class CompiledFunction:
     Parameters
     ----------
     fn : callable
-    roots : iterable, optional
-        Objects whose Python values count besides those that `fn` can reach.
+    roots : callable, optional
+        Returns objects whose Python values count besides those that `fn` can reach.
     values : callable, optional
         Returns a tuple of further Python values that a path depends on.
     saving : bool
@@ -330,14 +330,14 @@ class CompiledFunction:
         For messages.
     """
 
-    def __init__(self, fn, *, roots=(), values=None, saving=False, name=None):
+    def __init__(self, fn, *, roots=tuple, values=None, saving=False, name=None):
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
         self.reason = None
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
-        self.roots, self.values, self.saving = tuple(roots), values, saving
+        self.roots, self.values, self.saving = roots, values, saving
         self._versions = {}
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
@@ -405,7 +405,7 @@ class CompiledFunction:
             found[:] = flatten(self.fn(*args, **kwargs))
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
-        before = Environment((self.fn, *self.roots), self.values)
+        before = Environment((self.fn, *self.roots()), self.values)
         rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
         out, out_structure = found
         if before.drew():

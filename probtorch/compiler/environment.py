@@ -14,25 +14,26 @@ list, dict or array of more than `MAX_ITEMS`.
 """
 
 import functools
+import operator
 import os
 import random
 import sys
 import sysconfig
 import types
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["Environment"]
+__all__ = ["Entries", "Environment"]
 
 MAX_ENTRIES = 20_000
 # Longer lists and arrays are data: their length counts, not their items.
 MAX_ITEMS = 512
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_MISSING = object()
 _ROOTS = {
     os.path.realpath(p) + os.sep
     for p in (
@@ -43,24 +44,47 @@ _ROOTS = {
 }
 
 
+class Entries(NamedTuple):
+    """A root: what is found under some keys of a dict, by identity; the walk does not enter it.
+
+    Attributes
+    ----------
+    items : dict
+    keys : tuple
+    """
+
+    items: Any
+    keys: Any
+
+
 class Environment:
     """A snapshot of what functions and objects depend on.
 
     Parameters
     ----------
     roots : iterable
-        Functions, and objects or containers whose contents count.
+        Functions, and objects, containers or `Entries` whose contents count.
     values : callable, optional
         Returns a tuple of further values.
     """
 
     def __init__(self, roots, values=None):
         self._values = (values, None if values is None else values())
-        self._dicts = []  # (dict, key, value)
-        self._cells = []  # (cell, value)
-        self._slots = []  # (object, attribute, value)
-        self._sizes = []  # (container, length)
-        self._lists = []  # (list, position, value)
+        self._sizes = _Watch(lambda x, _: len(x), "the number of items in a {0}")
+        self._dicts = _Watch(dict.get, "{1}")
+        self._classes = _Watch(types.MappingProxyType.get, "{1}")
+        self._slots = _Watch(lambda x, name: getattr(x, name, None), "{1}")
+        self._lists = _Watch(operator.getitem, "item {1} of a list")
+        self._cells = _Watch(lambda x, _: _contents(x), "a variable of an enclosing function")
+        # Sizes first, so that no item is looked for where there is none.
+        self._watches = (
+            self._sizes,
+            self._dicts,
+            self._classes,
+            self._slots,
+            self._lists,
+            self._cells,
+        )
         self._arrays = []  # (array, copy)
         # (function that tells the state of a random generator, state)
         self._generators = [(f, f()) for f in (random.getstate, _numpy_state)]
@@ -70,36 +94,20 @@ class Environment:
             self._visit(todo.pop(), todo)
 
     def __len__(self):
-        parts = (self._dicts, self._cells, self._slots, self._lists)
-        return sum(map(len, parts))
+        return sum(len(watch.values) for watch in self._watches)
 
     def changed(self):
         """Return the name of something that is not what it was, None if all is."""
-        values, before = self._values
-        if values is not None and not _equal(values(), before):
-            return "an option"
-        for d, key, value in self._dicts:
-            now = d.get(key, _MISSING)
-            if now is not value and not _equal(now, value):
-                return str(key)
-        for cell, value in self._cells:
-            now = _contents(cell)
-            if now is not value and not _equal(now, value):
-                return "a variable of an enclosing function"
-        for x, name, value in self._slots:
-            now = getattr(x, name, _MISSING)
-            if now is not value and not _equal(now, value):
-                return name
-        for x, size in self._sizes:
-            if len(x) != size:
-                return f"a {type(x).__name__} of {size} items"
-        for x, i, value in self._lists:
-            now = x[i]
-            if now is not value and not _equal(now, value):
-                return f"item {i} of a list"
+        for watch in self._watches:
+            found = watch.changed()
+            if found is not None:
+                return found
         for array, copy in self._arrays:
             if array.shape != copy.shape or array.tobytes() != copy.tobytes():
                 return "the elements of an array"
+        values, before = self._values
+        if values is not None and not _equal(values(), before):
+            return "an option"
         return None
 
     def drew(self):
@@ -121,6 +129,8 @@ class Environment:
         elif isinstance(x, np.ndarray):
             if x.size <= MAX_ITEMS and x.dtype != object:
                 self._arrays.append((x, x.copy()))
+        elif isinstance(x, Entries):
+            self._entries(x.items, x.keys, [])
         elif isinstance(x, np.random.Generator):
             self._generators.append(
                 (lambda: str(x.bit_generator.state), str(x.bit_generator.state))
@@ -128,19 +138,20 @@ class Environment:
         elif isinstance(x, random.Random):
             self._generators.append((x.getstate, x.getstate()))
         elif isinstance(x, dict):
-            self._sizes.append((x, len(x)))
+            self._sizes.add(x, None, len(x))
             if len(x) <= MAX_ITEMS:
                 self._entries(x, list(x), todo)
         elif isinstance(x, list):
-            self._sizes.append((x, len(x)))
+            self._sizes.add(x, None, len(x))
             if len(x) <= MAX_ITEMS:
-                self._lists += ((x, i, item) for i, item in enumerate(x))
+                for i, item in enumerate(x):
+                    self._lists.add(x, i, item)
                 todo += x
         elif isinstance(x, (tuple, frozenset)):
             if len(x) <= MAX_ITEMS:
                 todo += x
         elif isinstance(x, set):
-            self._sizes.append((x, len(x)))
+            self._sizes.add(x, None, len(x))
         elif isinstance(x, type):
             if not _in_library(x.__module__):
                 self._entries(x.__dict__, _own_names(x), todo)
@@ -150,15 +161,15 @@ class Environment:
             self._object(x, todo)
 
     def _entries(self, d, keys, todo):
+        watch = self._dicts if isinstance(d, dict) else self._classes
         for key in keys:
-            value = d[key]
-            self._dicts.append((d, key, value))
-            todo.append(value)
+            watch.add(d, key, d[key])
+            todo.append(d[key])
 
     def _object(self, x, todo):
         own = getattr(x, "__dict__", None)
         if own is not None:
-            self._sizes.append((own, len(own)))
+            self._sizes.add(own, None, len(own))
             self._entries(own, list(own), todo)
         for cls in type(x).__mro__:
             if _in_library(cls.__module__):
@@ -166,14 +177,14 @@ class Environment:
             todo.append(cls)
             slots = cls.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
-                value = getattr(x, name, _MISSING)
-                self._slots.append((x, name, value))
+                value = getattr(x, name, None)
+                self._slots.add(x, name, value)
                 todo.append(value)
 
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
             value = _contents(cell)
-            self._cells.append((cell, value))
+            self._cells.add(cell, None, value)
             todo.append(value)
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
@@ -188,11 +199,35 @@ class Environment:
             if name not in known:
                 continue
             value = known[name]
-            self._dicts.append((known, name, value))
+            self._dicts.add(known, name, value)
             todo.append(value)
             if isinstance(value, types.ModuleType) and not _in_library(value.__name__):
                 found = [n for n in names if n in value.__dict__]
                 self._entries(value.__dict__, found, todo)
+
+
+class _Watch:
+    """Places of one kind, and what was found there."""
+
+    def __init__(self, get, name):
+        self.get, self.name = get, name
+        self.places, self.keys, self.values = [], [], []
+
+    def add(self, place, key, value):
+        self.places.append(place)
+        self.keys.append(key)
+        self.values.append(value)
+
+    def changed(self):
+        """Return the name of the first place with another value, None if there is none."""
+        # Nearly always all is the very same, which takes no step of Python per place to see.
+        if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
+            return None
+        for place, key, value in zip(self.places, self.keys, self.values, strict=True):
+            now = self.get(place, key)
+            if now is not value and not _equal(now, value):
+                return self.name.format(type(place).__name__, key)
+        return None
 
 
 def _own_names(cls):
@@ -220,7 +255,7 @@ def _contents(cell):
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet
-        return _MISSING
+        return None
 
 
 def _equal(now, before):

@@ -1,9 +1,10 @@
 """Native code around a program's `run`: writing its updates back, and doing so many times over.
 
 A program computes the new elements of outside tensors into buffers of its own, so that a run whose
-guard fails has changed nothing. `Commit` then copies them over, after saving what was there if
-asked to. `Commit.repeat` does run and copy `steps` times without going back to Python, each time
-with the next draws: the inner loop of SVI on fixed data.
+guard fails has changed nothing. `Commit` then copies them over. Three buffers take turns: one is
+written by the next run, one holds what the tensors are now, one what they were before the last run.
+`Commit.repeat` does run and copy `steps` times without going back to Python, each time with the
+next draws: the inner loop of SVI on fixed data.
 """
 
 import ctypes
@@ -23,26 +24,28 @@ define void @pt_commit(ptr %rows, i64 %n) {
 entry:
   br label %head
 head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
   %more = icmp ult i64 %i, %n
   br i1 %more, label %body, label %out
 body:
-  %first = shl i64 %i, 2
+  %first = mul i64 %i, 6
   %row = getelementptr i64, ptr %rows, i64 %first
-  %src.p = getelementptr i64, ptr %row, i64 1
-  %save.p = getelementptr i64, ptr %row, i64 2
-  %size.p = getelementptr i64, ptr %row, i64 3
-  %dst = load ptr, ptr %row
-  %src = load ptr, ptr %src.p
-  %save = load ptr, ptr %save.p
+  %next.p = getelementptr i64, ptr %row, i64 1
+  %now.p = getelementptr i64, ptr %row, i64 2
+  %before.p = getelementptr i64, ptr %row, i64 3
+  %size.p = getelementptr i64, ptr %row, i64 4
+  %slot.p = getelementptr i64, ptr %row, i64 5
+  %target = load ptr, ptr %row
+  %next = load ptr, ptr %next.p
+  %now = load ptr, ptr %now.p
+  %before = load ptr, ptr %before.p
   %size = load i64, ptr %size.p
-  %saving = icmp ne ptr %save, null
-  br i1 %saving, label %keep, label %next
-keep:
-  call void @llvm.memcpy.p0.p0.i64(ptr %save, ptr %dst, i64 %size, i1 false)
-  br label %next
-next:
-  call void @llvm.memcpy.p0.p0.i64(ptr %dst, ptr %src, i64 %size, i1 false)
+  %slot = load ptr, ptr %slot.p
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %next, i64 %size, i1 false)
+  store ptr %before, ptr %next.p
+  store ptr %next, ptr %now.p
+  store ptr %now, ptr %before.p
+  store ptr %before, ptr %slot
   %i.next = add i64 %i, 1
   br label %head
 out:
@@ -109,32 +112,48 @@ class Commit:
 
     Parameters
     ----------
-    targets, sources : list of ndarray
-        Contiguous, alike in pairs.
-    saves : list of ndarray or None
-        Where to put what a target held before.
+    binding : Binding
+    first : int
+        Number of the first output that is an update.
+    targets : list of ndarray
+        Contiguous.
+    saving : bool
+        Keep what the targets held before the last run, see `previous`.
     """
 
-    def __init__(self, targets, sources, saves=None):
-        self._keep = targets, sources, saves
-        self._rows = np.zeros((len(targets), 4), np.int64)
-        for i, (target, source) in enumerate(zip(targets, sources, strict=True)):
-            save = 0 if saves is None else address(saves[i])
-            self._rows[i] = address(target), address(source), save, target.nbytes
+    def __init__(self, binding, first, targets, saving):
+        self._binding, self._targets = binding, targets
+        count = 3 if saving else 1
+        self._buffers = [[np.empty_like(x) for x in targets] for _ in range(count)]
+        self._runs = 0
+        binding.attach_outputs(self._buffers[0], first)
+        slot = address(binding.table) + 8 * (binding.program.plan.inputs + first)
+        self._rows = np.zeros((len(targets), 6), np.int64)
+        for i, target in enumerate(targets):
+            turns = [address(self._buffers[k % count][i]) for k in range(3)]
+            self._rows[i] = address(target), *turns, target.nbytes, slot + 8 * i
         self._native = _native()
         self._address = address(self._rows)
 
     def __call__(self):
         """Copy once."""
         self._native[0](self._address, len(self._rows))
+        self._runs += 1
 
-    def repeat(self, binding, draws, result, results):
-        """Run a program and copy, over and over.
+    def previous(self):
+        """Return arrays with what the targets held before the last run."""
+        return self._buffers[(2 - self._runs) % 3]
+
+    def refresh(self):
+        """Take in what others have written to the targets since the last run."""
+        for target, now in zip(self._targets, self._buffers[(1 - self._runs) % 3], strict=True):
+            np.copyto(now, target)
+
+    def repeat(self, draws, result, results):
+        """Run the program and copy, over and over.
 
         Parameters
         ----------
-        binding : Binding
-            Attached to its memory.
         draws : int64 array, shape (draws, 2)
             Address of a counter, and what it advances by between runs.
         result : ndarray
@@ -147,9 +166,9 @@ class Commit:
         int
             How many runs were completed: fewer than `steps` where a guard failed.
         """
-        return self._native[1](
-            binding.program.address,
-            binding.address,
+        done = self._native[1](
+            self._binding.program.address,
+            self._binding.address,
             self._address,
             len(self._rows),
             address(draws) if len(draws) else None,
@@ -159,3 +178,5 @@ class Commit:
             address(results),
             len(results),
         )
+        self._runs += done
+        return done

@@ -27,6 +27,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
 from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.environment import Entries
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
@@ -36,6 +37,7 @@ from probtorch.infer.objectives.elbo import ELBO
 from probtorch.ops.elementwise import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
+from probtorch.optim.pyro import PyroOptim
 
 __all__ = ["CompiledStep"]
 
@@ -64,35 +66,35 @@ class CompiledStep:
     def __init__(self, svi: Any) -> None:
         self.svi = svi
         self.reason: str | None = None
-        self._function: CompiledFunction | None = None
-        self._parts: list[Any] = []
-        self._groups: list[Any] = []
-        self._rates: list[Any] = []
+        self._function: Any = None
         self._checkpoint: Any = None
+        # Learning rates by group, which tensor each is in, and the tensors.
+        self._rates: list[Any] = []
+        self._numbers: tuple[int | None, ...] = ()
+        self._tensors: list[Any] = []
         self._seconds = 0.0  # per native step
 
     # ------------------------------------------------------------------------------ may it be used
 
     def ready(self) -> bool:
         """Whether the next step may be compiled."""
-        svi = self.svi
+        if self.reason is not None or not settings.jit or recorder() is not None:
+            return False
         # What comes into being at the first step is no part of a step.
-        if self.reason is not None or not svi.num_steps:
+        if not self.svi.num_steps or not self.svi._updater.optimizers():
             return False
-        if not settings.jit or recorder() is not None:
-            return False
-        optimizers = svi._updater.optimizers()
-        # Loading a state makes new ones of these.
-        parts = [part for o in optimizers for part in (o, o.state, *o.param_groups)]
-        if not parts:
-            return False
-        if len(parts) != len(self._parts) or not all(map(operator.is_, parts, self._parts)):
-            self._parts, self.reason = parts, self._obstacle(optimizers)
-            if self.reason is None:
-                self._prepare(optimizers)
+        if self._function is None:
+            self.reason = self._obstacle()
+            self._function = CompiledFunction(
+                self._step,
+                roots=self._roots,
+                values=self._which_rates,
+                saving=True,
+                name="SVI.step",
+            )
         return self.reason is None
 
-    def _obstacle(self, optimizers):
+    def _obstacle(self):
         svi = self.svi
         objective = svi.objective
         if svi._own_loss_and_grads is not None:
@@ -100,60 +102,61 @@ class CompiledStep:
         own = getattr(type(objective), "loss_and_grads", None)
         if own is not None and own is not ELBO.loss_and_grads:
             return f"{type(objective).__name__} computes its gradients itself"
-        for optimizer in optimizers:
+        for optimizer in svi._updater.optimizers():
             if not isinstance(optimizer, ElementwiseOptimizer):
                 return f"the update of {type(optimizer).__name__} is not compiled"
         return None
 
-    def _prepare(self, optimizers):
+    def _roots(self):
+        """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
         svi = self.svi
-        self._groups = [group for o in optimizers for group in o.param_groups]
-        self._rates = [wrap(np.zeros(())) for _ in self._groups]
-        # Whose items have to be what they were: parameters, objective and optimizer state.
-        kept = [vars(svi.params), vars(svi._updater), *(o.state for o in optimizers)]
+        found = [svi.model, svi.guide, svi.objective, vars(svi.params)]
+        found.append(Entries(vars(svi), ("generator", "objective")))
         if isinstance(svi.objective, ELBO):
-            kept.append(vars(svi.objective))
-        self._function = CompiledFunction(
-            self._step,
-            roots=(svi.model, svi.guide, svi.objective, *kept),
-            values=self._options,
-            saving=True,
-            name="SVI.step",
-        )
+            found.append(vars(svi.objective))
+        found.append(vars(svi._updater))
+        found += [vars(o) for o in (svi._updater.optimizer,) if isinstance(o, PyroOptim)]
+        for o in svi._updater.optimizers():
+            found += [Entries(vars(o), ("state", "param_groups")), o.state]
+            found += (Entries(group, _without_rate(group)) for group in o.param_groups)
+        return found
 
-    def _options(self):
-        """What a recording depends on besides: options, and which learning rates are equal."""
-        found: list[Any] = [self.svi.generator is None]
-        for group, (_, rate) in zip(self._groups, self._shared_rates(), strict=True):
-            found += (v for k, v in group.items() if k not in ("lr", "params", "param_names"))
-            found.append(-1 if rate is None else rate)
-        return tuple(found)
+    # ------------------------------------------------------------------------------ learning rates
 
-    def _shared_rates(self):
-        """Yield each group's learning rate and the number of its tensor, None if it is one."""
+    def _which_rates(self):
+        """Put learning rates into their tensors; which groups share one is part of a recording."""
+        now = [group["lr"] for group in self._groups()]
+        if len(now) == len(self._rates) and all(map(operator.is_, now, self._rates)):
+            return self._numbers
         numbers: dict[float, int] = {}
-        for group in self._groups:
-            rate = group["lr"]
-            tensor = isinstance(rate, TensorBase)
-            yield rate, None if tensor else numbers.setdefault(float(rate), len(numbers))
+        for rate in now:
+            if not isinstance(rate, TensorBase):
+                number = numbers.setdefault(float(rate), len(numbers))
+                if number == len(self._tensors):
+                    self._tensors.append(wrap(np.zeros(())))
+                self._tensors[number]._data[()] = rate
+        self._rates = now
+        self._numbers = tuple(
+            None if isinstance(rate, TensorBase) else numbers[float(rate)] for rate in now
+        )
+        return self._numbers
+
+    def _groups(self):
+        return [group for o in self.svi._updater.optimizers() for group in o.param_groups]
 
     @contextlib.contextmanager
     def _rates_as_tensors(self) -> Iterator[None]:
         """Context manager: the groups' learning rates are 0-d tensors."""
-        before = list(self._shared_rates())
+        groups, numbers = self._groups(), self._which_rates()
+        before = [group["lr"] for group in groups]
         try:
-            for group, (_, number) in zip(self._groups, before, strict=True):
+            for group, number in zip(groups, numbers, strict=True):
                 if number is not None:
-                    group["lr"] = self._rates[number]
+                    group["lr"] = self._tensors[number]
             yield
         finally:
-            for group, (rate, _) in zip(self._groups, before, strict=True):
+            for group, rate in zip(groups, before, strict=True):
                 group["lr"] = rate
-
-    def _refresh_rates(self):
-        for rate, number in self._shared_rates():
-            if number is not None:
-                self._rates[number]._data[()] = rate
 
     # ------------------------------------------------------------------------------------ the step
 
@@ -164,7 +167,6 @@ class CompiledStep:
         inputs = map_tree(_as_tensor, (args, kwargs, svi.feed.batches()))
         assert function is not None  # made by ready()
         start = svi._generator_states()
-        self._refresh_rates()
         try:
             with enable_grad(), warnings.catch_warnings():
                 # Whoever wants to know asks explain(): an eager step is slower, not worse.
@@ -246,7 +248,6 @@ class CompiledStep:
         if svi.feed or not self.ready() or self._function is None:
             return []
         inputs = map_tree(_as_tensor, (args, kwargs, {}))
-        self._refresh_rates()
         begin = time.perf_counter()
         if self._seconds:
             steps = min(steps, MAX_CHUNK, max(1, int(CHUNK / self._seconds)))
@@ -282,6 +283,11 @@ def _as_tensor(x):
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
         return wrap(x)
     return x
+
+
+def _without_rate(group):
+    """Keys of an optimizer's group that are options, or its parameters, but the learning rate."""
+    return tuple(k for k in group if k != "lr")
 
 
 def _added(a, b):
