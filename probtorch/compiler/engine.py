@@ -33,7 +33,7 @@ from probtorch.compiler import cache, host, library
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib, runtime
 
-__all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module"]
+__all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "runtime_address"]
 
 # IR lines in one function from which on the level is 1 at most.
 LARGE_FUNCTION = 4000
@@ -189,6 +189,12 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
 def _runtime_module(name: str) -> NativeModule:
     """Link a module of render/runtime, once per process; other code keeps its addresses."""
     return compile_module(runtime.module_text(name))
+
+
+def runtime_address(symbol: str) -> int:
+    """Return the address of a function of render/runtime, good for the life of the process."""
+    with host.lock:
+        return _runtime_module(runtime.module_of(symbol)).address(symbol)
 
 
 @functools.cache

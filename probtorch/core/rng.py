@@ -39,6 +39,7 @@ __all__ = [
     "default_generator",
     "manual_seed",
     "philox_bits",
+    "philox_pairs",
 ]
 
 # Multipliers and key increments of Philox4x32 [salmon2011, table 2 and sec. 4.3]; the increments
@@ -80,16 +81,14 @@ def philox_bits(seed: int, stream: int, counter: Any) -> Any:
 
     Parameters
     ----------
-    seed : int
+    seed, stream : int
         Taken modulo 2**64.
-    stream : int, or array of uint64 that broadcasts with the counters
-        An int is taken modulo 2**64.
     counter : int, or array of a 64-bit integer type, any shape
         An int is taken modulo 2**64; int64 counters are read as the uint64 of the same bits.
 
     Returns
     -------
-    bits : int in [0, 2**64), or uint64 array of the counter's shape, broadcast with the stream's
+    bits : int in [0, 2**64), or uint64 array of the counter's shape
 
     Notes
     -----
@@ -101,14 +100,36 @@ def philox_bits(seed: int, stream: int, counter: Any) -> Any:
     >>> philox_bits(0, 0, 0) == int(philox_bits(0, 0, np.zeros(1, np.uint64))[0])
     True
     """
-    seed = seed & _WORD
-    if isinstance(stream, np.ndarray):
-        return _bits_of_streams(seed, stream, counter)
-    stream = stream & _WORD
+    seed, stream = seed & _WORD, stream & _WORD
     if isinstance(counter, np.ndarray):
         counters = np.ascontiguousarray(counter).reshape(-1).view(np.uint64)
         return _array_bits(seed, stream, counters).reshape(counter.shape)
     return _one(seed, stream, operator.index(counter) & _WORD)
+
+
+def philox_pairs(seed: int, streams: np.ndarray, counters: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return both 64-bit halves of the blocks of some streams, the first being `philox_bits`.
+
+    Parameters
+    ----------
+    seed : int
+        Taken modulo 2**64.
+    streams : uint64 array, shape (n,)
+    counters : int, or array of a 64-bit integer type that broadcasts with `streams`
+    """
+    seed = seed & _WORD
+    counters = np.broadcast_to(np.asarray(counters).astype(np.uint64), streams.shape)
+    first, second = np.empty_like(streams), np.empty_like(streams)
+    if streams.size < _FEW:
+        key = seed & _LOW, seed >> 32
+        for i, (s, c) in enumerate(zip(streams.tolist(), counters.tolist(), strict=True)):
+            w = philox_block((c & _LOW, c >> 32, s & _LOW, s >> 32), key)
+            first[i], second[i] = w[0] | w[1] << 32, w[2] | w[3] << 32
+        return first, second
+    for start in range(0, streams.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        _rounds(seed, streams[part], counters[part], first[part], second[part])
+    return first, second
 
 
 def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarray:
@@ -304,30 +325,26 @@ def _one(seed: int, stream: int, counter: int) -> int:
     return w0 | w1 << 32
 
 
-def _bits_of_streams(seed: int, streams: np.ndarray, counter: Any) -> np.ndarray:
-    if not isinstance(counter, np.ndarray):
-        counter = np.array(operator.index(counter) & _WORD, np.uint64)
-    streams, counters = np.broadcast_arrays(streams, counter.view(np.uint64))
-    shape = counters.shape
-    streams, counters = streams.reshape(-1), counters.reshape(-1)
-    if counters.size < _FEW:
-        few = [_one(seed, int(s), int(c)) for s, c in zip(streams, counters, strict=True)]
-        return np.array(few, dtype=np.uint64).reshape(shape)
-    return _array_bits(seed, streams, counters).reshape(shape)
-
-
-def _array_bits(seed: int, stream: Any, counters: np.ndarray) -> np.ndarray:
+def _array_bits(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:
     """Philox over a flat uint64 array, block by block so that the work arrays stay in cache."""
     bits = np.empty(counters.shape, dtype=np.uint64)
     for start in range(0, counters.size, _BLOCK):
         part = slice(start, start + _BLOCK)
-        own = stream[part] if isinstance(stream, np.ndarray) else stream
-        _rounds(seed, own, counters[part], bits[part])
+        _rounds(seed, stream, counters[part], bits[part])
     return bits
 
 
-def _rounds(seed: int, stream: Any, counters: np.ndarray, bits: np.ndarray) -> None:
-    """Write the draws of ``counters`` to ``bits``; 32-bit words in uint64 have exact products."""
+def _rounds(
+    seed: int,
+    stream: Any,
+    counters: np.ndarray,
+    bits: np.ndarray,
+    others: np.ndarray | None = None,
+) -> None:
+    """Write the draws of ``counters`` to ``bits``, and the rest of their blocks to ``others``.
+
+    32-bit words in uint64 have exact products.
+    """
     low, shift = np.uint64(_LOW), np.uint64(32)
     m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
     k0, k1 = seed & _LOW, seed >> 32
@@ -349,8 +366,9 @@ def _rounds(seed: int, stream: Any, counters: np.ndarray, bits: np.ndarray) -> N
         c0 &= low
         c0, c1, c2, c3 = c1, c2, c3, c0
         k0, k1 = (k0 + INCREMENTS[0]) & _LOW, (k1 + INCREMENTS[1]) & _LOW
-    np.left_shift(c1, shift, out=c1)
-    np.bitwise_or(c0, c1, out=bits)
+    np.bitwise_or(c0, c1 << shift, out=bits)
+    if others is not None:
+        np.bitwise_or(c2, c3 << shift, out=others)
 
 
 default_generator = Generator(secrets.randbits(64))

@@ -1,5 +1,6 @@
 """`Source`: where `_rsample` and `_sample` get their random numbers from."""
 
+from probtorch.compiler import eager_draws  # noqa: F401  makes draws by rejection native
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast
 from probtorch.ops.elementwise import clamp, log, maximum, neg

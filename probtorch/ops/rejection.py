@@ -5,10 +5,10 @@ be drawn alone, in any order and by any target, each has a stream of words of it
 of its counter name the stream, under another key than that of all other draws. An element costs one
 counter whatever happens inside.
 
-The formulas are over an algebra `s`, as in ops/scalar.py, with five more things: `s.uniform(n)`,
-the element's n-th uniform number; `s.split` and `s.power_of_two`, which take floats apart and make
-them; `s.choose`, a branch, and `s.until`, a loop. `Streams` is the algebra on arrays;
-compiler/render/runtime/draws.py has the one that writes native code.
+The formulas are over an algebra `s`, as in ops/scalar.py, with more things: `s.uniforms(n)`, the
+element's n-th pair of uniform numbers; `s.split` and `s.power_of_two`, which take floats apart and
+make them; `s.choose`, a branch; `s.either`, a test after a test; and `s.until`, a loop. `Streams`
+is the algebra on arrays; compiler/render/runtime/draws.py has the one that writes native code.
 
 Every operation is one that IEEE 754 rounds correctly (or SciPy's ndtri, the same code on both
 sides), logarithms and exponentials included, which are written out here. So eager and compiled
@@ -20,14 +20,16 @@ small means by inversion. Von Mises: Best and Fisher (1979).
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
-from probtorch.core.rng import bits_to_uniform, philox_bits
+from probtorch.config import settings
+from probtorch.core.rng import bits_to_uniform, philox_bits, philox_pairs
 from probtorch.ops.scalar import NumpyAlgebra, special_function
 from probtorch.ops.stirling import lgamma_rest
 
-__all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
+__all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw", "use_native"]
 
 # The seed of an element's words is the generator's with these bits turned over: ASCII "rejectio".
 STREAM_KEY = 0x72656A656374696F
@@ -91,31 +93,53 @@ def _exp(s, x):
 # -------------------------------------------------------------------------------------------- gamma
 
 
-def log_gamma(s, a):
-    """Logarithm of a draw from Gamma(a, 1)."""
-    # G(a) = G(a + 1) U^(1/a) in distribution: below 1 the power is taken in log space, where it
-    # cannot underflow. The boost has word 0, the attempts the words from 1 on.
-    low = a < 1.0
-    d = s.where(low, a + 1.0, a) - 1.0 / 3.0
+def _marsaglia_tsang(s, a):
+    """Return d and v, with d v^3 a draw from Gamma(a, 1), for a >= 1."""
+    d = a - 1.0 / 3.0
     c = 1.0 / s.sqrt(d * 9.0)
 
-    def attempt(s, k, _, d, c):
-        x, u = s.ndtri(s.uniform(2 * k + 1)), s.uniform(2 * k + 2)
+    def attempt(s, i, _, d, c):
+        u, w = s.uniforms(i)
+        x = s.ndtri(w)
         v = c * x + 1.0
-        positive = v > 0.0
-        log_v = _log(s, s.where(positive, v, 1.0)) * 3.0
         square = x * x
-        bound = square * 0.5 + d * (1.0 - v * v * v + log_v)
-        return s.logical_and(positive, _log(s, u) < bound), (k + 1, log_v)
+        quick = s.logical_and(v > 0.0, u < 1.0 - square * square * 0.0331)
+        return s.either(quick, _marsaglia_tsang_test, (u, v, square, d)), (i + 1, v)
 
-    _, log_v = s.until(attempt, (s.counting(a), d), (d, c))
-    y = _log(s, d) + log_v
-    return s.where(low, y + _log(s, s.uniform(s.counting(a))) / s.where(low, a, 1.0), y)
+    # Block 0 is left for the boost.
+    return d, s.until(attempt, (s.counting(a) + 1, d), (d, c))[1]
+
+
+def _marsaglia_tsang_test(s, u, v, square, d):
+    positive = v > 0.0
+    log_v = _log(s, s.where(positive, v, 1.0))
+    bound = square * 0.5 + d * (1.0 - v * v * v + log_v * 3.0)
+    return s.logical_and(positive, _log(s, u) < bound)
+
+
+def _log_gamma_of_large(s, a):
+    d, v = _marsaglia_tsang(s, a)
+    return _log(s, d) + _log(s, v) * 3.0
+
+
+def _log_gamma_of_small(s, a):
+    # G(a) = G(a + 1) U^(1/a) in distribution; in log space the power cannot underflow.
+    return _log_gamma_of_large(s, a + 1.0) + _log(s, s.uniforms(s.counting(a))[0]) / a
+
+
+def log_gamma(s, a):
+    """Logarithm of a draw from Gamma(a, 1)."""
+    return s.choose(a < 1.0, _log_gamma_of_small, _log_gamma_of_large, (a,))
 
 
 def gamma(s, a):
     """Draw from Gamma(a, 1); 0 where it underflows."""
-    return _exp(s, log_gamma(s, a))
+
+    def large(s, a):
+        d, v = _marsaglia_tsang(s, a)
+        return d * (v * v * v)
+
+    return s.choose(a < 1.0, lambda s, a: _exp(s, _log_gamma_of_small(s, a)), large, (a,))
 
 
 # ------------------------------------------------------------------------------------------- counts
@@ -179,14 +203,17 @@ def _transformed(s, offset, width, slope, bound, height, accepts, operands):
     ``accepts(s, k, log_height, *operands)`` is the exact test; `bound` the one that needs none.
     """
 
+    def test(s, k, ratio, *operands):
+        return accepts(s, k, _log(s, ratio), *operands)
+
     def attempt(s, i, _, offset, width, slope, bound, height, *operands):
-        u, v = s.uniform(2 * i) - 0.5, s.uniform(2 * i + 1)
+        u, v = s.uniforms(i)
+        u = u - 0.5
         us = 0.5 - s.abs(u)
         k = s.floor((slope * 2.0 / us + width) * u + offset)
         sure = s.logical_and(us >= 0.07, v <= bound)
-        log_height = _log(s, v * (height / (slope / (us * us) + width)))
-        taken = s.logical_or(sure, accepts(s, k, log_height, *operands))
-        return taken, (i + 1, k)
+        ratio = v * (height / (slope / (us * us) + width))
+        return s.either(sure, test, (k, ratio, *operands)), (i + 1, k)
 
     fixed = (offset, width, slope, bound, height, *operands)
     return s.until(attempt, (s.counting(offset), offset), fixed)[1]
@@ -210,7 +237,7 @@ def _poisson_by_inversion(s, rate):
         done = s.logical_or(u <= p, spent)
         return done, (s.where(done, k, k + 1.0), p * (rate / (k + 1.0)), u - p)
 
-    start = (rate * 0.0, _exp(s, -rate), s.uniform(s.counting(rate)))
+    start = (rate * 0.0, _exp(s, -rate), s.uniforms(s.counting(rate))[0])
     return s.until(step, start, (rate,))[0]
 
 
@@ -230,7 +257,7 @@ def _poisson_by_rejection(s, rate):
 
 
 def _poisson_by_normal(s, rate):
-    return s.rint(rate + s.sqrt(rate) * s.ndtri(s.uniform(s.counting(rate))))
+    return s.rint(rate + s.sqrt(rate) * s.ndtri(s.uniforms(s.counting(rate))[0]))
 
 
 def binomial(s, n, p):
@@ -248,7 +275,7 @@ def _binomial_by_inversion(s, n, p):
         following = f * (odds * ((n - k) / (k + 1.0)))
         return done, (s.where(done, k, k + 1.0), following, u - f)
 
-    start = (n * 0.0, _exp(s, n * _log1p(s, -p)), s.uniform(s.counting(n)))
+    start = (n * 0.0, _exp(s, n * _log1p(s, -p)), s.uniforms(s.counting(n))[0])
     return s.until(step, start, (n, p, p / (1.0 - p)))[0]
 
 
@@ -258,14 +285,14 @@ def _binomial_by_rejection(s, n, p):
     slope = width * 0.0248 - 0.0873 + p * 0.01
     bound = 0.92 - 4.2 / width
     height = (5.1 / width + 2.83) * deviation
-    top = _log_binomial(s, s.floor((n + 1.0) * p), n, p)
 
-    def accepts(s, k, log_height, n, p, top):
+    def accepts(s, k, log_height, n, p):
         possible = s.logical_and(k >= 0.0, k <= n)
+        top = _log_binomial(s, s.floor((n + 1.0) * p), n, p)
         ratio = _log_binomial(s, s.where(possible, k, 0.0), n, p) - top
         return s.logical_and(possible, log_height <= ratio)
 
-    return _transformed(s, n * p + 0.5, width, slope, bound, height, accepts, (n, p, top))
+    return _transformed(s, n * p + 0.5, width, slope, bound, height, accepts, (n, p))
 
 
 # ---------------------------------------------------------------------------------------- von Mises
@@ -281,7 +308,7 @@ def von_mises(s, k):
 
 
 def _von_mises_by_normal(s, k):
-    return s.ndtri(s.uniform(s.counting(k))) * 0.5 / s.sqrt(k)
+    return s.ndtri(s.uniforms(s.counting(k))[0]) * 0.5 / s.sqrt(k)
 
 
 def _von_mises_by_rejection(s, k):
@@ -296,8 +323,8 @@ def _von_mises_by_rejection(s, k):
     shape = (1.0 - rho) / (rho + 1.0)
 
     def attempt(s, i, _, k, rho, shape):
-        x, y = (s.uniform(3 * i + j) * 2.0 - 1.0 for j in (0, 1))
-        u = s.uniform(3 * i + 2)
+        x, y = (u * 2.0 - 1.0 for u in s.uniforms(2 * i))
+        u, _ = s.uniforms(2 * i + 1)
         inside = x * x + y * y <= 1.0
         t = shape * (y / x)
         # k (s - f), with f = cos(angle) = (1 - t^2) / (1 + t^2) and s = (1 + rho^2) / (2 rho).
@@ -357,9 +384,10 @@ class Streams(NumpyAlgebra):
         """Return the number of the first attempt for each element."""
         return np.zeros(np.shape(like), np.int64)
 
-    def uniform(self, n):
-        """Return each element's n-th uniform number."""
-        return bits_to_uniform(philox_bits(self.seed ^ STREAM_KEY, self.streams, n))
+    def uniforms(self, n):
+        """Return each element's n-th pair of uniform numbers."""
+        first, second = philox_pairs(self.seed ^ STREAM_KEY, self.streams, n)
+        return bits_to_uniform(first), bits_to_uniform(second)
 
     @staticmethod
     def split(x):
@@ -381,6 +409,14 @@ class Streams(NumpyAlgebra):
                 out[index] = fn(self.part(index), *(x[index] for x in operands))
         return out
 
+    def either(self, condition, test, operands):
+        """Return where `condition` holds, or else ``test(s, *operands)``."""
+        out = condition.copy()
+        index = np.flatnonzero(~condition)
+        if index.size:
+            out[index] = test(self.part(index), *(x[index] for x in operands))
+        return out
+
     def until(self, step, state, operands=()):
         """Repeat ``done, state = step(s, *state, *operands)`` for each element until it is done."""
         out = [np.array(x) for x in state]
@@ -398,6 +434,24 @@ class Streams(NumpyAlgebra):
         return tuple(out)
 
 
+# Function from a sampler's name to its native form, once there is one, and how much work went on
+# without it: loading it takes 0.2 s, so the first hundred small draws are made here.
+_native: dict[str, Any] = {"find": None, "work": 0}
+_WORK = 20_000
+
+
+def use_native(find):
+    """Let `draw` call ``find(name)(seed, stream, counters, *parameters)`` from now on."""
+    _native["find"] = find
+
+
+def _native_sampler(name, size):
+    if _native["find"] is None or not settings.jit:
+        return None
+    _native["work"] += size + 200
+    return _native["find"](name) if _native["work"] > _WORK else None
+
+
 def draw(name, seed, stream, counters, *parameters):
     """Return float64 draws, one per element of the parameters.
 
@@ -410,10 +464,13 @@ def draw(name, seed, stream, counters, *parameters):
     parameters : ndarray of float64
         Valid ones, of the shape of `counters`.
     """
-    formula = SAMPLERS[name][0]
-    shape = counters.shape
+    shape, counters = counters.shape, counters.reshape(-1)
     flat = [np.asarray(p, np.float64).reshape(-1) for p in parameters]
-    streams = philox_bits(seed, stream, counters.reshape(-1))
+    native = _native_sampler(name, counters.size)
+    if native is not None:
+        return native(seed, stream, counters, *flat).reshape(shape)
+    formula = SAMPLERS[name][0]
+    streams = philox_bits(seed, stream, counters)
     out = np.empty(streams.size)
     with np.errstate(all="ignore"):
         for i in range(0, out.size, _CHUNK):

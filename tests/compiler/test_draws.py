@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
+from probtorch.compiler.eager_draws import native_sampler
 from probtorch.core.dtype import float32, float64
 from probtorch.core.rng import Generator
 from probtorch.errors import DomainError
+from probtorch.ops import rejection
+from probtorch.ops.rejection import SAMPLERS, draw
 from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randperm
 from probtorch.ops.variates import (
     binomial,
@@ -89,12 +92,12 @@ def test_a_replay_with_parameters_that_are_refused_raises_as_eager_execution(dra
 
 
 def test_gradients_of_compiled_draws_are_the_eager_ones():
-    for draw in (standard_gamma, standard_log_gamma, von_mises):
+    for variate in (standard_gamma, standard_log_gamma, von_mises):
         rngs = Generator(3), Generator(3)
 
-        def slope(a, rng, draw=draw):
+        def slope(a, rng, variate=variate):
             a = a.detach().requires_grad_()
-            draw(a, generator=rng).sum().backward()
+            variate(a, generator=rng).sum().backward()
             return a.grad
 
         native = compile(lambda a, slope=slope, rngs=rngs: slope(a, rngs[0]))
@@ -103,6 +106,29 @@ def test_gradients_of_compiled_draws_are_the_eager_ones():
             expected = slope(a, rngs[1]).numpy()
             np.testing.assert_allclose(native(a).numpy(), expected, rtol=1e-11)
         assert native.reason is None
+
+
+PARAMETERS = {
+    "log_gamma": (np.exp(np.linspace(-30.0, 30.0, 400)),),
+    "gamma": (np.exp(np.linspace(-30.0, 30.0, 400)),),
+    "poisson": (np.exp(np.linspace(-30.0, 60.0, 400)),),
+    "binomial": (
+        np.floor(np.exp(np.linspace(0.0, 43.0, 400))),
+        np.linspace(0.0, 1.0, 400)[np.random.default_rng(0).permutation(400)],
+    ),
+    "von_mises": (np.exp(np.linspace(-30.0, 40.0, 400)),),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_native_samplers_have_the_bits_of_the_ones_on_arrays(name, monkeypatch):
+    counters = np.arange(2**63 - 200, 2**63 + 200, dtype=np.uint64).view(np.int64)
+    native = native_sampler(name)(-5, 2**64 - 9, counters, *PARAMETERS[name])
+    monkeypatch.setitem(rejection._native, "find", None)
+    arrays = draw(name, -5, 2**64 - 9, counters, *PARAMETERS[name])
+    assert native.tobytes() == arrays.tobytes()
+    few = draw(name, -5, 2**64 - 9, counters[:5], *(p[:5] for p in PARAMETERS[name]))
+    assert few.tobytes() == arrays[:5].tobytes()
 
 
 def test_draws_of_a_tensor_can_be_made_in_parts():

@@ -16,6 +16,7 @@ from probtorch.core.rng import (
     manual_seed,
     philox_bits,
     philox_block,
+    philox_pairs,
 )
 from probtorch.errors import ArgumentError
 
@@ -44,6 +45,16 @@ KNOWN_ANSWERS = [
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
 def test_block_gives_the_published_known_answers(counter, key, expected):
     assert philox_block(counter, key) == expected
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["integers", "arrays"])
+@pytest.mark.parametrize(("words", "key", "expected"), KNOWN_ANSWERS)
+def test_pairs_are_the_four_words_of_the_known_answers(words, key, expected, count):
+    seed, counter, stream = (w[0] | w[1] << 32 for w in (key, words[:2], words[2:]))
+    streams = np.full(count, stream, np.uint64)
+    first, second = philox_pairs(seed, streams, np.full(count, counter, np.uint64))
+    assert set(first.tolist()) == {expected[0] | expected[1] << 32}
+    assert set(second.tolist()) == {expected[2] | expected[3] << 32}
 
 
 @pytest.mark.parametrize(("words", "key", "expected"), KNOWN_ANSWERS)

@@ -9,6 +9,7 @@ import struct
 
 from probtorch.compiler.render.algebra import V
 from probtorch.compiler.render.writer import Writer
+from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 from probtorch.ops.rejection import SAMPLERS, STREAM_KEY
 
 __all__ = ["integer_signatures", "signatures", "write", "write_integers"]
@@ -30,6 +31,7 @@ def signatures(name):
 
 def write(text, name):
     """Write the module of a sampler."""
+    _write_philox_pair(text)
     formula, count, allowed = SAMPLERS[name]
     types = signatures(name)[f"pt_draw_{name}"][1]
     s = Sampler(text, f"pt_draw_{name}", "double", types, flags="")
@@ -49,6 +51,27 @@ def write(text, name):
         x = w.call(f"pt_draw_{name}", "double", *values, seed, stream, counter)
         w.store(into, i, x, "double")
     w.finish()
+
+
+def _write_philox_pair(text):
+    """Write Philox of a key, stream and counter: one half of the block is the result, the other is
+    written to a pointer. `core/rng.py` has the twin for arrays.
+    """
+    w = Writer(text, "philox_pair", "i64", ["i64", "i64", "i64", "ptr"], linkage="internal ")
+    key, stream, counter, high = w.arguments
+    low = 0xFFFFFFFF
+
+    def upper(x):
+        return w.emit(f"lshr i64 {x.name}, 32", "i64")
+
+    k0, k1 = key & low, upper(key)
+    c0, c1, c2, c3 = counter & low, upper(counter), stream & low, upper(stream)
+    for _ in range(ROUNDS):
+        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0, c1, c2, c3 = upper(p1) ^ c1 ^ k0, p1 & low, upper(p0) ^ c3 ^ k1, p0 & low
+        k0, k1 = (k0 + INCREMENTS[0]) & low, (k1 + INCREMENTS[1]) & low
+    w.store(high, 0, c2 | (c3 << 32), "i64")
+    w.finish(c0 | (c1 << 32))
 
 
 def integer_signatures():
@@ -80,9 +103,12 @@ class Sampler(Writer):
         """Return the number of the first attempt."""
         return self.whole(0)
 
-    def uniform(self, n):
-        """Return the n-th uniform number."""
-        return self.bits_to_uniform(self.philox(self.key, self.stream, self.whole(n)))
+    def uniforms(self, n):
+        """Return the n-th pair of uniform numbers."""
+        high = self.variable("i64")
+        cell = V(high.name, "ptr", self)
+        first = self.call("philox_pair", "i64", self.key, self.stream, self.whole(n), cell)
+        return self.bits_to_uniform(first), self.bits_to_uniform(high.value)
 
     def split(self, x):
         """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m, for positive normal x."""
@@ -107,6 +133,13 @@ class Sampler(Writer):
             out.value = yes(self, *operands)
         with second:
             out.value = no(self, *operands)
+        return out.value
+
+    def either(self, condition, test, operands):
+        """Whether `condition` holds, or else ``test(s, *operands)``."""
+        out = self.variable("i1", condition)
+        with self.when(self.logical_not(condition)):
+            out.value = test(self, *operands)
         return out.value
 
     def until(self, step, state, operands=()):
