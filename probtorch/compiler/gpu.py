@@ -276,7 +276,7 @@ class GpuPath:
     devices : list of str
         Where each result lies.
     saving : bool
-        Keep what updated tensors held before the last run, in `saved`.
+        Keep what updated tensors held before the last run, in `previous`.
     """
 
     def __init__(self, program, rebuild, rec, environment, devices, saving=False):
@@ -286,7 +286,8 @@ class GpuPath:
         self.signature = [_signature(t) for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
-        self.saved = list(rec.originals) if saving else None
+        self.saving = saving
+        self.previous = rec.originals
         self.local = threading.local()
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
 
@@ -313,9 +314,9 @@ class GpuPath:
                 return None
             kept = len(out) - len(self.updates)
             if self.updates:
-                for i, (t, x) in enumerate(zip(self.updates, out[kept:], strict=True)):
-                    if self.saved is not None:
-                        self.saved[i][...] = t._data
+                if self.saving:
+                    self.previous = [t._data.copy() for t in self.updates]
+                for t, x in zip(self.updates, out[kept:], strict=True):
                     t._data[...] = to_device(x, device_of(t._data))
                 mark_changed(*self.updates)
         results = zip(out[:kept], self.devices, strict=True)
@@ -329,8 +330,8 @@ class GpuPath:
     def restore(self):
         """Put what the last run changed back to what it was before."""
         with self.lock:
-            for t, saved in zip(self.updates, self.saved, strict=True):
-                t._data[...] = saved
+            for t, before in zip(self.updates, self.previous, strict=True):
+                t._data[...] = before
             mark_changed(*self.updates)
 
     def _draw(self):

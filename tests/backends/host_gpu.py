@@ -87,7 +87,7 @@ int host_launch(void (*k)(char **), char **a, unsigned blocks, unsigned threads,
 
 _ONE = (
     "exp log log1p expm1 tanh exp2 log2 log10 sqrt fabs floor ceil trunc rint sin cos tan asin "
-    "acos atan sinh cosh asinh acosh atanh cbrt lgamma tgamma erf erfc"
+    "acos atan sinh cosh asinh acosh atanh cbrt tgamma erf erfc"
 ).split()
 _TWO = "copysign atan2 pow fmod".split()
 _SCIPY = {
@@ -97,6 +97,7 @@ _SCIPY = {
     "normcdfinv": "ndtri",
     "cyl_bessel_i0": "i0",
     "cyl_bessel_i1": "i1",
+    "lgamma": "gammaln",
 }
 
 
@@ -169,8 +170,9 @@ def _wrapped(source, space):
     """Return a source in a namespace of its own, with its kernels callable from outside."""
     lines = []
     for name, params in _KERNEL.findall(source):
-        count = params.count("char *")
-        arguments = ", ".join(f"a[{i}]" for i in range(count))
+        arguments = ", ".join(
+            f"a[{i}]" if "*" in p else f"(long long)a[{i}]" for i, p in enumerate(params.split(","))
+        )
         lines.append(
             f'extern "C" void {space}_{name}(char **a) {{ {space}::{name}({arguments}); }}'
         )

@@ -34,6 +34,8 @@ _LONG_DOT, _FEW_DOTS = 256, 16384
 _SHORT_ROW, _MANY_ROWS, _MEDIUM_ROW = 32, 8192, 256
 # Terms per slice of a sum that is cut, and slices at most.
 _SLICE, _MAX_SLICES = 4096, 512
+# Threads that a sum over leading dims should keep busy, and terms that each should have.
+_COLUMN_THREADS, _COLUMN_TERMS = 32768, 64
 # Threads that share the destinations of a scattered store whose indices are not known.
 _OWNERS = 1024
 
@@ -190,9 +192,8 @@ def _alone(low, group, item):
         length = math.prod(group.domain)
         phase = Phase("columns", [item], rows=rows)
         phase.length = length if item.kind == "axpy" else length // rows
-        # As many threads as there is work for, a few dozen terms each.
-        wanted = max(1, 32768 // rows)
-        phase.slices = max(1, min(wanted, phase.length // 64, _MAX_SLICES))
+        wanted = min(_COLUMN_THREADS // rows, phase.length // _COLUMN_TERMS, _MAX_SLICES)
+        phase.slices = max(1, wanted)
     if phase.slices > 1:
         size = phase.rows * phase.slices
         phase.partial[id(item)] = low.temporary(item.root.dtype, size)
