@@ -61,9 +61,7 @@ class _Categories(Distribution):
         """Normalised log-probabilities, -inf with gradient 0 where a weight is 0."""
         if self._given("logits"):
             return log_softmax(self.logits, -1)
-        none = eq(self.probs, 0.0)
-        logs = where(none, -np.inf, log(where(none, 1.0, self.probs)))
-        return logs - log(total(self.probs, -1, True))
+        return _log_weight(self.probs) - log(total(self.probs, -1, True))
 
     def _probs(self):
         return self._weights()
@@ -99,7 +97,7 @@ class Categorical(_Categories):
         x = x.long()
         if self._given("logits"):
             return _pick(self.logits, x) - logsumexp(self.logits, -1)
-        return log(_pick(self.probs, x)) - log(total(self.probs, -1))
+        return _log_weight(_pick(self.probs, x)) - log(total(self.probs, -1))
 
     def _entropy(self):
         return _entropy(self)
@@ -114,6 +112,15 @@ class Categorical(_Categories):
 
     def _mode(self):
         return argmax(self.probs if self._given("probs") else self.logits, -1)
+
+
+def _log_weight(weight):
+    """Logarithm of a weight; -inf with gradient 0 where it is 0.
+
+    Sums over all categories meet impossible ones, where 0 times the slope of the log is nan.
+    """
+    none = eq(weight, 0.0)
+    return where(none, -np.inf, log(where(none, 1.0, weight)))
 
 
 def _pick(table, index):

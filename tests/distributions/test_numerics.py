@@ -118,6 +118,16 @@ def test_a_category_of_weight_zero():
     assert not (draws.numpy() % 2).any()
 
 
+def test_a_sum_over_all_categories_passes_gradients_by_those_of_weight_zero():
+    """The mean over categories, as enumeration takes it: weight 0 times log density -inf."""
+    p = leaf([0.25, 0.0, 0.75])
+    logs = dist.Categorical(p).log_prob(tensor([0, 1, 2]))
+    assert logs[1].item() == -math.inf
+    (g,) = grad(logs.logsumexp(0), [p])
+    # The weights add up to 1 whatever they are; the slope through the impossible one is lost.
+    assert_close(g, [0.0, -1.0, 0.0], atol=1e-15)
+
+
 def test_counts_of_categories_of_weight_zero():
     for start, given in ((leaf(0.0, 0.4, 0.6), "probs"), (leaf(-INF, 0.0, 1.0), "logits")):
         d = dist.Multinomial(3, **{given: start})
