@@ -17,6 +17,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from probtorch.backends.registry import to_host
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import Enumeration, out_of_sight
 from probtorch.effects.site import Site
@@ -208,7 +211,12 @@ def _scaled(factor, sites, axes):
 
 
 def _same(a, b):
-    return isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=1e-12)
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-12)
+    if isinstance(a, TensorBase) and isinstance(b, TensorBase):
+        # One `scale` handler makes a tensor for each site.
+        return np.array_equal(to_host(a._data), to_host(b._data))
+    return False
 
 
 # ------------------------------------------------------------------------------------------- errors

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.errors import InferenceError
 from probtorch.infer.factors import Term, factor_of, marginal_terms
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import Cost, downstream, has_score
@@ -257,16 +256,22 @@ def _frames(sites):
 
 
 def _score_with_variables(run, site, score, terms, weights):
-    """The score of a draw that was made for each value of some variables."""
+    """The score of a draw that was made for each value of some variables.
+
+    Rows of a plate that such a variable is in are independent: what depended on several rows would
+    depend on several values of the variable. Rows of other plates are held independent where the
+    sites share a block, as in score.py.
+    """
     axes = run.axes
     score = Factor(score.value - score.value.detach(), score.axes, score.plates, score.origin)
+    rowwise = frozenset().union(*(axes.plates[a] for a in score.axes if isinstance(a, int)))
     twin = run.model.nodes.get(site.name)
     products = []
     for term, of_model in terms:
         other = twin if of_model else site
         shared = set() if other is None else {id(f) for f in other.plates}
         apart = {f.name for f in _frames(term.sites) if id(f) not in shared}
-        factor = _without_rows(site, score, term, apart & score.plates, weights, axes)
+        factor = _without_rows(term.factor, (apart & score.plates) - rowwise, weights, axes)
         onto = axes.ordered({*factor.axes, *score.axes})
         value = aligned(factor.value, factor.axes, onto) * aligned(score.value, score.axes, onto)
         products.append(Factor(value, onto, factor.plates | score.plates, score.origin))
@@ -276,22 +281,11 @@ def _score_with_variables(run, site, score, terms, weights):
     return found
 
 
-def _without_rows(site, score, term, apart, weights, axes):
-    """A cost summed over plates whose rows all count for each row of the score."""
-    factor = term.factor
-    if not apart:
+def _without_rows(factor, plates, weights, axes):
+    """A factor averaged over the variables in `plates`, and summed over their rows."""
+    if not plates:
         return factor
-    inside = {v for v in weights if axes.plates[v] & apart}
-    if inside.intersection(score.axes):
-        raise InferenceError(
-            f"the score-function term of site {site.name!r}",
-            expected="one `with` block for all that happens in a plate",
-            got=f"plate(s) {', '.join(map(repr, sorted(apart)))} entered again for "
-            f"{term.sites[0].name!r}, which may then depend on all rows of {site.name!r}",
-            fix="put the statements into one block, or enumerate the site",
-            at=term.sites[0].location,
-        )
-    for v in sorted(inside, reverse=True):
-        if v in factor.axes:
+    for v in sorted(weights, reverse=True):
+        if v in factor.axes and axes.plates[v] & plates:
             factor = expect(factor, v, weights[v], axes)
-    return sum_plates(factor, apart, axes)
+    return sum_plates(factor, plates, axes)
