@@ -25,7 +25,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
-from probtorch.effects.minibatches import next_minibatch, rows_there_are
+from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.runtime import (
     STATE,
     Handler,
@@ -36,7 +36,6 @@ from probtorch.effects.runtime import (
 )
 from probtorch.effects.site import Frame, Site, as_value, calling_line
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.ops.sampling import randperm
 
 __all__ = [
     "EmptyPlateWarning",
@@ -431,7 +430,7 @@ def _draw_rows(site):
         site.notes["whole"] = True
         return _all_rows(site.notes["full_size"])
     generator = site.generator or generator_in_force() or default_generator
-    return randperm(site.notes["full_size"], generator=generator)[: site.notes["size"]]
+    return draw_rows(site.notes["full_size"], site.notes["size"], generator)
 
 
 # A model asks for the same few index tensors at every run, and a large one takes longer to build

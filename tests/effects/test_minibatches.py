@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.effects import handlers, param, plate, sample, subsample
-from probtorch.effects.minibatches import AllRows, Feed
+from probtorch.effects import handlers, minibatches, param, plate, sample, subsample
+from probtorch.effects.minibatches import AllRows, Feed, draw_rows
 from probtorch.errors import ArgumentError, ModelError, ShapeError
 from probtorch.testing import assert_close
 from probtorch.utils.data import (
@@ -223,3 +224,41 @@ def test_data_of_another_size_than_the_batch_are_refused():
         with plate("data", loader_of()):
             sample("y", dist.Normal(0.0, 1.0), obs=probtorch.tensor(Y))
     assert "works on 4 of 10 rows" in caught.value.fix
+
+
+# ----------------------------------------------------------------------------- random subsamples
+
+
+def test_few_rows_of_many_are_a_uniform_subset_in_random_order(monkeypatch):
+    monkeypatch.setattr(minibatches, "FEW_ROWS", 0)
+    generator = probtorch.Generator(4)
+    counts = np.zeros((16, 16))
+    for _ in range(6000):
+        a, b = draw_rows(16, 2, generator).tolist()
+        counts[a, b] += 1
+    assert np.trace(counts) == 0
+    pairs = counts[~np.eye(16, dtype=bool)]
+    assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_rows_that_are_drawn_twice_too_often_are_drawn_from_a_permutation(monkeypatch):
+    monkeypatch.setattr(minibatches, "FEW_ROWS", 0)
+    monkeypatch.setattr(
+        minibatches,
+        "randint",
+        lambda low, high, size, generator: probtorch.zeros(*size, dtype=probtorch.int64),
+    )
+    rows = draw_rows(1000, 5, probtorch.Generator(0)).tolist()
+    assert len(set(rows)) == 5
+
+
+def test_recorded_rows_are_those_of_eager_runs():
+    def rows(generator):
+        return lambda: draw_rows(100_000, 20, generator)
+
+    eager, native = rows(probtorch.Generator(3)), probtorch.compile(rows(probtorch.Generator(3)))
+    for _ in range(4):
+        found = native().tolist()
+        assert found == eager().tolist()
+        assert len(set(found)) == 20
+    assert "1 compiled path" in native.explain()

@@ -215,6 +215,24 @@ def test_steps_are_compiled_and_the_same_as_eager_ones():
     assert "2 compiled paths" in native.explain()
 
 
+@pytest.mark.parametrize("rows", [10, 5000])
+def test_steps_on_random_subsamples_are_compiled_and_the_same_as_eager_ones(rows):
+    x = probtorch.tensor(np.resize(X, (rows, 2)))
+
+    def model():
+        w = sample("w", dist.Normal(probtorch.zeros(2), 1.0).to_event(1))
+        with plate("data", rows, subsample_size=3) as i:
+            sample("y", dist.Normal(x[i] @ w, 0.5), obs=x[i][:, 0])
+
+    eager, native = (
+        SVI(model, AutoNormal(model), Adam({"lr": 0.02}), Trace_ELBO(), seed=0) for _ in range(2)
+    )
+    with config.configure(jit=False):
+        losses = eager.run(30, progress_bar=False).losses
+    assert_close(native.run(30, progress_bar=False).losses, losses, rtol=1e-9)
+    assert "1 compiled path" in native.explain()
+
+
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("looked", [False, True], ids=["plain", "after evaluation"])
 def test_a_resumed_run_goes_on_with_the_rest_of_the_epoch(after, looked):
