@@ -320,7 +320,7 @@ class _FirstOrder(Function):
         return None, _Once.apply(g, surrogate, ctx.name), None
 
     @staticmethod
-    def jvp(ctx, value, surrogate, name=None):
+    def jvp(ctx, value, surrogate, name=None):  # type: ignore[override]
         return surrogate
 
 
@@ -337,7 +337,7 @@ class _Once(Function):
         raise _no_second(ctx.name)
 
     @staticmethod
-    def jvp(ctx, g, surrogate, name=None):
+    def jvp(ctx, g, surrogate, name=None):  # type: ignore[override]
         raise _no_second(ctx.name)
 
 

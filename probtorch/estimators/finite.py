@@ -294,10 +294,10 @@ def _set_probability(p, members, excluded):
     The domain lacks outcomes of total mass `excluded`. P(T) is the sum over the last one drawn, t,
     of P(T without t) p(t) / (1 - excluded - mass of T without t).
     """
-    found = {frozenset(): np.ones(p.shape[1:])}
+    found: dict[frozenset, Any] = {frozenset(): np.ones(p.shape[1:])}
     for size in range(1, len(members) + 1):
         for some in itertools.combinations(members, size):
-            parts = 0.0
+            parts: Any = 0.0
             for t in some:
                 before = frozenset(some) - {t}
                 left = 1.0 - excluded - sum(p[i] for i in before)
