@@ -361,7 +361,7 @@ def _no_batches(name):
 
 def _made(name, loader, data):
     """The minibatch that was handed out last."""
-    counts = [x.shape[0] for x in leaves(data) if isinstance(x, TensorBase) and x._data.ndim]
+    counts = [len(x._data) for x in leaves(data) if isinstance(x, TensorBase) and x._data.ndim]
     rows = loader.rows
     if rows is None:
         if not counts:

@@ -317,7 +317,8 @@ def to_pyro_module_(m: Module, recurse: bool = True) -> None:
     """
     for part in list(m.modules()) if recurse else [m]:
         if not isinstance(part, PyroModule):
-            part.__class__ = _with_powers(type(part))
+            kind: Any = type(part)
+            part.__class__ = _with_powers(kind)
             _prepare(part, "")
     name_tree(m, m.__dict__["_pyro_name"])
 

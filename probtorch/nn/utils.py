@@ -264,8 +264,8 @@ class _Copy:
             items = [self.attribute(x) for x in value]
             return kind(items) if any(a is not b for a, b in zip(items, value)) else value
         if kind is dict:
-            items = {k: self.attribute(x) for k, x in value.items()}
-            return items if any(items[k] is not x for k, x in value.items()) else value
+            named = {k: self.attribute(x) for k, x in value.items()}
+            return named if any(named[k] is not x for k, x in value.items()) else value
         return value
 
 
