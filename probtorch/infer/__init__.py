@@ -14,6 +14,7 @@ from probtorch.infer.guide_quality import GuideWarning
 from probtorch.infer.guides import (
     AutoContinuous,
     AutoDelta,
+    AutoDiagonalNormal,
     AutoGuide,
     AutoGuideList,
     AutoIAFNormal,
@@ -54,6 +55,7 @@ from probtorch.infer.svi_result import SVIResult
 __all__ = [
     "AutoContinuous",
     "AutoDelta",
+    "AutoDiagonalNormal",
     "AutoGuide",
     "AutoGuideList",
     "AutoIAFNormal",

@@ -141,38 +141,8 @@ class _Shaped(Module):
         return shown(self, *(n for n in names if hasattr(self, n)))
 
 
-class ConditionalAutoRegressiveNN(_Shaped):
-    """A network whose outputs for a number see the context and the numbers before it.
-
-    Shapes: ``x`` is ``(..., input_dim)``, ``context`` broadcasts to ``(..., context_dim)``. Returns
-    one tensor per entry p of `param_dims`, of shape ``(..., input_dim)`` if all p are 1, else
-    ``(..., p, input_dim)``; a single tensor if there is one entry.
-
-    Parameters
-    ----------
-    input_dim, context_dim : int
-    hidden_dims : sequence of int
-        Sizes of the hidden layers.
-    param_dims : sequence of int
-        How many numbers each parameter has per input.
-    permutation : Tensor or sequence of int, optional
-        The order; drawn at random if None.
-    skip_connections : bool
-        Add a direct linear connection.
-    nonlinearity : callable, optional
-        A module or function; `ReLU` if None.
-    device, dtype
-        Of the parameters.
-
-    Raises
-    ------
-    ArgumentError
-        If a size is none, or `permutation` is no order of the inputs.
-
-    References
-    ----------
-    [germain2015]_; the context as in [paige2016]_.
-    """
+class _Made(_Shaped):
+    """What autoregressive networks with and without a context share: all but the call."""
 
     def __init__(
         self,
@@ -214,9 +184,6 @@ class ConditionalAutoRegressiveNN(_Shaped):
         """Return the order, an int64 Tensor."""
         return self.permutation
 
-    def forward(self, x, context):
-        return self._outputs(self._joined(x, context))
-
     def _outputs(self, x):
         h = self._through(x)
         if self.skip_layer is not None:
@@ -231,7 +198,44 @@ class ConditionalAutoRegressiveNN(_Shaped):
         return tuple(squeeze(p, -2) for p in parts) if single else tuple(parts)
 
 
-class AutoRegressiveNN(ConditionalAutoRegressiveNN):
+class ConditionalAutoRegressiveNN(_Made):
+    """A network whose outputs for a number see the context and the numbers before it.
+
+    Shapes: ``x`` is ``(..., input_dim)``, ``context`` broadcasts to ``(..., context_dim)``. Returns
+    one tensor per entry p of `param_dims`, of shape ``(..., input_dim)`` if all p are 1, else
+    ``(..., p, input_dim)``; a single tensor if there is one entry.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int
+        Sizes of the hidden layers.
+    param_dims : sequence of int
+        How many numbers each parameter has per input.
+    permutation : Tensor or sequence of int, optional
+        The order; drawn at random if None.
+    skip_connections : bool
+        Add a direct linear connection.
+    nonlinearity : callable, optional
+        A module or function; `ReLU` if None.
+    device, dtype
+        Of the parameters.
+
+    Raises
+    ------
+    ArgumentError
+        If a size is none, or `permutation` is no order of the inputs.
+
+    References
+    ----------
+    [germain2015]_; the context as in [paige2016]_.
+    """
+
+    def forward(self, x, context):
+        return self._outputs(self._joined(x, context))
+
+
+class AutoRegressiveNN(_Made):
     """A network whose outputs for a number see only the numbers before it, in some order.
 
     Shapes: ``x`` is ``(..., input_dim)``; what is returned is described at
@@ -277,24 +281,8 @@ class AutoRegressiveNN(ConditionalAutoRegressiveNN):
         return self._outputs(x)
 
 
-class ConditionalDenseNN(_Shaped):
-    """A fully connected network of an input and a context, with an output in several parts.
-
-    Shapes: ``x`` is ``(..., input_dim)``, ``context`` broadcasts to ``(..., context_dim)``. Returns
-    one tensor ``(..., p)`` per entry p of `param_dims`; a single one if there is one entry.
-
-    Parameters
-    ----------
-    input_dim, context_dim : int
-    hidden_dims : sequence of int
-        Sizes of the hidden layers.
-    param_dims : sequence of int
-        Sizes of the parameters.
-    nonlinearity : callable, optional
-        A module or function; `ReLU` if None.
-    device, dtype
-        Of the parameters.
-    """
+class _Dense(_Shaped):
+    """What dense networks with and without a context share: all but the call."""
 
     def __init__(
         self,
@@ -315,15 +303,35 @@ class ConditionalDenseNN(_Shaped):
         kind = {"device": device, "dtype": dtype}
         self.layers = ModuleList(Linear(a, b, **kind) for a, b in itertools.pairwise(sizes))
 
-    def forward(self, x, context):
-        return self._outputs(self._joined(x, context))
-
     def _outputs(self, x):
         h = self._through(x)
         return h if len(self.param_dims) == 1 else tuple(split(h, self.param_dims, -1))
 
 
-class DenseNN(ConditionalDenseNN):
+class ConditionalDenseNN(_Dense):
+    """A fully connected network of an input and a context, with an output in several parts.
+
+    Shapes: ``x`` is ``(..., input_dim)``, ``context`` broadcasts to ``(..., context_dim)``. Returns
+    one tensor ``(..., p)`` per entry p of `param_dims`; a single one if there is one entry.
+
+    Parameters
+    ----------
+    input_dim, context_dim : int
+    hidden_dims : sequence of int
+        Sizes of the hidden layers.
+    param_dims : sequence of int
+        Sizes of the parameters.
+    nonlinearity : callable, optional
+        A module or function; `ReLU` if None.
+    device, dtype
+        Of the parameters.
+    """
+
+    def forward(self, x, context):
+        return self._outputs(self._joined(x, context))
+
+
+class DenseNN(_Dense):
     """A fully connected network with an output in several parts.
 
     Shapes: ``x`` is ``(..., input_dim)``; returns one tensor ``(..., p)`` per entry p of

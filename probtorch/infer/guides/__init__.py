@@ -12,6 +12,7 @@ from probtorch.infer.guides.composite import AutoGuideList
 from probtorch.infer.guides.flow import AutoIAFNormal, AutoNormalizingFlow
 from probtorch.infer.guides.joint import (
     AutoContinuous,
+    AutoDiagonalNormal,
     AutoLaplaceApproximation,
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
@@ -22,6 +23,7 @@ from probtorch.infer.guides.structured import AutoStructured
 __all__ = [
     "AutoContinuous",
     "AutoDelta",
+    "AutoDiagonalNormal",
     "AutoGuide",
     "AutoGuideList",
     "AutoIAFNormal",

@@ -150,7 +150,7 @@ class AutoNormalizingFlow(AutoContinuous):
         )
         noise = Normal(wrap(np.zeros(n, self.dtype)), wrap(np.ones(n, self.dtype)))
         affine = AffineTransform(loc, scale, 1)
-        return _Flowing(noise.to_event(1), [flow, affine], validate_args=False)
+        return _Flowing(noise.to_event(1), [flow, affine])
 
     def get_posterior(self) -> TransformedDistribution:
         """Return the distribution of the unconstrained vector."""
@@ -215,7 +215,9 @@ def _autoregressive(repeats, settings, dim):
 class _Flowing(TransformedDistribution):
     """A flow's distribution, which knows the density of its last draw."""
 
-    _last: tuple[Any, Any] | None = None
+    def __init__(self, base_distribution: Any, transforms: Any) -> None:
+        super().__init__(base_distribution, transforms, validate_args=False)
+        self._last: tuple[Any, Any] | None = None
 
     def _rsample(self, rng, shape):
         x = self.base_dist._rsample(rng, self._transform.inverse_shape(shape))

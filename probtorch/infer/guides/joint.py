@@ -1,8 +1,9 @@
 """Guides over all latent numbers at once, as one unconstrained vector.
 
 `AutoContinuous` cuts the vector into sites. Its subclasses say how the vector is distributed:
-`AutoMultivariateNormal` with a full covariance, `AutoLowRankMultivariateNormal` with a few
-directions beside the diagonal, `AutoLaplaceApproximation` at the mode, with the curvature there.
+`AutoDiagonalNormal` without correlations, `AutoMultivariateNormal` with a full covariance,
+`AutoLowRankMultivariateNormal` with a few directions beside the diagonal,
+`AutoLaplaceApproximation` at the mode, with the curvature there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
+from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.params import ParamStore
 from probtorch.effects.plates import plate
@@ -36,6 +38,7 @@ from probtorch.ops.special import ndtri
 
 __all__ = [
     "AutoContinuous",
+    "AutoDiagonalNormal",
     "AutoLaplaceApproximation",
     "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
@@ -147,6 +150,47 @@ class AutoContinuous(AutoGuide):
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
         return self._cut(self.get_posterior().sample(shape, generator), 0)
+
+
+class AutoDiagonalNormal(AutoContinuous):
+    """Independent normals, as one vector: `AutoNormal` for models without subsampled local sites.
+
+    Parameters
+    ----------
+    model : callable
+    init_loc_fn : callable
+        Where the mean starts; see `AutoGuide`.
+    init_scale : float
+        Standard deviation to start with, on the unconstrained scale.
+    prefix, dtype
+        See `AutoGuide`.
+
+    Notes
+    -----
+    Parameters are ``auto_loc`` and ``auto_scale``, of shape (dim,).
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        init_loc_fn: Callable[..., Any] = init_to_median,
+        init_scale: float = 0.1,
+        *,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
+        self.init_scale = check_scale("AutoDiagonalNormal", init_scale)
+
+    def distribution(self) -> Any:
+        """Return the normal of the vector."""
+        loc = param(f"{self.prefix}_loc", self._start)
+        scale = param(
+            f"{self.prefix}_scale",
+            lambda: np.full(self.dim, self.init_scale, self.dtype),
+            constraints.softplus_positive,
+        )
+        return Normal(loc, scale).to_event(1)
 
 
 class AutoMultivariateNormal(AutoContinuous):

@@ -88,8 +88,9 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         if flat:
             self._event_dims()
 
+    # Read from the children, where `ComposeTransform` has a list of its own.
     @property
-    def parts(self):
+    def parts(self):  # type: ignore[override]
         """The transforms, in order."""
         children = self._modules
         return [

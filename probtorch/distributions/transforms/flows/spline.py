@@ -117,7 +117,8 @@ def rational_quadratic(value, parameters, bound, inverse=False):
     inside = absolute(value) < bound
     # Outside the formula is evaluated at the bound, and its result is not used.
     v = clamp(value, -bound, bound)
-    at_x, at_y, slopes = knots(*parameters, bound)
+    widths, heights, inner_slopes = parameters
+    at_x, at_y, slopes = knots(widths, heights, inner_slopes, bound)
     index = _piece(at_y if inverse else at_x, v)
     x0, x1 = _around(at_x, index)
     y0, y1 = _around(at_y, index)
@@ -345,14 +346,14 @@ class SplineCoupling(TransformModule):
         x1, x2 = last_part(x, 0, self.split_dim), last_part(x, self.split_dim)
         y2, slope = self.upper_spline.condition(x1).call_and_slope(x2)
         ladj, y1 = total(slope, -1), x1
-        if not self.identity:
+        if self.lower_spline is not None:
             y1, slope = self.lower_spline.call_and_slope(x1)
             ladj = ladj + total(slope, -1)
         return cat([y1, y2], -1), ladj
 
     def _inverse(self, y):
         x1, y2 = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
-        if not self.identity:
+        if self.lower_spline is not None:
             x1 = self.lower_spline._inverse(x1)
         return cat([x1, self.upper_spline.condition(x1)._inverse(y2)], -1)
 
