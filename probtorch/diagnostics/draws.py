@@ -7,11 +7,9 @@ NumPy; names of groups and statistics are ArviZ's (`layout.py`), so `to_arviz` o
 container.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +26,7 @@ from probtorch.diagnostics.arviz_ import (
 from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, dim_names
 from probtorch.diagnostics.summary import Summary, summary
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.serialization.files import replacing
 
 __all__ = ["Draws"]
 
@@ -219,15 +218,19 @@ class Draws:
 
         Notes
         -----
-        The file appears complete or not at all: it is written under another name in the same
-        folder, and then renamed over `path`.
+        The file appears complete or not at all, even if the process is killed meanwhile.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written; what was there before is then unchanged.
         """
         path = os.fspath(path)
-        with _replacing(path) as temporary:
+        with replacing(path) as stream:
             if path.endswith(".npz"):
-                _write_npz(temporary, self)
+                _write_npz(stream, self)
             else:
-                to_datatree(self).to_netcdf(temporary, engine="h5netcdf")
+                to_datatree(self).to_netcdf(stream.name, engine="h5netcdf")
 
     @classmethod
     def load(cls, path):
@@ -372,22 +375,7 @@ def _check_dims(arrays, dims, coords):
 # ------------------------------------------------------------------------------------------- files
 
 
-@contextlib.contextmanager
-def _replacing(path):
-    """Yield a new name beside `path`, and rename that file over `path` if all went well."""
-    folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _write_npz(path, draws):
+def _write_npz(stream, draws):
     """Numbered arrays and one JSON text that says what they are: names never become file names."""
     arrays, places = {}, []
     groups = {**draws._given_groups(), "coords": draws.coords}
@@ -402,8 +390,7 @@ def _write_npz(path, draws):
         "attrs": json_ready(draws.attrs),
         "groups": list(draws.groups),
     }
-    with open(path, "wb") as file:
-        np.savez(file, contents=np.array(json.dumps(contents)), **arrays)
+    np.savez(stream, contents=np.array(json.dumps(contents)), **arrays)
 
 
 def _read_npz(path):
