@@ -127,7 +127,7 @@ class GpuBinding:
         self.program = program
         schedule, plan = program.schedule, program.plan
         with cupy_.on_device(program.device):
-            self.memory = to_device(np.zeros(schedule.nbytes, np.uint8), program.device)
+            self.memory = cupy_.namespace().zeros(schedule.nbytes, np.uint8)
             if plan.packed_values:
                 packed = np.zeros(8 * len(plan.packed_values), np.uint8)
                 for i, value in enumerate(plan.packed_values):

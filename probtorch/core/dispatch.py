@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
 from probtorch.core.op import Op, register
 from probtorch.core.shape import broadcast_shapes
@@ -500,22 +501,37 @@ def general(op, fn, operands, out=None):
         )
     arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
     if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
-        raise DeviceError(
-            op.name,
-            expected="all tensors on one device",
-            got=", ".join(
-                "cpu" if isinstance(a, np.ndarray) else "cuda"
-                for a in arrays
-                if not isinstance(a, _PYTHON_NUMBERS)
-            ),
-            fix="move one of them with .to(device)",
-        )
+        inputs = _on_one_device(op, inputs)
+        arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
     try:
         result = fn(*arrays)
     except ValueError:
         broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
         raise
     return finish(op, inputs, result, out)
+
+
+def _on_one_device(op, inputs):
+    """Return inputs of several devices on one: single numbers on the host go where others are.
+
+    Raises
+    ------
+    DeviceError
+        If that leaves arrays on different devices.
+    """
+    tensors = [x for x in inputs if isinstance(x, TensorBase)]
+    device = next(device_of(x._data) for x in tensors if type(x._data) is not _ndarray)
+    if any(x._data.ndim and type(x._data) is _ndarray for x in tensors):
+        raise DeviceError(
+            op.name,
+            expected="all tensors on one device, numbers of shape () aside",
+            got=", ".join(f"{x._data.shape} on {device_of(x._data)}" for x in tensors),
+            fix="move one of them with .to(device)",
+        )
+    return tuple(
+        x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is _ndarray else x
+        for x in inputs
+    )
 
 
 def _number(x, dtype, op):

@@ -38,8 +38,24 @@ class Copies:
 class FakeArray:
     """An array on an imagined device: NumPy inside, CuPy's manners outside."""
 
-    __array_ufunc__ = None  # a host array on the left gives up, as it does with CuPy's arrays
     copies = Copies()
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        """NumPy's ufuncs become CuPy's, as long as no host array takes part."""
+        out = kwargs.pop("out", ())
+        if any(isinstance(x, np.ndarray) for x in (*inputs, *out)):
+            return NotImplemented
+        if out:
+            kwargs["out"] = tuple(map(lower, out))
+        result = getattr(ufunc, method)(*map(lower, inputs), **kwargs)
+        return out[0] if len(out) == 1 else lift(result)
+
+    def __array_function__(self, function, kinds, args, kwargs):
+        """NumPy's functions become CuPy's of the same name."""
+        module = sys.modules["cupy"]
+        for part in function.__module__.split(".")[1:]:
+            module = getattr(module, part)
+        return getattr(module, function.__name__)(*args, **kwargs)
 
     def __init__(self, host, device_id=0):
         self._host = host
@@ -68,6 +84,15 @@ class FakeArray:
 
     def __setitem__(self, index, value):
         self._host[lower(index)] = lower(value)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "shape": self._host.shape,
+            "typestr": self._host.dtype.str,
+            "data": (self.data.ptr, False),
+            "version": 3,
+        }
 
     @property
     def data(self):

@@ -17,6 +17,12 @@ def view(low, node, block):
     low.places[out.id] = (root, moved)
 
 
+@lowers("to_device")
+def lower_to_device(low, node, block):
+    # A program runs on one device, whatever moved between devices when it was recorded.
+    low.places[node.outs[0].id] = low.place(node.inputs[0])
+
+
 @lowers("unslice")
 def lower_unslice(low, node, block):
     (out,) = node.outs
