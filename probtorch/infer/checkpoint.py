@@ -221,9 +221,9 @@ class Checkpoint:
                 damaged.append((path, error))
                 continue
             self._apply(state, path)
-            for bad, error in damaged:
+            for bad, reason in damaged:
                 os.replace(bad, f"{bad}{_DAMAGED}")
-                _warn(f"{bad.name} is damaged: going on from step {state['step']}\n{error}")
+                _warn(f"{bad.name} is damaged: going on from step {state['step']}\n{reason}")
             return Restored(state["step"], state["values"])
         if damaged:
             raise FileError(
