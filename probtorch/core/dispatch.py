@@ -520,14 +520,14 @@ def _on_one_device(op, inputs):
         If that leaves arrays on different devices.
     """
     tensors = [x for x in inputs if isinstance(x, TensorBase)]
-    device = next(device_of(x._data) for x in tensors if type(x._data) is not _ndarray)
     if any(x._data.ndim and type(x._data) is _ndarray for x in tensors):
         raise DeviceError(
             op.name,
             expected="all tensors on one device, numbers of shape () aside",
-            got=", ".join(f"{x._data.shape} on {device_of(x._data)}" for x in tensors),
+            got=", ".join("cpu" if type(x._data) is _ndarray else "cuda" for x in tensors),
             fix="move one of them with .to(device)",
         )
+    device = next(device_of(x._data) for x in tensors if type(x._data) is not _ndarray)
     return tuple(
         x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is _ndarray else x
         for x in inputs

@@ -1,0 +1,405 @@
+"""Loop nests as CUDA C: kernels run on the processor give what eager execution gives.
+
+No GPU takes part. The source is the one that a GPU would get; see tests/backends/host_gpu.py for
+how it runs, and test_cuda_source.py for what NVIDIA's compiler says to it.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import probtorch
+from probtorch.compiler.gpu import GpuProgram
+from probtorch.compiler.render import cuda, cuda_phases
+from probtorch.compiler.render.cuda import HostLoop, LibraryCall
+from probtorch.core.dispatch import wrap
+from probtorch.errors import CompileError
+from probtorch.ops import indexing
+from probtorch.ops.control import cond, while_loop
+from tests.backends import fake_cupy, host_gpu
+from tests.compiler.gpu_programs import Job, compiled, run_both_ways
+from tests.compiler.programs import programs
+from tests.contracts import test_compiled_ops as ops
+
+pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+
+rng = np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def cuda_on_the_processor(monkeypatch):
+    fake_cupy.install(monkeypatch)
+
+
+@pytest.fixture
+def many_kernels(monkeypatch):
+    """Give every nest its own kernels, and cut every sum, as if all arrays were large."""
+    monkeypatch.setattr(cuda, "_SMALL", 0)
+    monkeypatch.setattr(cuda, "_SMALL_IN_LOOP", 0)
+    for name, value in (
+        ("_SLICE", 3),
+        ("_SHORT_ROW", 1),
+        ("_LONG_DOT", 2),
+        ("_OWNERS", 4),
+        ("_COLUMN_TERMS", 2),
+    ):
+        monkeypatch.setattr(cuda_phases, name, value)
+
+
+def check(*jobs):
+    with np.errstate(all="ignore"):
+        for job in jobs:
+            assert not job.compare()
+
+
+# ------------------------------------------------------------------------------------------- nests
+
+
+def softmaxes(x):
+    z = x - x.amax(1, keepdim=True)
+    return z.exp() / z.exp().sum(1, keepdim=True), x.argmax(1), x.argmin(0), x.argmax()
+
+
+def sums(x):
+    y = (x * 0.5).tanh()
+    return y.sum(), y.sum(0), y.sum(1), y.amax(), y.prod(1), (y * y).mean(0), x.long().sum(1)
+
+
+SHAPES = [(1, 1), (7, 50), (300, 40), (5, 20000), (20000, 3), (40000,)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_and_extremes_of_any_shape(shape):
+    x = rng.normal(size=shape)
+    fns = [sums, softmaxes] if len(shape) == 2 else [lambda x: (x.sum(), x.argmax(), x.cumsum(0))]
+    check(*(Job(fn, [x], [x[::-1].copy()]) for fn in fns))
+
+
+def test_sums_of_integers_booleans_and_single_precision():
+    def fn(i, b, f):
+        return i.sum(), i.sum(0), i.prod(1), b.sum(1), b.any(), b.all(0), f.sum(0), f.amin(1)
+
+    i = rng.integers(-5, 6, (40, 9))
+    check(Job(fn, [i, i > 2, i.astype(np.float32) / 7]))
+
+
+def test_first_of_equal_extremes_and_nan_before_all():
+    x = np.array([[1.0, 3.0, 3.0, 0.0], [2.0, np.nan, 5.0, np.nan], [-np.inf] * 4])
+    x = np.tile(x, (1, 200))
+    program = compiled(lambda x: (x.argmax(1), x.argmin(1), x.amax(1), x.amin(1)), [x])
+    _, out = run_both_ways(program, [x])
+    for got, fn in zip(out, (np.argmax, np.argmin, np.max, np.min), strict=True):
+        np.testing.assert_array_equal(got, fn(x, axis=1))
+
+
+def test_products_of_matrices_and_vectors():
+    a, b, v = rng.normal(size=(40, 300)), rng.normal(size=(300, 50)), rng.normal(size=300)
+
+    def fn(a, b, v):
+        return a @ b, a @ v, v @ b, v @ v, a[:5] @ b[:, :7], b.T @ (b @ b.T @ v).tanh()
+
+    job = Job(fn, [a, b, v])
+    assert any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+    check(job)
+
+
+def test_factors_and_triangular_solves():
+    def fn(a, b):
+        spd = a @ a.mT + 3.0 * probtorch.eye(a.shape[-1], dtype=probtorch.float64)
+        factor = probtorch.linalg.cholesky(spd)
+        left = probtorch.linalg.solve_triangular(factor, b, upper=False)
+        return factor, left, probtorch.linalg.solve_triangular(factor.mT, b, upper=True)
+
+    check(
+        *(
+            Job(fn, [rng.normal(size=(*batch, n, n)), rng.normal(size=(*batch, n, 5))])
+            for batch, n in [((), 3), ((4,), 3), ((), 17), ((3,), 12)]
+        )
+    )
+
+
+def test_factor_of_an_indefinite_matrix_ends_the_run():
+    program = compiled(
+        lambda a: (probtorch.linalg.cholesky(a),), [np.eye(9) + 0.1 * np.ones((9, 9))]
+    )
+    assert run_both_ways(program, [np.eye(9)])[0] == 0
+    assert run_both_ways(program, [-np.eye(9)])[0] == -1
+
+
+# ------------------------------------------------------------------------------- scattered stores
+
+
+INDEX = np.concatenate([rng.integers(0, 6, 500), [0, 5, -1, -6]])
+
+
+def scattered(values, index, base):
+    added = indexing.index_put(base, [index], values, True)
+    return added, indexing.index_put(base, [index], values, False), base[index].sum()
+
+
+@pytest.mark.parametrize("width", [(), (3,), (2, 5)], ids=str)
+def test_scattered_stores_at_known_indices(width):
+    index = wrap(INDEX)
+    values = rng.normal(size=(INDEX.size, *width))
+
+    def fn(values, base):
+        return scattered((values * 2.0).sin(), index, base)
+
+    check(Job(fn, [values, rng.normal(size=(6, *width))], frozen=True))
+
+
+@pytest.mark.parametrize("width", [(), (3,)], ids=str)
+def test_scattered_stores_at_indices_that_change(width):
+    values = rng.normal(size=(INDEX.size, *width))
+    base = rng.normal(size=(6, *width))
+    other = rng.permutation(INDEX)
+    check(
+        Job(lambda v, i, b: scattered(v.sin(), i, b), [values, INDEX, base], [values, other, base])
+    )
+
+
+def test_index_out_of_bounds_ends_the_run():
+    base = rng.normal(size=6)
+    program = compiled(lambda b, i: (b[i],), [base, np.array([0, 5])])
+    assert run_both_ways(program, [base, np.array([-6, 5])])[0] == 0
+    assert run_both_ways(program, [base, np.array([0, 6])])[0] == -1
+
+
+def test_integer_division_by_zero_ends_the_run():
+    program = compiled(lambda i, j: (i // j,), [np.arange(4), np.ones(4, np.int64)])
+    assert run_both_ways(program, [np.arange(4), np.array([1, 2, 0, 3])])[0] == -1
+
+
+def test_overlapping_pieces_are_added_one_after_the_other():
+    def fn(x):
+        x.requires_grad_()
+        y = (x[:300] * x[1:301]).sum() + (x[5:305] ** 3).sum() + x[::2].sum()
+        return (probtorch.autograd.grad(y, x)[0],)
+
+    check(Job(fn, [rng.normal(size=400)]))
+
+
+# ------------------------------------------------------------------------------- loops and branches
+
+
+def newton(x):
+    """Square roots by iteration until all are exact; counts the steps."""
+
+    def going(state):
+        step = state[2]
+        return (step.abs() > 1e-12).any()
+
+    def body(state):
+        n, y, _ = state
+        new = 0.5 * (y + x / y)
+        return n + 1, new, new - y
+
+    return while_loop(going, body, (wrap(np.array(0)), x * 1.0, x * 1.0))[:2]
+
+
+def branches(p, x):
+    outer = cond(
+        p.sum() > 0,
+        lambda a: cond((a > 2).any(), lambda b: b.exp(), lambda b: b * 2.0, a),
+        lambda a: a.tanh() + a.sum(),
+        x,
+    )
+    return (outer + 1.0,)
+
+
+@pytest.mark.parametrize("size", [6, 700])
+def test_loops_on_the_device(size):
+    job = Job(newton, [rng.uniform(0.5, 9.0, size)], [rng.uniform(0.5, 900.0, size)])
+    assert not any(isinstance(s, HostLoop) for s in job.program.schedule.steps)
+    check(job)
+
+
+def test_loops_whose_flag_the_host_reads(many_kernels):
+    job = Job(newton, [rng.uniform(0.5, 9.0, 50)], [rng.uniform(0.5, 900.0, 50)])
+    assert any(isinstance(s, HostLoop) for s in job.program.schedule.steps)
+    assert any("synchronisation" in note for note in job.program.notes)
+    check(job)
+
+
+CALLS = [[np.array([s]), np.array(x)] for s in (1.0, -1.0) for x in ([0.5, 1.0], [3.0, 1.0])]
+
+
+def test_branches_on_the_device():
+    check(Job(branches, *CALLS))
+
+
+def test_branches_of_many_kernels(many_kernels):
+    check(Job(branches, *CALLS))
+
+
+def test_loop_after_a_failure_ends(many_kernels):
+    """What would never end on wrong data does end once the run has failed."""
+
+    def fn(i, n):
+        start = wrap(np.arange(5))[i].sum() * 0 + n
+        return while_loop(lambda s: s[0] != 0, lambda s: (s[0] - 1,), (start,))
+
+    program = compiled(fn, [np.array([1, 2]), np.array(3)])
+    assert run_both_ways(program, [np.array([1, 2]), np.array(3)])[0] == 0
+    assert run_both_ways(program, [np.array([1, 7]), np.array(-1)])[0] == -1
+
+
+def test_guards_report_the_first_that_fails():
+    def fn(x):
+        y = x * 2.0 if x[0] > 0 else x
+        return (y + 1.0,) if int(y.sum()) == 6 else (y,)
+
+    program = compiled(fn, [np.array([1.0, 2.0])])
+    assert run_both_ways(program, [np.array([1.5, 1.6])])[0] == 0
+    assert run_both_ways(program, [np.array([-1.0, 4.0])])[0] == 1
+    assert run_both_ways(program, [np.array([1.0, 9.0])])[0] == 2
+
+
+# ---------------------------------------------------------------------------------- random programs
+
+
+def op_names(program):
+    return {step.settings.get(k) for step in program.steps for k in ("op", "then", "other")}
+
+
+# Each is one op, a difference of two values that SciPy and we round differently.
+MAGNIFIED = {"lgamma_difference", "digamma_difference"}
+
+
+def attempt(fn, *calls):
+    """Return a `Job`, or None where an op has no form on a GPU."""
+    try:
+        return Job(fn, *calls)
+    except CompileError as error:
+        if "CPU only" not in str(error):
+            raise
+        return None
+
+
+def jobs_of(found):
+    jobs = []
+    for program, gradients in found:
+        if op_names(program) & MAGNIFIED:
+            continue
+        run = program.with_gradients if gradients else program.run
+        captured = [wrap(x.copy()) for x in program.captured]
+
+        def fn(*xs, run=run, captured=captured):
+            return run(xs, captured)
+
+        jobs.append((program, attempt(fn, *program.inputs)))
+    return [(program, job) for program, job in jobs if job is not None]
+
+
+def check_random(count, steps):
+    found = []
+
+    @settings(
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=count,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(programs(max_steps=steps), st.booleans())
+    def collect(program, gradients):
+        found.append((program, gradients))
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", UserWarning)
+        collect()
+        jobs = jobs_of(found)
+        assert len(jobs) > 0.5 * count
+        for program, job in jobs:
+            wrong = job.compare()
+            assert not wrong, f"{wrong}\n{program!r}"
+
+
+def test_random_programs_agree_with_eager():
+    check_random(15, 20)
+
+
+def test_random_programs_of_many_kernels_agree_with_eager(many_kernels):
+    check_random(15, 15)
+
+
+@pytest.mark.slow
+def test_many_random_programs_agree_with_eager():
+    check_random(400, 30)
+
+
+@pytest.mark.slow
+def test_many_random_programs_of_many_kernels_agree_with_eager(many_kernels):
+    check_random(400, 30)
+
+
+# ------------------------------------------------------------------------------------- every op
+
+
+def elementwise_jobs(names):
+    for name in names:
+        op = ops.FORMULAS[name]
+        random = np.random.default_rng(len(name))
+        calls = [[ops.draw(d, random, (4, 6)) for d in op.domain] for _ in range(2)]
+        yield name, attempt(ops.all_views(op, ops.VIEWS), *calls)
+
+
+def structured_jobs(names):
+    for name in names:
+        op = ops.LOWERED[name]
+        for dtype in ("float64", "float32"):
+            for case in ops.cases(op):
+                arrays = ops.as_dtype(case.arrays, dtype, 1)
+                if not arrays or not ops.takes(lambda *xs, case=case: case.run(xs), arrays):
+                    continue
+                yield name, attempt(lambda *xs, case=case: tuple(case.run(xs)), arrays)
+
+
+def check_all(jobs):
+    with np.errstate(all="ignore"):
+        made = [(name, job) for name, job in list(jobs) if job is not None]
+        wrong = {name: found for name, job in made if (found := job.compare())}
+    assert not wrong, wrong
+
+
+def test_common_elementwise_ops_on_every_layout():
+    check_all(elementwise_jobs("add div exp floor_divide where sigmoid lgamma remainder".split()))
+
+
+# Relative error of the upper incomplete gamma function in the CUDA form: see test_cuda_math.py.
+LESS_EXACT = {"gammaincc", "gammainc", *MAGNIFIED}
+
+
+@pytest.mark.slow
+def test_every_elementwise_op_on_every_layout():
+    check_all(elementwise_jobs(sorted(ops.FORMULAS.keys() - LESS_EXACT)))
+
+
+@pytest.mark.slow
+def test_every_structured_op_that_has_a_form():
+    check_all(structured_jobs(sorted(ops.LOWERED.keys() - ops.ELSEWHERE.keys())))
+
+
+def test_op_without_a_form_on_the_gpu_is_named():
+    with pytest.raises(CompileError, match=r"(?s)iv.*CPU only.*runs eagerly"):
+        compiled(lambda x: (probtorch.special.iv(x, x),), [np.ones(3)])
+
+
+def test_programs_of_the_same_graph_have_the_same_text():
+    x = rng.normal(size=(9, 30))
+    texts = {compiled(lambda x: softmaxes(x) + sums(x), [x]).ir for _ in range(3)}
+    assert len(texts) == 1
+
+
+def test_a_program_runs_without_copies_between_devices(monkeypatch):
+    copies = fake_cupy.install(monkeypatch)
+    program = compiled(lambda x: (x.exp().sum(),), [np.ones(3)])
+    assert isinstance(program, GpuProgram)
+    binding, x = program.bind(), fake_cupy.FakeArray(np.ones(3))
+    before = (copies.to_device, copies.to_host)
+    binding.run([x])
+    assert (copies.to_device, copies.to_host) == before
