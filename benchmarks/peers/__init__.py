@@ -5,6 +5,8 @@ An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system 
 - `tensor_library()`: a module with PyTorch's names, for the eager suite;
 - `density(problem)`: for the density suite, a function from a float64 vector to (log density,
   gradient);
+- `autoencoder(batches)`: for the svi suite, a function that takes one training step on the next of
+  these arrays and returns the loss;
 - `sampler(problem)`: for the nuts suite, a function ``run(seed, chains, warmup, draws)`` that
   returns a dict of arrays (chain, draw, ...) and has an attribute `print_summary`, a function that
   prints the system's own summary of the last run.

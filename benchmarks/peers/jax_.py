@@ -5,6 +5,10 @@ inside one compiled loop, each at a point that depends on the last gradient: wha
 its dispatch does not count.
 """
 
+import itertools
+
+import numpy as np
+
 DISTRIBUTIONS = ("jax", "jaxlib")
 
 
@@ -72,3 +76,51 @@ def density_in_loop(problem, evaluations):
         return jax.lax.fori_loop(0, evaluations, body, (q, jnp.zeros(())))
 
     return lambda q: loop(q)[1].block_until_ready()
+
+
+def autoencoder(data):
+    import jax
+    import jax.numpy as jnp
+    from jax import nn, random
+    from jax.example_libraries.optimizers import adam
+
+    from benchmarks.svi import HIDDEN, LATENT, PIXELS, RATE
+
+    sizes = [(PIXELS, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, LATENT), (HIDDEN, LATENT)]
+    sizes += [(LATENT, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, PIXELS)]
+    keys = random.split(random.PRNGKey(0), len(sizes))
+    weights = [
+        (
+            random.normal(key, size, jnp.float32) * np.float32(size[0] ** -0.5),
+            jnp.zeros(size[1:], jnp.float32),
+        )
+        for key, size in zip(keys, sizes, strict=True)
+    ]
+    start, advance, current = adam(RATE)
+
+    def loss_of(weights, key, x):
+        def layer(i, h):
+            return h @ weights[i][0] + weights[i][1]
+
+        h = nn.softplus(layer(1, nn.softplus(layer(0, x))))
+        loc, log_scale = layer(2, h), layer(3, h)
+        z = loc + jnp.exp(log_scale) * random.normal(key, loc.shape, jnp.float32)
+        logits = layer(6, nn.softplus(layer(5, nn.softplus(layer(4, z)))))
+        divergence = 0.5 * (loc**2 + jnp.exp(2.0 * log_scale) - 1.0 - 2.0 * log_scale).sum()
+        return divergence + (nn.softplus(logits) - x * logits).sum()
+
+    @jax.jit
+    def update(i, state, key, x):
+        key, mine = random.split(key)
+        loss, gradient = jax.value_and_grad(loss_of)(current(state), mine, x)
+        return advance(i, gradient, state), key, loss
+
+    rows = itertools.cycle([jnp.asarray(x, jnp.float32) for x in data])
+    objects = {"state": start(weights), "key": random.PRNGKey(1), "step": 0}
+
+    def step():
+        state, key, loss = update(objects["step"], objects["state"], objects["key"], next(rows))
+        objects.update(state=state, key=key, step=objects["step"] + 1)
+        return float(loss)
+
+    return step

@@ -1,5 +1,7 @@
 """probtorch, through its public names alone: models as a user would write them."""
 
+import itertools
+
 import numpy as np
 
 DISTRIBUTIONS = ("probtorch",)
@@ -83,3 +85,47 @@ def sampler(problem):
 
     run.print_summary = print_summary
     return run
+
+
+def autoencoder(data):
+    import probtorch
+    import probtorch.distributions as dist
+    from benchmarks.svi import HIDDEN, LATENT, PIXELS, RATE
+    from probtorch import nn
+    from probtorch.infer import SVI, Trace_ELBO
+    from probtorch.optim import Adam
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Linear(PIXELS, HIDDEN), nn.Softplus(), nn.Linear(HIDDEN, HIDDEN), nn.Softplus()
+            )
+            self.loc, self.log_scale = nn.Linear(HIDDEN, LATENT), nn.Linear(HIDDEN, LATENT)
+
+        def forward(self, x):
+            h = self.body(x)
+            return self.loc(h), self.log_scale(h).exp()
+
+    probtorch.manual_seed(0)
+    encoder = Encoder()
+    decoder = nn.Sequential(
+        *(nn.Linear(LATENT, HIDDEN), nn.Softplus(), nn.Linear(HIDDEN, HIDDEN), nn.Softplus()),
+        nn.Linear(HIDDEN, PIXELS),
+    )
+
+    def model(x):
+        probtorch.module("decoder", decoder)
+        with probtorch.plate("row", len(x)):
+            z = probtorch.sample("z", dist.Normal(probtorch.zeros(len(x), LATENT), 1.0).to_event(1))
+            probtorch.sample("x", dist.Bernoulli(logits=decoder(z)).to_event(1), obs=x)
+
+    def guide(x):
+        probtorch.module("encoder", encoder)
+        with probtorch.plate("row", len(x)):
+            loc, scale = encoder(x)
+            probtorch.sample("z", dist.Normal(loc, scale).to_event(1))
+
+    svi = SVI(model, guide, Adam({"lr": RATE}), Trace_ELBO())
+    rows = itertools.cycle([probtorch.tensor(x) for x in data])
+    return lambda: svi.step(next(rows))

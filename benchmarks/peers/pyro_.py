@@ -1,5 +1,7 @@
 """Pyro's NUTS in float64. Minutes rather than seconds, so the nuts suite asks for it by --slow."""
 
+import itertools
+
 import numpy as np
 
 DISTRIBUTIONS = ("pyro-ppl", "torch")
@@ -69,3 +71,37 @@ def sampler(problem):
 
     run.print_summary = print_summary
     return run
+
+
+def autoencoder(data):
+    import pyro
+    import pyro.distributions as dist
+    import torch
+    from pyro.infer import SVI, Trace_ELBO
+    from pyro.optim import Adam
+
+    from benchmarks.peers.torch_ import networks
+    from benchmarks.svi import LATENT, RATE
+
+    torch.set_num_threads(1)
+    pyro.set_rng_seed(0)
+    encoder, decoder = networks()
+
+    def model(x):
+        pyro.module("decoder", decoder)
+        with pyro.plate("row", len(x)):
+            z = pyro.sample("z", dist.Normal(torch.zeros(len(x), LATENT), 1.0).to_event(1))
+            logits = decoder(z)
+            # The data are checked by no system.
+            likelihood = dist.Bernoulli(logits=logits, validate_args=False)
+            pyro.sample("x", likelihood.to_event(1), obs=x)
+
+    def guide(x):
+        pyro.module("encoder", encoder)
+        with pyro.plate("row", len(x)):
+            loc, scale = encoder(x)
+            pyro.sample("z", dist.Normal(loc, scale).to_event(1))
+
+    svi = SVI(model, guide, Adam({"lr": RATE}), Trace_ELBO())
+    rows = itertools.cycle([torch.tensor(x) for x in data])
+    return lambda: svi.step(next(rows))
