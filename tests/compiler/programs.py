@@ -22,18 +22,22 @@ from hypothesis import strategies as st
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import no_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.ops import (
     contraction,
     elementwise,
     incomplete,
     indexing,
+    linalg,
     movement,
     reduction,
+    scans,
+    sorting,
     special,
+    spectral,
 )
-from probtorch.ops import sampling as _sampling  # noqa: F401  registers its ops
+from probtorch.ops import variates as _variates  # noqa: F401  registers its ops
 from probtorch.ops.control import cond, while_loop
 
 __all__ = ["Program", "Step", "differences", "programs", "spread"]
@@ -177,6 +181,80 @@ def _sampled(x, *, seed):
     return FORMULAS["bits_to_uniform"].public(bits)
 
 
+def _sorted(x, *, dim, descending, part):
+    """Values and indices in order; `part` takes the first few."""
+    values, index = sorting.sort(x, dim, descending)
+    return values[(slice(None),) * dim + (slice(0, part),)] if part else index
+
+
+def _searched(x, v, *, right):
+    """Search the sorted rows of `x`, or all of it if it is a vector."""
+    return sorting.searchsorted(sorting.sort(x, -1)[0], v, right=right)
+
+
+def _order_statistic(x, *, kind, dim, q):
+    if kind == "median":
+        return sorting.median(x, dim)[0]
+    return sorting.quantile(x, q, dim)
+
+
+def _running(x, *, kind, dim, part):
+    out = getattr(scans, kind)(x, dim)
+    return out[part] if kind in ("cummax", "cummin") else out
+
+
+def _recurrence(x, y, *, dim):
+    return scans.linear_recurrence(x.tanh(), y, dim)
+
+
+def _matrix(x):
+    """A square matrix that is far from singular, from the last dim of `x`."""
+    n = x._data.shape[-1]
+    x = elementwise.where(elementwise.isfinite(x), x, 0.5).tanh()
+    return movement.unsqueeze(x, -1) * movement.unsqueeze(x, -2) * 0.5 + wrap(
+        np.eye(n, dtype=x._data.dtype) * 2.0 + np.tri(n, k=-1, dtype=x._data.dtype) * 0.125
+    )
+
+
+def _factor(x, *, kind):
+    a = _matrix(x)
+    if kind == "cholesky":
+        return linalg.cholesky(a)
+    if kind in ("det", "inv"):
+        return {"det": spectral.det, "inv": linalg.inv}[kind](a)
+    if kind == "slogdet":
+        return spectral.slogdet(a)[1]
+    if kind == "qr":
+        return spectral.qr(a)[1]
+    if kind == "eigh":
+        return spectral.eigh(a)[0]
+    return spectral.svd(a)[1]
+
+
+def _solve(x, y, *, kind):
+    a = _matrix(x)
+    y = movement.unsqueeze(y, -1)
+    if kind == "solve":
+        return linalg.solve(a, y)
+    return linalg.solve_triangular(a, y, upper=kind == "upper")
+
+
+def _special(x, y, *, kind):
+    """Incomplete integrals at moderate arguments."""
+    a, b = (elementwise.where(elementwise.isfinite(v), v, 0.5).tanh() + 1.5 for v in (x, y))
+    if kind == "betainc":
+        return special.betainc(a, b, a * 0.25)
+    return getattr(special, kind)(a, b)
+
+
+def _variate(x, *, name, seed):
+    """A draw for each element, from counters that are computed."""
+    counters = movement.reshape(wrap(np.arange(x._data.size)), x._data.shape)
+    a = elementwise.where(elementwise.isfinite(x), x, 0.5).abs() % 50.0 + 0.25
+    parameters = (a.double().round(), a.tanh()) if name == "binomial_draw" else (a,)
+    return apply(REGISTRY[name], (*parameters, wrap(np.array(seed)), wrap(np.array(1)), counters))
+
+
 ACTIONS = {
     "elementwise": _elementwise,
     "cast": lambda x, dtype: x.to(np.dtype(dtype)),
@@ -226,6 +304,15 @@ ACTIONS = {
     "swap": _swap,
     "cond": _cond,
     "sampled": _sampled,
+    "sorted": _sorted,
+    "searched": _searched,
+    "order_statistic": _order_statistic,
+    "running": _running,
+    "recurrence": _recurrence,
+    "factor": _factor,
+    "solve": _solve,
+    "special": _special,
+    "variate": _variate,
 }
 
 
@@ -371,6 +458,9 @@ class _Mover(Listener):
             o._data[...] = self.moved(np.asarray(x), units)
 
     def record(self, op, inputs, attrs, out):
+        if "sampler" in op.extra:
+            # Their bits are the same; moved parameters would jump to other draws.
+            return
         if op.family == "linalg":
             self.record_matrices(op, inputs, attrs, out if isinstance(out, tuple) else (out,))
             return
@@ -479,8 +569,8 @@ SIZES = [0, 1, 2, 3, 5, 7]
 FLOATS = ["float64", "float64", "float64", "float32"]
 DTYPES = ["float64"] * 8 + ["float32"] * 3 + ["int64"] * 3 + ["bool"] * 2
 DTYPES += ["int32", "int16", "int8", "uint8"]
-# Left to tests/contracts: SciPy has no rule for zeta at infinities; derivatives of the others in
-# their shape parameters are not compiled, and slow eagerly.
+# Left to tests/contracts: SciPy has no rule for zeta at infinities. The others come on small arrays
+# alone (`special`), as their derivatives in the shape parameters are slow eagerly.
 LEFT_OUT = ("zeta", "gammainc", "gammaincc", "betainc")
 
 
@@ -883,11 +973,70 @@ class _Builder:
         x = self.pick()
         return self.add("sampled", x, seed=self.integer(0, 3))
 
+    def order(self):
+        x = self.pick(lambda a: a.ndim > 0 and 0 not in a.shape)
+        if x is None:
+            return None
+        a = self.array(x)
+        dim = self.integer(0, a.ndim - 1)
+        kind = self.choose(["sorted", "sorted", "searched", "order_statistic"])
+        if kind == "sorted":
+            part = self.integer(0, a.shape[dim])
+            return self.add("sorted", x, dim=dim, descending=self.coin(), part=part)
+        if kind == "searched":
+            v = self.pick(lambda b: a.ndim == 1 or b.shape[:-1] == a.shape[:-1])
+            return None if v is None else self.add("searched", x, v, right=self.coin())
+        kind = self.choose(["median", "quantile"])
+        return self.add("order_statistic", x, kind=kind, dim=dim, q=self.choose([0.0, 0.3, 0.5]))
+
+    def running(self):
+        x = self.pick(lambda a: a.ndim > 0 and a.size > 0)
+        if x is None:
+            return None
+        dim = self.integer(0, self.array(x).ndim - 1)
+        if self.integer(0, 3) == 0:
+            shape, dtype = self.array(x).shape, self.array(x).dtype
+            y = self.pick(lambda b: b.shape == shape and b.dtype == dtype)
+            return self.add("recurrence", x, y, dim=dim)
+        kind = self.choose(["cumprod", "logcumsumexp", "cummax", "cummin"])
+        return self.add("running", x, kind=kind, dim=dim, part=self.integer(0, 1))
+
+    def matrices(self):
+        x = self.pick(
+            lambda a: a.ndim > 0 and a.dtype.kind == "f" and a.size <= 60 and a.shape[-1] <= 7
+        )
+        if x is None:
+            return None
+        if self.coin():
+            kinds = ["cholesky", "det", "inv", "slogdet", "qr", "eigh", "svd"]
+            return self.add("factor", x, kind=self.choose(kinds))
+        shape, dtype = self.array(x).shape, self.array(x).dtype
+        y = self.pick(lambda b: b.shape == shape and b.dtype == dtype)
+        return self.add("solve", x, y, kind=self.choose(["solve", "upper", "lower"]))
+
+    def integrals(self):
+        x = self.pick(lambda a: a.dtype.kind == "f" and a.size <= 20)
+        if x is None:
+            return None
+        shape, dtype = self.array(x).shape, self.array(x).dtype
+        y = self.pick(lambda b: b.shape == shape and b.dtype == dtype)
+        kind = self.choose(["gammainc", "gammaincc", "betainc"])
+        return self.add("special", x, y, kind=kind)
+
+    def variate(self):
+        x = self.pick(lambda a: a.dtype.kind == "f" and a.size <= 60)
+        if x is None:
+            return None
+        names = ["standard_gamma", "standard_log_gamma", "poisson_draw", "binomial_draw"]
+        name = self.choose([*names, "von_mises_draw"])
+        return self.add("variate", x, name=name, seed=self.integer(0, 3))
+
 
 KINDS = (
     "unary unary unary unary unary unary binary binary binary binary binary binary binary "
     "ternary ternary cast cast reduce reduce reduce reduce move move move move move join join "
-    "lookup lookup lookup scan product product product control sampled"
+    "lookup lookup lookup scan product product product control sampled order order running "
+    "matrices integrals variate"
 ).split()
 
 
