@@ -48,6 +48,7 @@ class Arrays:
 
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
+        self._stretches: list[tuple[int, int]] = []
         self._known: dict[Any, int] = {}
         # What arrays may share only while it is in memory.
         self._kept: list[Any] = []
@@ -64,7 +65,9 @@ class Arrays:
             self._known[key] = len(self._arrays)
             self._kept.append(array)
             host = np.asarray(to_host(array))
-            self._arrays.append(host.astype(host.dtype.newbyteorder("<"), copy=False))
+            host = host.astype(host.dtype.newbyteorder("<"), copy=False)
+            self._arrays.append(host)
+            self._stretches.append(_stretch(host))
         return self._known[key]
 
     def layout(self) -> tuple[list[Any], list[int], Iterator[Any]]:
@@ -83,7 +86,7 @@ class Arrays:
                 sizes.append(array.nbytes)
                 makers.append((_one, (array,)))
                 continue
-            starts, stops = zip(*(_stretch(self._arrays[i]) for i in members))
+            starts, stops = zip(*(self._stretches[i] for i in members))
             first, last = min(starts), max(stops)
             lead = first % ALIGNMENT
             for i in members:
@@ -98,23 +101,36 @@ class Arrays:
 
     def _groups(self):
         """Lists of numbers of arrays, in the order they came; those of a list share memory."""
-        filled = [i for i, a in enumerate(self._arrays) if a.nbytes]
-        groups, last = [], -1
-        # Arrays that show an element several times (expanded ones) are written out on their own.
-        sharing = [i for i in filled if self._arrays[i].nbytes <= _extent(self._arrays[i])]
-        for i in sorted(sharing, key=lambda i: _stretch(self._arrays[i])):
-            start, stop = _stretch(self._arrays[i])
+        groups: list[list[int]] = []
+        apart, sharing, last = [], [], -1
+        for i, (array, (start, stop)) in enumerate(zip(self._arrays, self._stretches)):
+            # Arrays that show an element several times (expanded ones) are written out on their
+            # own, and those without elements not at all.
+            if array.nbytes:
+                (sharing if array.nbytes <= stop - start else apart).append(i)
+        apart = [[i] for i in apart]
+        for i in sorted(sharing, key=lambda i: self._stretches[i]):
+            start, stop = self._stretches[i]
             if start < last:
                 groups[-1].append(i)
-                last = max(last, stop)
             else:
                 groups.append([i])
-                last = stop
-        apart = [[i] for i in filled if self._arrays[i].nbytes > _extent(self._arrays[i])]
+            last = max(last, stop)
         for group in groups:
-            members = [self._arrays[i] for i in group]
-            apart += [group] if _entangled(members) else [[i] for i in group]
+            apart += [group] if self._entangled(group) else [[i] for i in group]
         return sorted(sorted(group) for group in apart)
+
+    def _entangled(self, group):
+        """Whether arrays whose stretches overlap have bytes in common, or lie so close that it
+        does not matter.
+        """
+        if len(group) == 1:
+            return False
+        arrays = [self._arrays[i] for i in group]
+        starts, stops = zip(*(self._stretches[i] for i in group))
+        if max(stops) - min(starts) <= sum(a.nbytes for a in arrays):
+            return True
+        return any(_share(a, b) for a, b in itertools.combinations(arrays, 2))
 
 
 def view_of(blobs: list[np.ndarray], view: Any) -> np.ndarray:
@@ -179,18 +195,6 @@ def _extent(array):
     return stop - start
 
 
-def _entangled(members):
-    """Whether arrays whose stretches overlap have bytes in common, or lie so close that it does
-    not matter.
-    """
-    if len(members) == 1:
-        return False
-    starts, stops = zip(*map(_stretch, members))
-    if max(stops) - min(starts) <= sum(a.nbytes for a in members):
-        return True
-    return any(_share(a, b) for a, b in itertools.combinations(members, 2))
-
-
 def _share(a, b):
     try:
         return np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]  # any count
@@ -200,7 +204,9 @@ def _share(a, b):
 
 def _dense(array):
     """`array` itself if it has no gaps, else an uninitialised one with its dims in that order."""
-    if _extent(array) == array.nbytes and min(array.strides, default=0) >= 0:
+    if array.flags.c_contiguous:
+        return array
+    if _extent(array) == array.nbytes and min(array.strides) >= 0:
         return array
     return np.empty_like(array, order="K", subok=False)
 
