@@ -138,15 +138,16 @@ def next_minibatch(name: str, loader: Any) -> Minibatch:
         recorder().refuse("the next batch of a loader")
     for _ in range(2):
         if loader not in _LOOSE:
-            _LOOSE[loader] = iter(loader)
+            _LOOSE[loader] = iter(loader), loader.epoch
+        iterator, epoch = _LOOSE[loader]
         with contextlib.suppress(StopIteration):
-            return _made(name, loader, next(_LOOSE[loader]))
+            return _made(name, next(iterator), epoch.rows)
         del _LOOSE[loader]
     raise _no_batches(name)
 
 
 # Where loaders stand that are used outside of inference.
-_LOOSE: weakref.WeakKeyDictionary[Any, Iterator[Any]] = weakref.WeakKeyDictionary()
+_LOOSE: weakref.WeakKeyDictionary[Any, tuple[Iterator[Any], Any]] = weakref.WeakKeyDictionary()
 
 
 class RowSource:
@@ -305,14 +306,17 @@ class _Stream:
 
     def __init__(self, name, loader):
         self.name, self.loader = name, loader
-        self.iterator = self.batch = self.before = None
+        # Others may iterate over the loader in between: the epoch is the iterator's own.
+        self.iterator = self.epoch = None
+        # The batch in use, and where the loader stood before it.
+        self.batch = self.before = None
         self.done = 0  # batches that steps are through with, at least
 
     def current(self, convert):
         """The batch of this step, loaded if it is not there yet."""
         if self.batch is None:
             data = self._next()
-            batch = _made(self.name, self.loader, data)
+            batch = _made(self.name, data, self.epoch.rows)
             if convert is not None:
                 batch = Minibatch(convert(batch.data), batch.rows, batch.size)
             self.batch = batch
@@ -321,7 +325,7 @@ class _Stream:
     def _next(self):
         for _ in range(2):
             if self.iterator is None:
-                self.iterator = iter(self.loader)
+                self.iterator, self.epoch = iter(self.loader), self.loader.epoch
             self.before = self._position()
             with contextlib.suppress(StopIteration):
                 return next(self.iterator)
@@ -330,7 +334,7 @@ class _Stream:
 
     def _position(self):
         # Out of order there is none; who asks for the state is told.
-        return self.loader.state_dict() if self.loader.in_order else None
+        return self.loader.state_dict(self.epoch) if self.loader.in_order else None
 
     def finish(self):
         if self.batch is not None:
@@ -339,7 +343,7 @@ class _Stream:
 
     def go_to(self, state):
         """Go on from `state`, or from a new epoch if there is none."""
-        self.iterator = self.batch = self.before = None
+        self.iterator = self.epoch = self.batch = self.before = None
         self.done = 0
         if state is not None:
             self.loader.load_state_dict(state)
@@ -347,7 +351,7 @@ class _Stream:
 
     def state(self):
         """Where the loader stood after the last batch that a step is through with."""
-        return self.before or self.loader.state_dict()
+        return self.before or self.loader.state_dict(self.epoch)
 
 
 def _no_batches(name):
@@ -359,10 +363,9 @@ def _no_batches(name):
     )
 
 
-def _made(name, loader, data):
-    """The minibatch that was handed out last."""
+def _made(name, data, rows):
+    """The minibatch of these data."""
     counts = [len(x._data) for x in leaves(data) if isinstance(x, TensorBase) and x._data.ndim]
-    rows = loader.rows
     if rows is None:
         if not counts:
             raise ShapeError(

@@ -111,7 +111,7 @@ def test_all_rows_are_in_order_and_loaded_once():
             with plate("data", loader) as (y,):
                 assert y.tolist() == Y.tolist()
     assert sum(loads) == 10
-    assert loader.rows is None
+    assert loader.epoch is None
 
 
 def test_all_rows_of_a_subsampling_plate_are_as_without_a_subsample():

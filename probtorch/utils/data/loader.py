@@ -248,9 +248,12 @@ class DataLoader:
         return self._fetcher.stream
 
     @property
-    def rows(self) -> list[int] | None:
-        """Numbers in the dataset of the samples in the batch handed out last; None for a stream."""
-        return None if self._epoch is None else self._epoch.rows
+    def epoch(self) -> Any:
+        """Where the epoch begun last stands: its `rows` are those of the batch it handed out last.
+
+        Rows are numbers of samples in the dataset; None for a stream, and before the first batch.
+        """
+        return self._epoch
 
     def load(self, rows: Iterable[int]) -> Any:
         """Return the samples with the given numbers as one batch, made in this process."""
@@ -309,8 +312,13 @@ class DataLoader:
 
     # -------------------------------------------------------------------------- saving and resuming
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the present epoch stands, as integers and lists of them.
+    def state_dict(self, epoch: Any = None) -> dict[str, Any]:
+        """Return where an epoch stands, as integers and lists of them.
+
+        Parameters
+        ----------
+        epoch : optional
+            From `epoch`; the one begun last by default.
 
         Returns
         -------
@@ -332,9 +340,9 @@ class DataLoader:
                 fix="load in order, or save between epochs only what the script needs",
             )
         now = [None if g is default_generator else list(g.get_state()) for g in self._generators()]
-        if self._resume is not None:
+        if epoch is None and self._resume is not None:
             return {**self._resume, "generators": now}
-        epoch = self._epoch
+        epoch = epoch or self._epoch
         if epoch is None or epoch.over:
             return {"start": None, "batches": 0, "generators": now}
         return {"start": epoch.start, "batches": epoch.done, "generators": now}

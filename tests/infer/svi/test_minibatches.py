@@ -267,6 +267,31 @@ def test_a_loader_on_the_default_generator_resumes_too():
         assert np.array_equal(resumed.run(7, progress_bar=False).losses, losses)
 
 
+def test_loops_over_the_loader_in_between_change_nothing():
+    plain, disturbed = loader_of(Y), loader_of(Y)
+    runs = []
+    for loader in (plain, disturbed):
+
+        def model(loader=loader):
+            with plate("data", loader) as (y,):
+                z = sample("z", dist.Normal(0.0, 1.0))
+                sample("y", dist.Normal(z, 0.5), obs=y)
+
+        svi = SVI(model, AutoNormal(model), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+        losses = []
+        for _ in range(3):
+            losses.append(svi.step())
+            if loader is disturbed:
+                # Begins epochs of its own, on numbers that are put back.
+                state = loader.generator.get_state()
+                assert sorted(float(y) for (batch,) in loader for y in batch) == sorted(Y)
+                loader.generator.set_state(state)
+        svi.load_state_dict(svi.state_dict())
+        losses += [svi.step() for _ in range(3)]
+        runs.append((losses, svi.get_params()["z_auto_loc"].tolist()))
+    assert runs[0] == runs[1]
+
+
 def test_workers_change_nothing():
     alone, helped = (svi_of(loader_of(X, Y, ROWS, num_workers=n)) for n in (0, 2))
     expected = alone.run(7, progress_bar=False).losses
