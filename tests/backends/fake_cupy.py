@@ -68,6 +68,9 @@ class FakeArray:
         FakeArray.copies.to_host += 1
         return self._host.copy()
 
+    def argsort(self, axis=-1):
+        return lift(self._host.argsort(axis=axis, kind="stable"))
+
     def item(self):
         return self.get().item()
 

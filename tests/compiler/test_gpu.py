@@ -313,18 +313,18 @@ def check_random(count, steps):
         warnings.simplefilter("ignore", UserWarning)
         collect()
         jobs = jobs_of(found)
-        assert len(jobs) > 0.5 * count
+        assert len(jobs) > 0.25 * count
         for program, job in jobs:
             wrong = job.compare()
             assert not wrong, f"{wrong}\n{program!r}"
 
 
 def test_random_programs_agree_with_eager():
-    check_random(15, 20)
+    check_random(25, 20)
 
 
 def test_random_programs_of_many_kernels_agree_with_eager(many_kernels):
-    check_random(15, 15)
+    check_random(20, 15)
 
 
 @pytest.mark.slow

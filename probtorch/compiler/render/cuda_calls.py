@@ -97,7 +97,7 @@ def library_of(call):
             at=call.node.place if call.node is not None else "",
         )
     numbers = [x for x in call.attrs["arguments"] if isinstance(x, int)]
-    return found, call.buffers, {"numbers": numbers}
+    return found, call.buffers, {"numbers": numbers, "node": call.node}
 
 
 def _gemm(xp, arrays, at):
@@ -119,37 +119,74 @@ def _matrices(x, batch, rows, columns):
     return x[: batch * rows * columns].reshape(batch, columns, rows).swapaxes(-1, -2)
 
 
+def _run(at, *arrays, **changed):
+    """Run the op that the call stands for, as eager execution does."""
+    node = at["node"]
+    return node.op.run(*arrays, **{**node.attrs, **changed})
+
+
 def _solve(xp, arrays, at):
     a, b, _ = arrays
     n, m, batch = at["numbers"]
     right = _matrices(b, batch, n, m)
-    right[...] = xp.linalg.solve(_matrices(a, batch, n, n), right)
+    right[...] = _run(at, _matrices(a, batch, n, n), right)
 
 
 def _inv(xp, arrays, at):
     a, out, _ = arrays
     n, batch = at["numbers"]
-    _matrices(out, batch, n, n)[...] = xp.linalg.inv(_matrices(a, batch, n, n))
+    _matrices(out, batch, n, n)[...] = _run(at, _matrices(a, batch, n, n))
 
 
 def _slogdet(xp, arrays, at):
     a, signs, logs, _ = arrays
     n, batch = at["numbers"]
-    signs[:batch], logs[:batch] = xp.linalg.slogdet(_matrices(a, batch, n, n))
+    signs[:batch], logs[:batch] = _run(at, _matrices(a, batch, n, n))
 
 
 def _det(xp, arrays, at):
     a, out, *_ = arrays
     n, batch = at["numbers"]
-    out[:batch] = xp.linalg.det(_matrices(a, batch, n, n))
+    out[:batch] = _run(at, _matrices(a, batch, n, n))
 
 
 def _eigh(xp, arrays, at):
     a, values, *_ = arrays
     n, batch = at["numbers"][:2]
-    w, v = xp.linalg.eigh(_matrices(a, batch, n, n))
+    w, v = _run(at, _matrices(a, batch, n, n))
     values[: batch * n] = w.ravel()
     _matrices(a, batch, n, n)[...] = v
+
+
+def _svd(xp, arrays, at):
+    a, *out = arrays[:4]
+    m, n, batch = at["numbers"][:3]
+    k = min(m, n)
+    u, s, vh = _run(at, _matrices(a, batch, m, n))
+    _matrices(out[0], batch, m, k)[...] = u
+    out[1][: batch * k] = s.ravel()
+    _matrices(out[2], batch, k, n)[...] = vh
+
+
+def _qr(xp, arrays, at):
+    a, q, r = arrays[:3]
+    m, n, batch = at["numbers"][:3]
+    k = min(m, n)
+    found = _run(at, _matrices(a, batch, m, n))
+    _matrices(q, batch, m, k)[...] = found[0]
+    _matrices(r, batch, k, n)[...] = found[1]
+
+
+def _argsort(xp, arrays, at):
+    x, out = arrays[:2]
+    rows, n, _ = at["numbers"]
+    out[: rows * n] = _run(at, x.reshape(rows, n), dim=1).ravel()
+
+
+def _order_statistic(xp, arrays, at):
+    x, out = arrays[:2]
+    rows, n, _ = at["numbers"]
+    out[:rows] = _run(at, x.reshape(rows, n), dims=(1,)).ravel()
 
 
 LIBRARY = {
@@ -159,4 +196,8 @@ LIBRARY = {
     "slogdet": _slogdet,
     "det": _det,
     "eigh": _eigh,
+    "svd": _svd,
+    "qr": _qr,
+    "argsort": _argsort,
+    "order_statistic": _order_statistic,
 }
