@@ -19,6 +19,7 @@ from probtorch.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from probtorch.autograd.scan import scan
 from probtorch.core.dtype import (
     as_dtype,
     default_dtype_as,

@@ -1,0 +1,408 @@
+"""`scan`: a loop over time steps that carries a state, with a gradient that is a loop too.
+
+Eagerly it is Python's own loop and the tape sees every step. Under a recorder it becomes two native
+loops: the forward one keeps the state before each step, the backward one walks from the end, runs a
+step again on the tape and pulls the gradient through it. So neither the compiled code nor the time
+to compile it grows with the number of steps. Memory: one state per step, as for any reverse pass
+over a loop (checkpoint longer ones by scanning over chunks).
+
+A step with Python branches on tensors or with random draws cannot be recorded once for all steps;
+the loop is then unrolled on the tape.
+"""
+
+from probtorch.autograd.function import Function
+from probtorch.autograd.listener import Listener
+from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.tape import grad
+from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, set_recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.control import check_same_state, cond, while_loop
+from probtorch.ops.elementwise import clone
+from probtorch.ops.indexing import index_put
+from probtorch.ops.movement import expand, stack
+
+__all__ = ["scan"]
+
+
+def scan(f, init, xs=None, length=None, reverse=False):
+    """Run ``carry, y = f(carry, x)`` over the slices of `xs` along dim 0; stack what it puts out.
+
+    Parameters
+    ----------
+    f : callable
+        From the carried state and one slice to the next state (same structure, shapes and dtypes)
+        and a tree of outputs, or None for no outputs. Pure: when recorded it is not called once per
+        step.
+    init : tree of tensors and numbers
+        The state before the first step.
+    xs : tree of Tensor, shapes (length, ...), or None
+        What the steps take one slice each of.
+    length : int, optional
+        Number of steps; needed without `xs`.
+    reverse : bool
+        From the last slice to the first. Outputs keep the place of their slice.
+
+    Returns
+    -------
+    carry : tree of Tensor
+        The state after the last step.
+    ys : tree of Tensor, shapes (length, ...)
+        The outputs of all steps.
+
+    Raises
+    ------
+    ArgumentError
+        If the number of steps is not known.
+    ShapeError
+        If slices disagree in number, or a step changes the form of the state.
+
+    Notes
+    -----
+    The signature is JAX's. Differentiable in `init`, `xs` and everything `f` closes over.
+
+    Examples
+    --------
+    >>> from probtorch import scan, tensor
+    >>> total, sums = scan(lambda s, x: (s + x, s + x), 0.0, tensor([1.0, 2.0, 3.0]))
+    >>> sums
+    tensor([1., 3., 6.])
+    """
+    loop = _Loop(f, init, xs, length, reverse)
+    active = recorder()
+    if loop.n > 1 and active is not None and getattr(active, "records_loops", True):
+        captured = loop.probe()
+        if captured is not None:
+            return loop.rolled(captured)
+    return loop.unrolled()
+
+
+class _Loop:
+    """One call of `scan`, on flat lists of tensors."""
+
+    def __init__(self, f, init, xs, length, reverse):
+        self.f, self.reverse = f, bool(reverse)
+        items, self.carry_structure = flatten(init)
+        self.carry = [as_tensor(x, "scan") for x in items]
+        items, self.xs_structure = flatten(xs)
+        self.xs = [as_tensor(x, "scan") for x in items]
+        self.n = _steps(self.xs, length)
+        # Known after a step: the structure of the outputs, and the shapes and dtypes they have.
+        self.y_structure = None
+        self.y_form = []
+
+    def step(self, carry, slices):
+        """Run `f` on flat lists; returns flat lists."""
+        result = self.f(
+            unflatten(self.carry_structure, carry), unflatten(self.xs_structure, slices)
+        )
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ArgumentError(
+                "scan",
+                expected="a step that returns (carry, y)",
+                got=f"{type(result).__name__}",
+                fix="return carry, None where there is nothing to put out",
+            )
+        after, structure = flatten(result[0])
+        after = [as_tensor(x, "scan") for x in after]
+        same = structure == self.carry_structure
+        check_same_state("scan", [x._data for x in carry], [x._data for x in after], same)
+        ys, self.y_structure = flatten(result[1])
+        ys = [as_tensor(y, "scan") for y in ys]
+        self.y_form = [(y._data.shape, y._data.dtype) for y in ys]
+        return after, ys
+
+    def result(self, carry, ys):
+        return unflatten(self.carry_structure, carry), unflatten(self.y_structure, ys)
+
+    # ------------------------------------------------------------------------------------- unrolled
+
+    def unrolled(self):
+        carry = [clone(x) for x in self.carry]
+        if not self.n:
+            return self._nothing()
+        rows = []
+        for t in reversed(range(self.n)) if self.reverse else range(self.n):
+            carry, ys = self.step(carry, [x[t] for x in self.xs])
+            rows.append(ys)
+        if self.reverse:
+            rows.reverse()
+        return self.result(carry, [stack(list(column)) for column in zip(*rows, strict=True)])
+
+    def _nothing(self):
+        """No steps: outputs of length 0, whose form one step on zeros tells."""
+        with no_grad():
+            slices = [x.new_zeros(x.shape[1:]) for x in self.xs]
+            self.step([clone(x) for x in self.carry], slices)
+        first = (self.carry or self.xs)[0]
+        ys = [first.new_zeros((0, *shape)).to(dtype) for shape, dtype in self.y_form]
+        return self.result([clone(x) for x in self.carry], ys)
+
+    # --------------------------------------------------------------------------------------- rolled
+
+    def probe(self):
+        """Run a step off the record, to learn its form and what it closes over.
+
+        Returns
+        -------
+        list of Tensor, or None
+            What needs a gradient besides states and slices; None if the loop has to be unrolled.
+        """
+        carry = [_stand_in(x) for x in self.carry]
+        slices = [_stand_in(wrap(x._data[0])) for x in self.xs]
+        probe = _Probe([*carry, *slices])
+        before = set_recorder(None)
+        try:
+            with probe, enable_grad():
+                self.step(carry, slices)
+        except _Unrolled:
+            return None
+        finally:
+            set_recorder(before)
+        return probe.captured
+
+    def rolled(self, captured):
+        wanted = any(x.requires_grad for x in (*self.carry, *self.xs, *captured))
+        if not (grad_enabled() and wanted):
+            carry, ys, _ = self.forward(self.carry, self.xs, keep=False)
+            return self.result(carry, ys)
+        outs = _Scan.apply(self, captured, *self.carry, *self.xs, *captured)
+        outs = list(outs) if isinstance(outs, tuple) else [outs]
+        count = len(self.carry)
+        return self.result(outs[:count], outs[count:])
+
+    def forward(self, carry, xs, keep):
+        """Run all steps; returns the last state, the outputs and, if asked for, all states."""
+        ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
+        states = [_room(self.n, x._data.shape, x._data.dtype, carry, xs) for x in carry]
+
+        def body(state):
+            t, now, ys, states = state
+            after, row = self.step(now, [x[t] for x in xs])
+            states = [index_put(s, (t,), x) for s, x in zip(states, now, strict=False)]
+            ys = [index_put(y, (t,), x) for y, x in zip(ys, row, strict=True)]
+            return t + (-1 if self.reverse else 1), after, ys, states
+
+        def more(state):
+            return state[0] >= 0 if self.reverse else state[0] < self.n
+
+        first = (
+            _number(self.n - 1 if self.reverse else 0),
+            list(carry),
+            ys,
+            states if keep else [],
+        )
+        _, last, ys, states = while_loop(more, body, first)
+        return last, ys, states
+
+    def backward(self, states, xs, captured, g_carry, g_ys):
+        """Pull gradients of the last state and of all outputs back through all steps.
+
+        Returns
+        -------
+        list of Tensor
+            Gradients of the first state, the slices and `captured`.
+        """
+        floating = [i for i, x in enumerate(states) if _is_float(x)]
+        sliced = [i for i, x in enumerate(xs) if _is_float(x)]
+        put_out = [i for i, (_, dtype) in enumerate(self.y_form) if dtype.kind == "f"]
+        start = 0 if self.reverse else self.n - 1
+
+        def body(state):
+            t, g_now, g_xs, g_captured = state
+            now = [_stand_in(s[t]) for s in states]
+            slices = [_stand_in(x[t]) for x in xs]
+            with enable_grad():
+                after, row = self.step(now, slices)
+                ends = [after[i] for i in floating] + [row[i] for i in put_out]
+                given = [*g_now, *(g_ys[i][t] for i in put_out)]
+                # What depends on nothing has no gradient to give.
+                pairs = [(e, g) for e, g in zip(ends, given, strict=True) if e.requires_grad]
+                sources = [now[i] for i in floating] + [slices[i] for i in sliced] + captured
+                found = [None] * len(sources)
+                if pairs:
+                    ends, given = zip(*pairs, strict=True)
+                    found = grad(list(ends), sources, list(given), allow_unused=True)
+            found = [
+                s.new_zeros(s.shape) if g is None else g
+                for s, g in zip(sources, found, strict=True)
+            ]
+            a, b = len(floating), len(floating) + len(sliced)
+            g_xs = [index_put(g, (t,), x) for g, x in zip(g_xs, found[a:b], strict=True)]
+            g_captured = [g + x for g, x in zip(g_captured, found[b:], strict=True)]
+            return t + (1 if self.reverse else -1), found[:a], g_xs, g_captured
+
+        def more(state):
+            return state[0] < self.n if self.reverse else state[0] >= 0
+
+        zeros = [x.new_zeros(x.shape) for x in (*(xs[i] for i in sliced), *captured)]
+        first = (
+            _number(start),
+            [g_carry[i] for i in floating],
+            zeros[: len(sliced)],
+            zeros[len(sliced) :],
+        )
+        _, g_first, g_xs, g_captured = while_loop(more, body, first)
+        found = [None] * (len(states) + len(xs))
+        for i, g in zip(floating, g_first, strict=True):
+            found[i] = g
+        for i, g in zip(sliced, g_xs, strict=True):
+            found[len(states) + i] = g
+        return [*found, *g_captured]
+
+
+class _Scan(Function):
+    """All steps as one operation on the tape."""
+
+    @staticmethod
+    def forward(ctx, loop, captured, *items):
+        count = len(loop.carry)
+        carry, xs = list(items[:count]), list(items[count : count + len(loop.xs)])
+        last, ys, states = loop.forward(carry, xs, keep=True)
+        ctx.loop, ctx.captured = loop, captured
+        ctx.save_for_backward(*states, *xs)
+        for x in (*last, *ys):
+            if not _is_float(x):
+                ctx.mark_non_differentiable(x)
+        return (*last, *ys)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        loop = ctx.loop
+        count = len(loop.carry)
+        saved = list(ctx.saved_tensors)
+        found = loop.backward(
+            saved[:count], saved[count:], ctx.captured, gradients[:count], gradients[count:]
+        )
+        return (None, None, *found)
+
+
+class _Unrolled(Exception):
+    """A step did what cannot be recorded once for all steps."""
+
+
+class _Probe(Listener):
+    """Watches a step: which tensors from outside need a gradient, and whether it can be rolled."""
+
+    records_loops = True
+
+    def __init__(self, own):
+        super().__init__()
+        self.depth = 0  # of loops and branches within the step
+        self.own = {id(t): t for t in own}
+        self.captured = []
+        self._known = {}
+
+    def record(self, op, inputs, attrs, out):
+        """Note inputs that no earlier operation of the step made."""
+        for x in inputs:
+            if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self._known:
+                self._known[id(x)] = x
+                if x.requires_grad and _is_float(x):
+                    self.captured.append(x)
+        self._made(*(out if type(out) is tuple else (out,)))
+
+    def _made(self, *tensors):
+        self.own.update((id(t), t) for t in tensors)
+
+    def fresh(self, t):
+        """Note a new tensor."""
+        self._made(t)
+
+    def alias(self, source, t):
+        """Note another name."""
+        self._made(t)
+
+    def carry(self, source, t):
+        """Note another name."""
+        self._made(t)
+
+    def guard(self, t, value):
+        """Refuse a Python branch on a tensor."""
+        if not self.depth:
+            raise _Unrolled
+
+    def data_dependent(self, what, t):
+        """Refuse a shape that depends on elements."""
+        raise _Unrolled
+
+    def draw(self, what, generator, count):
+        """Refuse a random draw."""
+        raise _Unrolled
+
+    def inplace(self, target, value):
+        """Refuse a change of a tensor from outside."""
+        if id(target) not in self.own:
+            raise _Unrolled
+
+    def is_constant(self, t):
+        """Nothing is: all steps have to be the same."""
+        return False
+
+    def while_loop(self, cond_fn, body_fn, items, structure):
+        """Run a loop within the step."""
+        return self._inner(while_loop, cond_fn, body_fn, unflatten(structure, items))
+
+    def cond(self, pred, true_fn, false_fn, items, structure):
+        """Run a branch within the step."""
+        return self._inner(cond, pred, true_fn, false_fn, *unflatten(structure, items))
+
+    def _inner(self, run, *arguments):
+        # As Python's own, whose tests are no guards.
+        self.depth += 1
+        self.records_loops = False
+        try:
+            return run(*arguments)
+        finally:
+            self.depth -= 1
+            self.records_loops = not self.depth
+
+
+def _steps(xs, length):
+    sizes = {x._data.shape[0] for x in xs if x._data.ndim}
+    if len(sizes) > 1 or any(not x._data.ndim for x in xs):
+        raise ShapeError(
+            "scan",
+            expected="xs of one length along dim 0",
+            got=", ".join(str(x._data.shape) for x in xs),
+            fix="give every tensor in xs one slice per step, or close over what all steps share",
+        )
+    if length is None and not sizes:
+        raise ArgumentError(
+            "scan",
+            expected="xs, or length=",
+            got="neither",
+            fix="write scan(f, init, length=100)",
+        )
+    n = next(iter(sizes)) if length is None else length
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 or sizes - {n.__index__()}:
+        raise ArgumentError(
+            "scan",
+            expected="length, a count that agrees with xs",
+            got=f"length={length!r} and xs of length {', '.join(map(str, sizes)) or 'none'}",
+            fix="leave length out",
+        )
+    return n.__index__()
+
+
+def _stand_in(x):
+    """A leaf on the same memory, for the tape of one step."""
+    t = x.detach()
+    if _is_float(t):
+        t.requires_grad_()
+    return t
+
+
+def _is_float(x):
+    return x._data.dtype.kind == "f"
+
+
+def _number(n):
+    return as_tensor(n, "scan")
+
+
+def _room(n, shape, dtype, carry, xs):
+    """A tensor for one row per step."""
+    like = (carry or xs)[0]
+    return expand(like.new_zeros(()).to(dtype), (n, *shape)).clone()

@@ -1,0 +1,233 @@
+"""`scan`: the numbers of a Python loop, rolled or not, and the same gradients."""
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.autograd import grad
+from probtorch.autograd.scan import scan
+from probtorch.compiler.compile import compile
+from probtorch.core.rng import Generator
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.func import hessian, jvp, value_and_grad
+from probtorch.ops.control import cond, while_loop
+from probtorch.ops.movement import stack
+from probtorch.ops.sampling import randn
+from probtorch.tensor import tensor
+
+RNG = np.random.default_rng(0)
+Y = tensor(RNG.standard_normal(30))
+X = tensor(RNG.standard_normal((7, 3)))
+Q = tensor([0.3, -0.2], dtype=np.float64)
+# A forward and a backward loop, and a few operations around them.
+FEW = 60
+
+
+def by_hand(f, init, xs, n, reverse=False):
+    """The loop as a user writes it."""
+    rows = []
+    carry = init
+    for t in reversed(range(n)) if reverse else range(n):
+        carry, y = f(carry, xs[t])
+        rows.append(y)
+    if reverse:
+        rows.reverse()
+    return carry, stack(rows)
+
+
+def autoregression(loop, reverse=False):
+    def logp(q):
+        phi, log_s = q[0], q[1]
+
+        def step(last, y):
+            mean = phi * last + (0.1 * last).sin()
+            return y + 0.1 * mean, -0.5 * ((y - mean) / log_s.exp()) ** 2 - log_s
+
+        last, terms = loop(step, tensor(0.5, dtype=np.float64), Y, reverse)
+        return terms.sum() + last * terms[3]
+
+    return logp
+
+
+def rolled(f, init, xs, reverse):
+    return scan(f, init, xs, reverse=reverse)
+
+
+def plain(f, init, xs, reverse):
+    return by_hand(f, init, xs, len(xs), reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_values_and_gradients_are_those_of_a_python_loop(reverse):
+    value, gradient = value_and_grad(autoregression(rolled, reverse))(Q)
+    expected, expected_gradient = value_and_grad(autoregression(plain, reverse))(Q)
+    np.testing.assert_allclose(value.numpy(), expected.numpy(), rtol=1e-13)
+    np.testing.assert_allclose(gradient.numpy(), expected_gradient.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_compiled_it_is_two_loops_whatever_its_length(reverse):
+    compiled = compile(value_and_grad(autoregression(rolled, reverse)))
+    expected = value_and_grad(autoregression(plain, reverse))(Q)
+    for _ in range(3):
+        for found, right in zip(compiled(Q), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-12)
+    assert compiled.reason is None
+    assert len(compiled._paths()[0].program.graph.nodes) < FEW
+
+
+def matrix_step(weights):
+    def step(state, x):
+        h, count = state["h"], state["count"]
+        h = (weights @ h + x).tanh()
+        return {"h": h, "count": count + 1}, (h.sum(), {"square": h * h})
+
+    return step
+
+
+def test_states_slices_and_outputs_may_be_trees():
+    weights = tensor(RNG.standard_normal((3, 3)), requires_grad=True)
+    h0 = tensor(RNG.standard_normal(3), requires_grad=True)
+    x = tensor(X.numpy(), requires_grad=True)
+
+    def loss(h0, x, weights):
+        init = {"h": h0, "count": tensor(0)}
+        last, (sums, rest) = scan(matrix_step(weights), init, x)
+        total = last["h"].sum() + (sums**2).sum() + (rest["square"] * sums[:, None]).sum()
+        return total, last["count"], rest["square"]
+
+    def all_of_it(h0, x, weights):
+        leaves = [t.detach().requires_grad_() for t in (h0, x, weights)]
+        total, count, squares = loss(*leaves)
+        return total.detach(), count, squares.detach(), grad(total, leaves)
+
+    found, right = compile(all_of_it), all_of_it(h0, x, weights)
+    arguments = [t.detach() for t in (h0, x, weights)]
+    for _ in range(2):
+        total, count, squares, gradients = found(*arguments)
+        assert count.item() == 7
+        np.testing.assert_allclose(total.numpy(), right[0].numpy(), rtol=1e-12)
+        np.testing.assert_allclose(squares.numpy(), right[2].numpy(), rtol=1e-12)
+        for g, expected in zip(gradients, right[3], strict=True):
+            np.testing.assert_allclose(g.numpy(), expected.numpy(), rtol=1e-10, atol=1e-12)
+    assert found.reason is None
+    assert len(found._paths()[0].program.graph.nodes) < FEW
+
+
+def test_what_a_step_closes_over_gets_its_gradient():
+    offset = tensor(0.5, dtype=np.float64, requires_grad=True)
+    last, _ = scan(lambda c, x: (c * offset + x, None), tensor(1.0, dtype=np.float64), Y)
+    (mine,) = grad(last, [offset])
+    c = tensor(1.0, dtype=np.float64)
+    for y in Y:
+        c = c * offset + y
+    assert mine.item() == pytest.approx(grad(c, [offset])[0].item(), rel=1e-12)
+
+
+def test_a_number_of_steps_without_slices():
+    last, ys = scan(lambda c, _: (c * 2.0, c), tensor(1.0), length=5)
+    assert last.item() == 32.0
+    assert ys.tolist() == [1.0, 2.0, 4.0, 8.0, 16.0]
+    compiled = compile(lambda c: scan(lambda c, _: (c * 2.0, c), c, length=5))
+    for _ in range(2):
+        last, ys = compiled(tensor(1.0))
+        assert (last.item(), ys.tolist()) == (32.0, [1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_few_steps(n):
+    def fn(x):
+        return scan(lambda c, x: (c + x.sum(), x * 2.0), tensor(1.0, dtype=np.float64), x)
+
+    for run in (fn, compile(fn)):
+        last, ys = run(X[:n])
+        assert last.item() == pytest.approx(1.0 + X[:n].numpy().sum())
+        assert ys.shape == (n, 3)
+
+
+def test_loops_and_branches_within_a_step():
+    def step(c, x):
+        doubled = while_loop(lambda s: s.abs() < 1.0, lambda s: s * 2.0, x + 0.01)
+        c = cond(c > 0.0, lambda c: c - 0.5, lambda c: c + 0.7, c)
+        inner, _ = scan(lambda a, b: (a * 0.5 + b, None), c, X[:, 0])
+        return c + 0.1 * doubled, inner
+
+    def fn(y):
+        last, ys = scan(step, tensor(0.2, dtype=np.float64), y)
+        return last, ys
+
+    compiled = compile(fn)
+    with probtorch.no_grad():
+        expected = by_hand(step, tensor(0.2, dtype=np.float64), Y, len(Y))
+        for _ in range(2):
+            for found, right in zip(compiled(Y), expected, strict=True):
+                np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-12)
+    assert compiled.reason is None
+
+
+def test_a_step_that_draws_or_branches_is_unrolled():
+    def fn(q, mine):
+        def step(c, x):
+            noise = randn((), generator=mine, dtype=np.float64)
+            return (c + x if x > 0 else c - q * x * noise), c
+
+        return scan(step, q, Y)[0]
+
+    rng, other = Generator(3), Generator(3)
+    compiled = compile(lambda q: fn(q, rng))
+    for _ in range(3):
+        found, right = compiled(Q[0]), fn(Q[0], other)
+        assert found.item() == pytest.approx(right.item(), rel=1e-12)
+
+
+def test_second_derivatives_and_forward_mode():
+    mine, theirs = autoregression(rolled), autoregression(plain)
+    np.testing.assert_allclose(hessian(mine)(Q).numpy(), hessian(theirs)(Q).numpy(), rtol=1e-10)
+    tangent = tensor([1.0, 2.0], dtype=np.float64)
+    np.testing.assert_allclose(
+        jvp(mine, (Q,), (tangent,))[1].numpy(),
+        jvp(theirs, (Q,), (tangent,))[1].numpy(),
+        rtol=1e-12,
+    )
+
+
+def test_a_model_with_a_scan_samples_natively():
+    from probtorch.infer import Target
+
+    def model(y):
+        phi = probtorch.sample("phi", probtorch.distributions.Normal(0.0, 0.5))
+        s = probtorch.sample("s", probtorch.distributions.HalfNormal(1.0))
+
+        def step(last, y):
+            return y, probtorch.distributions.Normal(phi * last, s).log_prob(y)
+
+        _, terms = scan(step, y[0], y[1:])
+        probtorch.factor("path", terms.sum())
+
+    target = Target.from_model(model, Y)
+    value, gradient = target.value_and_grad(np.array([0.3, -0.4]))
+
+    def logp(q):
+        phi, s = q[0], np.exp(q[1])
+        y = Y.numpy()
+        terms = -0.5 * ((y[1:] - phi * y[:-1]) / s) ** 2 - np.log(s) - 0.5 * np.log(2 * np.pi)
+        prior = -0.5 * (phi / 0.5) ** 2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)
+        return terms.sum() + prior - 0.5 * s**2 + 0.5 * np.log(2 / np.pi) + q[1]
+
+    at, h = np.array([0.3, -0.4]), 1e-6
+    assert value == pytest.approx(logp(at), rel=1e-12)
+    numeric = [(logp(at + d) - logp(at - d)) / (2 * h) for d in np.eye(2) * h]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-7)
+
+
+def test_what_is_wrong_is_said():
+    with pytest.raises(ArgumentError, match="xs, or length="):
+        scan(lambda c, x: (c, None), tensor(1.0))
+    with pytest.raises(ShapeError, match="one length along dim 0"):
+        scan(lambda c, x: (c, None), tensor(1.0), (X, Y))
+    with pytest.raises(ArgumentError, match="agrees with xs"):
+        scan(lambda c, x: (c, None), tensor(1.0), X, length=3)
+    with pytest.raises(ArgumentError, match=r"returns \(carry, y\)"):
+        scan(lambda c, x: c, tensor(1.0), X)
+    with pytest.raises(ShapeError, match="keeps its shape"):
+        scan(lambda c, x: (c + x, None), tensor(1.0, dtype=np.float64), X)
