@@ -13,15 +13,18 @@ from benchmarks.machine import describe, restrict_to_one_core
 
 restrict_to_one_core()
 
-import functools  # noqa: E402 - after the thread settings, on principle
-import time  # noqa: E402
+import time  # noqa: E402 - after the thread settings, on principle
 import warnings  # noqa: E402
 
 import numpy as np  # noqa: E402
 
 import probtorch  # noqa: E402
 import probtorch.distributions as dist  # noqa: E402
-from probtorch.distributions.transforms import iterated, spline_coupling  # noqa: E402
+from probtorch.distributions.transforms import (  # noqa: E402
+    ComposeTransformModule,
+    permute,
+    spline_coupling,
+)
 from probtorch.infer import (  # noqa: E402
     MCMC,
     NUTS,
@@ -34,7 +37,6 @@ from probtorch.infer import (  # noqa: E402
     AutoStructured,
     GuideWarning,
     Trace_ELBO,
-    init_to_median,
 )
 from probtorch.optim import Adam, PyroLRScheduler  # noqa: E402
 from probtorch.optim.lr_scheduler import ExponentialLR  # noqa: E402
@@ -68,7 +70,7 @@ def groups(y, group, count):
     with probtorch.plate("group", count):
         theta = probtorch.sample("theta", dist.Normal(mu, tau))
     with probtorch.plate("row", len(y)):
-        probtorch.sample("y", dist.Normal(theta[group], sigma), obs=y)
+        probtorch.sample("y", dist.Normal(theta[..., group], sigma), obs=y)
 
 
 def banana():
@@ -87,10 +89,17 @@ def problems():
     p = 1.0 / (1.0 + np.exp(-x @ np.array([0.5, -0.5, 0.3, 0.0, -0.3, 0.2])))
     data = (rng.random(150) < p).astype(float)
     yield "logistic regression (6)", regression, (probtorch.tensor(x), probtorch.tensor(data))
-    group = np.repeat(np.arange(12), 3)
-    y = 1.0 + 0.7 * rng.standard_normal(12)[group] + rng.standard_normal(36)
+    group = np.repeat(np.arange(12), 6)
+    y = 1.0 + rng.standard_normal(12)[group] + rng.standard_normal(72)
     yield "groups (15)", groups, (probtorch.tensor(y), probtorch.tensor(group), 12)
     yield "banana (2)", banana, ()
+
+
+def couplings(dim):
+    """Three spline couplings, with the order turned around between them."""
+    turned = [permute(dim, range(dim)[::-1]) for _ in range(2)]
+    first, second, third = (spline_coupling(dim) for _ in range(3))
+    return ComposeTransformModule([first, turned[0], second, turned[1], third])
 
 
 GUIDES = {
@@ -100,9 +109,7 @@ GUIDES = {
     "AutoLowRankMultivariateNormal": AutoLowRankMultivariateNormal,
     "AutoMultivariateNormal": AutoMultivariateNormal,
     "AutoIAFNormal, 2 flows": lambda m: AutoIAFNormal(m, num_transforms=2),
-    "2 spline couplings": lambda m: AutoNormalizingFlow(
-        m, functools.partial(iterated, 2, spline_coupling), init_to_median
-    ),
+    "3 spline couplings": lambda m: AutoNormalizingFlow(m, couplings),
 }
 
 

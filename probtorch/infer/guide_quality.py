@@ -5,7 +5,7 @@ weighted draws give reliable estimates. It says little about a guide that sits i
 and is too narrow, as mean-field guides are: normal draws with half of the posterior's standard
 deviation have k = 1 - 1/4, hardly above the limit, and 1000 draws miss it every other time. So the
 weights are also used: where they would widen a parameter by half, the guide is too narrow. Of
-normal guides with half the standard deviation of a normal posterior that finds 94 % in one
+normal guides with half the standard deviation of a normal posterior that finds 95 % in one
 dimension and 98 % in more, and of those with 80 % none or next to none up to five dimensions, one
 in five in twenty (1000 draws; the script is benchmarks/guide_checks.py).
 """

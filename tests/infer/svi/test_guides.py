@@ -488,6 +488,38 @@ def test_rows_chosen_by_the_caller_without_create_plates_are_refused():
     assert "create_plates" in error.value.fix
 
 
+def test_a_guide_of_the_rows_by_hand_that_reads_the_data_is_exact_for_a_normal():
+    """Given mu and its row z is normal, with a mean that is linear in the row: 12 of 12 by 4."""
+
+    def rows_by_hand(y):
+        slope, shift, gain = (param(n, tensor(0.1, dtype=F8)) for n in ("slope", "shift", "gain"))
+        spread = param("spread", tensor(0.5, dtype=F8), constraints.positive)
+        loc = param("loc", tensor(0.0, dtype=F8))
+        width = param("width", tensor(0.5, dtype=F8), constraints.positive)
+        mu = sample("mu", Normal(loc, width))
+        with plate("rows", 12, subsample_size=4) as rows:
+            sample("z", Normal(slope * y[rows] + shift + gain * mu, spread))
+
+    def guide(y):
+        rows_by_hand(tensor(y))
+
+    def model(y):
+        local(tensor(y))
+
+    result = fit(model, guide, 3000, ROWS, objective=Trace_ELBO(5, vectorize_particles=True))
+    precision = 1.0 + 1.0 / 0.09
+    found = {n: p.item() for n, p in result.params.items()}
+    assert abs(found["slope"] - 1.0 / 0.09 / precision) < 0.01
+    # The data are all there are of mu: what the rows have from it goes by shift and gain.
+    shift = found["shift"] + found["gain"] * found["loc"]
+    assert abs(shift - exact_local()[0] / precision) < 0.02
+    assert abs(found["spread"] - precision**-0.5) < 0.01
+    assert abs(found["gain"] - 1.0 / precision) < 0.03
+    assert abs(found["loc"] - exact_local()[0]) < 0.1
+    exact = (1.0 / 9.0 + 12.0 - 12.0 / precision) ** -0.5
+    assert abs(found["width"] / exact - 1.0) < 0.15
+
+
 @pytest.mark.parametrize("kind", [AutoMultivariateNormal, AutoLaplaceApproximation, *FLOWS])
 def test_joint_guides_refuse_rows_that_come_and_go(kind):
     with pytest.raises(InferenceError, match=r"site 'z' is in plate 'rows'.*4 of 12 rows"):
