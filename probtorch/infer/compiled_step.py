@@ -167,6 +167,7 @@ class CompiledStep:
         inputs = map_tree(_as_tensor, (args, kwargs, svi.feed.batches()))
         assert function is not None  # made by ready()
         start = svi._generator_states()
+        svi._buffers = []  # a recording runs the model, and holds them first
         try:
             with enable_grad(), warnings.catch_warnings():
                 # Whoever wants to know asks explain(): an eager step is slower, not worse.
@@ -182,6 +183,7 @@ class CompiledStep:
             # An error of the model's is raised by the eager step, with all that it knows. If that
             # one passes, the next are eager too.
             svi._updater.zero_grad()
+            svi._restore_buffers()
             svi._set_generator_states(start)
             if not isinstance(error, _NotFinite):
                 self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
@@ -198,6 +200,7 @@ class CompiledStep:
         svi, updater = self.svi, self.svi._updater
         checkpoint = updater.checkpoint()
         self._checkpoint = lambda: updater.restore(checkpoint)
+        svi._hold_buffers()
         with svi._active(), svi.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss

@@ -137,6 +137,7 @@ class SVI:
         self._failures = 0
         # How to go back before the last update: its loss and gradients were finite.
         self._good: tuple[Callable[[], None], Any, int, Any] | None = None
+        self._buffers: list[tuple[Any, Any]] = []
         # A state that waits for the first run, in which the parameters come into being.
         self._waiting: Mapping[str, Any] | None = None
         self.params.show()
@@ -230,6 +231,7 @@ class SVI:
                 self._end_step()
                 return loss
         start = self._generator_states()
+        self._hold_buffers()
         error: Exception | None = None
         with enable_grad(), self._active():
             try:
@@ -260,6 +262,14 @@ class SVI:
         """Note how to go back to where this step began."""
         self._good = (restore, generators, self.num_steps, self.feed.state_dict())
 
+    def _hold_buffers(self):
+        """Keep what the buffers of modules hold, for a step that turns out not to count."""
+        self._buffers = [(b, b._data.copy()) for b in self.params.buffers.values()]
+
+    def _restore_buffers(self):
+        for buffer, before in self._buffers:
+            overwrite(buffer, before)
+
     def _again(self, start, args, kwargs):
         """The loss of this step at other parameters: with the same draws."""
         self._updater.zero_grad()
@@ -281,6 +291,7 @@ class SVI:
     def _reject(self, loss, bad, error, start, args, kwargs):
         """Move nothing; stop if that has been so often enough."""
         self._updater.zero_grad()
+        self._restore_buffers()
         self._failures += 1
         if self.patience is None or self._failures < self.patience:
             self._end_step()

@@ -151,6 +151,18 @@ def test_resumed_training_is_the_same_bit_for_bit_buffers_included():
         assert np.array_equal(a.numpy(), b.numpy()), name
 
 
+def test_a_step_that_is_not_finite_leaves_running_statistics_alone():
+    x, y = (t.float() for t in DATA)
+    net, svi = with_batch_norm()
+    svi.patience = None
+    svi.step(x, y)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    assert np.isnan(svi.step(x * float("nan"), y))
+    for name, value in net.state_dict().items():
+        assert_close(value, before[name], rtol=0.0, atol=0.0)
+    assert np.isfinite(svi.step(x, y))
+
+
 def test_results_keep_their_weights_when_training_goes_on():
     pair = Autoencoder()
     svi = SVI(pair.model, pair.guide, Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
