@@ -307,9 +307,11 @@ class _Stream:
     def __init__(self, name, loader):
         self.name, self.loader = name, loader
         # Others may iterate over the loader in between: the epoch is the iterator's own.
-        self.iterator = self.epoch = None
+        self.iterator: Any = None
+        self.epoch: Any = None
         # The batch in use, and where the loader stood before it.
-        self.batch = self.before = None
+        self.batch: Minibatch | None = None
+        self.before: dict[str, Any] | None = None
         self.done = 0  # batches that steps are through with, at least
 
     def current(self, convert):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,6 +25,12 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
+from probtorch.effects.plate_arguments import (
+    check_alone,
+    full_size_of,
+    negative,
+    subsample_size_of,
+)
 from probtorch.effects.runtime import (
     STATE,
     Handler,
@@ -132,13 +137,13 @@ class plate:
             size, loader = None, size
         self.name, self.loader = name, loader
         self.coords = None if coords is None else tuple(coords)
-        self.dim = _negative(name, dim)
+        self.dim = negative(name, dim)
         self._device = "cuda" if use_cuda else device
         self._data = None
         if loader is None:
             self._of_rows(size, subsample_size, subsample)
         else:
-            _check_alone(name, subsample_size, subsample)
+            check_alone(name, subsample_size, subsample)
             self._of_batches(size)
         if not self.size:
             warnings.warn(
@@ -150,7 +155,7 @@ class plate:
     def _of_rows(self, size, subsample_size, subsample):
         """Choose the rows of a plate without a loader."""
         name = self.name
-        self.full_size = _full_size(name, size, self.coords, subsample)
+        self.full_size = full_size_of(name, size, self.coords, subsample)
         if subsample is not None:
             subsample = as_value(subsample, name)
             if subsample.ndim != 1:
@@ -160,7 +165,7 @@ class plate:
                     got=f"shape {tuple(subsample.shape)}",
                     fix="flatten it, or use one plate per dim",
                 )
-        self.size = _subsample_size(name, self.full_size, subsample_size, subsample)
+        self.size = subsample_size_of(name, self.full_size, subsample_size, subsample)
         site = self._site(subsample, self.size)
         if subsample is None and self.size == self.full_size:
             # The site is announced, but there is nothing to draw and nothing to replace.
@@ -172,7 +177,7 @@ class plate:
     def _of_batches(self, size):
         """Take the rows that the loader has for this run."""
         size = rows_there_are(self.name, self.loader, size)
-        self.full_size = _full_size(self.name, size, self.coords, None)
+        self.full_size = full_size_of(self.name, size, self.coords, None)
         site = self._site(None, None)
         site.notes["loader"] = self.loader
         batch = perform(site)
@@ -452,86 +457,3 @@ def _with_size(shape, dim, size):
     shape = (1,) * (-dim - len(shape)) + shape
     i = len(shape) + dim
     return shape[:i] + (size,) + shape[i + 1 :]
-
-
-def _count(name, value, what):
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = -1
-    if count < 0:
-        raise ArgumentError(
-            f"plate {name!r}",
-            expected=f"{what} as an integer >= 0",
-            got=repr(value),
-            fix=f"pass the number of rows, for example {what}=len(data)",
-        )
-    return count
-
-
-def _full_size(name, size, coords, rows):
-    if size is None:
-        if coords is None:
-            raise ArgumentError(
-                f"plate {name!r}",
-                expected="a size",
-                got="neither size nor coords" + ("" if rows is None else ", only a subsample"),
-                fix=f"write plate({name!r}, len(data))",
-            )
-        return len(coords)
-    size = _count(name, size, "size")
-    if coords is not None and len(coords) != size:
-        raise ArgumentError(
-            f"plate {name!r}",
-            expected=f"one label per row, {size} of them",
-            got=f"{len(coords)} coords",
-            fix="leave size out: coords say it",
-        )
-    return size
-
-
-def _check_alone(name, subsample_size, rows):
-    """Refuse other ways to choose rows beside a loader."""
-    if subsample_size is not None or rows is not None:
-        given = "subsample" if subsample_size is None else "subsample_size"
-        raise ArgumentError(
-            f"plate {name!r}",
-            expected="a loader alone: its batch_size says how many rows a step works on",
-            got=f"{given} beside it",
-            fix=f"leave {given} out",
-        )
-
-
-def _subsample_size(name, size, subsample_size, rows):
-    if rows is not None:
-        given = rows.shape[0]
-        if subsample_size is not None and subsample_size != given:
-            raise ArgumentError(
-                f"plate {name!r}",
-                expected=f"as many rows in subsample as subsample_size={subsample_size} says",
-                got=f"{given} rows",
-                fix="leave subsample_size out: subsample says it",
-            )
-        subsample_size = given
-    if subsample_size is None:
-        return size
-    subsample_size = _count(name, subsample_size, "subsample_size")
-    if subsample_size > size:
-        raise ArgumentError(
-            f"plate {name!r}: subsample_size={subsample_size} exceeds size={size}",
-            expected=f"a subsample of at most {size} rows",
-            got=f"{subsample_size} rows",
-            fix="make the subsample smaller, or correct the plate's size",
-        )
-    return subsample_size
-
-
-def _negative(name, dim):
-    if dim is not None and dim >= 0:
-        raise ArgumentError(
-            f"plate {name!r}",
-            expected="a negative dim: batch dims count from the right",
-            got=f"dim={dim}",
-            fix="leave dim out, or use dim=-1 for the rightmost batch dim",
-        )
-    return dim
