@@ -433,7 +433,9 @@ class _Mover(Listener):
         if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
             return array
         eps = np.finfo(array.dtype).eps * units
-        noise = 1.0 + eps * self.rng.standard_normal(array.shape)
+        noise = self.rng.standard_normal(array.shape)
+        # At least half a unit, or a number stays what it was in all runs.
+        noise = 1.0 + eps * np.copysign(np.abs(noise) + 0.5, noise)
         return np.asarray(array * noise.astype(array.dtype))
 
     def moved_matrix(self, array, units):

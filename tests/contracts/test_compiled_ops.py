@@ -180,7 +180,7 @@ TURNS = {
         lambda a: np.flip(a),
         lambda x: x.flip(tuple(range(x.ndim))) if x.ndim else x,
     ),
-    "transposed": (lambda a: np.ascontiguousarray(a.T), lambda x: x.T),
+    "transposed": (lambda a: np.array(a.T, order="C"), lambda x: x.T),
     "strided": (
         lambda a: np.repeat(a, 2, axis=-1) if a.ndim else a,
         lambda x: x[..., ::2] if x.ndim else x,

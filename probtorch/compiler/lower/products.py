@@ -1,13 +1,17 @@
 """Products of matrices: dot products inside nests, scaled rows, BLAS calls."""
 
 import math
+from typing import NamedTuple
 
 from probtorch.compiler.layout import contiguous
 from probtorch.compiler.loops import Call, Item, Mem, Root, squeeze
+from probtorch.compiler.lower.routines import call, moved_operand
 from probtorch.compiler.lowering import lowers
 
 # Products larger than this go to BLAS; below, the loop is faster than the call.
 GEMM_FROM = 20_000
+# Many products: at 16^3 each both take 1 us, at 28^3 the loop takes 16 and BLAS 2.
+BATCHED_FROM = 4_000
 
 
 @lowers("matmul")
@@ -21,8 +25,11 @@ def lower_matmul(low, node, block):
         return
     (xr, xl), (yr, yl) = low.place(x), low.place(y)
     plain = not batch and len(x.shape) == 2 and len(y.shape) == 2
-    if plain and m > 1 and n > 1 and m * n * k >= GEMM_FROM and out.dtype.kind == "f":
-        return gemm(low, node, block)
+    if m > 1 and n > 1 and out.dtype.kind == "f":
+        if plain and m * n * k >= GEMM_FROM:
+            return gemm(low, node, block)
+        if not plain and m * n * k >= BATCHED_FROM:
+            return batched_gemm(low, node, block)
     if plain and (m == 1 or n == 1) and k > 1 and m * n > 1:
         # (matrix layout with rows along the result and columns along the sum, vector)
         matrix, vector = (
@@ -113,3 +120,54 @@ def gemm(low, node, block):
         if root.block is block:
             root.last_read = max(root.last_read, g)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+
+
+def batched_gemm(low, node, block):
+    """Products of many matrices; one for all on the right is a single product of longer rows."""
+    (out,) = node.outs
+    *batch, m, n = out.shape
+    k = node.inputs[0].shape[-1]
+    x, y = (steps(low, v, batch, block) for v in node.inputs)
+    count = math.prod(batch)
+    if y.step == 0 and not x.turned and x.step == m * x.leading:
+        m, count = m * count, 1
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
+    sizes = [m, n, k, x.leading, y.leading, int(x.turned), int(y.turned), x.step, y.step, count]
+    symbol = f"pt_gemm_{'d' if out.dtype == 'float64' else 's'}"
+    g = call(low, block, node, symbol, [x.root, y.root, buffer, *sizes])
+    low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
+
+
+class Matrices(NamedTuple):
+    """Matrices as BLAS takes them: memory, leading size, whether by columns, step to the next."""
+
+    root: Root
+    leading: int
+    turned: bool
+    step: int
+
+
+def steps(low, v, batch, block):
+    """Return the matrices of `v`, expanded to `batch`, copied if they lie otherwise."""
+    root, layout = low.place(v)
+    (rows, columns), (a, b) = layout.shape[-2:], layout.strides[-2:]
+    shape = (*batch, rows, columns)
+    step = common_step(layout.broadcast(shape)[:-2], batch)
+    by_rows, by_columns = b == 1 and a >= columns, a == 1 and b >= rows
+    if layout.offset or step is None or not (by_rows or by_columns):
+        root = moved_operand(low, v, range(len(shape)), shape, block)
+        return Matrices(root, columns, False, rows * columns)
+    low.materialise(root)
+    return Matrices(root, a if by_rows else b, not by_rows, step)
+
+
+def common_step(strides, sizes):
+    """Return the step from each matrix of a batch to the next, None if it varies."""
+    step, count = 0, 1
+    for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
+        if size == 1:
+            continue
+        if count > 1 and stride != step * count:
+            return None
+        step, count = (stride if count == 1 else step), count * size
+    return step

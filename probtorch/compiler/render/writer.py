@@ -69,15 +69,19 @@ class Writer(Algebra):
         IR types.
     linkage : str
         "" for functions that others call, "internal " for helpers.
+    attributes : str
+        Of the function, in IR.
     flags : str
         Fast-math flags of arithmetic; "contract" as in loop nests, "" where each operation must be
         rounded by itself.
     """
 
-    def __init__(self, text, name, result, parameters, *, linkage="", flags="contract"):
+    def __init__(
+        self, text, name, result, parameters, *, linkage="", attributes="nounwind", flags="contract"
+    ):
         super().__init__(text)
         self.name, self.result, self.types, self.linkage = name, result, parameters, linkage
-        self.flags = flags
+        self.attributes, self.flags = attributes, flags
         self.cells = []
         self.labels = 0
         self.arguments = [V(f"%a{i}", ty, self) for i, ty in enumerate(parameters)]
@@ -242,11 +246,12 @@ class Writer(Algebra):
     def finish(self, result=None):
         """Return `result`, close the function, and add it to the module."""
         typed = ", ".join(f"{a.ty} {a.name}" for a in self.arguments)
+        head = f"define {self.linkage}{self.result} @{self.name}({typed}) {self.attributes}"
         ending = "  ret void" if result is None else f"  ret {result.ty} {result.name}"
         self.module.functions.append(
             "\n".join(
                 [
-                    f"define {self.linkage}{self.result} @{self.name}({typed}) nounwind {{",
+                    f"{head} {{",
                     "entry:",
                     *self.cells,
                     *self.lines,

@@ -38,9 +38,10 @@ def _modules():
     for ty in _ELEMENTS:
         write = functools.partial(sorting.write, ty=ty)
         out[f"sorting {ty}"] = Module(sorting.signatures(ty), write)
-    for p in "ds":
-        write = functools.partial(matrices.write, p=p)
-        out[f"matrices {p}"] = Module(matrices.signatures(p), write)
+    for name in matrices.names():
+        for p in "ds":
+            write = functools.partial(matrices.write, name=name, p=p)
+            out[f"{name} {p}"] = Module(matrices.signature(name, p), write)
     out["incomplete gamma"] = Module(incomplete.gamma_signatures(), incomplete.write_gamma)
     for order in incomplete.BETA_ORDERS:
         write = functools.partial(incomplete.write_beta, order=order)

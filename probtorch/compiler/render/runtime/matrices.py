@@ -9,7 +9,7 @@ import math
 
 from probtorch.compiler.render.writer import Writer
 
-__all__ = ["signatures", "write"]
+__all__ = ["names", "signature", "write"]
 
 _FLOATS = {"d": "double", "s": "float"}
 
@@ -30,19 +30,27 @@ def _matrix_functions():
     }
 
 
-def signatures(p):
-    """Return the functions for matrices of doubles ("d") or floats ("s")."""
-    return {
-        f"pt_{name}_{p}": (result, types.split())
-        for name, (result, types, _) in _matrix_functions().items()
-    }
+def names():
+    """Return the names of the functions, each of which is a module."""
+    return tuple(_matrix_functions())
 
 
-def write(text, p):
-    """Write the module for doubles ("d") or floats ("s")."""
-    for name, (result, types, writer) in _matrix_functions().items():
-        w = Writer(text, f"pt_{name}_{p}", result, types.split())
-        writer(w, p, _FLOATS[p])
+def signature(name, p):
+    """Return a function for matrices of doubles ("d") or floats ("s")."""
+    result, types, _ = _matrix_functions()[name]
+    return {f"pt_{name}_{p}": (result, types.split())}
+
+
+def write(text, name, p):
+    """Write the module of a function."""
+    if name == "det":
+        _write_function(text, "slogdet", p, "internal ")
+    _write_function(text, name, p)
+
+
+def _write_function(text, name, p, linkage=""):
+    result, types, writer = _matrix_functions()[name]
+    writer(Writer(text, f"pt_{name}_{p}", result, types.split(), linkage=linkage), p, _FLOATS[p])
 
 
 def _failed(w, info, any_failed):

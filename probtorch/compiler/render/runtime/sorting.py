@@ -44,7 +44,8 @@ def _before(w, a, b):
 
 def _write_sort_row(text, ty):
     """Sort `n` keys and their indices; the other two arrays are working space."""
-    w = Writer(text, "sort_row", "void", ["ptr", "ptr", "ptr", "ptr", "i64"], linkage="internal ")
+    types = ["ptr", "ptr", "ptr", "ptr", "i64"]
+    w = Writer(text, "sort_row", "void", types, linkage="internal ", attributes="noinline nounwind")
     keys, places, spare_keys, spare_places, n = w.arguments
     low = w.variable("i64", 0)
     with w.repeat_while(lambda: low.value < n):
