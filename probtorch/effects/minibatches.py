@@ -10,6 +10,7 @@ Read plates.py first; `utils/data/loader.py` has the loader.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -150,7 +151,7 @@ def next_minibatch(name: str, loader: Any) -> Minibatch:
 _LOOSE: weakref.WeakKeyDictionary[Any, tuple[Iterator[Any], Any]] = weakref.WeakKeyDictionary()
 
 
-class RowSource:
+class RowSource(abc.ABC):
     """Base of the sources of rows.
 
     Attributes
@@ -161,9 +162,9 @@ class RowSource:
 
     whole = False
 
+    @abc.abstractmethod
     def minibatch(self, name: str, loader: Any) -> Minibatch:
         """Return the rows that plate `name` is to work on."""
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:

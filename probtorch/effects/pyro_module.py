@@ -13,6 +13,7 @@ Read modules.py first.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import os
@@ -49,7 +50,7 @@ class _Call(threading.local):
 _CALL = _Call()
 
 
-class _Attribute:
+class _Attribute(abc.ABC):
     """Base of what can be assigned to an attribute of a `PyroModule`, or decorate a method of it.
 
     As a decorator it is a descriptor: the method says what the attribute is, and is asked when the
@@ -68,9 +69,9 @@ class _Attribute:
             setattr(obj, self.name, self.bound(obj))
         return obj.__getattr__(self.name)
 
+    @abc.abstractmethod
     def bound(self, obj: Any) -> _Attribute:
         """Return what to assign to the attribute of `obj`."""
-        raise NotImplementedError
 
 
 class PyroParam(_Attribute):
