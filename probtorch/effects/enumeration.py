@@ -15,10 +15,14 @@ elimination for plated factor graphs".
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from probtorch.core.dispatch import wrap
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, Step
 from probtorch.effects.runtime import STATE, Handler
@@ -270,10 +274,8 @@ class enumerate_sites(Handler):
             )
         draws = site.infer.get("num_samples")
         if draws is None:
-            values = fn.enumerate_support(expand=False)
-            size = values.shape[0]
-            values = reshape(values, (size, *event))
-            site.value = reshape(values, (size, *(1,) * (-dim - 1), *event))
+            values, site.value = _support(fn.enumerate_support(expand=False), event, dim)
+            size = values._data.shape[0]
             if site.infer.get("expand"):
                 rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
                 site.value = expand(site.value, (size, *rows, *event))
@@ -312,6 +314,25 @@ class enumerate_sites(Handler):
             fix="write the model's loop as markov() where the guide's is one",
             at=site.location,
         )
+
+
+def _support(values, event, dim):
+    """Values of a support, and the same along `dim`.
+
+    The steps of a chain share one tensor, so that a compiler sees what they have in common.
+    """
+    array = values._data
+    if not isinstance(array, np.ndarray):
+        values = reshape(values, (array.shape[0], *event))
+        return values, reshape(values, (array.shape[0], *(1,) * (-dim - 1), *event))
+    return _shared_support(array.tobytes(), array.dtype, (array.shape[0], *event), dim)
+
+
+@functools.lru_cache(maxsize=256)
+def _shared_support(content, dtype, shape, dim):
+    # Read-only, as what is made from bytes is.
+    array = np.frombuffer(content, dtype).reshape(shape)
+    return wrap(array), wrap(array.reshape(shape[0], *(1,) * (-dim - 1), *shape[1:]))
 
 
 def out_of_sight(site: Site) -> InferenceError:

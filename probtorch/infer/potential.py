@@ -38,6 +38,7 @@ from probtorch.core.tree import map_tree, record
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.distributions.uniform import Delta
+from probtorch.effects.enumeration import DeeperPlates
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler, Placement
@@ -50,9 +51,19 @@ from probtorch.errors import (
     ModelError,
     ShapeError,
 )
+from probtorch.infer.decode import decode
+from probtorch.infer.factors import axes_of
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.names import unknown_name
+from probtorch.infer.summed import (
+    OneValue,
+    enumerating,
+    leftmost_plate,
+    marginal_density,
+    marginal_likelihoods,
+    own_shape,
+)
 from probtorch.ops.movement import reshape
 
 __all__ = ["Slot", "Target", "in_float64", "lifted"]
@@ -68,6 +79,8 @@ OUTSIDE = (
 )  # fmt: skip
 # Tries to find a first point at which the model runs at all.
 FIRST_RUNS = 10
+# Values of discrete sites at which deterministic ones are compared.
+MANY_VALUES = 8
 
 
 def in_float64() -> default_dtype_as:
@@ -176,7 +189,8 @@ class Target(abc.ABC):
         Raises
         ------
         InferenceError
-            If a latent site is discrete, a plate draws subsamples, or there is no latent site.
+            If a discrete latent site has an infinite support, or its sum is intractable; if a plate
+            draws subsamples, or there is no continuous latent site.
         ModelError
             If a site has batch dims outside any plate, or two sites share a name.
         """
@@ -383,7 +397,11 @@ class ModelTarget(Target):
     args, kwargs
         Its arguments, lifted to float64.
     observed, deterministic : tuple of str
-        Names of the observed and of the deterministic sites.
+        Names of the observed and of the deterministic sites; of the latter those that depend on a
+        summed site are left out.
+    summed : dict of str to int
+        The finite discrete latent sites, which are summed out of the density, and their numbers of
+        values. `infer_discrete` draws them.
     """
 
     def __init__(
@@ -398,10 +416,11 @@ class ModelTarget(Target):
         # holds there too, except for traces, which would see every site again at every evaluation.
         self._around = STATE.plates, STATE.params, AllRows(lifted)
         self._outer = tuple(h for h in STATE.handlers if not isinstance(h, trace))
-        found, first = self._first_run()
+        found, first, self.summed = self._first_run()
+        self._first_dim = leftmost_plate(first) - 1
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:
-            raise _no_latent_sites(self.name, first)
+            raise _no_latent_sites(self.name, first, self.summed)
         for site in first.values():
             if site.has_density:
                 # Shapes and plates are checked here. Data outside the support are told of by
@@ -410,8 +429,11 @@ class ModelTarget(Target):
                     site.compute_log_prob()
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
+        if self.summed:
+            self._check_sum()
         self._label(first)
         self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
+        self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -428,34 +450,115 @@ class ModelTarget(Target):
     def trace_at(self, q: Any) -> Trace:
         """Return the trace of a run with the latent sites at a Tensor `q`."""
         tracer = trace()
-        self.run(tracer, _Evaluation(q, self.slots, density=False))
+        self.run(tracer, _Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
 
+    def _discrete(self, position=0):
+        """The handler that gives summed sites one value, if there are such sites."""
+        return (OneValue(position),) if self.summed else ()
+
     def _first_run(self):
-        """Find the latent sites: ``(slots, trace)`` of a run at a point where the model runs."""
+        """Find the latent sites: slots, trace and discrete sites of a run where the model runs."""
         failures: list[Exception] = []
         rng = Generator(0)
         while len(failures) < FIRST_RUNS:
             tracer, finder = trace(), _Discovery(rng if failures else None)
+            discrete = OneValue()
             try:
-                self.run(tracer, finder)
+                self.run(tracer, finder, discrete)
             except OUTSIDE as error:
                 failures.append(error)
             else:
-                return finder.slots, tracer.trace
+                return finder.slots, tracer.trace, discrete.sizes
         raise failures[0]
 
     def logdensity(self, q: Any) -> Any:
         """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
+        if self.summed:
+            evaluation, found, enumeration = self._summed_run(q)
+            return evaluation.total() + marginal_density(found, enumeration)
         evaluation = _Evaluation(q, self.slots)
         self.run(evaluation)
         return evaluation.total()
 
+    def _summed_run(self, q):
+        """Run with all values of the discrete sites: evaluation, trace, variables."""
+        while True:
+            enumeration, handler = enumerating(self._first_dim)
+            tracer, evaluation = trace(), _Evaluation(q, self.slots, sites=False)
+            try:
+                self.run(tracer, evaluation, handler)
+                return evaluation, tracer.trace, enumeration
+            except DeeperPlates:
+                self._first_dim -= 1
+
+    def _check_sum(self):
+        """Sum the discrete sites out once; find the deterministic sites that depend on them.
+
+        Those differ between runs at different values of the discrete sites.
+        """
+        q = wrap(uniform_point(Generator(0), (self.dim,)))
+        before = set_grad_enabled(False)
+        try:
+            with contextlib.suppress(*OUTSIDE):
+                self.logdensity(q)
+            if not self.deterministic:
+                return
+            runs = []
+            for position in range(min(max(self.summed.values()), MANY_VALUES)):
+                evaluation = _Evaluation(q, self.slots, density=False)
+                self.run(evaluation, *self._discrete(position))
+                runs.append(evaluation.computed)
+        finally:
+            set_grad_enabled(before)
+        self.deterministic = tuple(
+            name
+            for name in self.deterministic
+            if all(_equal(run.get(name), runs[0].get(name)) for run in runs)
+        )
+
+    def log_joint(self, draws: np.ndarray) -> np.ndarray:
+        """Return the log joint density of data and constrained values, discrete sites summed out.
+
+        Parameters
+        ----------
+        draws : ndarray, shape (..., dim)
+            Unconstrained.
+
+        Returns
+        -------
+        ndarray, shape (...)
+        """
+        draws = np.asarray(draws, np.float64)
+        return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
+
+    def _log_joint(self, q):
+        _, found, enumeration = self._summed_run(q)
+        return {"log_joint": marginal_density(found, enumeration)}
+
+    def discrete_at(self, q: Any, temperature: int = 1, generator: Any = None) -> dict[str, Any]:
+        """Return values of the summed sites given the other sites at `q`; see `infer_discrete`.
+
+        Parameters
+        ----------
+        q : Tensor, shape (dim,), float64
+        temperature : {0, 1}
+            0 for the most probable values, 1 for a draw, both jointly.
+        generator : Generator, optional
+            The one in force if None.
+        """
+        _, found, enumeration = self._summed_run(q)
+        values = decode(found, enumeration, axes_of(enumeration, found), temperature, generator)
+        return {name: values[name] for name in self.summed}
+
     def constrain(self, q: Any) -> dict[str, Any]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
         evaluation = _Evaluation(q, self.slots, density=False)
-        self.run(evaluation)
-        return evaluation.values | evaluation.computed
+        self.run(evaluation, *self._discrete())
+        computed = evaluation.computed
+        if self.summed:
+            computed = {name: x for name, x in computed.items() if name in self.deterministic}
+        return evaluation.values | computed
 
     def unconstrain(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the point at which the latent sites have these values; see `Target`."""
@@ -476,7 +579,7 @@ class ModelTarget(Target):
         inversion = _Inversion(value, self.slots, self.dim)
         before = set_grad_enabled(False)
         try:
-            self.run(inversion)
+            self.run(inversion, *self._discrete())
         finally:
             set_grad_enabled(before)
         return inversion.q
@@ -499,6 +602,9 @@ class ModelTarget(Target):
         return self._log_likelihood_map({"q": draws}, draws.ndim - 1)
 
     def _log_likelihood(self, q):
+        if self.summed:
+            _, found, enumeration = self._summed_run(q)
+            return marginal_likelihoods(found, enumeration)
         evaluation = _Evaluation(q, self.slots, density=False)
         likelihood = _Likelihood()
         self.run(likelihood, evaluation)
@@ -615,7 +721,7 @@ class _Discovery(Handler):
         if not is_latent(site):
             return
         if site.fn.is_discrete:
-            raise _discrete_site(site)
+            raise _infinite_site(site)
         shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
         transform = biject_to(site.fn.support)
         free = tuple(transform.inverse_shape(shape))
@@ -650,16 +756,18 @@ class _Evaluation(Handler):
     latent.
     """
 
-    def __init__(self, q, slots, density=True):
+    def __init__(self, q, slots, density=True, sites=True):
         super().__init__()
         self.q, self.slots, self.density = q, slots, density
+        # Whether the densities of the sites are among the terms, or the log-determinants alone.
+        self.sites = density and sites
         self.values, self.computed, self.terms = {}, {}, []
 
     def on_sample(self, site):
         if not is_latent(site):
             return
         slot = self.slots.get(site.name)
-        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        shape = own_shape(site)
         if slot is None or slot.shape != shape:
             raise _changed(site, slot, shape)
         free = _part(self.q, slot)
@@ -671,17 +779,17 @@ class _Evaluation(Handler):
             self.terms.append(log_det.sum() if log_det._data.ndim else log_det)
         else:
             site.value = transform(free)
+        if site.value._data.shape != shape:
+            raise _moving_support(site)
         self.values[site.name] = site.value
         # The bijection keeps the value in the support: its density needs no check.
         site.inside = True
 
     def after_sample(self, site):
-        if self.density:
+        if self.sites:
             self.terms.append(site.compute_log_prob_sum())
 
-    def after_factor(self, site):
-        if self.density:
-            self.terms.append(site.compute_log_prob_sum())
+    after_factor = after_sample
 
     def after_deterministic(self, site):
         self.computed[site.name] = site.value
@@ -697,6 +805,8 @@ class _Evaluation(Handler):
                 fix="make the statement unconditional; choose between values with where()",
                 at=self.slots[name].location,
             )
+        if not self.terms:
+            return wrap(np.zeros(()))
         total = self.terms[0]
         for term in self.terms[1:]:
             total = total + term
@@ -800,31 +910,53 @@ def _spelled(plate):
     return f"{plate}_dim" if plate in ("chain", "draw", "sample") else plate
 
 
-def _discrete_site(site):
-    """Error for a discrete latent site, which gradients cannot move."""
+def _equal(a, b):
+    """Whether two deterministic values are the same; nan is nan."""
+    if not (hasattr(a, "_data") and hasattr(b, "_data")):
+        return False
+    return np.array_equal(to_host(a._data), to_host(b._data), equal_nan=a._data.dtype.kind == "f")
+
+
+def _infinite_site(site):
+    """Error for a discrete latent site that cannot be summed out."""
     kind = type(site.fn).__name__
-    expected = "continuous latent sites: the sampler follows the gradient of the log density"
-    if getattr(site.fn, "has_enumerate_support", False):
-        return InferenceError(
-            f"Continuous inference cannot handle discrete sample site {site.name!r}",
-            expected=expected,
-            got=f"a latent {kind}, whose support {site.fn.support!r} is finite",
-            fix="sum it out: write the mixture as MixtureSameFamily, or logsumexp over its values "
-            "in a factor",
-            at=site.location,
+    if hasattr(site.fn, "reinterpreted_batch_ndims"):
+        got = f"a latent {kind}, whose values are a product of supports"
+        fix = "use a plate in place of to_event(): its rows are summed out one by one"
+    else:
+        got = f"a latent {kind}, whose support {site.fn.support!r} is infinite"
+        fix = (
+            "marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it: a "
+            "finite support is summed out"
         )
     return InferenceError(
         f"Continuous inference cannot handle discrete sample site {site.name!r}",
-        expected=expected,
-        got=f"a latent {kind}, whose support {site.fn.support!r} is infinite",
-        fix="marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it and "
-        "sum over its values with logsumexp in a factor",
+        expected="continuous latent sites, or discrete ones with a finite support",
+        got=got,
+        fix=fix,
         at=site.location,
     )
 
 
-def _no_latent_sites(name, first):
+def _moving_support(site):
+    return InferenceError(
+        f"the support of site {site.name!r} depends on a discrete site that is summed out",
+        expected="one support for all values of the discrete site",
+        got=f"{site.fn.support!r}",
+        fix="sample on a fixed support, and shift or scale the value by the discrete site",
+        at=site.location,
+    )
+
+
+def _no_latent_sites(name, first, summed):
     observed = ", ".join(map(repr, first.observation_nodes))
+    if summed:
+        return InferenceError(
+            f"{name} has no continuous latent sites",
+            expected="at least one continuous latent site",
+            got=f"finite discrete sites {', '.join(map(repr, summed))} only",
+            fix="infer_discrete(model) draws them from their posterior, without a sampler",
+        )
     return InferenceError(
         f"{name} has no latent sites",
         expected="at least one sample statement without obs",

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.draws import Draws
 from probtorch.errors import InferenceError
@@ -175,6 +177,58 @@ class SampledDraws(Draws):
         sites, model = target.observed, target.unconditioned
         found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=seed)()
         return _arrays(found)
+
+    def infer_discrete(
+        self, temperature: int = 1, *, seed: int | Generator | None = None
+    ) -> dict[str, np.ndarray]:
+        """Draw the finite discrete sites, which the sampler has summed out, for each draw.
+
+        Parameters
+        ----------
+        temperature : {0, 1}
+            1 for a draw from their joint posterior given the other sites, 0 for their most probable
+            values.
+        seed : int or Generator, optional
+            Where random numbers come from; the default generator if None.
+
+        Returns
+        -------
+        dict of str to ndarray, each (chain, draw, *shape)
+            Empty if the model has no such sites.
+
+        Raises
+        ------
+        InferenceError
+            If the draws do not know their model.
+
+        Notes
+        -----
+        One run of the model per draw, in Python.
+        """
+        target = self._model()
+        generator = (
+            None if seed is None else seed if isinstance(seed, Generator) else Generator(seed)
+        )
+        rows = self.positions.reshape(-1, self.positions.shape[-1])
+        found: dict[str, list[np.ndarray]] = {name: [] for name in target.summed}
+        for row in rows if found else ():
+            values = target.discrete_at(wrap(row), temperature, generator)
+            for name, value in values.items():
+                found[name].append(to_host(value._data))
+        lead = self.positions.shape[:2]
+        return {n: np.stack(x).reshape(*lead, *x[0].shape) for n, x in found.items()}
+
+    def summary(
+        self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None
+    ) -> Any:
+        """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
+        table = Draws.summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
+        summed = getattr(self.target, "summed", None)
+        if not summed:
+            return table
+        sites = ", ".join(f"{name!r} ({size} values)" for name, size in summed.items())
+        note = f"Summed out: {sites}; draws.infer_discrete() draws them."
+        return dataclasses.replace(table, notes=(*table.notes, note))
 
     def to_arviz(
         self,

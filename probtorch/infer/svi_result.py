@@ -22,6 +22,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
+from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.effects.trace import plate_info
@@ -173,6 +174,7 @@ class SVIResult:
                 # A model with discrete latents is no density on R^n.
                 with contextlib.suppress(InferenceError):
                     target = Target.from_model(model, *self.args, **self.kwargs)
+        found.sum_out(target)
         quality, stats = found.judged()
         attrs = {
             "inference_library": "probtorch",
@@ -222,7 +224,12 @@ class _Drawn:
         self.subsampled = any(f.subsampled for s in sites.values() for f in s.plates)
         self.values: dict[str, np.ndarray] = {}
         self.free: dict[str, np.ndarray] = {}
-        self.log_joint = self.log_ratio = np.empty(0)
+        # Finite discrete sites that the guide does not have: summed out of the model if possible.
+        guided = first.guide.nodes
+        self.left = [
+            n for n in self.latent if guided.get(n) is sites[n] and can_enumerate(sites[n])
+        ]
+        self.log_joint = self.log_guide = self.log_left = self.log_ratio = np.empty(0)
 
     def fill(self, model: Any, guide: Any, args: Any, kwargs: Any) -> None:
         """Draw: all at once if model and guide bear it, else one by one."""
@@ -238,10 +245,12 @@ class _Drawn:
         self.values = {n: np.concatenate([p[0][n] for p in parts]) for n in self.names}
         self.free = {n: np.concatenate([p[1][n] for p in parts]) for n in parts[0][1]}
         self.log_joint = np.concatenate([p[2] for p in parts])
-        self.log_ratio = np.concatenate([p[3] for p in parts])
+        self.log_guide = np.concatenate([p[3] for p in parts])
+        self.log_left = np.concatenate([p[4] for p in parts])
+        self.log_ratio = self.log_joint - self.log_guide
 
     def _part(self, run):
-        """Values, unconstrained values, log joint and log ratio of the particles of one run."""
+        """Values, unconstrained values, log densities of model and guide, of a run's particles."""
         values = {n: self._rows(run, n, run.model[n].value, self._shape(n)) for n in self.names}
         free = {}
         for name in self.latent:
@@ -250,8 +259,25 @@ class _Drawn:
                 transform = biject_to(site.fn.support)
                 shape = tuple(transform.inverse_shape(self._shape(name)))
                 free[name] = self._rows(run, name, transform.inv(site.value), shape)
-        joint, guide = (_vector(x, run.size) for x in (run.log_model(), run.log_guide()))
-        return values, free, joint, joint - guide
+        found = [run.log_model(), run.log_guide()]
+        found += [run.per_particle(run.model[n].compute_log_prob()) for n in self.left]
+        joint, guide, *left = (_vector(x, run.size) for x in found)
+        return values, free, joint, guide, np.sum(left, axis=0) + np.zeros(run.size)
+
+    def sum_out(self, target: Any) -> None:
+        """Put the density without the sites in `left` in place of the one at their draws.
+
+        Drawn from the prior they would make the importance ratios say nothing of the guide.
+        """
+        if not self.left:
+            return
+        if target is None or set(target.summed) != set(self.left):
+            self.log_ratio = np.full(self.count, np.nan)
+            return
+        for name in self.left:
+            del self.values[name]
+        self.log_joint = target.log_joint(self.positions(target))
+        self.log_ratio = self.log_joint - (self.log_guide - self.log_left)
 
     def _shape(self, name):
         return tuple(self.first.model[name].value._data.shape)

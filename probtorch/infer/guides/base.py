@@ -49,6 +49,7 @@ from probtorch.infer.initialization import (
     uniform_point,
 )
 from probtorch.infer.potential import OUTSIDE, in_float64, lifted
+from probtorch.infer.summed import OneValue
 
 __all__ = ["AutoGuide", "Latent"]
 
@@ -121,7 +122,8 @@ class AutoGuide(abc.ABC):
     Parameters
     ----------
     model : callable
-        With continuous latent sites; handlers around it (``block``, ``reparam``) count.
+        With continuous latent sites; handlers around it (``block``, ``reparam``) count. Finite
+        discrete sites are left out, for `TraceEnum_ELBO` to sum them out.
     init_loc_fn : callable
         Where to start: one of `probtorch.infer`'s strategies, asked at each latent site.
     create_plates : callable, optional
@@ -408,6 +410,7 @@ def _found(guide, args, kwargs):
             seen = stack.enter_context(trace())
             stack.enter_context(rows)
             stack.enter_context(start)
+            stack.enter_context(OneValue())
             if strategy is None:
                 # A random point may lie where the model is not defined; it is only asked for more.
                 stack.enter_context(contextlib.suppress(*OUTSIDE))

@@ -229,7 +229,9 @@ def _missing(site, latent, guided):
         expected=f"a draw for every latent site of the model: "
         f"{', '.join(map(repr, sorted(latent)))}",
         got=f"draws of {', '.join(map(repr, sorted(guided))) or 'nothing'}",
-        fix=f"add sample({name!r}, ...) to the guide, or leave it to the prior with "
+        fix="sum it out with TraceEnum_ELBO, or add it to the guide"
+        if getattr(site.fn, "has_enumerate_support", False)
+        else f"add sample({name!r}, ...) to the guide, or leave it to the prior with "
         "allow_missing=True",
         at=site.location,
     )

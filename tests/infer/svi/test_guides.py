@@ -18,6 +18,7 @@ from probtorch.distributions import (
     LKJCholesky,
     LogNormal,
     Normal,
+    Poisson,
     Uniform,
     constraints,
 )
@@ -261,12 +262,20 @@ def test_a_support_that_depends_on_another_site_is_refused():
     assert "test_guides.py" in error.value.location
 
 
-def test_a_discrete_site_is_refused():
+def test_a_discrete_site_without_a_finite_support_is_refused():
     def model():
-        sample("z", Categorical(tensor([0.5, 0.5])))
+        sample("z", Poisson(3.0))
 
     with pytest.raises(InferenceError, match="discrete site 'z'"):
         AutoNormal(model)()
+
+
+def test_finite_discrete_sites_are_left_to_the_objective():
+    def model():
+        sample("z", Categorical(tensor([0.5, 0.5])))
+        sample("x", Normal(0.0, 1.0))
+
+    assert list(AutoNormal(model)()) == ["x"]
 
 
 def test_a_model_without_latent_sites_is_refused():

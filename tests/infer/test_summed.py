@@ -1,0 +1,275 @@
+"""Targets of models with finite discrete sites: summed out of the density, drawn afterwards."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+from probtorch.core.rng import Generator
+from probtorch.distributions import (
+    Bernoulli,
+    Categorical,
+    Dirichlet,
+    HalfNormal,
+    Normal,
+    Poisson,
+    Uniform,
+)
+from probtorch.effects import deterministic, markov, plate, sample
+from probtorch.errors import InferenceError, ModelError
+from probtorch.infer import (
+    MCMC,
+    NUTS,
+    SVI,
+    AutoNormal,
+    Target,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    init_to_value,
+)
+from probtorch.ops.elementwise import sigmoid
+from probtorch.ops.indexing import Vindex
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+
+Y = np.array([-1.9, -2.4, -1.5, 1.8, 1.1, 2.2, 1.6])
+
+
+def mixture(y):
+    weight = sample("weight", Uniform(0.0, 1.0))
+    locs = sample("locs", Normal(tensor([-1.0, 1.0]), 2.0).to_event(1))
+    scale = sample("scale", HalfNormal(1.0))
+    with plate("data", len(y)):
+        z = sample("z", Bernoulli(weight))
+        deterministic("centre", locs[z.long()])
+        sample("y", Normal(locs[z.long()], scale), obs=y)
+    deterministic("gap", locs[1] - locs[0])
+
+
+def mixture_density(y, weight, locs, scale):
+    """Log joint density of data and parameters, by SciPy."""
+    prior = stats.norm.logpdf(locs, [-1.0, 1.0], 2.0).sum() + stats.halfnorm.logpdf(scale)
+    parts = stats.norm.logpdf(y[:, None], locs, scale) + np.log([1.0 - weight, weight])
+    return prior, logsumexp(parts, axis=1), parts
+
+
+POINTS = np.random.default_rng(0).normal(size=(5, 4)) * 0.7
+
+
+def at(target, q):
+    found = target.constrain(tensor(q))
+    return [found[n].detach().numpy() for n in ("weight", "locs", "scale")]
+
+
+def test_density_of_a_mixture_is_its_marginal():
+    target = Target.from_model(mixture, tensor(Y))
+    assert target.summed == {"z": 2} and list(target.slots) == ["weight", "locs", "scale"]
+    h = 1e-5
+    for q in POINTS:
+        value, slope = target.value_and_grad(q)
+        prior, rows, _ = mixture_density(Y, *at(target, q))
+        # Weight and scale are transformed one by one: the Jacobian is diagonal.
+        steps = [(at(target, q + h * e), at(target, q - h * e)) for e in np.eye(4)[[0, 3]]]
+        (up, down), (wide, narrow) = steps
+        jacobian = np.log((up[0] - down[0]) / (2 * h)) + np.log((wide[2] - narrow[2]) / (2 * h))
+        assert value == pytest.approx(prior + rows.sum() + jacobian, abs=1e-8)
+        numeric = [
+            (target.value_and_grad(q + h * e)[0] - target.value_and_grad(q - h * e)[0]) / (2 * h)
+            for e in np.eye(4)
+        ]
+        np.testing.assert_allclose(slope, numeric, rtol=1e-6, atol=1e-6)
+    assert target.density.reason is None, "the density is compiled"
+
+
+def test_log_joint_and_likelihood_have_the_discrete_sites_summed_out():
+    target = Target.from_model(mixture, tensor(Y))
+    joint = target.log_joint(POINTS)
+    likelihood = target.log_likelihood(POINTS)
+    assert set(likelihood) == {"y"}
+    for i, q in enumerate(POINTS):
+        prior, rows, _ = mixture_density(Y, *at(target, q))
+        assert joint[i] == pytest.approx(prior + rows.sum(), rel=1e-12)
+        np.testing.assert_allclose(likelihood["y"][i], rows, rtol=1e-12)
+
+
+def test_deterministic_sites_that_depend_on_discrete_ones_are_left_out():
+    target = Target.from_model(mixture, tensor(Y))
+    assert target.deterministic == ("gap",)
+    assert set(target.constrain_many(POINTS)) == {"weight", "locs", "scale", "gap"}
+
+
+def test_discrete_sites_are_drawn_from_their_posterior():
+    target = Target.from_model(mixture, tensor(Y))
+    q = POINTS[1]
+    _, _, parts = mixture_density(Y, *at(target, q))
+    share = np.exp(parts[:, 1] - logsumexp(parts, axis=1))
+    best = target.discrete_at(tensor(q), temperature=0)["z"].numpy()
+    np.testing.assert_array_equal(best, share > 0.5)
+    rng = Generator(0)
+    draws = [target.discrete_at(tensor(q), generator=rng)["z"].numpy() for _ in range(300)]
+    # Six standard errors: a false alarm once in ten million runs.
+    assert np.abs(np.mean(draws, axis=0) - share).max() < 6 * np.sqrt(0.25 / 300)
+
+
+def hmm(y):
+    with plate("state", 2):
+        stay = sample("stay", Dirichlet(tensor([2.0, 2.0])))
+        locs = sample("locs", Normal(0.0, 3.0))
+    x = 0
+    for t in markov(range(len(y))):
+        x = sample(f"x_{t}", Categorical(Vindex(stay)[x, :]))
+        sample(f"y_{t}", Normal(locs[x], 1.0), obs=y[t])
+
+
+def test_density_of_a_hidden_chain_is_that_of_the_forward_algorithm():
+    y = tensor(Y)
+    target = Target.from_model(hmm, y)
+    assert len(target.summed) == len(Y)
+    joint = target.log_joint(POINTS)
+    for q, found in zip(POINTS, joint):
+        values = {n: x.detach().numpy() for n, x in target.constrain(tensor(q)).items()}
+        stay, locs = values["stay"], values["locs"]
+        a = np.log(stay[0]) + stats.norm.logpdf(Y[0], locs)
+        for value in Y[1:]:
+            a = logsumexp(a[:, None] + np.log(stay), axis=0) + stats.norm.logpdf(value, locs)
+        prior = stats.norm.logpdf(locs, 0.0, 3.0).sum()
+        prior += sum(stats.dirichlet.logpdf(row, [2.0, 2.0]) for row in stay)
+        assert found == pytest.approx(prior + logsumexp(a), rel=1e-12)
+        # Data of one sum have no density of their own.
+        assert target.log_likelihood(q) == {}
+
+
+def test_a_continuous_site_may_depend_on_a_discrete_one():
+    def model():
+        z = sample("z", Categorical(tensor([0.3, 0.7])))
+        with plate("rows", 3):
+            x = sample("x", Normal(tensor([-2.0, 2.0])[z], 1.0))
+            sample("y", Normal(x, 0.5), obs=tensor([0.1, 0.4, -0.3]))
+
+    target = Target.from_model(model)
+    q = np.array([0.3, -0.2, 1.1])
+    x = np.asarray(target.constrain(tensor(q))["x"].numpy())
+    y = np.array([0.1, 0.4, -0.3])
+    expected = stats.norm.logpdf(y, x, 0.5).sum() + logsumexp(
+        np.log([0.3, 0.7]) + [stats.norm.logpdf(x, m, 1.0).sum() for m in (-2.0, 2.0)]
+    )
+    assert target.value_and_grad(q)[0] == pytest.approx(expected, rel=1e-7)
+
+
+def test_nuts_finds_the_posterior_of_a_mixture():
+    """Against a grid over the two unknowns, discrete sites summed by hand."""
+
+    def model():
+        weight = sample("weight", Uniform(0.0, 1.0))
+        loc = sample("loc", HalfNormal(3.0))
+        with plate("data", len(Y)):
+            z = sample("z", Bernoulli(weight))
+            sample("y", Normal(loc * (2.0 * z - 1.0), 1.0), obs=tensor(Y))
+
+    mcmc = MCMC(NUTS(model), num_samples=800, warmup_steps=400, num_chains=2, seed=0)
+    mcmc.run()
+    w, m = np.meshgrid(np.linspace(5e-4, 1 - 5e-4, 400), np.linspace(0.0, 6.0, 500), indexing="ij")
+    logs = stats.halfnorm.logpdf(m, scale=3.0)
+    for value in Y:
+        up, down = stats.norm.logpdf(value, m), stats.norm.logpdf(value, -m)
+        logs = logs + np.logaddexp(np.log(w) + up, np.log1p(-w) + down)
+    p = np.exp(logs - logs.max())
+    p /= p.sum()
+    found = mcmc.get_samples()
+    assert set(found) == {"weight", "loc"}
+    for name, grid in (("loc", m), ("weight", w)):
+        x = np.asarray(found[name])
+        mean = (p * grid).sum()
+        sd = np.sqrt((p * (grid - mean) ** 2).sum())
+        # At least 400 effective draws: six standard errors.
+        assert abs(x.mean() - mean) < 6 * sd / np.sqrt(400)
+        assert abs(x.std() / sd - 1.0) < 0.15
+    assert "Summed out: 'z' (2 values)" in str(mcmc.summary())
+    draws = mcmc.draws.infer_discrete(seed=1)
+    assert draws["z"].shape == (2, 800, len(Y))
+    # Each datum is far from one of the two centres.
+    np.testing.assert_array_equal(draws["z"].mean((0, 1)) > 0.5, Y > 0.0)
+
+
+def test_summaries_without_discrete_sites_have_no_such_note():
+    mcmc = MCMC(
+        NUTS(lambda: sample("x", Normal(0.0, 1.0))), num_samples=200, warmup_steps=100, seed=0
+    )
+    mcmc.run()
+    assert "Summed out" not in str(mcmc.summary())
+    assert mcmc.draws.infer_discrete() == {}
+
+
+def test_a_support_that_moves_with_a_discrete_site_is_refused():
+    def model():
+        z = sample("z", Bernoulli(0.3))
+        sample("x", Uniform(0.0, 1.0 + z))
+
+    with pytest.raises(InferenceError, match=r"support of site 'x' depends on a discrete site"):
+        Target.from_model(model).value_and_grad(np.zeros(1))
+
+
+def test_only_discrete_sites_are_not_for_samplers():
+    with pytest.raises(InferenceError, match=r"no continuous latent(.|\n)*infer_discrete\(model\)"):
+        Target.from_model(lambda: sample("z", Bernoulli(0.3)))
+
+
+def test_products_of_supports_and_infinite_ones_are_refused():
+    with pytest.raises(InferenceError, match=r"product of supports(.|\n)*use a plate"):
+        Target.from_model(lambda: sample("z", Bernoulli(tensor([0.3, 0.4])).to_event(1)))
+    with pytest.raises(InferenceError, match=r"is infinite(.|\n)*marginalise"):
+        Target.from_model(lambda: sample("n", Poisson(3.0)))
+
+
+def test_intractable_sums_are_refused_at_once():
+    def model():
+        x = sample("x", Normal(0.0, 1.0))
+        p, q = plate("p", 2, dim=-1), plate("q", 3, dim=-2)
+        with p:
+            a = sample("a", Bernoulli(0.3))
+        with q:
+            b = sample("b", Bernoulli(sigmoid(x)))
+        with p, q:
+            sample("y", Normal(a + b, 1.0), obs=np.zeros((3, 2)))
+
+    with pytest.raises(InferenceError, match="intractable"):
+        Target.from_model(model)
+
+
+def test_automatic_guides_leave_discrete_sites_to_the_sum():
+    y = np.concatenate([Y, Y + 0.1, Y - 0.1])
+
+    def model():
+        loc = sample("loc", Normal(1.0, 1.0))
+        with plate("data", len(y)):
+            z = sample("z", Bernoulli(0.6))
+            sample("y", Normal(loc * (2.0 * z - 1.0), 1.0), obs=tensor(y))
+
+    guide = AutoNormal(model, init_loc_fn=init_to_value(values={"loc": 1.5}))
+    svi = SVI(model, guide, Adam({"lr": 0.02}), TraceEnum_ELBO(num_particles=8), seed=0)
+    result = svi.run(600, progress_bar=False)
+    grid = np.linspace(-1.0, 4.0, 4001)
+    logs = stats.norm.logpdf(grid, 1.0, 1.0)
+    for value in y:
+        up, down = stats.norm.logpdf(value, grid), stats.norm.logpdf(value, -grid)
+        logs = logs + np.logaddexp(np.log(0.6) + up, np.log(0.4) + down)
+    p = np.exp(logs - logs.max())
+    p /= p.sum()
+    mean = (p * grid).sum()
+    sd = np.sqrt((p * (grid - mean) ** 2).sum())
+    draws = result.draws(seed=3)
+    assert set(draws.posterior) == {"loc"}
+    assert draws.posterior["loc"].mean() == pytest.approx(mean, abs=0.2 * sd)
+    assert draws.posterior["loc"].std() == pytest.approx(sd, rel=0.15)
+    # Judged by the density without the discrete sites: their draws would say nothing of the guide.
+    assert result.pareto_k < 0.5
+
+
+def test_other_objectives_say_how_to_sum():
+    def model():
+        x = sample("x", Normal(0.0, 1.0))
+        sample("y", Normal(x + sample("z", Bernoulli(0.3)), 1.0), obs=0.5)
+
+    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.1}), Trace_ELBO(), seed=0)
+    with pytest.raises(ModelError, match=r"no site 'z'(.|\n)*TraceEnum_ELBO"):
+        svi.step()
