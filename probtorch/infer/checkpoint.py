@@ -149,6 +149,7 @@ class Checkpoint:
             "default_generator": tuple(default_generator.get_state()),
             "values": values,
         }
+        self._make_folder()
         save(state, path)
         for old in self.files()[self.keep :]:
             remove(old)
@@ -236,6 +237,16 @@ class Checkpoint:
 
     def _prepare(self):
         """Make the folder, see that it can be written to, and clear away unfinished files."""
+        self._make_folder()
+        for path in self.path.iterdir():
+            if path.name.startswith(".step-") and path.suffix == TEMPORARY:
+                remove(path)
+        probe = self.path / "step-probe"
+        with replacing(probe):
+            pass
+        remove(probe)
+
+    def _make_folder(self):
         if self.path.exists() and not self.path.is_dir():
             raise FileError(
                 f"Checkpoint({os.fspath(self.path)!r})",
@@ -243,7 +254,6 @@ class Checkpoint:
                 got="a file",
                 fix="give the folder that the checkpoints are to be in",
             )
-        probe = self.path / "step-probe"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -253,12 +263,6 @@ class Checkpoint:
                 got=f"{type(error).__name__}: {error.strerror}",
                 fix="choose one where you may write",
             ) from error
-        for path in self.path.iterdir():
-            if path.name.startswith(".step-") and path.suffix == TEMPORARY:
-                remove(path)
-        with replacing(probe):
-            pass
-        remove(probe)
 
     def _apply(self, state, path):
         saved = state.get("objects") if isinstance(state, dict) else None

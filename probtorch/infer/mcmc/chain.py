@@ -18,6 +18,7 @@ from probtorch.infer.mcmc.adaptation import (
     inverse_mass_of,
     moments_start,
 )
+from probtorch.infer.mcmc.saved import chain_leaves
 
 __all__ = ["ChainRun", "Recording"]
 
@@ -85,6 +86,29 @@ class Recording:
         """Number of rows whose transitions are all there."""
         return min(self._seen // self.thinning, len(self.positions))
 
+    def snapshot(self):
+        """Return what is there, as a tree for `probtorch.save`.
+
+        Complete rows are views: they change no more. The row that is being filled is a copy.
+        """
+        row = self.complete
+        parts = {"position": self.positions, **self.stats}
+        begun = row < len(self.positions) and self._seen % self.thinning
+        return {
+            "seen": self._seen,
+            "rows": {name: x[:row] for name, x in parts.items()},
+            "begun": {name: x[row : row + 1].copy() for name, x in parts.items()} if begun else {},
+        }
+
+    def restore(self, saved):
+        """Take over what `snapshot` returned."""
+        self._seen = saved["seen"]
+        row = self.complete
+        for name, x in {"position": self.positions, **self.stats}.items():
+            x[:row] = saved["rows"][name]
+            if saved["begun"]:
+                x[row] = saved["begun"][name][0]
+
 
 class ChainRun:
     """One chain of a run.
@@ -102,6 +126,8 @@ class ChainRun:
     keep_warmup : bool
     hook : callable, optional
         ``hook(position, stage, iteration)`` after each transition.
+    snapshot_every : float, optional
+        Seconds between snapshots; none are taken if None.
 
     Attributes
     ----------
@@ -115,6 +141,8 @@ class ChainRun:
     draws, warmup : Recording
     adapted : Chain or None
         The chain as warm-up left it.
+    snapshot : dict or None
+        All that the rest of the run depends on, as it was not long ago; see `restore`.
     """
 
     def __init__(
@@ -128,6 +156,7 @@ class ChainRun:
         *,
         keep_warmup=False,
         hook=None,
+        snapshot_every=None,
     ):
         self.runner, self.context, self.segments, self.kernel, self.hook = (
             runner,
@@ -146,6 +175,11 @@ class ChainRun:
         self.warming_up = bool(segments)
         self.error = self.adapted = None
         self._count, self._began, self._ended = 1, None, None
+        # Where the run stands: segments that are behind it, and transitions of the present one.
+        self._segment = self._done = 0
+        self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
+        self.snapshot = None
+        self._take_snapshot()
 
     @property
     def seconds(self):
@@ -161,17 +195,46 @@ class ChainRun:
         """Run to the end, or until `stop`, an Event, is set; an exception is kept in `error`."""
         self._began = time.perf_counter()
         try:
-            for segment in self.segments:
+            for segment in self.segments[self._segment :]:
                 self._warm_up(segment, stop)
-            if self.segments and not stop.is_set():
-                self._end_warmup()
-            if not stop.is_set():
+            if self._segment == len(self.segments):
+                if self.segments:
+                    self._end_warmup()
                 self.warming_up = False
                 self.adapted = self.runner.chain
                 self._advance(self.num_samples, self.draws, stop)
+            self._take_snapshot()
         except BaseException as error:
             self.error = error
         self._ended = time.perf_counter()
+
+    # ----------------------------------------------------------------------------------- snapshots
+
+    def restore(self, saved):
+        """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
+        self._segment, self._done = saved["segment"], saved["done"]
+        self.iteration, self.divergences = saved["iteration"], saved["divergences"]
+        self.leapfrogs = saved["leapfrogs"]
+        self.warming_up = self._segment < len(self.segments)
+        self.draws.restore(saved["draws"])
+        if self.warmup is not None:
+            self.warmup.restore(saved["warmup"])
+        self._take_snapshot()
+
+    def _take_snapshot(self):
+        if self._snapshot_every is None:
+            return
+        self._next_snapshot = time.perf_counter() + self._snapshot_every
+        self.snapshot = {
+            "leaves": [x.copy() for x in chain_leaves(self.runner.chain)],
+            "segment": self._segment,
+            "done": self._done,
+            "iteration": self.iteration,
+            "divergences": self.divergences,
+            "leapfrogs": self.leapfrogs,
+            "draws": self.draws.snapshot(),
+            "warmup": None if self.warmup is None else self.warmup.snapshot(),
+        }
 
     # ------------------------------------------------------------------------------------ stretches
 
@@ -184,8 +247,11 @@ class ChainRun:
             adapt=self.kernel.adapt_step_size,
             collect=segment.collect,
         )
-        if segment.close and not stop.is_set():
+        if self._done < segment.length:
+            return
+        if segment.close:
             self._close_window()
+        self._segment, self._done = self._segment + 1, 0
 
     def _close_window(self):
         chain = self.runner.chain
@@ -206,9 +272,10 @@ class ChainRun:
             self.runner.chain = replace(chain, kernel=replace(chain.kernel, step_size=step_size))
 
     def _advance(self, length, recording, stop, *, search=False, adapt=False, collect=False):
-        """Run `length` transitions in calls of a good size."""
-        while length and not stop.is_set():
-            count = min(length, self._count, self.runner.capacity)
+        """Run `length` transitions, less those done before, in calls of a good size."""
+        search = search and not self._done
+        while self._done < length and not stop.is_set():
+            count = min(length - self._done, self._count, self.runner.capacity)
             start = time.perf_counter()
             positions, info = self.runner.run(count, search=search, adapt=adapt, collect=collect)
             seconds = time.perf_counter() - start
@@ -219,9 +286,11 @@ class ChainRun:
             if recording is not None:
                 recording.add(positions, info)
             self._report(positions, info)
-            length -= count
+            self._done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
             self._count = max(1, min(fitting, GROWTH * self._count))
+            if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
+                self._take_snapshot()
 
     def _report(self, positions, info):
         if self.hook is not None:

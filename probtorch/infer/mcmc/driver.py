@@ -33,6 +33,7 @@ from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernels import GradientKernel
 from probtorch.infer.mcmc.progress import Progress, activity
 from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.results import make_draws
 
 __all__ = ["MCMC"]
@@ -195,7 +196,16 @@ class MCMC:
 
     # -------------------------------------------------------------------------------------- running
 
-    def run(self, *args, init_params=None, extra_fields=(), rng_key=None, **kwargs):
+    def run(
+        self,
+        *args,
+        init_params=None,
+        extra_fields=(),
+        rng_key=None,
+        checkpoint=None,
+        checkpoint_every=None,
+        **kwargs,
+    ):
         """Warm up and sample, given the arguments of the model.
 
         Parameters
@@ -208,6 +218,12 @@ class MCMC:
             Statistics that `get_extra_fields` returns; all are kept anyway.
         rng_key : int or Generator, optional
             As `seed` of the constructor.
+        checkpoint : path or Checkpoint, optional
+            A folder in which chains and draws are saved as the run goes on, for a run that is
+            killed: the same call goes on from there, in the middle of the warm-up too, and its
+            draws are those of a run without a break, bit for bit.
+        checkpoint_every : float, optional
+            Seconds between two checkpoints; 10 by default.
 
         Returns
         -------
@@ -217,6 +233,11 @@ class MCMC:
         ------
         InferenceError
             If no chain could start or go on.
+        ArgumentError
+            If the folder has a run with other settings, another model or other data.
+        FileError
+            If the folder cannot be written to when the run begins. Later on a checkpoint that fails
+            is a warning (see `Checkpoint`).
         KeyboardInterrupt
             On Ctrl-C before any draw after warm-up, or on a second Ctrl-C. A first one later on
             keeps what was drawn.
@@ -228,7 +249,8 @@ class MCMC:
             that failed.
         """
         self._extra_fields = tuple(extra_fields)
-        return self._run(args, kwargs, init_params, rng_key, self.num_samples, stacklevel=3)
+        saved = SavedRun(checkpoint, checkpoint_every, self._settings())
+        return self._run(args, kwargs, init_params, rng_key, self.num_samples, saved, stacklevel=3)
 
     def warmup(self, *args, init_params=None, collect_warmup=False, rng_key=None, **kwargs):
         """Warm up only; the next `run` goes on from there.
@@ -245,12 +267,24 @@ class MCMC:
         self.post_warmup_state = None
         keep, self.keep_warmup = self.keep_warmup, collect_warmup or self.keep_warmup
         try:
-            self._run(args, kwargs, init_params, rng_key, 0, stacklevel=3)
+            saved = SavedRun(None, None, {})
+            self._run(args, kwargs, init_params, rng_key, 0, saved, stacklevel=3)
         finally:
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
 
-    def _run(self, args, kwargs, init_params, rng_key, num_samples, stacklevel):
+    def _settings(self):
+        """What a checkpoint has to agree in."""
+        return {
+            **self.kernel.attrs(),
+            "num_samples": self.num_samples,
+            "num_warmup": self.num_warmup if self.post_warmup_state is None else 0,
+            "num_chains": self.num_chains,
+            "thinning": self.thinning,
+            "keep_warmup": self.keep_warmup,
+        }
+
+    def _run(self, args, kwargs, init_params, rng_key, num_samples, saved, stacklevel):
         init_params = self.initial_params if init_params is None else init_params
         self._draws = None
         began = time.perf_counter()
@@ -259,23 +293,30 @@ class MCMC:
             self.target = target = self.kernel.target(
                 args, kwargs, _first_chain(example, self.num_chains)
             )
-            chains = self._chains(target, init_params, rng_key)
+            if saved:
+                chains = saved.chains(self.kernel, lambda bare: self._resumed(target, bare))
+            else:
+                chains = self._chains(target, init_params, rng_key)
         prepared = time.perf_counter()
         with activity("compiling the sampler", shown=self.progress_bar):
-            runs = self._chain_runs(target, chains, num_samples)
+            runs = self._chain_runs(target, chains, num_samples, saved.every)
+            saved.begin(runs)
         compiled = time.perf_counter()
-        interrupted = self._sample(runs)
+        try:
+            interrupted = self._sample(runs, saved)
+        finally:
+            saved.update(runs, last=True)
         self.seconds = {
             "model": prepared - began,
             "compile": compiled - prepared,
-            "sampling": time.perf_counter() - compiled,
+            "sampling": saved.seconds + time.perf_counter() - compiled,
         }
         return self._collect(runs, interrupted, num_samples, stacklevel + 1)
 
     def _chains(self, target, init_params, rng_key):
         """Pairs of a chain before its first transition and the context of the density it holds."""
         if self.post_warmup_state is not None:
-            return self._resumed(target)
+            return self._resumed(target, self.post_warmup_state)
         seed = self.seed if rng_key is None else rng_key
         generator = (
             seed if isinstance(seed, Generator) else None if seed is None else Generator(seed)
@@ -313,8 +354,7 @@ class MCMC:
         )
         return chain, context
 
-    def _resumed(self, target):
-        chains = self.post_warmup_state
+    def _resumed(self, target, chains):
         dims = {c.state.position._data.shape[0] for c in chains}
         if len(chains) != self.num_chains or dims != {target.dim}:
             raise InferenceError(
@@ -333,7 +373,7 @@ class MCMC:
             resumed.append((replace(chain, kernel=kernel, state=state), context))
         return resumed
 
-    def _chain_runs(self, target, chains, num_samples):
+    def _chain_runs(self, target, chains, num_samples, snapshot_every):
         segments = []
         if self.post_warmup_state is None:
             segments = schedule(
@@ -352,6 +392,7 @@ class MCMC:
                 self.kernel,
                 keep_warmup=self.keep_warmup,
                 hook=self._hook(target),
+                snapshot_every=snapshot_every,
             )
             for chain, context in chains
         ]
@@ -365,9 +406,44 @@ class MCMC:
 
         return hook
 
+    # ------------------------------------------------------------------------------------ the state
+
+    def state_dict(self):
+        """Return where the chains of the last run stand, for `probtorch.save`.
+
+        Returns
+        -------
+        dict
+            ``{"chains": lists of arrays}``.
+
+        Raises
+        ------
+        InferenceError
+            If there was no run.
+        """
+        if self.last_state is None:
+            raise InferenceError(
+                "MCMC.state_dict", expected="a finished run", got="none", fix="call run() first"
+            )
+        return {"chains": [chain_leaves(chain) for chain in self.last_state]}
+
+    def load_state_dict(self, state):
+        """Let the next run go on, adapted, from where `state_dict` was taken.
+
+        Parameters
+        ----------
+        state : dict
+
+        Raises
+        ------
+        ArgumentError
+            If it is of another kernel.
+        """
+        self.post_warmup_state = tuple(chain_of(self.kernel, x) for x in state["chains"])
+
     # -------------------------------------------------------------------------------------- threads
 
-    def _sample(self, runs):
+    def _sample(self, runs, saved):
         """Run all chains in threads; returns whether Ctrl-C ended it."""
         # Eager code and hooks run under the interpreter lock and share its state, so they have one
         # thread.
@@ -400,6 +476,7 @@ class MCMC:
                 while left:
                     left -= ended.acquire(timeout=POLL)
                     progress.update()
+                    saved.update(runs)
             return False
         except KeyboardInterrupt:
             stop.set()

@@ -1,0 +1,194 @@
+"""Chains as plain data, and the checkpoints of a run that is killed.
+
+Between two calls of the native program a chain is a handful of arrays: kernel, state, key and
+adaptation (`Chain`), how far it is in which segment of the warm-up, and what it drew.
+`chain_leaves` and `chain_of` turn the first to a list of arrays and back. A `ChainRun` takes
+snapshots of all of it in its own thread; `SavedRun` puts the latest of every chain into a file,
+from the main thread. Chains need not stand at the same iteration: each is a function of its seed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.tree import flatten, replace, unflatten
+from probtorch.errors import ArgumentError
+from probtorch.infer.checkpoint import Checkpoint
+from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.chunk import Chain
+from probtorch.infer.mcmc.hmc import HMCState
+from probtorch.infer.mcmc.randomness import Key
+
+__all__ = ["SavedRun", "chain_leaves", "chain_of"]
+
+# Seconds between two checkpoints, unless told.
+EVERY = 10.0
+# Log densities of one point that differ by more than rounding are of another model or other data.
+TOLERANCE = 1e-6
+
+
+def chain_leaves(chain: Chain) -> list[np.ndarray]:
+    """Return the arrays of a chain, without the density it was drawn from."""
+    bare = replace(chain, kernel=replace(chain.kernel, density=None))
+    return [np.asarray(leaf._data) for leaf in flatten(bare)[0]]
+
+
+def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
+    """Return the chain of such arrays, without a density.
+
+    Parameters
+    ----------
+    kernel : GradientKernel
+        The settings it was drawn with.
+    leaves : list of ndarray
+
+    Raises
+    ------
+    ArgumentError
+        If they are of another kernel.
+    """
+    dim = max((np.size(x) for x in leaves if np.ndim(x) == 1), default=0)
+    none = wrap(np.zeros((), np.int64))
+    blank = kernel.build(None, dim)
+    template = Chain(
+        blank,
+        HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
+        Key(none, none),
+        dual_averaging_start(blank.step_size),
+        moments_start(dim, kernel.dense),
+    )
+    expected, structure = flatten(template)
+    given = [np.asarray(x) for x in leaves]
+    if [(x._data.shape, x._data.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
+        raise ArgumentError(
+            "the saved state of a chain",
+            expected=f"that of a {kernel.name} kernel with these settings",
+            got="arrays of other shapes",
+            fix="build the kernel as it was when the state was saved",
+        )
+    return unflatten(structure, [wrap(x.copy()) for x in given])
+
+
+class SavedRun:
+    """The checkpoints of one run of `MCMC`; does nothing without a folder.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint, path or None
+    every : float or None
+        Seconds between files.
+    settings : dict
+        What the run was asked for; a checkpoint of another run is refused.
+
+    Attributes
+    ----------
+    every : float or None
+        Seconds between snapshots, None for none.
+    seconds : float
+        That earlier processes took.
+    """
+
+    def __init__(self, checkpoint: Any, every: float | None, settings: dict[str, Any]) -> None:
+        if checkpoint is None and every is not None:
+            raise ArgumentError(
+                "MCMC.run(checkpoint_every=...)",
+                expected="a folder to write to",
+                got="none",
+                fix='write mcmc.run(checkpoint="folder", checkpoint_every=10.0)',
+            )
+        self.seconds = 0.0
+        self.every: float | None = None
+        self._chains: list[Any] = []
+        self._checkpoint: Checkpoint | None = None
+        if checkpoint is None:
+            return
+        self.every = EVERY if every is None else _seconds(every)
+        self._checkpoint = (
+            checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        )
+        self._settings = settings
+        values = self._checkpoint.restore().values
+        self._began = time.perf_counter()
+        self._next = self._began + self.every
+        if values is None:
+            return
+        saved = values.get("settings") if isinstance(values, dict) else None
+        if saved != settings:
+            different = sorted(k for k in settings if not saved or saved.get(k) != settings[k])
+            raise ArgumentError(
+                f"MCMC.run(checkpoint={str(self._checkpoint.path)!r})",
+                expected="the settings of the run that is saved there",
+                got=f"another {', '.join(different) or 'kind of run'}",
+                fix="set them as they were, or choose another folder",
+            )
+        self._chains = values["chains"]
+        self.seconds = values["seconds"]
+
+    def __bool__(self) -> bool:
+        """Whether there is a run to go on with."""
+        return bool(self._chains)
+
+    def chains(self, kernel: Any, resume: Any) -> list[Any]:
+        """Return pairs of a chain and the context of its density, as they were saved.
+
+        Parameters
+        ----------
+        kernel : GradientKernel
+        resume : callable
+            From chains without densities to the pairs, with log densities computed anew.
+
+        Raises
+        ------
+        ArgumentError
+            If a log density is not what it was: model or data have changed.
+        """
+        bare = [chain_of(kernel, saved["leaves"]) for saved in self._chains]
+        pairs = []
+        for before, (chain, context) in zip(bare, resume(bare), strict=True):
+            was, now = (float(c.state.logdensity._data) for c in (before, chain))
+            if not math.isclose(was, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+                raise ArgumentError(
+                    "MCMC.run(checkpoint=...)",
+                    expected=f"the log density of the saved run, {was:.10g} where a chain stands",
+                    got=f"{now:.10g}",
+                    fix="give the model and the data it was begun with, or choose another folder",
+                )
+            # The same to the bit, even where another compiler computes it.
+            pairs.append((replace(chain, state=before.state), context))
+        return pairs
+
+    def begin(self, runs: list[Any]) -> None:
+        """Bring runs to where they were."""
+        for run, saved in zip(runs, self._chains):
+            run.restore(saved)
+        self._chains = []
+
+    def update(self, runs: list[Any], *, last: bool = False) -> None:
+        """Write a file with the latest snapshot of every chain, if it is time or the last one."""
+        if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
+            return
+        chains = [run.snapshot for run in runs]
+        values = {
+            "settings": self._settings,
+            "chains": chains,
+            "seconds": self.seconds + time.perf_counter() - self._began,
+        }
+        self._checkpoint.try_to_save(sum(c["iteration"] for c in chains), values)
+        assert self.every is not None
+        self._next = time.perf_counter() + self.every
+
+
+def _seconds(every: Any) -> float:
+    if isinstance(every, (int, float)) and not isinstance(every, bool) and every > 0:
+        return float(every)
+    raise ArgumentError(
+        "MCMC.run(checkpoint_every=...)",
+        expected="a number of seconds above 0",
+        got=repr(every),
+        fix="leave it out for 10",
+    )

@@ -1,0 +1,250 @@
+"""Runs of `MCMC` that are broken off anywhere, the warm-up included, and go on bit for bit."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.errors import ArgumentError, FileError, InferenceError
+from probtorch.infer import HMC, MCMC, NUTS, Checkpoint, CheckpointWarning, Target
+from probtorch.infer.mcmc import chain
+from probtorch.serialization import load, save
+
+ROOT = Path(__file__).parents[3]
+# A snapshot after every call of the native program, and a file each time the main thread looks.
+ALWAYS = 1e-9
+
+
+class Crash(Exception):
+    """What breaks a run off."""
+
+
+def target(scale=3.0):
+    sd = np.array([1.0, 0.1, scale])
+    return Target.from_density(lambda q: -0.5 * ((q / probtorch.tensor(sd)) ** 2).sum(), 3)
+
+
+KERNELS = {
+    "NUTS": lambda **options: NUTS(target(**options)),
+    "dense NUTS": lambda **options: NUTS(target(**options), full_mass=True),
+    "HMC": lambda **options: HMC(target(**options), trajectory_length=2.0, jitter=0.3),
+}
+
+
+def mcmc_of(kernel="NUTS", crash=None, seed=3, options=None, **settings):
+    def hook(kernel, params, stage, i):
+        if i == crash:
+            raise Crash
+
+    settings = {"num_chains": 2, "thinning": 3, "keep_warmup": True, **settings}
+    return MCMC(
+        KERNELS[kernel](**(options or {})), 80, 120, seed=seed,
+        hook_fn=hook if crash is not None else None, progress_bar=False, **settings,
+    )  # fmt: skip
+
+
+def run(mcmc, *args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", probtorch.diagnostics.InferenceWarning)
+        return mcmc.run(*args, **kwargs)
+
+
+def everything(draws):
+    """All arrays of a result, as bytes by name."""
+    groups = {"posterior": draws.posterior, "stats": draws.sample_stats, **draws.groups}
+    return {(g, n): x.tobytes() for g, arrays in groups.items() for n, x in arrays.items()}
+
+
+@pytest.fixture(params=["one by one", "many at once"])
+def calls(request, monkeypatch):
+    """Transitions per call of the native program: a run can be broken off between two calls."""
+    if request.param == "one by one":
+        monkeypatch.setattr(chain, "CALL_SECONDS", 0.0)
+    return request.param
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_run_broken_off_anywhere_goes_on_bit_for_bit(kernel, calls, tmp_path):
+    expected = everything(run(mcmc_of(kernel)))
+    assert len(expected) == 20
+    # In the first, the middle and the last window of the warm-up, and among the draws.
+    for crash in (2, 60, 97, 119, 121, 160, 199):
+        with pytest.raises(Crash):
+            run(mcmc_of(kernel, crash), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    mcmc = mcmc_of(kernel)
+    assert everything(run(mcmc, checkpoint=tmp_path)) == expected
+    assert mcmc.last_state is not None
+    # Complete, it returns at once, and whatever the seed.
+    assert everything(run(mcmc_of(kernel, seed=9), checkpoint=tmp_path)) == expected
+
+
+def test_breaks_are_taken_up_where_they_were(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "CALL_SECONDS", 0.0)
+    seen = []
+    for crash in (60, 150):
+        with pytest.raises(Crash):
+            run(mcmc_of(crash=crash, num_chains=1), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+        state = load(Checkpoint(tmp_path).files()[0])["values"]["chains"][0]
+        seen.append((state["segment"], state["iteration"]))
+        assert state["iteration"] == crash
+        assert state["warmup"]["seen"] == min(state["iteration"], 120)
+    assert seen[0][0] == 1  # in the middle of a window
+    assert seen[1][0] > 1
+
+
+def test_a_checkpoint_changes_nothing_in_the_draws(tmp_path):
+    with_it = run(mcmc_of(), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    assert everything(with_it) == everything(run(mcmc_of()))
+
+
+def test_a_run_without_a_seed_goes_on_with_the_draws_it_began_with(tmp_path):
+    probtorch.manual_seed(5)
+    expected = everything(run(mcmc_of(seed=None)))
+    after = probtorch.default_generator.get_state()
+    probtorch.manual_seed(5)
+    with pytest.raises(Crash):
+        run(mcmc_of(crash=70, seed=None), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    probtorch.manual_seed(6)
+    assert everything(run(mcmc_of(seed=None), checkpoint=tmp_path)) == expected
+    assert probtorch.default_generator.get_state() == after
+
+
+def test_a_run_after_a_warm_up_goes_on_too(tmp_path):
+    def warm(crash=None):
+        mcmc = mcmc_of()
+        mcmc.warmup()
+        mcmc.hook_fn = mcmc_of(crash=crash).hook_fn
+        return mcmc
+
+    expected = everything(run(warm()))
+    with pytest.raises(Crash):
+        run(warm(40), checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    assert everything(run(warm(), checkpoint=tmp_path)) == expected
+
+
+def test_a_model_goes_on_with_its_labels(tmp_path):
+    def model(y):
+        mu = probtorch.sample("mu", probtorch.distributions.Normal(0.0, 5.0))
+        with probtorch.plate("school", coords=["a", "b", "c"]):
+            probtorch.sample("y", probtorch.distributions.Normal(mu, 1.0), obs=y)
+
+    y = probtorch.tensor([1.0, 2.0, 3.0])
+
+    def fit(data=y, **options):
+        mcmc = MCMC(NUTS(model), 40, 40, seed=1, progress_bar=False)
+        return run(mcmc, data, **options)
+
+    first, again = fit(checkpoint=tmp_path), fit(checkpoint=tmp_path)
+    assert everything(first) == everything(again) == everything(fit())
+    assert again.predict(seed=0)["y"].shape == (1, 40, 3)
+    with pytest.raises(ArgumentError, match="the data it was begun with"):
+        fit(y + 1.0, checkpoint=tmp_path)
+
+
+def test_another_run_in_the_folder_is_refused(tmp_path):
+    run(mcmc_of(), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="another thinning"):
+        run(mcmc_of(thinning=2), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="another full_mass"):
+        run(mcmc_of("dense NUTS"), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="the data it was begun with"):
+        run(mcmc_of(options={"scale": 4.0}), checkpoint=tmp_path)
+    svi_folder = tmp_path / "svi"
+    Checkpoint(svi_folder).save(3, {"losses": np.ones(3)})
+    with pytest.raises(ArgumentError, match="another"):
+        run(mcmc_of(), checkpoint=svi_folder)
+
+
+def test_what_is_no_time_is_refused(tmp_path):
+    for every in (0, -1.0, True, "often"):
+        with pytest.raises(ArgumentError, match="a number of seconds"):
+            run(mcmc_of(), checkpoint=tmp_path, checkpoint_every=every)
+    with pytest.raises(ArgumentError, match="a folder to write to"):
+        run(mcmc_of(), checkpoint_every=3.0)
+
+
+def test_a_full_disk_ends_no_run_that_has_begun(tmp_path, monkeypatch):
+    def no_room(*args):
+        raise OSError(28, "No space left on device")
+
+    def fill(kernel, params, stage, i):
+        if i == 50:
+            monkeypatch.setattr(os, "fsync", no_room)
+
+    mcmc = mcmc_of()
+    mcmc.hook_fn = fill
+    with pytest.warns(CheckpointWarning, match="No space left"):
+        draws = run(mcmc, checkpoint=tmp_path)
+    assert everything(draws) == everything(run(mcmc_of()))
+    with pytest.raises(FileError, match="No space left"):
+        run(mcmc_of(), checkpoint=tmp_path / "other")
+
+
+def test_adapted_chains_go_through_a_file(tmp_path):
+    whole = mcmc_of(keep_warmup=False, thinning=1)
+    run(whole)
+    save(whole.state_dict(), tmp_path / "chains")
+    run_on = mcmc_of(keep_warmup=False, thinning=1)
+    run_on.load_state_dict(load(tmp_path / "chains"))
+    by_hand = mcmc_of(keep_warmup=False, thinning=1)
+    by_hand.post_warmup_state = whole.last_state
+    assert everything(run(run_on)) == everything(run(by_hand)) != everything(whole.draws)
+    with pytest.raises(ArgumentError, match="that of a NUTS kernel"):
+        mcmc_of("dense NUTS").load_state_dict(load(tmp_path / "chains"))
+    with pytest.raises(InferenceError, match="call run"):
+        mcmc_of().state_dict()
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import probtorch
+from probtorch.infer import MCMC, NUTS, Target
+scale = probtorch.tensor(np.geomspace(0.01, 1.0, 20))
+target = Target.from_density(lambda q: -0.5 * ((q / scale) ** 2).sum(), 20)
+mcmc = MCMC(NUTS(target), 6000, 3000, num_chains=2, seed=1, thinning=10, progress_bar=False)
+folder = None if sys.argv[1] == "-" else sys.argv[1]
+draws = mcmc.run(checkpoint=folder, checkpoint_every=None if folder is None else 0.02)
+np.savez(sys.argv[2], x=draws.posterior["x"], **draws.sample_stats)
+"""
+
+
+def test_a_process_killed_in_warm_up_and_sampling_ends_as_one_that_never_was(tmp_path):
+    rng, folder = random.Random(1), tmp_path / "run"
+
+    def started(*args):
+        command = [sys.executable, "-W", "ignore", "-c", SCRIPT, *map(str, args)]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    whole, reached = started("-", tmp_path / "whole.npz"), [0]
+    for _ in range(2):
+        process = started(folder, tmp_path / "parts.npz")
+        deadline = time.monotonic() + 60.0
+        while not any(c > reached[-1] for c in steps_in(folder)) and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0.0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for path in folder.glob("*.ckpt"):
+            load(path)
+        reached.append(max(steps_in(folder)))
+    assert started(folder, tmp_path / "parts.npz").wait() == 0
+    assert whole.wait() == 0
+    assert 0 < reached[1] < 18_000
+    with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
+        assert a["x"].shape == (2, 600, 20)
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], name)
+
+
+def steps_in(folder):
+    return [int(path.name[5:-5]) for path in folder.glob("*.ckpt")] if folder.exists() else []
