@@ -446,12 +446,11 @@ class CompiledFunction:
 
     def _path(self, rec, tensors, result, rebuild, environment):
         """Compile a recording for the device that its tensors live on."""
-        met = [*tensors, *rec.references(), *result]
-        places = [device_of(t._data) for t in met]
-        device = next((d for d in places if d != "cpu"), None)
+        places = [device_of(t._data) for t in (*tensors, *result)]
+        device = next((d for d in places if d != "cpu"), None) or rec.device()
         if device is None:
             return _Path(Program(rec.graph), rebuild, rec, environment, self.saving)
-        where = places[len(places) - len(result) :]
+        where = places[len(tensors) :]
         program = GpuProgram(rec.graph, device)
         return GpuPath(program, rebuild, rec, environment, where, self.saving)
 

@@ -7,6 +7,9 @@ what Python saw. The C function tries the paths, the last one that fitted first;
 calls back: that point is evaluated eagerly, which is also a recording, and the new path is compiled
 and joins the table. So a branch on data in a model is never frozen. What cannot be compiled at all
 is evaluated by the same callback every time, after one warning that names the user's line.
+
+A density of data on a GPU runs there: point and gradient cross to it and back through the same
+callback, which is worth it where the data are many.
 """
 
 import ctypes
@@ -17,14 +20,16 @@ import warnings
 import numpy as np
 
 from probtorch.autograd.tape import grad
+from probtorch.backends.registry import device_of, is_available, to_device, to_host
 from probtorch.compiler import engine
 from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import describe
+from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.record import record, recording_lock
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, set_recorder, wrap
 from probtorch.core.dtype import float64
-from probtorch.errors import ArgumentError, CompileError, DomainError
+from probtorch.errors import ArgumentError, CompileError, DeviceError, DomainError
 
 __all__ = ["CompileWarning", "Context", "NativeDensity"]
 
@@ -112,12 +117,15 @@ class NativeDensity:
 
     Notes
     -----
-    Tensors that `fn` finds outside its argument are constants of the compiled code.
+    Tensors that `fn` finds outside its argument are constants of the compiled code. If they are on
+    a GPU, `fn` is given points there, and is evaluated there; chains on threads take turns.
     """
 
     def __init__(self, fn, dim, *, name="the log density"):
         self.fn, self.dim, self.name = fn, dim, name
         self.paths = []
+        self.device = None  # where `fn` is evaluated, if not on the host
+        self._on_device = []  # a binding per path there
         self.reason = None
         self.evaluations = 0
         self.seconds = 0.0
@@ -150,7 +158,8 @@ class NativeDensity:
 
     def explain(self):
         """Return a text: paths, guards, loop nests and what fused, or why nothing is compiled."""
-        return describe(self.name, [(p.graph, p) for p in self.paths], self.reason)
+        programs = [*self.paths, *(binding.program for binding in self._on_device)]
+        return describe(self.name, [(p.graph, p) for p in programs], self.reason)
 
     # ------------------------------------------------------------------------- evaluation in Python
 
@@ -162,14 +171,24 @@ class NativeDensity:
         before = set_grad_enabled(True)
         try:
             with np.errstate(all="ignore"):
-                value, g = self._evaluate(wrap(q))
+                value, g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
             set_grad_enabled(before)
         return float(value._data), g._data
 
+    def _placed(self, evaluate):
+        """Call ``evaluate()``, again with points on the GPU if the density needs them there."""
+        try:
+            return evaluate()
+        except DeviceError:
+            if self.device is not None or not is_available("cuda"):
+                raise
+            self.device = device_of(to_device(np.zeros(1), "cuda"))
+            return evaluate()
+
     def _evaluate(self, q):
         q.requires_grad = True
-        value = as_tensor(self.fn(q), self.name)
+        value = as_tensor(self.fn(q if self.device is None else q.to(self.device)), self.name)
         if value._data.shape != ():
             raise ArgumentError(
                 self.name,
@@ -190,7 +209,7 @@ class NativeDensity:
         start = time.perf_counter()
         point = wrap(np.array(q))
         with np.errstate(all="ignore"):
-            rec, (value, g) = record(self._evaluate, [point])
+            rec, (value, g) = self._placed(lambda: record(self._evaluate, [point]))
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:
@@ -198,7 +217,7 @@ class NativeDensity:
         elif number is not None:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
             self._give_up(f"{reason}, each a path of its own", number.place)
-        elif len(self.paths) >= MAX_PATHS:
+        elif len(self.paths) + len(self._on_device) >= MAX_PATHS:
             reason = f"more than {MAX_PATHS} different paths through it were met"
             self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
         else:
@@ -206,14 +225,29 @@ class NativeDensity:
             key = tuple(map(repr, (value for _, value, _ in guards)))
             if key not in self._known:
                 try:
-                    program = Program(rec.graph)
+                    self._known[key] = self._compile(rec)
                 except CompileError as e:
                     self._give_up(f"{e.subject}: {e.got}", e.location)
-                else:
-                    self._known[key] = program
-                    self.paths.append(program)
         self.seconds += time.perf_counter() - start
         return float(value._data), np.array(g._data, np.float64)
+
+    def _compile(self, rec):
+        """Compile a path for the device that it was recorded on."""
+        device = self.device or rec.device()
+        if device is None:
+            self.paths.append(Program(rec.graph))
+            return self.paths[-1]
+        program = GpuProgram(rec.graph, device)
+        self._on_device.append(program.bind())
+        return program
+
+    def _found_on_device(self, q):
+        """Evaluate on the GPU; None where no path there fits."""
+        for binding in self._on_device:
+            status, (value, g) = binding.run([q])
+            if status == 0:
+                return float(to_host(value)), to_host(g)
+        return None
 
     def _restless_number(self, guards):
         """Return the node of a guard that took too many different floats by now, or None."""
@@ -241,6 +275,9 @@ class NativeDensity:
                 if context.bound < len(self.paths):
                     context.sync()
                     return None
+                found = self._found_on_device(np.array(q))
+                if found is not None:
+                    return found
                 if self.reason is not None:
                     return self.eager(np.array(q))
                 known = len(self.paths)

@@ -21,7 +21,7 @@ import threading
 
 import numpy as np
 
-from probtorch.backends.registry import shares_memory
+from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.core.dispatch import as_tensor, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -180,6 +180,14 @@ class Recorder:
     def references(self):
         """Return the tensors outside of the arguments that a replay reads anew."""
         return [v.array for v in self._values.values() if v.kind == "ref"]
+
+    def device(self):
+        """Return the device of the first tensor met that is not on the host, None without one."""
+        for v in self._values.values():
+            array = v.array._data if v.kind == "ref" else v.array
+            if array is not None and device_of(array) != "cpu":
+                return device_of(array)
+        return None
 
     def shared_updates(self):
         """Refuse a recording that changes memory which it also reads under another name."""

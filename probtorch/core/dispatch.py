@@ -324,7 +324,13 @@ def apply(op, inputs, attrs=EMPTY):
     -------
     Tensor or tuple of Tensor
     """
-    result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
+    try:
+        result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
+    except TypeError:
+        tensors = [x for x in inputs if isinstance(x, TensorBase)]
+        if len({type(x._data) for x in tensors}) > 1:
+            raise _mixed(op, tensors) from None
+        raise
     several = type(result) is tuple
     out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
     if op.extra and "view" in op.extra:
@@ -521,16 +527,21 @@ def _on_one_device(op, inputs):
     """
     tensors = [x for x in inputs if isinstance(x, TensorBase)]
     if any(x._data.ndim and type(x._data) is _ndarray for x in tensors):
-        raise DeviceError(
-            op.name,
-            expected="all tensors on one device, numbers of shape () aside",
-            got=", ".join("cpu" if type(x._data) is _ndarray else "cuda" for x in tensors),
-            fix="move one of them with .to(device)",
-        )
+        raise _mixed(op, tensors)
     device = next(device_of(x._data) for x in tensors if type(x._data) is not _ndarray)
     return tuple(
         x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is _ndarray else x
         for x in inputs
+    )
+
+
+def _mixed(op, tensors):
+    """Error for tensors on different devices."""
+    return DeviceError(
+        op.name,
+        expected="all tensors on one device, numbers of shape () aside",
+        got=", ".join("cpu" if type(x._data) is _ndarray else "cuda" for x in tensors),
+        fix="move one of them with .to(device)",
     )
 
 

@@ -1,0 +1,255 @@
+"""`probtorch.compile` and densities on tensors of a GPU, through a fake CuPy.
+
+What is tested is what the executor does: which kernels it starts and when as a graph, that no
+number crosses to the host unasked, draws, updates, guards, devices. That kernels are right is in
+test_gpu.py.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch import autograd
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.errors import DeviceError
+from tests.backends import fake_cupy, host_gpu
+from tests.backends.fake_cupy import FakeKernels
+
+pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+
+rng = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch):
+    return fake_cupy.install(monkeypatch)
+
+
+def on_gpu(array):
+    return probtorch.tensor(np.array(array)).to("cuda")
+
+
+def host(t):
+    return t.cpu().numpy()
+
+
+def chain(x):
+    """Several kernels: a large nest, the two passes of its sums, and sums of columns."""
+    y = (x * 2.0).tanh()
+    return y.sum(), y, y.sum(0)
+
+
+def test_call_on_gpu_tensors_is_compiled_for_the_gpu_and_agrees_with_eager():
+    x = on_gpu(rng.normal(size=(300, 200)))
+    compiled = compile(chain)
+    for _ in range(3):
+        total, y, columns = compiled(x)
+    assert compiled.reason is None
+    assert total.device == y.device == x.device
+    np.testing.assert_allclose(host(y), np.tanh(2.0 * host(x)), rtol=1e-14)
+    np.testing.assert_allclose(host(columns), np.tanh(2.0 * host(x)).sum(0), rtol=1e-10)
+    np.testing.assert_allclose(host(total), np.tanh(2.0 * host(x)).sum(), rtol=1e-12)
+    assert "__global__" in compiled.source()
+    assert "kernels on cuda:0" in compiled.explain()
+
+
+def test_replay_copies_nothing_between_devices(copies):
+    x = on_gpu(rng.normal(size=(300, 200)))
+    compiled = compile(chain)
+    compiled(x)
+    compiled(x)
+    before = (copies.to_device, copies.to_host)
+    for _ in range(3):
+        compiled(x)
+    assert (copies.to_device, copies.to_host) == before
+
+
+def test_kernels_become_a_graph_when_addresses_come_back():
+    x = on_gpu(rng.normal(size=(300, 200)))
+    program = compile(chain)
+    program(x)
+    (path,) = program._paths()
+    binding = path.program.bind()
+    room = binding.new_outputs()
+    kernels = len(path.program.kernels)
+    assert kernels >= 3
+    seen = []
+    for _ in range(4):
+        binding.run([x._data], outputs=room)
+        seen.append((FakeKernels.launches, FakeKernels.graphs))
+    # Met for the first time: one by one; then captured and started whole.
+    assert seen == [(kernels, 0), (kernels, 1), (kernels, 2), (kernels, 3)]
+    binding.run([on_gpu(host(x))._data], outputs=room)
+    assert FakeKernels.launches == 2 * kernels
+
+
+def test_results_share_no_memory_with_later_ones():
+    x = on_gpu(rng.normal(size=(30, 4)))
+    compiled = compile(lambda x: x + 1.0)
+    results = [compiled(x) for _ in range(4)]
+    addresses = {t._data.data.ptr for t in results}
+    assert len(addresses) == 4 and x._data.data.ptr not in addresses
+
+
+def test_branch_on_a_value_is_a_guard_checked_once_at_the_end(copies):
+    compiled = compile(lambda x: x.exp() if x.sum() > 0 else x * 2.0)
+    x = on_gpu(rng.uniform(0.1, 1.0, 5))
+    for sign in (1.0, -1.0, 1.0, -1.0):
+        y = compiled(x * sign)
+        expected = np.exp(host(x)) if sign > 0 else -2.0 * host(x)
+        np.testing.assert_allclose(host(y), expected, rtol=1e-14)
+    assert len(compiled._paths()) == 2
+    before = copies.to_host
+    compiled(x * -1.0)
+    assert copies.to_host == before + 1
+
+
+def test_draws_are_those_of_eager_execution():
+    def noisy(x):
+        return x + probtorch.randn(40, device="cuda", dtype=probtorch.float64)
+
+    x, compiled = on_gpu(np.zeros(40)), compile(noisy)
+    probtorch.manual_seed(3)
+    got = [host(compiled(x)) for _ in range(3)]
+    probtorch.manual_seed(3)
+    expected = [host(noisy(x)) for _ in range(3)]
+    assert compiled.reason is None
+    assert not np.array_equal(got[1], got[2])
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+
+
+def test_numbers_of_draws_reach_the_device_without_a_copy(copies):
+    compiled = compile(lambda x: x + probtorch.rand(8, device="cuda"))
+    x = on_gpu(np.zeros(8, np.float32))
+    compiled(x)
+    compiled(x)
+    before = (copies.to_device, copies.to_host)
+    compiled(x)
+    assert (copies.to_device, copies.to_host) == before
+
+
+def test_outside_tensor_is_updated_in_place_once_guards_hold():
+    total = on_gpu(np.zeros(3))
+
+    def step(x):
+        total.add_(x)
+        return total * 1.0 if x.sum() > 0 else total * 10.0
+
+    compiled, x = compile(step), on_gpu(np.ones(3))
+    place = total._data.data.ptr
+    for n in (1.0, 2.0, 3.0):
+        np.testing.assert_array_equal(host(compiled(x)), np.full(3, n))
+    # The path of the first calls does not fit: nothing of what it wrote may stay.
+    np.testing.assert_array_equal(host(compiled(-x)), np.full(3, 20.0))
+    np.testing.assert_array_equal(host(compiled(-x)), np.full(3, 10.0))
+    np.testing.assert_array_equal(host(total), np.full(3, 1.0))
+    assert total._data.data.ptr == place and compiled.reason is None
+
+
+def test_a_step_of_gradient_descent_is_one_program():
+    X, w = on_gpu(rng.normal(size=(60, 4))), on_gpu(np.zeros(4))
+    y = on_gpu(host(X) @ np.array([1.0, -2.0, 0.5, 3.0]))
+
+    def step():
+        leaf = w.detach().requires_grad_()
+        loss = ((X @ leaf - y) ** 2).mean()
+        (g,) = autograd.grad(loss, leaf)
+        w.sub_(0.1 * g)
+        return loss.detach()
+
+    compiled = compile(step)
+    losses = [float(compiled()) for _ in range(30)]
+    assert compiled.reason is None
+    reference = np.zeros(4)
+    for loss in losses:
+        rest = host(X) @ reference - host(y)
+        np.testing.assert_allclose(loss, (rest**2).mean(), rtol=1e-9)
+        reference -= 0.1 * 2.0 * host(X).T @ rest / 60
+
+
+def test_result_that_moved_to_the_host_is_there():
+    compiled, x = compile(lambda x: ((x * 2.0).cpu(), x + 1.0)), on_gpu(np.arange(3.0))
+    for _ in range(2):
+        a, b = compiled(x)
+        assert type(a._data) is np.ndarray and b.device == x.device
+        np.testing.assert_array_equal(a.numpy(), [0.0, 2.0, 4.0])
+
+
+def test_versions_on_host_and_gpu_are_kept_apart():
+    compiled, x = compile(lambda x: x * 3.0), rng.normal(size=4)
+    for _ in range(2):
+        assert type(compiled(probtorch.tensor(x))._data) is np.ndarray
+        np.testing.assert_array_equal(host(compiled(on_gpu(x))), 3.0 * x)
+    assert len(compiled._paths()) == 2
+
+
+def test_loop_on_gpu_tensors_is_compiled():
+    def halve(x):
+        return probtorch.while_loop(lambda s: s[0].sum() > 1.0, lambda s: (s[0] * 0.5,), (x,))[0]
+
+    compiled, x = compile(halve), on_gpu(np.array([30.0, 70.0]))
+    for _ in range(3):
+        np.testing.assert_allclose(host(compiled(x)), np.array([0.3, 0.7]) * 100 / 2**7, rtol=1e-15)
+    assert compiled.reason is None
+
+
+def test_op_without_a_form_on_the_gpu_runs_eagerly_with_one_warning(monkeypatch):
+    monkeypatch.setattr(
+        sys.modules["cupyx.scipy.special"], "ive", fake_cupy.on_device(np.hypot), raising=False
+    )
+    compiled, x = compile(lambda x: probtorch.special.ive(x, x)), on_gpu(np.ones(3))
+    with pytest.warns(CompileWarning, match="CPU only"):
+        compiled(x)
+    compiled(x)
+    assert "CPU only" in compiled.reason[0]
+
+
+def test_number_on_the_host_goes_along_to_the_device():
+    x, scale = on_gpu(np.arange(3.0)), probtorch.tensor(2.0, dtype=probtorch.float64)
+    scale.requires_grad_()
+    y = (x * scale).sum()
+    y.backward()
+    assert y.device == x.device and scale.grad.device != x.device
+    assert float(scale.grad) == 3.0
+    with pytest.raises(DeviceError, match=r"(?s)one device.*cuda, cpu"):
+        x @ probtorch.tensor(np.ones(3))
+
+
+# --------------------------------------------------------------------------------------- densities
+
+
+def logistic(X, y):
+    def log_density(q):
+        z = X @ q
+        return (y * z).sum() - (1.0 + z.exp()).log().sum() - 0.5 * (q * q).sum()
+
+    return log_density
+
+
+def test_density_of_data_on_a_gpu_is_evaluated_there():
+    X, y = rng.normal(size=(200, 4)), (rng.uniform(size=200) < 0.5) * 1.0
+    there = NativeDensity(logistic(on_gpu(X), on_gpu(y)), 4)
+    here = NativeDensity(logistic(probtorch.tensor(X), probtorch.tensor(y)), 4)
+    for _ in range(4):
+        q = rng.normal(size=4)
+        (a, g), (b, h) = there.value_and_grad(q), here.value_and_grad(q)
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+        np.testing.assert_allclose(g, h, rtol=1e-10)
+    assert there.device == "cuda:0" and there.reason is None
+    assert "kernels on cuda:0" in there.explain()
+
+
+def test_density_on_a_gpu_with_a_branch_has_two_paths():
+    data = on_gpu(np.array([1.0, 2.0]))
+    density = NativeDensity(lambda q: -(data * q).sum() if q[0] > 0 else -(data * q * q).sum(), 2)
+    for q in ([1.0, 1.0], [-1.0, 3.0], [2.0, 1.0], [-2.0, 3.0]):
+        value, gradient = density.value_and_grad(np.array(q))
+        q = np.array(q)
+        expected = -(q @ [1.0, 2.0]) if q[0] > 0 else -(q * q) @ [1.0, 2.0]
+        slope = -np.array([1.0, 2.0]) * (1.0 if q[0] > 0 else 2.0 * q)
+        assert value == expected
+        np.testing.assert_array_equal(gradient, slope)
+    assert density.explain().count("kernels on cuda:0") == 2
