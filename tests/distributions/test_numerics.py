@@ -13,8 +13,8 @@ from scipy import stats
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
-from probtorch.distributions.von_mises import _angle_slope
 from probtorch.errors import DomainError
+from probtorch.ops.variates import _run_angle_slope
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -224,7 +224,7 @@ def test_von_mises_draws_move_with_the_concentration_at_a_fixed_quantile(kappa, 
         ratio = lambda s: mpmath.exp(kappa * (mpmath.cos(s) - mpmath.cos(x)))
         knots = [mpmath.mpf(x) * i / 8 for i in range(9)]
         exact = mpmath.quad(lambda s: (mean_cosine - mpmath.cos(s)) * ratio(s), knots)
-    assert_close(_angle_slope(np.array(kappa), np.array(x)), float(exact), rtol=1e-10)
+    assert_close(_run_angle_slope(np.array(kappa), np.array(x)), float(exact), rtol=1e-10)
 
 
 def test_truncated_normal_far_in_a_tail():
