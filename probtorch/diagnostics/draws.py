@@ -9,7 +9,9 @@ container.
 
 import dataclasses
 import json
+import math
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +27,7 @@ from probtorch.diagnostics.arviz_ import (
 )
 from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, dim_names
 from probtorch.diagnostics.summary import Summary, summary
-from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchError, ShapeError
 from probtorch.serialization.files import replacing
 
 __all__ = ["Draws"]
@@ -250,6 +252,8 @@ class Draws:
         ------
         ArgumentError
             If the file holds no draws.
+        FileError
+            If a ``.npz`` file is damaged, or would unpack to more than it holds.
         """
         path = os.fspath(path)
         fields = _read_npz(path) if path.endswith(".npz") else fields_from_datatree(
@@ -394,7 +398,43 @@ def _write_npz(stream, draws):
 
 
 def _read_npz(path):
-    with np.load(path, allow_pickle=False) as file:
+    with open(path, "rb") as stream:
+        try:
+            _check_members(stream)
+            return _npz_fields(stream, path)
+        except ProbtorchError:
+            raise
+        except (zipfile.BadZipFile, LookupError, TypeError, ValueError, EOFError) as error:
+            raise FileError(
+                f"loading {path}", expected="a file written by Draws.save",
+                got=f"{type(error).__name__}: {error}",
+                fix="copy it again from where it came from",
+            ) from error  # fmt: skip
+
+
+def _check_members(stream):
+    """Refuse arrays that would take more memory than the file says: bombs are not unpacked."""
+    with zipfile.ZipFile(stream) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{member.filename} is compressed")
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                header = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = header(file)
+                if dtype.hasobject:
+                    raise ValueError(f"{member.filename} has pickled objects (allow_pickle=False)")
+                if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+                    raise ValueError(f"{member.filename} has another size than it says")
+    stream.seek(0)
+
+
+def _npz_fields(stream, path):
+    with np.load(stream, allow_pickle=False) as file:
         contents = json.loads(str(file["contents"])) if "contents" in file.files else {}
         if contents.get("format") != NPZ_FORMAT:
             raise ArgumentError(

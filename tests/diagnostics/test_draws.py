@@ -2,12 +2,13 @@
 
 import dataclasses
 import os
+import zipfile
 
 import numpy as np
 import pytest
 
 from probtorch.diagnostics import Draws
-from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, FileError, ShapeError
 
 
 def assert_same_draws(a, b):
@@ -234,3 +235,36 @@ OK = np.zeros((2, 5))
 def test_what_does_not_fit_is_refused_with_a_cure(error, fields, message):
     with pytest.raises(error, match=rf"(?s){message}"):
         Draws(**fields)
+
+
+def test_a_damaged_npz_file_is_refused(schools, tmp_path):
+    path = tmp_path / "draws.npz"
+    schools.save(path)
+    good, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(100):
+        bad, place = bytearray(good), rng.integers(len(good))
+        if rng.uniform() < 0.5:
+            del bad[place:]
+        else:
+            bad[place] ^= 1 << rng.integers(8)
+        path.write_bytes(bad)
+        # Bytes that nothing depends on, such as the time a member was made, may differ.
+        try:
+            found = Draws.load(path)
+        except ValueError:
+            continue
+        for name, values in schools.posterior.items():
+            np.testing.assert_array_equal(found.posterior[name], values)
+
+
+def test_npz_files_that_would_unpack_to_more_than_they_hold_are_refused(tmp_path):
+    path = tmp_path / "draws.npz"
+    np.savez_compressed(path, contents=np.zeros(10**6))
+    with pytest.raises(FileError, match="is compressed"):
+        Draws.load(path)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }"
+    member = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("contents.npy", member)
+    with pytest.raises(FileError, match="another size than it says"):
+        Draws.load(path)
