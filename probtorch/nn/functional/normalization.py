@@ -49,7 +49,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
     Parameters
     ----------
-    input : Tensor, shape (*, *normalized_shape)
+    input : Tensor, shape (*, ...normalized_shape)
     normalized_shape : int or tuple of int
     weight, bias : Tensor, shape `normalized_shape`, optional
     eps : float
@@ -74,7 +74,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
     Parameters
     ----------
-    input : Tensor, shape (N, C, *)
+    input : Tensor, shape (N, C, ...)
     num_groups : int
         Divides C.
     weight, bias : Tensor, shape (C,), optional
@@ -111,7 +111,7 @@ def batch_norm(
 
     Parameters
     ----------
-    input : Tensor, shape (N, C, *)
+    input : Tensor, shape (N, C, ...)
     running_mean, running_var : Tensor, shape (C,), or None
         In training they move, in place, towards those of the batch.
     weight, bias : Tensor, shape (C,), optional
