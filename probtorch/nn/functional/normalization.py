@@ -49,7 +49,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
     Parameters
     ----------
-    input : Tensor, shape (*, ...normalized_shape)
+    input : Tensor, shape (..., *normalized_shape)
     normalized_shape : int or tuple of int
     weight, bias : Tensor, shape `normalized_shape`, optional
     eps : float
