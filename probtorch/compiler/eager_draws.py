@@ -18,7 +18,7 @@ __all__ = ["native_sampler"]
 @functools.cache
 def native_sampler(name):
     """Return the function of seed, stream, counters and flat parameters that fills an array."""
-    count = SAMPLERS[name][1]
+    count = SAMPLERS[name].arity
     pointer, word = ctypes.c_void_p, ctypes.c_int64
     types = [*[pointer] * count, word, word, pointer, pointer, word]
     function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(f"pt_draws_{name}"))

@@ -20,6 +20,8 @@ small means by inversion. Von Mises: Best and Fisher (1979).
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -346,13 +348,21 @@ def _trials(s, n, p):
     return s.logical_and(whole, s.logical_and(p >= 0.0, p <= 1.0))
 
 
-# Name: the formula, the number of its parameters, and which parameters it may be given.
+@dataclass(frozen=True)
+class Sampler:
+    """A formula of parameters, how many there are, and which it may be given."""
+
+    formula: Callable[..., Any]
+    arity: int
+    allows: Callable[..., Any]
+
+
 SAMPLERS = {
-    "log_gamma": (log_gamma, 1, _positive),
-    "gamma": (gamma, 1, _positive),
-    "poisson": (poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
-    "binomial": (binomial, 2, _trials),
-    "von_mises": (von_mises, 1, _positive),
+    "log_gamma": Sampler(log_gamma, 1, _positive),
+    "gamma": Sampler(gamma, 1, _positive),
+    "poisson": Sampler(poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
+    "binomial": Sampler(binomial, 2, _trials),
+    "von_mises": Sampler(von_mises, 1, _positive),
 }
 
 
@@ -469,7 +479,7 @@ def draw(name, seed, stream, counters, *parameters):
     native = _native_sampler(name, counters.size)
     if native is not None:
         return native(seed, stream, counters, *flat).reshape(shape)
-    formula = SAMPLERS[name][0]
+    formula = SAMPLERS[name].formula
     streams = philox_bits(seed, stream, counters)
     out = np.empty(streams.size)
     with np.errstate(all="ignore"):

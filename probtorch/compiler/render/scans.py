@@ -62,12 +62,16 @@ def _running_extreme(kind):
     return scan
 
 
+def _logaddexp(s, total, x):
+    formula = REGISTRY["logaddexp"].formula
+    assert formula is not None
+    return formula(s, total, x)
+
+
 SCANS = {
     "cumsum": _running(lambda s, total, x: s.binary("add", total, x, ""), 0),
     "cumprod": _running(lambda s, total, x: s.binary("mul", total, x, ""), 1),
-    "logcumsumexp": _running(
-        lambda s, total, x: REGISTRY["logaddexp"].formula(s, total, x), -math.inf
-    ),
+    "logcumsumexp": _running(_logaddexp, -math.inf),
     "linear_recurrence": _recurrence,
     "cummax_index": _running_extreme("amax"),
     "cummin_index": _running_extreme("amin"),

@@ -22,7 +22,7 @@ def signatures(name):
     takes arrays of the parameters, seed and stream, an array of counters, an array for the
     results, and their number.
     """
-    count = SAMPLERS[name][1]
+    count = SAMPLERS[name].arity
     return {
         f"pt_draw_{name}": ("double", ["double"] * count + ["i64"] * 3),
         f"pt_draws_{name}": ("void", ["ptr"] * count + ["i64", "i64", "ptr", "ptr", "i64"]),
@@ -32,15 +32,16 @@ def signatures(name):
 def write(text, name):
     """Write the module of a sampler."""
     _write_philox_pair(text)
-    formula, count, allowed = SAMPLERS[name]
+    sampler = SAMPLERS[name]
+    count = sampler.arity
     types = signatures(name)[f"pt_draw_{name}"][1]
-    s = Sampler(text, f"pt_draw_{name}", "double", types, flags="")
+    s = Draw(text, f"pt_draw_{name}", "double", types, flags="")
     parameters, (seed, stream, counter) = s.arguments[:count], s.arguments[count:]
     s.key = seed ^ _signed(STREAM_KEY)
     s.stream = s.philox(seed, stream, counter)
     out = s.variable("double", math.nan)
-    with s.when(allowed(s, *parameters)):
-        out.value = formula(s, *parameters)
+    with s.when(sampler.allows(s, *parameters)):
+        out.value = sampler.formula(s, *parameters)
     s.finish(out.value)
 
     w = Writer(text, f"pt_draws_{name}", "void", signatures(name)[f"pt_draws_{name}"][1])
@@ -93,7 +94,7 @@ def _signed(word):
     return word - (1 << 64) if word >> 63 else word
 
 
-class Sampler(Writer):
+class Draw(Writer):
     """The algebra of samplers as text; `key` and `stream` name the element's random words."""
 
     key: V

@@ -58,6 +58,13 @@ class _Rule:
         return total.value
 
 
+def _density(w, name, *operands):
+    """Write the formula of an elementwise op."""
+    formula = REGISTRY[name].formula
+    assert formula is not None
+    return formula(w, *operands)
+
+
 # -------------------------------------------------------------------------------------------- gamma
 
 
@@ -84,7 +91,7 @@ def write_gamma(text):
 def _write_gammainc_grad_a(text, order):
     w = Writer(text, f"pt_gammainc_grad_a_{order}", "double", ["double", "double"])
     a, x = w.arguments
-    weight = w.where(x > 0.0, REGISTRY["gamma_density"].formula(w, a, x) * x, 0.0)
+    weight = w.where(x > 0.0, _density(w, "gamma_density", a, x) * x, 0.0)
     tail = w.call(f"pt_gamma_log_implicit_{order}", "double", a, w.log(x))
     # P(a, 0) = 0 and P(a, inf) = 1 for every a; a weight that underflows beats whatever it
     # multiplies.
@@ -165,7 +172,7 @@ def write_beta(text, order):
     i, j = order
     w = Writer(text, f"pt_betainc_grad_{i}{j}", "double", ["double"] * 3)
     a, b, x = w.arguments
-    weight = REGISTRY["beta_density"].formula(w, a, b, x) * x * (1.0 - x)
+    weight = _density(w, "beta_density", a, b, x) * x * (1.0 - x)
     v = w.log(x) - w.log1p(-x)
     out = w.variable("double", math.nan)
     positive = w.logical_and(a > 0.0, b > 0.0)
@@ -195,20 +202,22 @@ def _beta_quadrature(w, rule, a, b, v, order):
     sign = w.where(to_left, w.value(-1.0, "double"), 1.0)
     rise, fall, start = w.where(to_left, b, a), w.where(to_left, a, b), sign * v
     length = _beta_length(w, rise, fall, start)
-    spreads = [w.zeta(2.0, q) if i + j == 2 else None for q in (a, b, a + b)]
+    spreads = [w.zeta(2.0, q) if i + j == 2 else 0.0 for q in (a, b, a + b)]
 
     def integrand_of(low, width):
         def integrand(node):
             s = low + width * node
             inside = w.exp(rise * s - (rise + fall) * _softplus_step(w, start, s))
             at = v + sign * s
-            first = -_softplus(w, -at) - mean_left if i else None
-            second = -_softplus(w, at) - mean_right if j else None
+            sides = [
+                -_softplus(w, -at) - mean_left if i else 1.0,
+                -_softplus(w, at) - mean_right if j else 1.0,
+            ]
             if i + j == 1:
-                return inside * (first if i else second)
+                return inside * sides[0] * sides[1]
             if (i, j) == (1, 1):
-                return inside * (first * second + spreads[2])
-            one, own = (first, spreads[0]) if i else (second, spreads[1])
+                return inside * (sides[0] * sides[1] + spreads[2])
+            one, own = (sides[0], spreads[0]) if i else (sides[1], spreads[1])
             return inside * (one * one - own + spreads[2])
 
         return integrand
