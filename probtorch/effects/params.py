@@ -11,8 +11,9 @@ moved whoever looks at it.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import ItemsView, Iterator, KeysView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
+from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.runtime import STATE
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
+from probtorch.serialization import load, save
 
 __all__ = ["ParamStore", "clear_param_store", "get_param_store", "read_owned", "read_param"]
 
@@ -212,6 +215,75 @@ class ParamStore:
         self._leaves = dict(state["params"])
         self._constraints = dict(state["constraints"])
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return leaves, constraints and the buffers of modules as a tree for `probtorch.save`.
+
+        The tensors are those in use, not copies.
+        """
+        return {
+            "params": {name: leaf.detach() for name, leaf in self._leaves.items()},
+            "constraints": {n: constraint_state(c) for n, c in self._constraints.items()},
+            "buffers": {name: buffer.detach() for name, buffer in self.buffers.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Leaves and buffers that are there keep their memory, so that an optimizer or a module goes
+        on with them. Parameters that the state does not know are forgotten.
+
+        Raises
+        ------
+        ShapeError
+            If a parameter has another shape; nothing is changed.
+        ArgumentError
+            If the state is of something else.
+        """
+        if not {"params", "constraints", "buffers"} <= set(state):
+            raise ArgumentError(
+                "ParamStore.load_state_dict",
+                expected="what state_dict() returned",
+                got=f"entries {', '.join(map(str, state)) or '(none)'}",
+                fix="save the store itself: store.save(path)",
+            )
+        made = {name: constraint_of(c) for name, c in state["constraints"].items()}
+        known = {**self.buffers, **self._leaves}
+        for name, saved in (*state["params"].items(), *state["buffers"].items()):
+            if name in known and known[name]._data.shape != saved._data.shape:
+                raise ShapeError(
+                    f"ParamStore.load_state_dict: parameter {name!r}",
+                    expected=f"shape {tuple(known[name]._data.shape)}, as it has",
+                    got=f"shape {tuple(saved._data.shape)}",
+                    fix="load into a store of the same model, or clear() it first",
+                )
+        for name in [n for n in self._leaves if n not in state["params"]]:
+            del self[name]
+        for name, saved in state["params"].items():
+            if name in self._leaves:
+                _overwrite(self._leaves[name], saved)
+            else:
+                self._leaves[name] = wrap(saved._data.copy())
+                self._leaves[name].requires_grad_()
+            self._constraints[name] = made[name]
+        for name, saved in state["buffers"].items():
+            if name in self.buffers:
+                _overwrite(self.buffers[name], saved)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the parameters with their constraints to a file; see `probtorch.save`."""
+        save(self.state_dict(), path)
+
+    def load(self, path: str | os.PathLike[str], map_location: Any = None) -> None:
+        """Take over the parameters of a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+        map_location : optional
+            As `probtorch.load` takes it.
+        """
+        self.load_state_dict(load(path, map_location))
+
     def show(self) -> None:
         """Make this the store that scripts see: what `get_param_store` returns outside of others.
 
@@ -262,6 +334,11 @@ def get_param_store() -> ParamStore:
 def clear_param_store() -> None:
     """Forget every parameter of the store that `param` uses now."""
     get_param_store().clear()
+
+
+def _overwrite(tensor, saved):
+    tensor._data[...] = saved._data
+    mark_changed(tensor)
 
 
 def read_param(name: str, init: Any, constraint: Any) -> Any:

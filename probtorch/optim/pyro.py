@@ -10,6 +10,7 @@ optimizer classes return one when they are given a dict or a function in place o
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.ops import elementwise
 from probtorch.ops.reduction import sum as total
+from probtorch.serialization import load, save
 
 __all__ = ["PyroLRScheduler", "PyroOptim"]
 
@@ -172,6 +174,14 @@ class PyroOptim:
                 _load(objects[name], state)
             else:
                 self._waiting[name] = state
+
+    def save(self, filename: str | os.PathLike[str]) -> None:
+        """Write `get_state` to a file; see `probtorch.save`."""
+        save(self.get_state(), filename)
+
+    def load(self, filename: str | os.PathLike[str], map_location: Any = None) -> None:
+        """Take over the state of a file that `save` wrote; `map_location` as `probtorch.load`."""
+        self.set_state(load(filename, map_location))
 
 
 class PyroLRScheduler(PyroOptim):
