@@ -5,6 +5,8 @@ density subtracts the logarithm of their sum. A category of weight 0 has log den
 never drawn.
 """
 
+import math
+
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor, cast
@@ -16,7 +18,7 @@ from probtorch.distributions.fields import Parameter
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import gather, one_hot
-from probtorch.ops.movement import expand, reshape, stack, unsqueeze
+from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
 from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, lgamma
@@ -98,6 +100,29 @@ class Categorical(_Categories):
         if self._given("logits"):
             return _pick(self.logits, x) - logsumexp(self.logits, -1)
         return _log_weight(_pick(self.probs, x)) - log(total(self.probs, -1))
+
+    def log_prob_of_all(self, dim):
+        """Return the log mass of every category, along a batch dim that has size 1.
+
+        Parameters
+        ----------
+        dim : int, negative
+            May lie to the left of all dims of the batch.
+
+        Returns
+        -------
+        Tensor, the batch shape with the categories at `dim`
+            What `log_prob` gives for the support laid out along `dim`, by fewer ops.
+        """
+        logs = self._log_weights()
+        *batch, size = logs._data.shape
+        batch = (1,) * (-dim - len(batch)) + tuple(batch)
+        at = len(batch) + dim
+        left, right = batch[:at], batch[at + 1 :]
+        rows = math.prod(right)
+        if rows != 1:
+            logs = permute(reshape(logs, (math.prod(left), rows, size)), (0, 2, 1))
+        return self._to_batch(reshape(logs, (*left, size, *right)))
 
     def _entropy(self):
         return _entropy(self)

@@ -178,6 +178,8 @@ class enumerate_sites(Handler):
         shape = getattr(site.value, "shape", None)
         if shape is None or not hasattr(site.fn, "event_shape"):
             return
+        if site.notes.get("all_values") is site.value and hasattr(site.fn, "log_prob_of_all"):
+            site.all_values_at = site.infer["_enumerate_dim"]
         first, held, in_sight = self.enumeration.first_dim, {}, site.notes["dims"]
         given = self.enumeration.dims.get(site.name, {})
         ndim = len(shape) - len(site.fn.event_shape)
@@ -280,6 +282,7 @@ class enumerate_sites(Handler):
                 rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
                 site.value = expand(site.value, (size, *rows, *event))
             site.inside = True
+            site.notes["all_values"] = site.value
         else:
             size, values = draws, None
             batch = tuple(fn.batch_shape)

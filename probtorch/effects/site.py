@@ -118,6 +118,9 @@ class Site:
         to the model, and are not held to the plates.
     inside : bool
         The value is known to lie in the support, so the density need not look.
+    all_values_at : int or None
+        The batch dim along which the value holds the whole support, for distributions that know a
+        shorter way to the log density then (`log_prob_of_all`).
     generator : Generator or None
         Where a draw takes its random bits from; None is the default generator.
     stop : bool
@@ -144,6 +147,7 @@ class Site:
     plate_shape: tuple[int, ...] = ()
     free_dim: int | None = None
     inside: bool = False
+    all_values_at: int | None = None
     generator: Generator | None = None
     stop: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
@@ -211,6 +215,8 @@ class Site:
                 at=self.location,
             )
         try:
+            if self.all_values_at is not None and (mask is None or mask is True):
+                return fn.log_prob_of_all(self.all_values_at)
             if mask is not None and mask is not True:
                 # Not a selection after the fact: a NaN outside the mask must not reach a gradient.
                 fn = fn.mask(mask)

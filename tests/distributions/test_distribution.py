@@ -297,3 +297,19 @@ def test_perplexity_is_the_exponential_of_the_entropy():
 def test_an_attribute_that_is_no_field_is_an_attribute_error():
     with pytest.raises(AttributeError, match="rate"):
         _ = dist.Normal(0.0, 1.0).rate
+
+
+@pytest.mark.parametrize("given", ["probs", "logits"])
+@pytest.mark.parametrize(
+    "batch, dim", [((), -1), ((), -3), ((3,), -2), ((2, 1, 3), -2), ((2, 1), -1)]
+)
+def test_masses_of_all_categories_are_those_one_by_one(given, batch, dim):
+    rng = np.random.default_rng(0)
+    weights = tensor(rng.random((*batch, 4)) + 0.1)
+    fn = dist.Categorical(
+        weights if given == "probs" else None, None if given == "probs" else weights
+    )
+    values = tensor(np.arange(4).reshape(4, *(1,) * (-dim - 1)))
+    assert_close(fn.log_prob_of_all(dim), fn.log_prob(values))
+    wide = fn.expand((5, *batch)) if dim != -1 - len(batch) else fn
+    assert_close(wide.log_prob_of_all(dim), wide.log_prob(values))
