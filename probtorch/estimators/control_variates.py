@@ -75,7 +75,7 @@ class _Controlled(Estimator):
                 score = -softplus(own * (1.0 - 2.0 * hard))
             else:
                 score = total(hard * logs, -1)
-            (by_score,) = grad(total(score), own)
+            (by_score,) = grad(total(score), own, retain_graph=True)
             gain = cost - given
             gain = gain if isinstance(q, Bernoulli) else unsqueeze(gain, -1)
             (path,) = grad(total(free - given), own, create_graph=True, materialize_grads=True)

@@ -62,7 +62,11 @@ class VIMCO(Estimator):
     """
 
     name: ClassVar[str] = "vimco"
-    min_samples: ClassVar[int] = 2
+
+    @property
+    def min_samples(self) -> int:
+        """The others have a mean."""
+        return 2
 
     def refusal(self, q: Any) -> Refusal | None:
         """Return why there is no score."""

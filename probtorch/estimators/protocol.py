@@ -161,8 +161,6 @@ class Estimator:
     all_orders : bool
         Whether higher derivatives of the estimate estimate higher derivatives of E_q[cost]. Where
         they do not, asking for them raises.
-    min_samples : int
-        The least number of samples.
     mixes : bool
         Whether an entry of the cost may, besides its own row, depend on others: the gradient with
         respect to row i is then taken of entry i alone.
@@ -175,7 +173,11 @@ class Estimator:
     all_orders: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
     relaxes: ClassVar[bool] = False
-    min_samples: Any = 1
+
+    @property
+    def min_samples(self) -> int:
+        """The least number of samples."""
+        return 1
 
     def refusal(self, q: Distribution) -> Refusal | None:
         """Return why the estimator does not apply to q (which is unwrapped); None if it does."""

@@ -73,7 +73,7 @@ def relaxed_refusal(q: Any) -> Refusal | None:
 
 def uniforms(problem: Problem, b: Any) -> Any:
     """Return the uniforms that `conditional_noise` takes, one per log odds or per category."""
-    q = problem.q
+    q: Any = problem.q
     return problem.uniform(b, *(() if isinstance(q, Bernoulli) else (q.num_categories,)))
 
 
@@ -138,7 +138,8 @@ class StraightThrough(_Relaxed):
 
     def draw(self, problem: Problem) -> Any:
         """Return draws whose derivatives are those of probabilities or of relaxed draws."""
-        q, b = problem.q, problem.sample()
+        q: Any = problem.q
+        b = problem.sample()
         if self.temperature is None:
             soft = q.probs
         else:

@@ -34,7 +34,7 @@ class _Scored(Estimator):
     decay: float
 
     @property
-    def min_samples(self) -> int:  # type: ignore[override]
+    def min_samples(self) -> int:
         """Leaving one out leaves at least one."""
         return 2 if self._is("leave_one_out") else 1
 

@@ -11,15 +11,19 @@ Names and signatures are Pyro's. Losses are negative bounds, in nats: lower is b
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
 from probtorch.infer.objectives.score import all_costs, score_terms
+from probtorch.infer.objectives.site_estimators import Peers, Watch, needs_peers, site_term
 
 __all__ = ["ELBO", "BoundLoss", "Estimate", "Trace_ELBO"]
 
@@ -79,8 +83,12 @@ class ELBO(abc.ABC):
         self.vectorize_particles = bool(vectorize_particles)
         self.retain_graph, self.allow_missing = retain_graph, allow_missing
         self._vectorised = Vectorised(self.num_particles, allow_missing)
+        # What the estimators of sites remember from step to step, by site.
+        self._memory: dict[str, dict[str, Any]] = {}
 
     min_particles = 1
+    # Whether sites of the guide may choose a gradient estimator.
+    estimators_per_site = False
 
     # ------------------------------------------------------------------------- for subclasses
 
@@ -92,11 +100,33 @@ class ELBO(abc.ABC):
 
     def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Run]:
         """Yield the runs of guide and model that an estimate needs."""
-        if self.vectorize_particles and self.num_particles > 1:
-            yield self._vectorised(model, guide, args, kwargs)
-            return
-        for _ in range(self.num_particles):
-            yield run_pair(model, guide, args, kwargs, allow_missing=self.allow_missing)
+        many = self.vectorize_particles and self.num_particles > 1
+        for _ in range(1 if many else self.num_particles):
+            with Watch() as watch:
+                if many:
+                    run = self._vectorised(model, guide, args, kwargs)
+                else:
+                    run = run_pair(model, guide, args, kwargs, allow_missing=self.allow_missing)
+            if watch.chosen:
+                run = self._with_estimators(run, watch, model, guide, args, kwargs)
+            yield run
+
+    def _with_estimators(self, run, watch, model, guide, args, kwargs):
+        """The run with what the estimators of its sites need."""
+        if not self.estimators_per_site:
+            name, estimator = next(iter(watch.chosen.items()))
+            raise InferenceError(
+                f"site {name!r}: estimator {type(estimator).__name__}",
+                expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
+                got=type(self).__name__,
+                fix="change the objective, or take the estimator out of infer={...}",
+                at=run.guide.nodes[name].location,
+            )
+        again = functools.partial(
+            run_pair, model, guide, args, kwargs,
+            size=run.size, dim=run.dim, allow_missing=self.allow_missing,
+        )  # fmt: skip
+        return dataclasses.replace(run, again=again, watch=watch)
 
     # ------------------------------------------------------------------------------------ losses
 
@@ -203,7 +233,9 @@ class Trace_ELBO(ELBO):
 
     Gradients go through reparameterised draws. A site without them is estimated by its score
     function times the densities of everything in its plates (Ranganath et al. 2014); the variance
-    of that is what `TraceGraph_ELBO` reduces.
+    of that is what `TraceGraph_ELBO` reduces. A site of the guide may ask for another estimator,
+    for example ``infer={"estimator": DisARM()}`` or ``infer={"estimator": "enumerate"}`` (see
+    `probtorch.estimators`); those that need the cost at other values rerun guide and model.
 
     Parameters
     ----------
@@ -229,18 +261,63 @@ class Trace_ELBO(ELBO):
     2
     """
 
+    estimators_per_site = True
+
     def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
         """Yield one estimate per run."""
+        held = []
         for run in self.runs(model, guide, args, kwargs):
-            yield scaled(self.estimate(run), run.size, self.num_particles)
+            if run.watch is not None and run.dim is None and grad_enabled() and needs_peers(run):
+                held.append(run)
+            else:
+                yield scaled(self.estimate(run), run.size, self.num_particles)
+        peers = Peers(held, self.costs_of) if held else None
+        for run in held:
+            yield scaled(self.estimate(run, peers), run.size, self.num_particles)
 
-    def estimate(self, run: Run) -> Estimate:
+    @staticmethod
+    def costs_of(run: Run, taped: bool = False) -> Any:
+        """Return the function that gives a site of the guide its costs in a run."""
+        return all_costs(run, taped)
+
+    def estimate(self, run: Run, peers: Peers | None = None) -> Estimate:
         """Return the mean over the particles of one run."""
         value = averaged(run.log_model() - run.log_guide(), run)
-        scores = score_terms(run, all_costs(run))
+        relevant = self.costs_of(run)
+        scores = score_terms(
+            run, relevant, self.baseline(run), chosen=self.chosen(run, relevant, peers)
+        )
         if scores is None:
             return Estimate(value, value)
         return Estimate(value, value + scores / run.size)
+
+    def baseline(self, run: Run) -> Any:
+        """Return what reduces the costs of sites without an estimator; None for nothing."""
+        return None
+
+    def chosen(self, run: Run, relevant: Any, peers: Peers | None) -> Any:
+        """Return the function that gives a site its term by an estimator of its own."""
+        if run.watch is None or not grad_enabled():
+            return None
+        return lambda site: site_term(run, site, relevant, self.costs_of, self._memory, peers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the estimators of sites remember: running means of costs."""
+        memory = {
+            site: {name: wrap(x._data.copy()) for name, x in kept.items()}
+            for site, kept in self._memory.items()
+            if kept
+        }
+        return {"memory": memory} if memory else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        rest = {name: value for name, value in state.items() if name != "memory"}
+        super().load_state_dict(rest)
+        self._memory = {
+            site: {name: wrap(x._data.copy()) for name, x in kept.items()}
+            for site, kept in state.get("memory", {}).items()
+        }
 
 
 def averaged(x: Any, run: Run) -> Any:

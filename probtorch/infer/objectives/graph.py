@@ -8,9 +8,9 @@ from typing import Any
 from probtorch.core.dispatch import as_tensor, grad_enabled, wrap
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
-from probtorch.infer.objectives.elbo import Estimate, Trace_ELBO, averaged
+from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import Run
-from probtorch.infer.objectives.score import later_costs, score_terms
+from probtorch.infer.objectives.score import later_costs
 from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 
@@ -56,15 +56,14 @@ class TraceGraph_ELBO(Trace_ELBO):
         super().__init__(*args, **kwargs)
         self._averages: dict[str, Any] = {}
 
-    def estimate(self, run: Run) -> Estimate:
-        """Return the mean over the particles of one run."""
-        value = averaged(run.log_model() - run.log_guide(), run)
+    @staticmethod
+    def costs_of(run: Run, taped: bool = False) -> Any:
+        """Return the function that gives a site of the guide its costs in a run."""
+        return later_costs(run, taped)
 
-        def baseline(site, cost):
-            return self._reduced(run, site, cost)
-
-        scores = score_terms(run, later_costs(run), baseline)
-        return Estimate(value, value if scores is None else value + scores / run.size)
+    def baseline(self, run: Run) -> Any:
+        """Return what reduces the cost of a site by the baseline that it asks for."""
+        return lambda site, cost: self._reduced(run, site, cost)
 
     def _reduced(self, run, site, cost):
         """The cost of a site without its baseline, and what trains the baseline."""
@@ -103,10 +102,12 @@ class TraceGraph_ELBO(Trace_ELBO):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running means of the costs."""
-        return {"averages": {n: wrap(x._data.copy()) for n, x in self._averages.items()}}
+        averages = {n: wrap(x._data.copy()) for n, x in self._averages.items()}
+        return {"averages": averages, **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
+        super().load_state_dict({n: x for n, x in state.items() if n != "averages"})
         self._averages = {n: wrap(x._data.copy()) for n, x in state["averages"].items()}
 
 

@@ -30,7 +30,9 @@ class TraceMeanField_ELBO(Trace_ELBO):
         See `ELBO`.
     """
 
-    def estimate(self, run: Run) -> Estimate:
+    estimators_per_site = False
+
+    def estimate(self, run: Run, peers: Any = None) -> Estimate:
         """Return the mean over the particles of one run."""
         divergences = _divergences(run)
         value, costs = None, []

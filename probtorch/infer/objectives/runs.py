@@ -57,12 +57,18 @@ class Run:
         Number of particles in this run.
     dim : int or None
         Their (negative) batch dim; None for a single particle without one.
+    again : callable or None
+        Runs the pair again in the same way, without arguments.
+    watch : Watch or None
+        What the run left behind for gradient estimators (site_estimators.py).
     """
 
     model: Trace
     guide: Trace
     size: int = 1
     dim: int | None = None
+    again: Callable[[], Run] | None = None
+    watch: Any = None
 
     def per_particle(self, log_prob: Any) -> Any:
         """Return a log density summed over all dims but that of the particles.

@@ -20,10 +20,19 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from probtorch.effects.site import Site
+from probtorch.estimators.pathwise import Pathwise
 from probtorch.infer.objectives.runs import Run
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Cost", "all_costs", "downstream", "has_score", "later_costs", "score_terms"]
+__all__ = [
+    "Cost",
+    "all_costs",
+    "downstream",
+    "has_score",
+    "later_costs",
+    "score_terms",
+    "shared_dims",
+]
 
 
 class Cost(NamedTuple):
@@ -43,23 +52,30 @@ class Cost(NamedTuple):
     of_model: bool
 
 
-def all_costs(run: Run) -> Callable[[Site], Iterable[Cost]]:
-    """Return a function that gives every site all densities of the run."""
+def all_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]:
+    """Return a function that gives every site all densities of the run.
+
+    Parameters
+    ----------
+    run : Run
+    taped : bool
+        Whether the costs keep their gradients.
+    """
     costs: list[Cost] = []
 
     def relevant(site):
         if not costs:
-            costs.extend(_costs(run))
+            costs.extend(_costs(run, taped))
         return costs
 
     return relevant
 
 
-def later_costs(run: Run) -> Callable[[Site], Iterable[Cost]]:
+def later_costs(run: Run, taped: bool = False) -> Callable[[Site], Iterable[Cost]]:
     """Return a function that gives a site the densities that may depend on it, by order of drawing.
 
     A draw that was made before the site cannot depend on it; nor can a density of the model that
-    has seen only such draws.
+    has seen only such draws. Parameters as in `all_costs`.
     """
     position = {name: i for i, name in enumerate(run.guide.nodes)}
     # Of the values a density of the model may have seen, the one that was drawn last.
@@ -72,7 +88,7 @@ def later_costs(run: Run) -> Callable[[Site], Iterable[Cost]]:
 
     def relevant(site):
         if not found:
-            found.extend(_costs(run))
+            found.extend(_costs(run, taped))
         here = position[site.name]
         return [
             cost
@@ -83,13 +99,13 @@ def later_costs(run: Run) -> Callable[[Site], Iterable[Cost]]:
     return relevant
 
 
-def _costs(run):
-    for site in run.model.nodes.values():
-        if site.has_density:
-            yield Cost(site.compute_log_prob().detach(), site, True)
-    for site in run.guide.nodes.values():
-        if site.has_density:
-            yield Cost(-site.compute_log_prob().detach(), site, False)
+def _costs(run, taped):
+    for of_model, trace in ((True, run.model), (False, run.guide)):
+        for site in trace.nodes.values():
+            if site.has_density:
+                value = site.compute_log_prob()
+                value = value if taped else value.detach()
+                yield Cost(value if of_model else -value, site, of_model)
 
 
 def score_terms(
@@ -97,6 +113,7 @@ def score_terms(
     relevant: Callable[[Site], Iterable[Cost]],
     baseline: Callable[[Site, Any], tuple[Any, Any]] | None = None,
     integrated: Collection[str] = (),
+    chosen: Callable[[Site], Any] | None = None,
 ) -> Any:
     """Return the sum of the score-function terms over sites and particles.
 
@@ -109,6 +126,8 @@ def score_terms(
         ``baseline(site, cost) -> (cost without its baseline, term to add or None)``.
     integrated : collection of str
         Sites whose log density is not in the bound, but its mean.
+    chosen : callable, optional
+        From a site to its term by an estimator of its own (site_estimators.py), or None.
 
     Returns
     -------
@@ -118,6 +137,10 @@ def score_terms(
     found = None
     for site in run.guide.nodes.values():
         if not has_score(site):
+            continue
+        own = None if chosen is None else chosen(site)
+        if own is not None:
+            found = own if found is None else found + own
             continue
         log_q = site.compute_log_prob()
         cost = downstream(run, site, relevant(site))
@@ -138,24 +161,36 @@ def has_score(site: Site) -> bool:
     """Whether a site of the guide needs a score-function term."""
     if site.kind == "factor":
         return site.infer.get("has_rsample") is False
-    return site.kind == "sample" and not site.observed and not site.fn.has_rsample
+    if site.kind != "sample" or site.observed:
+        return False
+    estimator = site.notes.get("estimator")
+    if estimator is not None:
+        return not isinstance(estimator, Pathwise)
+    return not site.fn.has_rsample
 
 
-def downstream(run: Run, site: Site, costs: Iterable[Cost]) -> Any:
+def downstream(
+    run: Run, site: Site, costs: Iterable[Cost], dims: Collection[int] | None = None
+) -> Any:
     """Return the costs of a site, summed over all dims but the plates (and particles) it shares.
+
+    Parameters
+    ----------
+    run : Run
+    site : Site
+        Of the guide.
+    costs : iterable of Cost
+    dims : collection of int, optional
+        Keep these (negative) dims, in place of those that each cost shares.
 
     Returns
     -------
     Tensor or float
         Broadcasts with the site's log density.
     """
-    twin = run.model.nodes.get(site.name)
     found = None
     for cost in costs:
-        other = twin if cost.of_model else site
-        shared = set() if other is None else {id(f) for f in other.plates}
-        kept = {f.dim for f in cost.site.plates if id(f) in shared}
-        kept.add(run.dim)
+        kept = shared_dims(run, site, cost) if dims is None else dims
         value = cost.value
         rest = tuple(d for d in range(-value._data.ndim, 0) if d not in kept)
         if rest:
@@ -164,3 +199,10 @@ def downstream(run: Run, site: Site, costs: Iterable[Cost]) -> Any:
             value = value[0]
         found = value if found is None else found + value
     return 0.0 if found is None else found
+
+
+def shared_dims(run: Run, site: Site, cost: Cost) -> set[int | None]:
+    """Return the (negative) dims whose rows a cost and a site of the guide have in common."""
+    other = run.model.nodes.get(site.name) if cost.of_model else site
+    shared = set() if other is None else {id(f) for f in other.plates}
+    return {f.dim for f in cost.site.plates if id(f) in shared} | {run.dim}
