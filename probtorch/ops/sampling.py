@@ -98,7 +98,8 @@ def element_counters(name, shape, generator):
         numbers = (generator.initial_seed(), generator.stream, first)
         words = tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
     seed, stream, first = words
-    return seed, stream, reshape(first + wrap(np.arange(count)), shape)
+    # In this shape, so that what is drawn shares a loop nest with the counters.
+    return seed, stream, first + wrap(np.arange(count).reshape(shape))
 
 
 def _recorded_bits(name, shape, generator):
