@@ -214,8 +214,8 @@ class AllRows(RowSource):
 class Feed(RowSource):
     """Where the loaders of an optimisation stand: a batch of each per step.
 
-    A loader is asked when a run first enters its plate, and the batch is kept until `advance`. So
-    whatever runs between two steps sees the batch of the step to come.
+    A loader is asked when a run first enters its plate, and the batch is kept until a step has used
+    it. So whatever runs between two steps sees the batch of the step to come.
 
     Parameters
     ----------
@@ -226,17 +226,21 @@ class Feed(RowSource):
     def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
         self.convert = convert
         self._streams: dict[int, _Stream] = {}
+        # Those of the step before, by the id of the loader, and those met since.
+        self._active: dict[int, _Stream] = {}
+        self._met: dict[int, _Stream] = {}
         # States of loaders, by plate, that have not been met yet.
         self._waiting: dict[str, Any] = {}
         self._lent: dict[int, Any] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there are any loaders."""
-        return bool(self._streams)
+        """Whether steps use loaders."""
+        return bool(self._active)
 
     def minibatch(self, name: str, loader: Any) -> Minibatch:
         """Return the batch of this step."""
-        batch = self._stream(name, loader).current(self.convert)
+        stream = self._met[id(loader)] = self._stream(name, loader)
+        batch = stream.current(self.convert)
         if recorder() is None:
             return batch
         if self._lent is None or id(loader) not in self._lent:
@@ -252,29 +256,22 @@ class Feed(RowSource):
             state = self._waiting.pop(name, None)
             if state is not None:
                 stream.go_to(state)
+                self._active[id(loader)] = stream
         return stream
 
-    def prepare(self) -> None:
-        """Load the batches of the step to come, so that a new epoch draws its order before it."""
-        for stream in self._streams.values():
-            if stream.done:
-                stream.current(self.convert)
+    # ----------------------------------------------------------------------------------- steps
 
-    def advance(self) -> None:
-        """End the step: the batches in use are done with."""
-        for stream in self._streams.values():
-            stream.finish()
-
-    # -------------------------------------------------------------------------- compiled steps
+    def begin(self) -> None:
+        """Begin a step: load its batches, so that a new epoch draws its order before all else."""
+        self._met = {}
+        for stream in self._active.values():
+            stream.current(self.convert)
 
     def batches(self) -> dict[int, tuple[Any, Any]]:
         """Return data and rows of this step by loader, for a recording to take as its inputs."""
-        found = {}
-        for key, stream in self._streams.items():
-            if stream.done:
-                batch = stream.current(self.convert)
-                found[key] = batch.data, batch.rows
-        return found
+        self._met.update(self._active)
+        made = {key: stream.current(self.convert) for key, stream in self._active.items()}
+        return {key: (batch.data, batch.rows) for key, batch in made.items()}
 
     @contextlib.contextmanager
     def lending(self, batches: dict[int, tuple[Any, Any]]) -> Iterator[None]:
@@ -285,21 +282,36 @@ class Feed(RowSource):
         finally:
             self._lent = None
 
+    def end(self) -> None:
+        """End a step: the batches it used are done with."""
+        self._active, self._met = self._met, {}
+        for stream in self._active.values():
+            stream.finish()
+
+    def looked(self) -> None:
+        """End an evaluation between steps: a loader that steps do not use goes on to its next."""
+        for key, stream in self._met.items():
+            if self._active and key not in self._active:
+                stream.finish()
+        self._met = {}
+
     # ------------------------------------------------------------------------ saving, resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loaders that steps have used stand, by plate."""
-        found = dict(self._waiting)
-        for stream in self._streams.values():
-            if stream.done:
-                found[stream.name] = stream.state()
-        return found
+        """Return where the loaders that steps use stand, by plate."""
+        used = self._active or self._met
+        return self._waiting | {stream.name: stream.state() for stream in used.values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; parts of it wait for loaders that have not been met yet."""
-        self._waiting = dict(state)
-        for stream in self._streams.values():
-            stream.go_to(self._waiting.pop(stream.name, None))
+        self._waiting, self._met = dict(state), {}
+        known = self._active | self._streams
+        self._active = {}
+        for key, stream in known.items():
+            saved = self._waiting.pop(stream.name, None)
+            stream.go_to(saved)
+            if saved is not None:
+                self._active[key] = stream
 
 
 class _Stream:
@@ -313,7 +325,6 @@ class _Stream:
         # The batch in use, and where the loader stood before it.
         self.batch: Minibatch | None = None
         self.before: dict[str, Any] | None = None
-        self.done = 0  # batches that steps are through with, at least
 
     def current(self, convert):
         """The batch of this step, loaded if it is not there yet."""
@@ -340,17 +351,14 @@ class _Stream:
         return self.loader.state_dict(self.epoch) if self.loader.in_order else None
 
     def finish(self):
-        if self.batch is not None:
-            self.batch, self.before = None, None
-            self.done += 1
+        """The batch in use is done with."""
+        self.batch = self.before = None
 
     def go_to(self, state):
         """Go on from `state`, or from a new epoch if there is none."""
         self.iterator = self.epoch = self.batch = self.before = None
-        self.done = 0
         if state is not None:
             self.loader.load_state_dict(state)
-            self.done = 1
 
     def state(self):
         """Where the loader stood after the last batch that a step is through with."""

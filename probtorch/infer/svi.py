@@ -172,9 +172,16 @@ class SVI:
         ----------
         *args, **kwargs
             What model and guide are called with.
+
+        Notes
+        -----
+        Plates with loaders have the batches of the step to come. A loader that steps do not use,
+        over data held out, gives its next batch at each call.
         """
         with no_grad(), self._active():
-            return _number(self.loss(self.model, self.guide, *args, **kwargs))
+            loss = _number(self.loss(self.model, self.guide, *args, **kwargs))
+        self.feed.looked()
+        return loss
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
@@ -223,7 +230,7 @@ class SVI:
         if self._waiting is not None:
             self._resume(args, kwargs)
         self.params.show()
-        self.feed.prepare()
+        self.feed.begin()
         if self._compiled.ready():
             loss = self._compiled(args, kwargs)
             if loss is not None:
@@ -256,7 +263,7 @@ class SVI:
     def _end_step(self):
         """Count the step; plates with loaders get their next batches."""
         self.num_steps += 1
-        self.feed.advance()
+        self.feed.end()
 
     def _remember(self, restore, generators):
         """Note how to go back to where this step began."""

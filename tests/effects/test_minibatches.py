@@ -82,11 +82,11 @@ def test_full_data_are_cut_to_the_rows_of_the_batch():
         assert_close(param("table", table, event_dim=0), 10.0 * y)
 
 
-def test_a_feed_keeps_its_batch_until_it_advances():
+def test_a_feed_keeps_its_batch_until_a_step_ends():
     loader, feed = loader_of(), Feed()
     with feed.activate():
         first, again = (plate("a", loader).indices.tolist() for _ in range(2))
-        feed.advance()
+        feed.end()
         other = plate("b", loader).indices.tolist()
     assert first == again == [0, 1, 2, 3]
     assert other == [4, 5, 6, 7]

@@ -206,6 +206,55 @@ def test_evaluation_sees_the_batch_of_the_step_to_come():
     assert seen[-1] != second
 
 
+def test_data_held_out_go_by_as_they_are_evaluated_and_leave_the_steps_alone():
+    train, held_out, seen = loader_of(X, Y, ROWS), loader_of(X, Y, ROWS, shuffle=False), []
+
+    def model(loader):
+        w = sample("w", dist.Normal(probtorch.zeros(2), 1.0).to_event(1))
+        with plate("data", loader) as (x, y, rows):
+            seen.append(rows.tolist())
+            sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+    def make():
+        train.load_state_dict(begin)
+        return SVI(model, AutoNormal(model), Adam({"lr": 0.02}), Trace_ELBO(), seed=0)
+
+    begin = train.state_dict()
+    losses = make().run(7, train, progress_bar=False).losses
+    svi, found, evaluated = make(), [], []
+    for step in range(7):
+        found.append(svi.step(train))
+        state = svi.generator.get_state()
+        svi.evaluate_loss(held_out)
+        svi.generator.set_state(state)
+        evaluated.append(seen[-1])
+        if step == 3:
+            svi.load_state_dict(svi.state_dict())
+    assert np.array_equal(found, losses)
+    epoch = [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0], [8.0, 9.0]]
+    assert evaluated[:4] == [*epoch, epoch[0]]
+
+
+def test_a_run_may_go_on_with_another_loader():
+    first, second, seen = loader_of(X, Y, ROWS, shuffle=False), loader_of(X, Y, ROWS, seed=1), []
+
+    def model(loader):
+        w = sample("w", dist.Normal(probtorch.zeros(2), 1.0).to_event(1))
+        with plate("data", loader) as (x, y, rows):
+            seen.append(rows.tolist())
+            sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.02}), Trace_ELBO(), seed=0)
+    with config.configure(jit=False):
+        svi.run(2, first, progress_bar=False)
+        svi.run(4, second, progress_bar=False)
+        assert svi.state_dict()["loaders"]["data"]["generators"][0][0] == 1
+        svi.run(1, first, progress_bar=False)
+    assert sorted(itertools.chain(*seen[4:7])) == ROWS.tolist()
+    # The first one goes on with the rest of its epoch.
+    assert seen[-1] == [8.0, 9.0]
+
+
 def test_steps_are_compiled_and_the_same_as_eager_ones():
     eager, native = (svi_of(loader_of(X, Y, ROWS), lr=0.02) for _ in range(2))
     with config.configure(jit=False):
@@ -298,25 +347,26 @@ def test_workers_change_nothing():
     assert np.array_equal(helped.run(7, progress_bar=False).losses, expected)
 
 
-def test_a_stopped_run_is_back_at_the_batch_of_the_last_good_step():
-    bad = Y.copy()
-    loader = loader_of(X, bad, ROWS, shuffle=False)
-    seen = []
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_stopped_run_is_back_at_the_batch_of_the_last_good_step(stop):
+    loader, seen = loader_of(X, Y, ROWS), []
+    order = [x.tolist() for _, _, x in loader_of(X, Y, ROWS)]
 
     def model():
         w = sample("w", dist.Normal(probtorch.zeros(2), 1.0).to_event(1))
         with plate("data", loader) as (x, y, rows):
             seen.append(rows.tolist())
-            broken = probtorch.where(rows == 9.0, float("nan"), 1.0)
-            sample("y", dist.Normal(x @ w, 0.5).mask(y == y), obs=y)
-            probtorch.factor("broken", broken * 0.0)
+            broken = probtorch.where(rows == order[stop][0], float("nan"), 0.0)
+            sample("y", dist.Normal(x @ w, 0.5), obs=y)
+            probtorch.factor("broken", broken)
 
     svi = SVI(model, AutoNormal(model), Adam({"lr": 0.01}), Trace_ELBO(), seed=0)
-    with pytest.raises(InferenceError, match="stopped at step 2"), config.configure(jit=False):
+    stopped = pytest.raises(InferenceError, match=f"stopped at step {stop}")
+    with stopped, config.configure(jit=False):
         svi.run(5, progress_bar=False)
-    assert svi.num_steps == 1
+    assert svi.num_steps == stop - 1
     svi.evaluate_loss()
-    assert seen[-1] == [4.0, 5.0, 6.0, 7.0]
+    assert seen[-1] == order[stop - 1]
 
 
 def test_a_stream_gives_batches_whose_size_is_that_of_their_data():
