@@ -33,6 +33,7 @@ from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
+from probtorch.infer.gradient_variance import gradient_variance
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
@@ -182,6 +183,37 @@ class SVI:
             loss = _number(self.loss(self.model, self.guide, *args, **kwargs))
         self.feed.looked()
         return loss
+
+    def gradient_variance(
+        self, *args: Any, estimators: Any = None, num_samples: int = 100, **kwargs: Any
+    ) -> Any:
+        """Compare gradient estimators at the present parameters; nothing is moved.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+        estimators : sequence, optional
+            Estimators or their names, each put on all sites of the guide without a pathwise
+            gradient to which it applies (on all sites, if every one has such a gradient); or dicts
+            of them by site. By default those that are unbiased and apply.
+        num_samples : int
+            Estimates per estimator.
+
+        Returns
+        -------
+        VarianceTable
+            Variance per parameter and in total, and seconds per estimate; the row "as written" is
+            that of the guide as it is.
+
+        Raises
+        ------
+        InferenceError
+            If the objective takes no estimators per site.
+        ArgumentError
+            If an estimator applies nowhere, or a site is unknown.
+        """
+        return gradient_variance(self, args, kwargs, estimators, num_samples)
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:

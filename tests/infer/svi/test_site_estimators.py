@@ -429,3 +429,69 @@ def test_steps_with_reruns_are_taken_eagerly_and_say_so():
     losses = [svi.step(CLICKS) for _ in range(4)]
     assert np.isfinite(losses).all()
     assert "DisARM" in svi.explain()
+
+
+# ------------------------------------------------------------------------- variance, measured
+
+
+def fitted(**options):
+    svi = SVI(model, guide, Adam({"lr": 0.01}), Trace_ELBO(**options), seed=1)
+    svi.step(CLICKS)
+    return svi
+
+
+def test_gradient_variance_has_a_row_per_estimator_and_moves_nothing():
+    svi = fitted()
+    before, state = svi.get_params(), svi.state_dict()
+    table = svi.gradient_variance(CLICKS, estimators=["score_function", {"b": Enumerate()}])
+    assert {row.estimator for row in table} == {
+        "as written",
+        "score_function",
+        "b: Enumerate(max_outcomes=4096)",
+    }
+    plain, summed = table["score_function"], table["b: Enumerate(max_outcomes=4096)"]
+    assert plain.total == table["as written"].total
+    assert summed.variances["b_logits"].sum() < plain.variances["b_logits"].sum()
+    assert plain.total == pytest.approx(sum(v.sum() for v in plain.variances.values()))
+    assert [row.total for row in table] == sorted(row.total for row in table)
+    assert all(row.seconds > 0.0 for row in table)
+    for name, value in svi.get_params().items():
+        np.testing.assert_array_equal(value.numpy(), before[name].numpy())
+    assert svi.state_dict()["generator"] == state["generator"]
+    lines = repr(table).splitlines()
+    assert "a_logit" in lines[1] and "total x ms" in lines[1] and len(lines) == 5
+
+
+def test_gradient_variance_picks_the_estimators_that_apply():
+    names = [row.estimator for row in fitted().gradient_variance(CLICKS, num_samples=2)]
+    assert {"as written", "score_function", "disarm", "arm", "enumerate"} <= set(names)
+    assert "pathwise" not in names and "gumbel_softmax" not in names
+    several = fitted(num_particles=2, vectorize_particles=True)
+    names = [row.estimator for row in several.gradient_variance(CLICKS, num_samples=2)]
+    assert any("leave_one_out" in name for name in names)
+
+
+def test_gradient_variance_says_what_is_biased():
+    table = fitted().gradient_variance(
+        CLICKS, estimators=[{"a": "straight_through"}], num_samples=3
+    )
+    assert not table["a: straight_through"].unbiased
+    assert "a: straight_through (biased)" in repr(table)
+
+
+@pytest.mark.parametrize(
+    "estimators, match",
+    [
+        (["pathwise"], "Pathwise does not apply"),
+        ([{"z": "enumerate"}], "latent sites of the guide: 'a', 'b', 'c'"),
+    ],
+)
+def test_gradient_variance_refuses_what_cannot_be_compared(estimators, match):
+    with pytest.raises(ArgumentError, match=match):
+        fitted().gradient_variance(CLICKS, estimators=estimators)
+
+
+def test_gradient_variance_needs_an_objective_that_takes_estimators():
+    svi = SVI(model, guide, Adam({"lr": 0.01}), RenyiELBO(), seed=0)
+    with pytest.raises(InferenceError, match="takes estimators per site"):
+        svi.gradient_variance(CLICKS)
