@@ -24,12 +24,13 @@ from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.handlers import substitute
+from probtorch.effects.handlers import substitute, uncondition
 from probtorch.effects.trace import plate_info
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guide_quality import Quality, judge, quality_of, verdict
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import Target
+from probtorch.infer.predictive import Predictive
 from probtorch.infer.results import SampledDraws, make_draws
 
 __all__ = ["SVIResult"]
@@ -144,8 +145,31 @@ class SVIResult:
     def predict(
         self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
     ) -> dict[str, np.ndarray]:
-        """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`."""
-        return self.draws().predict(*args, seed=seed, **kwargs)
+        """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`.
+
+        Where the model is no density on R^n (minibatches, discrete sites), 1000 draws of the guide
+        are made for it, of all rows.
+        """
+        draws = self.draws()
+        if draws.target is not None:
+            return draws.predict(*args, seed=seed, **kwargs)
+        model, guide, sites = self.svi.model, self.svi.guide, ()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            stack.enter_context(self.svi.params.activate())
+            stack.enter_context(substitute(None, self.params))
+            if not (args or kwargs):
+                args, kwargs = self.args, self.kwargs
+                with self.svi.feed.activate():
+                    sites = run_pair(
+                        model, guide, args, kwargs, allow_missing=True
+                    ).model.observation_nodes
+                model = uncondition(model)
+            predictive = Predictive(
+                model, guide=guide, num_samples=NUM_DRAWS, return_sites=sites, seed=seed
+            )
+            found = predictive(*args, **kwargs)
+        return {name: to_host(value._data)[None] for name, value in found.items()}
 
     def to_arviz(self, **groups: Any) -> Any:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""

@@ -124,6 +124,20 @@ def test_predictions_from_a_guide_have_its_local_latents_for_all_rows():
     assert (np.abs(found["z"].numpy().mean(0) - params["z_auto_loc"].numpy()) < 0.25 * sd).all()
 
 
+def test_a_result_of_minibatches_predicts_all_rows():
+    svi = SVI(by_loader, AutoNormal(by_loader), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    result = svi.run(300, progress_bar=False)
+    found = result.predict(seed=3)
+    assert set(found) == {"y"}
+    assert found["y"].shape == (1, 1000, 12)
+    loc, scale = (result.params[f"w_auto_{name}"].item() for name in ("loc", "scale"))
+    sd = np.sqrt(0.25 + (scale * X) ** 2)
+    # 1000 draws: 5 standard errors.
+    assert (np.abs(found["y"][0].mean(0) - loc * X) < 5.0 * sd / np.sqrt(1000)).all()
+    new = DataLoader(TensorDataset(probtorch.arange(3.0), probtorch.zeros(3)), batch_size=2)
+    assert result.predict(new, seed=3)["x"].shape == (1, 1000, 3)
+
+
 def test_a_result_draws_what_lies_outside_of_minibatches():
     model = by_loader
     svi = SVI(model, AutoNormal(model), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
