@@ -116,7 +116,8 @@ def random_module(name: str, nn_module: Module, prior: Any) -> Module:
     Returns
     -------
     Module
-        Computes with the weights drawn; buffers and all else are those of `nn_module`.
+        Computes with the weights drawn; buffers and all else are those of `nn_module`. It is called
+        at once, as in NumPyro; Pyro's function of this name returns one to draw it with.
 
     Raises
     ------
