@@ -7,6 +7,7 @@ algorithm), or at random (forward filtering, backward sampling).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from probtorch.core.rng import Generator
 from probtorch.distributions.categorical import Categorical
 from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.runtime import generator_in_force
+from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.factors import marginal_terms, names_of
 from probtorch.infer.sum_product import Axes, Eliminated
 
-__all__ = ["decode"]
+__all__ = ["decode", "selected", "values_at"]
 
 
 def decode(
@@ -74,15 +76,69 @@ def decode(
         else:
             picked = Categorical(logits=wrap(logits)).sample(generator=generator)._data
         chosen[table.variable] = picked
+    return values_at(trace, {v: _laid_out(trace, variables[v], i) for v, i in chosen.items()})
+
+
+def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
+    """Return the values of the latent sites of a trace for chosen values of its variables.
+
+    Parameters
+    ----------
+    trace : Trace
+    chosen : mapping from int to ndarray of int
+        For every variable the position of its value, of the shape of the plates around it.
+    """
     found = {}
-    for v, variable in variables.items():
-        site = trace[variable.name]
-        shape = tuple(site.plate_shape) + tuple(site.fn.event_shape)
-        found[variable.name] = wrap(to_host(variable.values._data)[chosen[v]].reshape(shape))
     for name, site in trace.nodes.items():
-        if site.kind == "sample" and not site.observed and name not in found:
-            found[name] = _selected(site, chosen, axes)
+        if site.kind == "sample" and not site.observed:
+            n = len(getattr(site.fn, "event_shape", ()))
+            known = hasattr(site.fn, "event_shape")
+            found[name] = wrap(selected(site, site.value, n, chosen)) if known else site.value
     return found
+
+
+def selected(site: Site, value: Any, event_ndim: int, chosen: Mapping[int, np.ndarray]) -> Any:
+    """Return a tensor of a site at chosen values of the variables that it depends on.
+
+    Parameters
+    ----------
+    site : Site
+    value : Tensor
+        Its value, or its log density.
+    event_ndim : int
+        How many dims on the right are no batch dims.
+    chosen : mapping from int to ndarray of int
+        See `values_at`.
+
+    Returns
+    -------
+    ndarray
+        Without the dims of variables.
+    """
+    array = to_host(value._data)
+    batch = array.shape[: array.ndim - event_ndim]
+    depth = -1 - site.free_dim  # type: ignore[operator]  # set in every enumerated run
+    if len(batch) <= depth:
+        return array
+    names = names_of(site, batch)
+    lead = len(batch) - depth
+    key: list[Any] = []
+    for name in names[:lead]:
+        index = np.zeros((), np.int64) if name is None else chosen[name]  # type: ignore[index]
+        key.append(index.reshape((1,) * (depth - index.ndim) + index.shape))
+    for i, size in enumerate(batch[lead:]):
+        key.append(np.arange(size).reshape([-1 if j == i else 1 for j in range(depth)]))
+    found = array[tuple(key)]
+    # Plates that are not around the site have size 1, on the left.
+    extra = depth - len(site.plate_shape)
+    if found.shape[:extra] == (1,) * extra:
+        found = found.reshape(found.shape[extra:])
+    return found.copy()
+
+
+def _laid_out(trace, variable, indices):
+    """Choices for the rows of a variable's plates, with the plates at their dims."""
+    return indices.reshape(trace[variable.name].plate_shape)
 
 
 def _plates(v, axes):
@@ -117,32 +173,6 @@ def _given(table, chosen, axes):
             key.append(_at(chosen[axis], axis, plates, axes))
     found = array[(*key, slice(None))] if key else array
     return np.broadcast_to(found, (*(axes.size[p] for p in plates), array.shape[-1]))
-
-
-def _selected(site, chosen, axes):
-    """The value of a site at the values chosen for the variables that it depends on."""
-    value = site.value
-    if not hasattr(site.fn, "event_shape"):
-        return value
-    n = len(site.fn.event_shape)
-    shape = tuple(value.shape)
-    batch = shape[: len(shape) - n]
-    names = names_of(site, batch)
-    if not any(isinstance(name, int) for name in names):
-        return value
-    plates = [name for name in names if isinstance(name, str)]
-    key: list[Any] = []
-    for size, name in zip(batch, names):
-        if name is None:
-            key.append(0)
-        elif isinstance(name, str):
-            key.append(np.arange(size).reshape([-1 if p == name else 1 for p in plates]))
-        else:
-            order = axes.ordered(plates)
-            index = _at(chosen[name], name, order, axes)
-            key.append(np.transpose(index, [order.index(p) for p in plates]))
-    found = to_host(value._data)[tuple(key)]
-    return wrap(np.ascontiguousarray(found).reshape(*site.plate_shape, *shape[len(batch) :]))
 
 
 def _impossible(trace, name):

@@ -43,6 +43,7 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
+from probtorch.infer.objectives.enumerated_check import check_against_one
 from probtorch.infer.objectives.runs import plate_depth, run_pair, same_draws
 from probtorch.ops.elementwise import eq, log, where
 from probtorch.ops.movement import permute, reshape
@@ -121,6 +122,8 @@ class TraceEnum_ELBO(ELBO):
         )
         # The pair that ran last, and how many batch dims its plates took.
         self._known: tuple[Any, Any, int] | None = None
+        # The pair that was compared with runs at single values.
+        self._checked: tuple[Any, Any] | None = None
 
     # -------------------------------------------------------------------------------------- runs
 
@@ -137,7 +140,8 @@ class TraceEnum_ELBO(ELBO):
             known = self._known = (model, guide, self._depth(model, guide, args, kwargs))
         while True:
             try:
-                return self._enumerated(known[2], path, paths, model, guide, args, kwargs)
+                run = self._enumerated(known[2], path, paths, model, guide, args, kwargs)
+                break
             except DeeperPlates:
                 deeper = known[2] + 1
             except Exception:
@@ -146,6 +150,30 @@ class TraceEnum_ELBO(ELBO):
                 if deeper <= known[2]:
                     raise
             known = self._known = (model, guide, deeper)
+        if self._checked is None or self._checked[0] is not model or self._checked[1] is not guide:
+            self._check(run, model, guide, args, kwargs)
+            self._checked = (model, guide)
+        return run
+
+    def _check(self, run, model, guide, args, kwargs):
+        """Compare a run with one at single values; see enumerated_check.py."""
+
+        def again(in_guide, in_model):
+            return run_pair(
+                model,
+                guide,
+                args,
+                kwargs,
+                handlers=(in_guide,),
+                model_handlers=lambda: (in_model,),
+                allow_missing=True,
+            )
+
+        # On the tape, where it is wanted: the comparison, which is off it, reads them.
+        run.guide.compute_log_prob()
+        run.model.compute_log_prob()
+        with no_grad(), same_draws():
+            check_against_one(run, again)
 
     def _depth(self, model, guide, args, kwargs):
         """Number of batch dims that plates take, from a run without enumeration."""

@@ -968,3 +968,36 @@ def test_a_mixture_is_learned():
     assert found["z"].value.numpy().tolist() == [0] * 30 + [1] * 70
     assert get_param_store() is not None
     assert probtorch.markov is markov
+
+
+# ----------------------------------------------------------------------- wrong in a batch of values
+
+
+def counts_wrongly(n):
+    z = sample("z", Bernoulli(0.3))
+    with plate("rows", 2):
+        w = sample("w", Bernoulli(0.6))
+        # The mean is over all values of z too.
+        sample("y", Normal((z + w).mean(), 1.0), obs=f8(Y))
+
+
+def reads_from_the_left(n):
+    table = f8([[0.1, 0.9], [0.6, 0.4]])
+    with plate("rows", 2):
+        z = sample("z", Bernoulli(0.3))
+        sample("y", Bernoulli(table[:, 0] * (z[0] + z[1]) / 2.0), obs=f8([0.0, 1.0]))
+
+
+@pytest.mark.parametrize("model", [counts_wrongly, reads_from_the_left])
+def test_a_model_that_means_something_else_for_many_values_is_refused(model):
+    with pytest.raises(InferenceError, match=r"'y' cannot be run for all values(.|\n)*Vindex"):
+        TraceEnum_ELBO().loss(partial(model, 0), no_guide)
+
+
+def test_a_model_that_is_random_beside_its_sites_is_not_refused():
+    def model():
+        z = sample("z", Bernoulli(0.3))
+        noise = f8(np.random.default_rng().normal())
+        sample("y", Normal(z + noise, 1.0), obs=0.3)
+
+    assert np.isfinite(TraceEnum_ELBO().loss(model, no_guide))

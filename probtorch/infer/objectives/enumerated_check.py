@@ -1,0 +1,132 @@
+"""Whether a model gives the same for all values of its discrete sites at once as for each alone.
+
+Enumeration puts dims to the left of all that a model knows of. Code that indexes from the left or
+reduces over all dims means something else then (``x.mean()`` for ``x.mean(-1)``), and no shape has
+to tell. So the first run of a model is compared with one at values chosen at random: every log
+density has to agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.runtime import Handler
+from probtorch.effects.trace import Trace
+from probtorch.errors import InferenceError
+from probtorch.infer.decode import selected, values_at
+from probtorch.infer.objectives.enumerated_bound import EnumeratedRun
+from probtorch.infer.objectives.runs import Run
+
+__all__ = ["GiveValues", "check_against_one"]
+
+# Agreement relative to the size of the numbers: in double precision, and in single precision.
+RTOL, SINGLE_RTOL = 1e-8, 1e-3
+
+
+class GiveValues(Handler):
+    """Give latent sites values by name, and plates the rows that they had in a trace.
+
+    Parameters
+    ----------
+    values : dict of str to Tensor
+    trace : Trace
+    """
+
+    def __init__(self, values: dict[str, Any], trace: Trace) -> None:
+        super().__init__()
+        self.values, self.trace = values, trace
+
+    def on_sample(self, site: Any) -> None:
+        """Give the value; a point mass computes its own, from the values given before it."""
+        if site.value is None and site.name in self.values and not isinstance(site.fn, Delta):
+            site.value = self.values[site.name]
+
+    def on_plate(self, site: Any) -> None:
+        """Give the rows."""
+        if site.value is None and site.name in self.trace:
+            site.value = self.trace[site.name].value
+
+
+def check_against_one(run: EnumeratedRun, again: Callable[[Handler, Handler], Run]) -> None:
+    """Compare an enumerated run with one at single values.
+
+    Parameters
+    ----------
+    run : EnumeratedRun
+    again : callable
+        Runs guide and model without enumeration, under a handler for each.
+
+    Raises
+    ------
+    InferenceError
+        If a log density differs, with the site.
+    """
+    variables = run.enumeration.variables
+    if not variables:
+        return
+    rng = np.random.default_rng(0)
+    chosen = {}
+    for v, variable in variables.items():
+        home = run.guide if v in run.guided else run.model
+        chosen[v] = rng.integers(variable.size, size=tuple(home[variable.name].plate_shape))
+    guided = values_at(run.guide, chosen)
+    values = {**values_at(run.model, chosen), **guided}
+    handlers = GiveValues(guided, run.guide), GiveValues(values, run.model)
+    alone = again(*handlers)
+    found = _disagreement(run, alone, chosen)
+    if found is None:
+        return
+    # A model that is random beside its sites differs from itself: that is nothing to refuse.
+    if _differ(alone, again(*handlers)):
+        return
+    site, together, single = found
+    raise InferenceError(
+        f"site {site.name!r} cannot be run for all values of discrete sites at once",
+        expected="the same log density as for single values of "
+        f"{', '.join(sorted({repr(variable.name) for variable in variables.values()})[:4])} ...",
+        got=f"{together:.6g} among all values, {single:.6g} alone",
+        fix="index with Vindex(x)[..., z, :], and write sums over dims of the model with dim=-1, "
+        "counted from the right",
+        at=site.location,
+    )
+
+
+def _disagreement(run, alone, chosen):
+    """The first site whose log density differs, with both numbers."""
+    for many, single in ((run.guide, alone.guide), (run.model, alone.model)):
+        for name, site in single.nodes.items():
+            if not site.has_density or name not in many:
+                continue
+            other = many[name]
+            x = selected(other, other.compute_log_prob(), 0, chosen)
+            y = to_host(site.compute_log_prob()._data)
+            if x.ndim > len(other.plate_shape):
+                # It depends on rows of plates it is not in, which the sums refuse.
+                continue
+            rtol = RTOL if x.dtype == y.dtype == np.float64 else SINGLE_RTOL
+            with contextlib.suppress(ValueError):
+                x, y = np.broadcast_arrays(x, y)
+                close = np.isclose(x, y, rtol=rtol, atol=rtol, equal_nan=True)
+                if close.all():
+                    continue
+                worst = tuple(np.argwhere(~close)[0])
+                return other, float(x[worst]), float(y[worst])
+            return other, float(x.sum()), float(y.sum())
+    return None
+
+
+def _differ(a, b):
+    """Whether two runs at the same values have different log densities."""
+    for one, other in ((a.guide, b.guide), (a.model, b.model)):
+        for name, site in one.nodes.items():
+            if site.has_density and name in other:
+                x, y = (to_host(s.compute_log_prob()._data) for s in (site, other[name]))
+                if x.shape != y.shape or not np.array_equal(x, y, equal_nan=True):
+                    return True
+    return False
