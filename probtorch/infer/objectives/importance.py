@@ -21,6 +21,7 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.estimators.multi_sample import vimco_signals
 from probtorch.infer.objectives.elbo import Estimate
 from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
@@ -42,24 +43,26 @@ class ImportanceWeightedELBO(RenyiELBO):
     ----------
     num_particles : int
         With one particle, the evidence lower bound.
-    gradient : {"dreg", "stl", "standard"}
+    gradient : {"dreg", "stl", "standard", "vimco"}
         Of the guide's parameters: doubly reparameterised (unbiased); "sticking the landing"
         (biased for more than one particle, unbiased for one); or the plain derivative, which also
-        serves draws without pathwise gradients.
+        serves draws without pathwise gradients. "vimco" is the plain derivative with the baseline
+        of Mnih and Rezende: in place of a particle's weight the geometric mean of the others.
     vectorize_particles, retain_graph, allow_missing
         See `ELBO`.
 
     Raises
     ------
     ArgumentError
-        For another `gradient`.
+        For another `gradient`, or "vimco" with one particle.
     InferenceError
         At the first estimate: if the guide has a draw without a pathwise gradient, or a factor, and
-        `gradient` is not "standard".
+        `gradient` is neither "standard" nor "vimco".
 
     References
     ----------
-    Burda, Grosse, Salakhutdinov (2016), "Importance weighted autoencoders"; Roeder, Wu, Duvenaud
+    Burda, Grosse, Salakhutdinov (2016), "Importance weighted autoencoders"; Mnih, Rezende (2016),
+    "Variational inference for Monte Carlo objectives"; Roeder, Wu, Duvenaud
     (2017), "Sticking the landing"; Tucker, Lawson, Gu, Maddison (2019), "Doubly reparameterized
     gradient estimators for Monte Carlo objectives".
     """
@@ -75,12 +78,19 @@ class ImportanceWeightedELBO(RenyiELBO):
         *,
         allow_missing: bool = False,
     ) -> None:
-        if gradient not in ("standard", *POWERS):
+        if gradient not in ("standard", "vimco", *POWERS):
             raise ArgumentError(
                 "ImportanceWeightedELBO(gradient=...)",
-                expected="'dreg', 'stl' or 'standard'",
+                expected="'dreg', 'stl', 'standard' or 'vimco'",
                 got=repr(gradient),
                 fix="leave it out for 'dreg'",
+            )
+        if gradient == "vimco" and num_particles == 1:
+            raise ArgumentError(
+                "ImportanceWeightedELBO(gradient='vimco')",
+                expected="at least 2 particles, which are each other's baselines",
+                got="num_particles=1",
+                fix="for one particle use Trace_ELBO",
             )
         super().__init__(
             0.0, num_particles, None, vectorize_particles, retain_graph, allow_missing=allow_missing
@@ -89,7 +99,7 @@ class ImportanceWeightedELBO(RenyiELBO):
 
     def estimates(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Estimate]:
         """Yield the bound."""
-        if self.gradient == "standard" or not grad_enabled():
+        if self.gradient not in POWERS or not grad_enabled():
             yield from super().estimates(model, guide, args, kwargs)
             return
         cuts = []
@@ -109,6 +119,10 @@ class ImportanceWeightedELBO(RenyiELBO):
             )
             surrogate = term if surrogate is None else surrogate + term
         yield Estimate(value.detach(), surrogate)
+
+    def gains(self, log_w: Any) -> Any:
+        """Return the factors of the particles' scores."""
+        return vimco_signals(log_w) if self.gradient == "vimco" else super().gains(log_w)
 
     def _cut_runs(self, model, guide, args, kwargs):
         """Yield runs whose draws are leaves, each with the draws as they were."""
@@ -138,6 +152,8 @@ class _Cut(Handler):
         if site.observed or isinstance(site.fn, Delta):
             # A point mass is computed from other draws, and follows their leaves.
             return
+        if "estimator" in site.infer:
+            raise _estimator_chosen(site)
         if not site.fn.has_rsample:
             raise _no_path(site, f"a {type(site.fn).__name__}, which has none")
         draw = site.value
@@ -188,6 +204,16 @@ def _no_path(site, got):
         f"ImportanceWeightedELBO: guide site {site.name!r} has no pathwise gradient",
         expected="draws by differentiable functions of the parameters (has_rsample)",
         got=got,
-        fix='pass gradient="standard"',
+        fix='pass gradient="vimco" or gradient="standard"',
+        at=site.location,
+    )
+
+
+def _estimator_chosen(site):
+    return InferenceError(
+        f"ImportanceWeightedELBO: guide site {site.name!r} asks for a gradient estimator",
+        expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
+        got=repr(site.infer["estimator"]),
+        fix="choose gradient= for all sites here, or change the objective",
         at=site.location,
     )

@@ -98,11 +98,14 @@ class RenyiELBO(ELBO):
         if all(score is None for score in scores):
             return None
         score = _joined(scores, runs)
+        return total(score * self.gains(log_w))
+
+    def gains(self, log_w: Any) -> Any:
+        """Return what each particle adds to the bound: the factor of its score."""
         array = np.asarray(log_w.detach().numpy(), np.float64)
         count = array.size
         others = np.tile(array, (count, 1))[~np.eye(count, dtype=bool)].reshape(count, count - 1)
-        gain = self.bound(wrap(array)) - self.bound(wrap(others))
-        return total(score * gain)
+        return self.bound(wrap(array)) - self.bound(wrap(others))
 
 
 def log_weights(runs: list[Run]) -> Any:
