@@ -10,6 +10,8 @@ A step with Python branches on tensors or with random draws cannot be recorded o
 the loop is then unrolled on the tape.
 """
 
+import contextlib
+
 from probtorch.autograd.function import Function
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad, no_grad
@@ -213,7 +215,7 @@ class _Loop:
             t, g_now, g_xs, g_captured = state
             now = [_stand_in(s[t]) for s in states]
             slices = [_stand_in(x[t]) for x in xs]
-            with enable_grad():
+            with enable_grad(), _cut_off(captured):
                 after, row = self.step(now, slices)
                 ends = [after[i] for i in floating] + [row[i] for i in put_out]
                 given = [*g_now, *(g_ys[i][t] for i in put_out)]
@@ -392,6 +394,23 @@ def _stand_in(x):
     if _is_float(t):
         t.requires_grad_()
     return t
+
+
+@contextlib.contextmanager
+def _cut_off(tensors):
+    """Context manager: tensors are leaves, so that a gradient stops at each of them.
+
+    A step closes over them, so nothing can be put in their place; and one may depend on another,
+    whose gradient would else count twice.
+    """
+    before = [(t.grad_fn, t._index) for t in tensors]
+    try:
+        for t in tensors:
+            t.grad_fn = None
+        yield
+    finally:
+        for t, (grad_fn, index) in zip(tensors, before, strict=True):
+            t.grad_fn, t._index = grad_fn, index
 
 
 def _is_float(x):

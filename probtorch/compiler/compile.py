@@ -16,7 +16,9 @@ import threading
 
 import numpy as np
 
+from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import contiguous, device_of, shares_memory
+from probtorch.compiler import rolling
 from probtorch.compiler.density import MAX_PATHS, warn_eager
 from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
@@ -425,6 +427,7 @@ class CompiledFunction:
             rec.refuse("a gradient that flows to a tensor outside the arguments")
         rec.shared_updates()
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
+        self._roll(rec, tensors)
         paths = self._versions.get(key, [])
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
@@ -443,6 +446,18 @@ class CompiledFunction:
             place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
             self._give_up(f"more than {MAX_PATHS} different paths were met", place)
         return unflatten(out_structure, out)
+
+    def _roll(self, rec, tensors):
+        """Put loops into the graph of a recording where Python loops left many nodes alike."""
+        if rec.unsupported or len(rec.graph.nodes) < rolling.MIN_NODES:
+            return
+        fn = rolling.rolled(rec.graph)
+        if fn is not None:
+            stand_ins = [wrap(t._data) for t in tensors]
+            with no_grad(), np.errstate(all="ignore"):
+                again, _ = record(fn, stand_ins, frozen=False, abstract=not rec.graph.guards)
+            rec.graph = again.graph
+            rec.unsupported += again.unsupported
 
     def _path(self, rec, tensors, result, rebuild, environment):
         """Compile a recording for the device that its tensors live on."""

@@ -21,13 +21,20 @@ import numpy as np
 
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device, to_host
-from probtorch.compiler import engine
+from probtorch.compiler import engine, rolling
 from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import describe
 from probtorch.compiler.gpu import GpuProgram
-from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.record import Recorder, record, recording_lock
 from probtorch.config import settings
-from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import (
+    as_tensor,
+    cast,
+    recorder,
+    set_grad_enabled,
+    set_recorder,
+    wrap,
+)
 from probtorch.core.dtype import float64
 from probtorch.errors import ArgumentError, CompileError, DeviceError, DomainError
 
@@ -130,6 +137,7 @@ class NativeDensity:
         self.evaluations = 0
         self.seconds = 0.0
         self._known = {}
+        self._loops = None  # of the run at hand: the function with its Python loops rolled
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         if not settings.jit:
@@ -199,6 +207,12 @@ class NativeDensity:
         value = cast(value, float64)
         if not value.requires_grad:
             return value, wrap(np.zeros(self.dim))
+        active = recorder()
+        if isinstance(active, Recorder) and len(active.graph.nodes) >= rolling.MIN_NODES:
+            # Before the backward pass, which would be as long again.
+            self._loops = rolling.rolled(active.forward(value))
+            if self._loops is not None:
+                return value.detach(), wrap(np.full(self.dim, math.nan))
         (g,) = grad(value, q, materialize_grads=True)
         return value.detach(), g
 
@@ -208,8 +222,12 @@ class NativeDensity:
         """
         start = time.perf_counter()
         point = wrap(np.array(q))
+        self._loops = None
         with np.errstate(all="ignore"):
             rec, (value, g) = self._placed(lambda: record(self._evaluate, [point]))
+            loops, self._loops = self._loops, None
+            if loops is not None:
+                rec = self._placed(lambda: self._rolled(rec, loops, q))
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:
@@ -229,7 +247,22 @@ class NativeDensity:
                 except CompileError as e:
                     self._give_up(f"{e.subject}: {e.got}", e.location)
         self.seconds += time.perf_counter() - start
+        if loops is not None and self.reason is not None:
+            return self.eager(np.array(q))
         return float(value._data), np.array(g._data, np.float64)
+
+    def _rolled(self, rec, loops, q):
+        """Record a function with loops, gradient and all; returns the recorder."""
+
+        def evaluate(point):
+            point.requires_grad = True
+            value = loops(point)[0]
+            return value.detach(), grad(value, point, materialize_grads=True)[0]
+
+        # Without guards only shapes count, and the loops need not be run.
+        again, _ = record(evaluate, [wrap(np.array(q))], abstract=not rec.graph.guards)
+        again.unsupported = rec.unsupported + again.unsupported
+        return again
 
     def _compile(self, rec):
         """Compile a path for the device that it was recorded on."""
@@ -270,7 +303,7 @@ class NativeDensity:
         with recording_lock:
             self.evaluations += 1
             # The program that called may be recording itself, or run with gradients switched off.
-            recorder, grad_mode = set_recorder(None), set_grad_enabled(True)
+            active, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
                 if context.bound < len(self.paths):
                     context.sync()
@@ -286,7 +319,7 @@ class NativeDensity:
                 # A new path answers natively: results must not depend on who met it first.
                 return out if len(self.paths) == known else None
             finally:
-                set_recorder(recorder)
+                set_recorder(active)
                 set_grad_enabled(grad_mode)
 
 

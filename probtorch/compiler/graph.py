@@ -23,7 +23,7 @@ class Value:
 
     def __init__(self, shape, dtype, kind, array=None, node=None, index=0):
         self.id = next(_ids)
-        self.shape = tuple(shape)
+        self.shape = shape if type(shape) is tuple else tuple(shape)
         self.dtype = dtype
         self.kind = kind
         self.array = array

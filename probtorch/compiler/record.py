@@ -17,6 +17,7 @@ Loops and branches are recorded as subgraphs by child recorders. In `abstract` r
 shapes, and guards are refused.
 """
 
+import gc
 import threading
 
 import numpy as np
@@ -54,7 +55,8 @@ class Recorder:
         self._stale = set()  # ids of views whose base changed since
         self.updates = {}  # id -> tensor made outside and changed in place
         self.originals = []  # copies of what these held before
-        self.draws = []  # (generator, count, seed, stream, first counter), the last three tensors
+        # (generator, count, seed, stream, first counter), the last three tensors
+        self.draws = []
 
     # --------------------------------------------------------------------------------------- values
 
@@ -105,6 +107,13 @@ class Recorder:
             self._bind(t, v)
         return v
 
+    def forward(self, result):
+        """Return a graph of what was recorded so far, with `result` as its output."""
+        graph = Graph()
+        graph.inputs, graph.nodes = self.graph.inputs, list(self.graph.nodes)
+        graph.outputs, graph.guards = [self.value_of(result)], list(self.graph.guards)
+        return graph
+
     def is_constant(self, t):
         """Whether the elements of `t` are the same at every replay."""
         return self.value_of(t).static
@@ -126,17 +135,30 @@ class Recorder:
             parts = decompose(*inputs, **attrs)
             self.alias(parts, out)
             return
-        values = tuple(self.value_of(x) if isinstance(x, TensorBase) else x for x in inputs)
+        # The hot path of recording: long Python loops come through here a million times.
+        known, stale = self._values, self._stale
+        values, static = [], True
+        for x in inputs:
+            if isinstance(x, TensorBase):
+                v = known.get(id(x))
+                if v is None or (stale and id(x) in stale):
+                    v = self.value_of(x)
+                static = static and v.static
+                values.append(v)
+            else:
+                values.append(x)
         outs = out if type(out) is tuple else (out,)
-        new = tuple(Value(o._data.shape, o._data.dtype, "node") for o in outs)
-        if all(type(v) is not Value or v.static for v in values):
-            for v, o in zip(new, outs, strict=True):
-                v.kind, v.static, v.array = "const", True, o._data
+        if static:
+            new = [Value(o._data.shape, o._data.dtype, "const", o._data) for o in outs]
         else:
-            self.graph.nodes.append(Node(op, op.name, values, attrs, new, user_frame(2)))
-        for v, o in zip(new, outs, strict=True):
-            self._bind(o, v)
-            self._made.add(id(o))
+            new = [Value(o._data.shape, o._data.dtype, "node") for o in outs]
+            node = Node(op, op.name, tuple(values), attrs, tuple(new), user_frame(2))
+            self.graph.nodes.append(node)
+        for v, o in zip(new, outs):
+            key = id(o)
+            known[key] = v
+            self._made.add(key)
+            self._alive.append(o)
             if o._base is not None:
                 self._views.setdefault(id(o._base), []).append(o)
 
@@ -209,8 +231,16 @@ class Recorder:
         if threading.get_ident() != self.thread or not self._replays_effects():
             self.refuse(f"{what}: a draw from a Generator")
             return None
+        first = generator.advance(count)
+        for i, (known, total, *words, start) in enumerate(self.draws):
+            here = generator.initial_seed(), generator.stream, first
+            if known is generator and here == (*map(_unsigned, words), _unsigned(start) + total):
+                # It goes on where that draw ended: one reservation serves both, which also lets
+                # the turns of a loop differ in a constant alone.
+                self.draws[i] = (generator, total + count, *words, start)
+                return (*words, start + wrap(np.array(total)))
         numbers = []
-        for word in (generator.initial_seed(), generator.stream, generator.advance(count)):
+        for word in (generator.initial_seed(), generator.stream, first):
             t = wrap(np.array(word, np.uint64).view(np.int64))
             self._bind(t, Value((), t._data.dtype, "ref", array=t))
             numbers.append(t)
@@ -353,6 +383,10 @@ class Recorder:
         return unflatten(yes_structure, out)
 
 
+def _unsigned(t):
+    return int(t._data.view(np.uint64))
+
+
 def _spread(fn):
     """Return `fn` as a function of the tuple of its arguments."""
     return lambda arguments: fn(*arguments)
@@ -383,10 +417,15 @@ def record(fn, inputs, *, frozen=True, abstract=False):
         for t in inputs:
             rec.add_input(t, owned=abstract)
         before = set_recorder(rec)
+        # A recording keeps all that it makes; looking for garbage in it took a third of the time.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             result = fn(*inputs)
             out = [as_tensor(x) for x in flatten(result)[0]]
             rec.graph.outputs = [rec.value_of(t) for t in out]
         finally:
             set_recorder(before)
+            if collecting:
+                gc.enable()
         return rec, result

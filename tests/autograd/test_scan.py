@@ -124,6 +124,23 @@ def test_what_a_step_closes_over_gets_its_gradient():
     assert mine.item() == pytest.approx(grad(c, [offset])[0].item(), rel=1e-12)
 
 
+def test_what_a_step_closes_over_may_depend_on_each_other():
+    def logp(q, loop):
+        log_s = q[1]
+        s = log_s.exp()
+        last, terms = loop(
+            lambda c, y: (c * q[0] + log_s, -0.5 * (y / s) ** 2 - log_s - s * c), q[0] * s, Y, False
+        )
+        return terms.sum() + last
+
+    compiled = compile(value_and_grad(lambda q: logp(q, rolled)))
+    value, gradient = value_and_grad(lambda q: logp(q, plain))(Q)
+    for _ in range(2):
+        mine, found = compiled(Q)
+        np.testing.assert_allclose(mine.numpy(), value.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(found.numpy(), gradient.numpy(), rtol=1e-12)
+
+
 def test_a_number_of_steps_without_slices():
     last, ys = scan(lambda c, _: (c * 2.0, c), tensor(1.0), length=5)
     assert last.item() == 32.0

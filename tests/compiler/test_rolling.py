@@ -1,0 +1,281 @@
+"""Python loops over time become native loops: few nodes, and the numbers of the loop itself."""
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch.autograd import grad
+from probtorch.compiler import rolling
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.record import record
+from probtorch.config import configure
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator
+from probtorch.infer import Target
+from probtorch.ops.movement import cat, stack
+from probtorch.ops.sampling import randn
+from probtorch.tensor import tensor
+
+RNG = np.random.default_rng(0)
+T = 250
+Y = tensor(RNG.standard_normal(T))
+X = tensor(RNG.standard_normal((T, 3)))
+FEW = 120
+
+
+def autoregression(q):
+    alpha, beta, log_s = q[0], q[1:6], q[6]
+    s = log_s.exp()
+    total = -(q * q).sum()
+    for t in range(5, T):
+        mu = alpha
+        for k in range(5):
+            mu = mu + beta[k] * Y[t - k - 1]
+        total = total - 0.5 * ((Y[t] - mu) / s) ** 2 - log_s
+    return total
+
+
+def windows(q):
+    total = -(q * q).sum()
+    for t in range(5, T):
+        mu = q[0] + (q[1:6] * Y[t - 5 : t]).sum()
+        total = total - 0.5 * ((Y[t] - mu) / q[6].exp()) ** 2 - q[6]
+    return total
+
+
+def latent_walk(q):
+    """Slices of a vector of latent values, one per turn, and the one before."""
+    s = q[0].exp()
+    total = -0.5 * q[1] ** 2
+    for t in range(1, T - 1):
+        total = total - 0.5 * ((q[t + 1] - 0.9 * q[t]) / s) ** 2 - q[0]
+        total = total - 0.5 * (Y[t] - q[t + 1]) ** 2
+    return total
+
+
+def second_order(q):
+    """Two turns back, and numbers that change from turn to turn."""
+    a, b = q[0], q[1]
+    before, last = q[2], q[3]
+    total = last * 0.0
+    for t in range(T):
+        new = (a * last + b * before + 0.01 * t).tanh() * 0.99**t
+        before, last = last, new
+        total = total + new * Y[t]
+    return total + last
+
+
+def collected(q):
+    """Outputs gathered in a list, summed afterwards, and stacked as well."""
+    terms, states, h = [], [], q[:3]
+    for t in range(T):
+        h = (h * q[3] + X[t]).tanh()
+        states.append(h)
+        terms.append((h * q[4:7]).sum())
+    total = sum(terms)
+    return total + (stack(states) * X).sum() + cat([terms[0].reshape(1), h]).sum()
+
+
+def backwards(q):
+    """A loop that reads what an earlier one made, from its end."""
+    alphas, a = [], q[:3]
+    for t in range(T):
+        a = (a[:, None] + q[3:6] + X[t]).logsumexp(0)
+        alphas.append(a)
+    b = q[:3] * 0.0
+    total = q[0] * 0.0
+    for t in reversed(range(T)):
+        b = (b + X[t]).tanh()
+        total = total + (alphas[t] * b).sum() * 1e-3
+    return total
+
+
+def two_kinds_of_turns(q):
+    """The first turns differ from the rest."""
+    h, total = q[0], q[1] * 0.0
+    for t in range(T):
+        if t < 3:
+            h = h.exp() * 0.1
+        h = h * q[2] + Y[t]
+        total = total - h * h
+    return total
+
+
+def forward_algorithm(q):
+    log_move = (q[:9].reshape(3, 3)).log_softmax(-1)
+    means = q[9:12]
+    log_alpha = -0.5 * (Y[0] - means) ** 2
+    for t in range(1, T):
+        log_alpha = (log_alpha[:, None] + log_move).logsumexp(0) - 0.5 * (Y[t] - means) ** 2
+    return log_alpha.logsumexp(0)
+
+
+CASES = {
+    autoregression: 7,
+    windows: 7,
+    latent_walk: T,
+    second_order: 4,
+    collected: 7,
+    backwards: 6,
+    two_kinds_of_turns: 3,
+    forward_algorithm: 12,
+}
+
+
+@pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
+def test_the_density_of_a_python_loop_is_a_native_loop(fn):
+    dim = CASES[fn]
+    density = NativeDensity(fn, dim)
+    for seed in range(3):
+        q = np.random.default_rng(seed).standard_normal(dim) * 0.3
+        value, gradient = density.value_and_grad(q)
+        expected, expected_gradient = density.eager(q)
+        assert value == pytest.approx(expected, rel=1e-11)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9)
+    assert density.reason is None
+    assert density.evaluations == 1
+    (path,) = density.paths
+    assert len(path.graph.nodes) < FEW
+    assert any(node.name == "while" for node in path.graph.nodes)
+
+
+def test_a_model_with_a_sample_statement_per_step():
+    def model(y):
+        phi = probtorch.sample("phi", dist.Normal(0.5, 0.2))
+        s = probtorch.sample("s", dist.HalfNormal(1.0))
+        last = 0.0
+        for t in range(150):
+            last = probtorch.sample(f"x_{t}", dist.Normal(phi * last, s))
+            probtorch.sample(f"y_{t}", dist.Normal(last, 0.5), obs=y[t])
+
+    target = Target.from_model(model, Y)
+    q = RNG.standard_normal(152) * 0.2
+    value, gradient = target.value_and_grad(q)
+    with configure(jit=False):
+        expected, expected_gradient = Target.from_model(model, Y).value_and_grad(q)
+    assert value == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-10)
+
+
+def test_guards_before_and_after_a_loop_still_make_paths():
+    def fn(q):
+        sign = 1.0 if q[0] > 0 else -1.0
+        h = q[1]
+        for t in range(T):
+            h = (h * q[2] + Y[t]).tanh()
+        return h * sign if h > 0 else h * sign * 2.0 - h * h
+
+    density = NativeDensity(fn, 3)
+    for q in ([1.0, 0.1, 0.5], [-1.0, 0.1, 0.5], [1.0, 0.3, 5.0], [-1.0, 0.1, -0.5]):
+        value, gradient = density.value_and_grad(np.array(q))
+        expected, expected_gradient = density.eager(np.array(q))
+        assert value == pytest.approx(expected, rel=1e-11)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9)
+    assert density.reason is None
+
+
+def test_a_branch_inside_a_loop_is_not_rolled_away():
+    def fn(q):
+        h = q[0]
+        for t in range(T):
+            h = (h * q[1] + Y[t]).tanh() if h > 0 else (h * 0.5 - Y[t]).tanh()
+        return h
+
+    density = NativeDensity(fn, 2)
+    for q in ([0.1, 0.5], [0.2, -0.5]):
+        value, gradient = density.value_and_grad(np.array(q))
+        expected, expected_gradient = density.eager(np.array(q))
+        assert value == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_loops(seed):
+    """Loops of random bodies: operands of all kinds, lags, irregular turns."""
+    rng = np.random.default_rng(seed)
+    turns, width = int(rng.integers(60, 140)), int(rng.integers(2, 5))
+    data = tensor(rng.standard_normal((turns + 8, width)))
+    plan = [
+        (rng.choice(["mul", "add", "tanh", "where", "shift", "take"]), *rng.integers(0, 6, 2))
+        for _ in range(int(rng.integers(3, 9)))
+    ]
+    odd = set(rng.integers(0, turns, int(rng.integers(0, 3))).tolist())
+
+    def fn(q):
+        past = [q[:width] * (0.1 * i) for i in range(4)]
+        total = q.sum() * 0.1
+        kept = []
+        for t in range(turns):
+            h = past[-1]
+            for kind, i, j in plan:
+                other = (past[-1 - i % 3], data[t + j], q[j : j + width], data[0], h, past[-2])[i]
+                if kind == "mul":
+                    h = h * other * 0.5
+                elif kind == "add":
+                    h = h + other
+                elif kind == "tanh":
+                    h = (h + 0.1 * t).tanh()
+                elif kind == "where":
+                    h = probtorch.where(data[t] > 0.0, h, other)
+                elif kind == "shift":
+                    h = h + q[0] * other.sum()
+                else:
+                    h = h + data[t : t + 2].sum(0) * 0.1
+            if t in odd:
+                h = h.sin()
+            h = h.tanh()
+            past.append(h)
+            kept.append(h[0])
+            total = total + h.sum()
+        return total + stack(kept).sum() + kept[turns // 2]
+
+    dim = 6 + width
+    density = NativeDensity(fn, dim)
+    q = rng.standard_normal(dim) * 0.5
+    value, gradient = density.value_and_grad(q)
+    expected, expected_gradient = density.eager(q)
+    assert density.reason is None
+    assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-7, atol=1e-8)
+
+
+def test_a_compiled_function_with_gradients_draws_and_updates_is_rolled():
+    def make():
+        weight = tensor(np.array([0.5, -0.2]), requires_grad=True)
+        rng = Generator(3)
+
+        def step(y):
+            h = weight[0] * 0.0
+            loss = h
+            for t in range(T):
+                h = (weight[0] * h + weight[1] * y[t] + 0.1 * randn((), generator=rng)).tanh()
+                loss = loss + (h - y[t]) ** 2
+            (g,) = grad(loss, [weight])
+            with probtorch.no_grad():
+                weight.sub_(g * 1e-4)
+            return loss.detach()
+
+        return step, weight, rng
+
+    (step, weight, rng), (eager, other, theirs) = make(), make()
+    compiled = compile(step)
+    for _ in range(3):
+        assert compiled(Y).item() == pytest.approx(eager(Y).item(), rel=1e-11)
+        np.testing.assert_allclose(weight.detach().numpy(), other.detach().numpy(), rtol=1e-10)
+    assert rng.get_state() == theirs.get_state()
+    assert compiled.reason is None
+    (path,) = compiled._paths()
+    assert len(path.program.graph.nodes) < FEW
+
+
+def test_short_loops_are_left_alone():
+    def fn(q):
+        h = q
+        for _ in range(5):
+            h = (h * 1.1).tanh()
+        return h.sum()
+
+    rec, _ = record(fn, [wrap(np.ones(3))])
+    assert rolling.rolled(rec.graph) is None
