@@ -359,6 +359,15 @@ class Distribution(_Fields):
         x = self(sample_shape, generator)
         return x, self.log_prob_inside(x)
 
+    def remembering(self):
+        """Return the distribution that a sample statement draws from: this one, or a copy.
+
+        Where a draw's pre-image is hard to find again, as in some flows, it is a copy that knows
+        the density of its last draw. The density is that of the very tensor it returned, with the
+        gradients of its parameters; gradients with respect to that tensor take a leaf in its place.
+        """
+        return self
+
     # ------------------------------------------------------------------------------ densities
 
     def log_prob(self, value):
@@ -549,6 +558,15 @@ def ExpandedDistribution(base_dist, batch_shape=()):
     return base_dist.expand(batch_shape)
 
 
+def _with_base(wrapper, base):
+    """Return a wrapper of one distribution as one of another, of the same shape."""
+    if base is wrapper.base_dist:
+        return wrapper
+    out = object.__new__(type(wrapper))
+    out.__dict__.update(wrapper.__dict__, base_dist=base)
+    return out
+
+
 class Independent(Distribution):
     """A distribution whose rightmost batch dims count as event dims, their log densities summed.
 
@@ -600,6 +618,9 @@ class Independent(Distribution):
     def has_rsample(self):
         """As the base."""
         return self.base_dist.has_rsample
+
+    def remembering(self):
+        return _with_base(self, self.base_dist.remembering())
 
     def _rsample(self, rng, shape):
         return self.base_dist._rsample(rng, shape)
@@ -703,6 +724,9 @@ class MaskedDistribution(Distribution):
         return self._masked(
             value, self.base_dist.log_prob_inside if inside else self.base_dist.log_prob
         )
+
+    def remembering(self):
+        return _with_base(self, self.base_dist.remembering())
 
     def _rsample(self, rng, shape):
         return self.base_dist._rsample(rng, shape)

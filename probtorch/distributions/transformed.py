@@ -31,7 +31,8 @@ class TransformedDistribution(Distribution):
     Notes
     -----
     `log_prob` inverts the transforms; `sample_and_log_prob` uses the pre-image of the
-    draw it makes, which also serves where the inverse has lost it (tanh at 20 is 1 in float32).
+    draw it makes, which also serves where the inverse has lost it (tanh at 20 is 1 in float32). A
+    sample statement does so too for transforms that are costly to invert; see `remembering`.
     """
 
     __tree_fields__ = ("base_dist",)
@@ -89,8 +90,27 @@ class TransformedDistribution(Distribution):
         """As the base."""
         return self.base_dist.has_rsample
 
+    def remembering(self):
+        """Return a copy that knows the density of its last draw, if inverting it is costly."""
+        if not self._transform.costly_inverse:
+            return self
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__, _remembers=True)
+        return out
+
+    # The last draw with its density; only the copies that `remembering` makes have one.
+    _remembers, _last = False, None
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_last"}
+
     def _rsample(self, rng, shape):
-        return self._transform(self.base_dist._rsample(rng, self._transform.inverse_shape(shape)))
+        x = self.base_dist._rsample(rng, self._transform.inverse_shape(shape))
+        if not self._remembers:
+            return self._transform(x)
+        y, ladj = self._transform.call_and_ladj(x)
+        self._last = y, self._density_of_pair(x, ladj, True)
+        return y
 
     def _sample(self, rng, shape):
         return self._transform(self.base_dist._sample(rng, self._transform.inverse_shape(shape)))
@@ -101,8 +121,11 @@ class TransformedDistribution(Distribution):
         return base._to_batch(base._density(x, inside)) - sum_rightmost(ladj, dims)
 
     def _log_prob(self, y):
+        # The very tensor that was drawn, with its tape: an equal one may be a leaf.
+        if self._last is not None and self._last[0] is y:
+            return self._last[1]
         whole = self._transform
-        x = whole._inverse(y)
+        x, ladj = whole._inverse_and_ladj(y)
         # A boundary of the codomain comes from infinity, where the base has no density left.
         n = len(self.base_dist._event_shape)
         ends = every(isfinite(x), tuple(range(-n, 0))) if n else isfinite(x)
@@ -110,9 +133,9 @@ class TransformedDistribution(Distribution):
         if not known and recorder() is None:
             here = with_event_dims(ends, len(self._event_shape))
             y = where(here, y, self.support.interior(y))
-            x = whole._inverse(y)
+            x, ladj = whole._inverse_and_ladj(y)
         # The base masks for itself: a codomain can be wider than the image of the base's support.
-        lp = self._density_of_pair(x, whole.log_abs_det_jacobian(x, y), False)
+        lp = self._density_of_pair(x, ladj, False)
         return lp if known else where(ends, lp, -math.inf)
 
     def sample_and_log_prob(self, sample_shape=(), generator=None):

@@ -160,6 +160,8 @@ def draw(site: Site) -> Any:
     fn = site.fn
     if not hasattr(fn, "log_prob"):
         return fn(*site.args, **(site.kwargs or {}))
+    if hasattr(fn, "remembering"):
+        fn = site.fn = fn.remembering()
     method = fn.rsample if fn.has_rsample else fn.sample
     site.inside = True
     generator = site.generator

@@ -208,6 +208,9 @@ def test_the_log_determinant_is_that_of_the_jacobian(case):
         assert_close(again, y)
         assert_close(both, ladj)
         assert_close(case.transform.inv.log_abs_det_jacobian(y, x), -ladj.detach())
+        back, minus = case.transform.inv.call_and_ladj(y)
+        assert_close(back.detach(), x.detach(), rtol=1e-8, atol=1e-9)
+        assert_close(minus.detach(), -ladj.detach(), rtol=1e-7, atol=1e-8)
 
 
 @EACH

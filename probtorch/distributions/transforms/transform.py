@@ -38,11 +38,14 @@ class Transform:
         one element.
     bijective : bool
         Whether every element of `codomain` is reached once. If not, `inv` is a right inverse.
+    costly_inverse : bool
+        Whether the inverse is much more work than the map.
     """
 
     domain: constraints.Constraint = constraints.real
     codomain: constraints.Constraint = constraints.real
     bijective = True
+    costly_inverse = False
     _settings: tuple[str, ...] = ()
 
     def __call__(self, x):
@@ -74,6 +77,11 @@ class Transform:
         x = _tensor(x)
         y = self._call(x)
         return y, self.log_abs_det_jacobian(x, y)
+
+    def _inverse_and_ladj(self, y):
+        """Return ``(x, log_abs_det_jacobian(x, y))`` for y = T(x)."""
+        x = self._inverse(y)
+        return x, self.log_abs_det_jacobian(x, y)
 
     def forward_shape(self, shape):
         """Return the shape of T(x) for x of `shape`."""
@@ -145,6 +153,14 @@ class InverseTransform(Transform):
     def log_abs_det_jacobian(self, x, y):
         return -self._inv.log_abs_det_jacobian(y, x)
 
+    def call_and_ladj(self, x):
+        y, ladj = self._inv._inverse_and_ladj(_tensor(x))
+        return y, -ladj
+
+    def _inverse_and_ladj(self, y):
+        x, ladj = self._inv.call_and_ladj(y)
+        return x, -ladj
+
     def forward_shape(self, shape):
         return self._inv.inverse_shape(shape)
 
@@ -171,6 +187,7 @@ class ComposeTransform(Transform):
             flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
         self.parts = flat
         self.bijective = all(p.bijective for p in flat)
+        self.costly_inverse = any(p.costly_inverse for p in flat)
         if flat:
             self._event_dims()
 
@@ -215,13 +232,27 @@ class ComposeTransform(Transform):
             return x, x.new_zeros(x._data.shape)
         dim, out = self.domain.event_dim, None
         for i, part in enumerate(self.parts):
-            last = i == len(self.parts) - 1
-            z = y if last and y is not None else part._call(x)
-            term = _sum_last(part.log_abs_det_jacobian(x, z), dim - part.domain.event_dim)
+            if y is not None and i == len(self.parts) - 1:
+                z, term = y, part.log_abs_det_jacobian(x, y)
+            else:
+                z, term = part.call_and_ladj(x)
+            term = _sum_last(term, dim - part.domain.event_dim)
             out = term if out is None else out + term
             dim += part.codomain.event_dim - part.domain.event_dim
             x = z
         return x, out
+
+    def _inverse_and_ladj(self, y):
+        """Backward through the parts."""
+        if not self.parts:
+            return y, y.new_zeros(y._data.shape)
+        dim, out = self.codomain.event_dim, None
+        for part in reversed(self.parts):
+            dim += part.domain.event_dim - part.codomain.event_dim
+            y, term = part._inverse_and_ladj(y)
+            term = _sum_last(term, dim - part.domain.event_dim)
+            out = term if out is None else out + term
+        return y, out
 
     def forward_shape(self, shape):
         for part in self.parts:
@@ -261,6 +292,7 @@ class IndependentTransform(Transform):
         n = reinterpreted_batch_ndims
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = n
+        self.costly_inverse = base_transform.costly_inverse
         self.bijective = base_transform.bijective
         self.domain = constraints.independent(base_transform.domain, n)
         self.codomain = constraints.independent(base_transform.codomain, n)
@@ -279,6 +311,14 @@ class IndependentTransform(Transform):
     def log_abs_det_jacobian(self, x, y):
         ladj = self.base_transform.log_abs_det_jacobian(x, y)
         return _sum_last(ladj, self.reinterpreted_batch_ndims)
+
+    def call_and_ladj(self, x):
+        y, ladj = self.base_transform.call_and_ladj(_tensor(x))
+        return y, _sum_last(ladj, self.reinterpreted_batch_ndims)
+
+    def _inverse_and_ladj(self, y):
+        x, ladj = self.base_transform._inverse_and_ladj(y)
+        return x, _sum_last(ladj, self.reinterpreted_batch_ndims)
 
     def forward_shape(self, shape):
         return self.base_transform.forward_shape(shape)

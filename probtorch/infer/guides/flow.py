@@ -5,8 +5,8 @@ The flow works on standard normal numbers; what comes out is scaled and shifted 
 flow starts as. Weights of the flow are `param` statements called ``auto_flow.{name}``; the flow is
 called with them by `with_parameters`, and the module itself is never written to.
 
-A flow's density at its own draw is known from the way there. `_Flowing` remembers it for just that
-draw; any other value, equal or not, goes back through the inverse.
+Draws are made by a sample statement, which remembers the density of a draw where the flow is costly
+to invert (`TransformedDistribution.remembering`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class AutoNormalizingFlow(AutoContinuous):
         )
         noise = Normal(wrap(np.zeros(n, self.dtype)), wrap(np.ones(n, self.dtype)))
         affine = AffineTransform(loc, scale, 1)
-        return _Flowing(noise.to_event(1), [flow, affine])
+        return TransformedDistribution(noise.to_event(1), [flow, affine], validate_args=False)
 
     def get_posterior(self) -> TransformedDistribution:
         """Return the distribution of the unconstrained vector."""
@@ -210,23 +210,3 @@ class AutoIAFNormal(AutoNormalizingFlow):
 
 def _autoregressive(repeats, settings, dim):
     return iterated(repeats, affine_autoregressive, dim, **settings)
-
-
-class _Flowing(TransformedDistribution):
-    """A flow's distribution, which knows the density of its last draw."""
-
-    def __init__(self, base_distribution: Any, transforms: Any) -> None:
-        super().__init__(base_distribution, transforms, validate_args=False)
-        self._last: tuple[Any, Any] | None = None
-
-    def _rsample(self, rng, shape):
-        x = self.base_dist._rsample(rng, self._transform.inverse_shape(shape))
-        y, ladj = self._transform.call_and_ladj(x)
-        self._last = y, self._density_of_pair(x, ladj, True)
-        return y
-
-    def _log_prob(self, y):
-        # Only the very tensor that was drawn, with its tape: a leaf in its place has no pre-image.
-        if self._last is not None and self._last[0] is y:
-            return self._last[1]
-        return super()._log_prob(y)

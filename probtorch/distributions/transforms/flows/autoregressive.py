@@ -54,6 +54,7 @@ class Autoregressive(TransformModule):
 
     domain = constraints.real_vector
     codomain = constraints.real_vector
+    costly_inverse = True
 
     def __init__(self, autoregressive_nn):
         super().__init__()

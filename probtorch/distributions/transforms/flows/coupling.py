@@ -85,9 +85,12 @@ class AffineCoupling(TransformModule):
         return cat([first, mean + exp(log_scale) * second], -1), total(log_scale, -1)
 
     def _inverse(self, y):
+        return self._inverse_and_ladj(y)[0]
+
+    def _inverse_and_ladj(self, y):
         first, second = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
         mean, log_scale = self._moments(first)
-        return cat([first, (second - mean) * exp(neg(log_scale))], -1)
+        return cat([first, (second - mean) * exp(neg(log_scale))], -1), total(log_scale, -1)
 
     def log_abs_det_jacobian(self, x, y):
         return total(self._moments(last_part(x, 0, self.split_dim))[1], -1)

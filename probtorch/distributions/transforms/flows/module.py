@@ -85,6 +85,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
                 self._others[i] = part
         self._count = len(flat)
         self.bijective = all(p.bijective for p in flat)
+        self.costly_inverse = any(p.costly_inverse for p in flat)
         if flat:
             self._event_dims()
 

@@ -49,6 +49,7 @@ class ConditionedPlanar(Transform):
 
     domain = constraints.real_vector
     codomain = constraints.real_vector
+    costly_inverse = True
 
     def __init__(self, bias, u, w):
         self.bias, self.u, self.w = bias, u, w

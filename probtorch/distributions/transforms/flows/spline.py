@@ -182,7 +182,10 @@ class ConditionedSpline(Transform):
         return self.call_and_slope(x)[0]
 
     def _inverse(self, y):
-        return rational_quadratic(y, self._parameters_now(), self.bound, inverse=True)[0]
+        return self._inverse_and_ladj(y)[0]
+
+    def _inverse_and_ladj(self, y):
+        return rational_quadratic(y, self._parameters_now(), self.bound, inverse=True)
 
     def call_and_slope(self, x):
         """Return y and the log of its derivative."""
@@ -352,10 +355,17 @@ class SplineCoupling(TransformModule):
         return cat([y1, y2], -1), ladj
 
     def _inverse(self, y):
+        return self._inverse_and_ladj(y)[0]
+
+    def _inverse_and_ladj(self, y):
         x1, y2 = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
+        ladj = None
         if self.lower_spline is not None:
-            x1 = self.lower_spline._inverse(x1)
-        return cat([x1, self.upper_spline.condition(x1)._inverse(y2)], -1)
+            x1, slope = self.lower_spline._inverse_and_ladj(x1)
+            ladj = total(slope, -1)
+        x2, slope = self.upper_spline.condition(x1)._inverse_and_ladj(y2)
+        upper = total(slope, -1)
+        return cat([x1, x2], -1), upper if ladj is None else ladj + upper
 
     def log_abs_det_jacobian(self, x, y):
         return self.call_and_ladj(x)[1]
