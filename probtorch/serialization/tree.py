@@ -50,6 +50,9 @@ _CONTAINERS = {**_SEQUENCES, **_MAPPINGS}
 _REPEATED = (str, int, bool, type(None))
 _KEYS = (*_REPEATED, float, complex, bytes, tuple, Size, np.generic)
 _LARGEST = 2**63
+# Entries of a key that is a tuple, those of tuples in it included. Python hashes them by recursion,
+# without a limit to its depth or to how often it comes by.
+MAX_KEY = 1000
 
 # Imported when needed: `probtorch.nn` takes 50 ms, and most trees have no parameters in them.
 _PARAMETERS = "probtorch.nn.parameter"
@@ -196,6 +199,15 @@ class _Writer:
             raise self._refusal(
                 f"a key of type {type(key).__name__}", "use texts, numbers or tuples as keys"
             )
+        parts, size = [key], 0
+        while parts and size <= MAX_KEY:
+            part = parts.pop()
+            size += 1
+            parts += part if isinstance(part, tuple) else ()
+        if size > MAX_KEY:
+            raise self._refusal(
+                f"a key of more than {MAX_KEY} entries", "use texts or numbers as keys"
+            )
 
     def _refusal(self, got, fix):
         place = "".join(o.place() for o in self._open)
@@ -249,7 +261,7 @@ def decode(
     try:
         reader = _Reader(blobs, header["views"])
         for node in header["nodes"]:
-            reader.values.append(reader.read(node))
+            reader.add(node)
         tree = reader.values[-1]
     except (LookupError, TypeError, ValueError, OverflowError, struct.error) as error:
         raise FileError(
@@ -272,18 +284,26 @@ class _Reader:
 
     def __init__(self, blobs: list[np.ndarray], views: list[Any]) -> None:
         self.values: list[Any] = []
+        # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
+        # than it matters.
+        self._sizes: list[int] = []
         # Tensors, still on the host, with the numbers of their views and the devices they were on.
         self.tensors: list[tuple[Any, int, str]] = []
         self._blobs, self._views = blobs, views
 
-    def read(self, node: Any) -> Any:
-        """Return the value of a node; those before it are known."""
+    def add(self, node: Any) -> None:
+        """Make the value of the next node; those before it are known."""
+        if isinstance(node, dict):
+            raise ValueError("a dict among the nodes")
         if not isinstance(node, list):
-            if isinstance(node, dict):
-                raise ValueError("a dict among the nodes")
-            return node
-        kind, *rest = node
-        return _READERS[kind](self, *rest)
+            value, size = node, 1
+        else:
+            kind, *rest = node
+            value, size = _READERS[kind](self, *rest), 1
+            if isinstance(value, tuple):
+                size += sum(self._sizes[n] for n in rest[0])
+        self.values.append(value)
+        self._sizes.append(min(size, MAX_KEY + 1))
 
     def _children(self, numbers):
         known = len(self.values)
@@ -293,6 +313,8 @@ class _Reader:
 
     def _mapping(self, make, numbers):
         children = self._children(numbers)
+        if any(self._sizes[n] > MAX_KEY for n in numbers[::2]):
+            raise ValueError("a key of tuples within tuples within tuples")
         found = make(zip(children[::2], children[1::2], strict=True))
         if len(found) != len(children) // 2:
             raise ValueError("a dict with a key twice")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from probtorch.core.rng import GeneratorState
-from probtorch.errors import FileError
+from probtorch.errors import DeviceError, DTypeError, FileError
 from probtorch.serialization import container, load, save
+from probtorch.serialization.tree import encode
 from probtorch.tensor import tensor
 
 TREE = {
@@ -328,6 +329,22 @@ def test_a_header_that_is_no_json_or_nests_too_deep_is_refused(text):
         loaded(data)
 
 
+def test_keys_that_would_exhaust_the_stack_are_refused():
+    nodes = [["tuple", []], *(["tuple", [i]] for i in range(200_000))]
+    with pytest.raises(FileError, match="tuples within tuples"):
+        loaded(made({"nodes": [*nodes, ["dict", [200_000, 0]]], "views": []}))
+    with pytest.raises(DTypeError, match="a key of more than 1000 entries"):
+        save({tuple(range(1000)): 1}, io.BytesIO())
+    key = ((1, 2), *range(900))
+    assert loaded(content({key: 1})) == {key: 1}
+
+
+def test_keys_that_would_be_hashed_forever_are_refused():
+    nodes = [["tuple", []], *(["tuple", [i, i]] for i in range(100_000))]
+    with pytest.raises(FileError, match="tuples within tuples"):
+        loaded(made({"nodes": [*nodes, ["dict", [100_000, 0]]], "views": []}))
+
+
 def test_lists_that_hold_lists_that_hold_lists_cost_what_they_hold():
     # A billion laughs: 2 to the 200 if it were written out.
     nodes = ["ha", *(["list", [i, i]] for i in range(200))]
@@ -337,3 +354,41 @@ def test_lists_that_hold_lists_that_hold_lists_cost_what_they_hold():
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
+
+
+def mutated(value, rng):
+    """`value`, a piece of a header, with something in it replaced."""
+    strange = [
+        None, True, -1, 0, 1, 2, 2**31, 2**63, 2**70, 1.5, "", "list", "x" * 50, [], {}, [0],
+        ["list", []], "<f8", "|O", "tensor", "int", "cuda:0", "../x", "\x00",
+    ]  # fmt: skip
+    if isinstance(value, list) and value and rng.random() < 0.9:
+        i = rng.randrange(len(value))
+        kind = rng.choice(["inside", "inside", "inside", "drop", "double", "swap"])
+        if kind == "inside":
+            return [*value[:i], mutated(value[i], rng), *value[i + 1 :]]
+        if kind == "drop":
+            return value[:i] + value[i + 1 :]
+        return value[:i] + value[i:] * 2 if kind == "double" else value[::-1]
+    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.5:
+        return value + rng.choice([-1, 1, 2, 1000])
+    return rng.choice(strange)
+
+
+def test_headers_with_right_checksums_and_random_content_are_read_or_refused():
+    everything = {**TREE, "more": [1j, b"xy", 2**90, float("nan"), np.float32(1.0), np.dtype("i4")]}
+    header, blobs = encode(everything)
+    blobs = [bytes(b) for b in blobs]
+    rng, refused = random.Random(0), 0
+    for _ in range(3000):
+        bad = dict(header)
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            name = rng.choice(["nodes", "nodes", "views", "views", "library"])
+            bad[name] = mutated(bad[name], rng)
+        file = io.BytesIO()
+        container.write(file, bad, blobs)
+        try:
+            loaded(file.getvalue())
+        except (FileError, DeviceError):
+            refused += 1
+    assert 1000 < refused < 3000
