@@ -52,6 +52,7 @@ from probtorch.errors import (
     ShapeError,
 )
 from probtorch.infer.decode import decode
+from probtorch.infer.enumerated_check import check_against_one
 from probtorch.infer.factors import axes_of
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.mapping import DrawMap
@@ -501,7 +502,9 @@ class ModelTarget(Target):
         before = set_grad_enabled(False)
         try:
             with contextlib.suppress(*OUTSIDE):
-                self.logdensity(q)
+                _, found, enumeration = self._summed_run(q)
+                marginal_density(found, enumeration)
+                check_against_one((found,), enumeration, self._again)
             if not self.deterministic:
                 return
             runs = []
@@ -516,6 +519,12 @@ class ModelTarget(Target):
             for name in self.deterministic
             if all(_equal(run.get(name), runs[0].get(name)) for run in runs)
         )
+
+    def _again(self, handlers):
+        """Run under a handler that gives all latent sites their values."""
+        tracer = trace()
+        self.run(tracer, *handlers)
+        return (tracer.trace,)
 
     def log_joint(self, draws: np.ndarray) -> np.ndarray:
         """Return the log joint density of data and constrained values, discrete sites summed out.

@@ -273,3 +273,15 @@ def test_other_objectives_say_how_to_sum():
     svi = SVI(model, AutoNormal(model), Adam({"lr": 0.1}), Trace_ELBO(), seed=0)
     with pytest.raises(ModelError, match=r"no site 'z'(.|\n)*TraceEnum_ELBO"):
         svi.step()
+
+
+def test_a_model_that_means_something_else_for_many_values_is_refused():
+    def model():
+        x = sample("x", Normal(0.0, 1.0))
+        z = sample("z", Bernoulli(0.3))
+        with plate("rows", 2):
+            w = sample("w", Bernoulli(0.6))
+            sample("y", Normal(x + (z + w).mean(), 1.0), obs=tensor([0.1, 0.2]))
+
+    with pytest.raises(InferenceError, match=r"'y' cannot be run for all values"):
+        Target.from_model(model)

@@ -31,6 +31,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import decode
+from probtorch.infer.enumerated_check import check_against_one
 from probtorch.infer.factors import axes_of, factor_of, marginal_terms
 from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
 from probtorch.infer.objectives.enumerated_bound import (
@@ -43,7 +44,6 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
-from probtorch.infer.objectives.enumerated_check import check_against_one
 from probtorch.infer.objectives.runs import plate_depth, run_pair, same_draws
 from probtorch.ops.elementwise import eq, log, where
 from probtorch.ops.movement import permute, reshape
@@ -158,8 +158,9 @@ class TraceEnum_ELBO(ELBO):
     def _check(self, run, model, guide, args, kwargs):
         """Compare a run with one at single values; see enumerated_check.py."""
 
-        def again(in_guide, in_model):
-            return run_pair(
+        def again(handlers):
+            in_guide, in_model = handlers
+            alone = run_pair(
                 model,
                 guide,
                 args,
@@ -168,12 +169,13 @@ class TraceEnum_ELBO(ELBO):
                 model_handlers=lambda: (in_model,),
                 allow_missing=True,
             )
+            return alone.guide, alone.model
 
         # On the tape, where it is wanted: the comparison, which is off it, reads them.
         run.guide.compute_log_prob()
         run.model.compute_log_prob()
         with no_grad(), same_draws():
-            check_against_one(run, again)
+            check_against_one((run.guide, run.model), run.enumeration, again)
 
     def _depth(self, model, guide, args, kwargs):
         """Number of batch dims that plates take, from a run without enumeration."""

@@ -9,19 +9,18 @@ density has to agree.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.distributions.uniform import Delta
+from probtorch.effects.enumeration import Enumeration
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import selected, values_at
-from probtorch.infer.objectives.enumerated_bound import EnumeratedRun
-from probtorch.infer.objectives.runs import Run
 
 __all__ = ["GiveValues", "check_against_one"]
 
@@ -53,39 +52,45 @@ class GiveValues(Handler):
             site.value = self.trace[site.name].value
 
 
-def check_against_one(run: EnumeratedRun, again: Callable[[Handler, Handler], Run]) -> None:
+def check_against_one(
+    found: Sequence[Trace],
+    enumeration: Enumeration,
+    again: Callable[[Sequence[Handler]], Sequence[Trace]],
+) -> None:
     """Compare an enumerated run with one at single values.
 
     Parameters
     ----------
-    run : EnumeratedRun
+    found : sequence of Trace
+        Of a model, or of a guide and then its model.
+    enumeration : Enumeration
     again : callable
-        Runs guide and model without enumeration, under a handler for each.
+        Runs them without enumeration, each under one of the given handlers.
 
     Raises
     ------
     InferenceError
         If a log density differs, with the site.
     """
-    variables = run.enumeration.variables
+    variables = enumeration.variables
     if not variables:
         return
     rng = np.random.default_rng(0)
-    chosen = {}
-    for v, variable in variables.items():
-        home = run.guide if v in run.guided else run.model
-        chosen[v] = rng.integers(variable.size, size=tuple(home[variable.name].plate_shape))
-    guided = values_at(run.guide, chosen)
-    values = {**values_at(run.model, chosen), **guided}
-    handlers = GiveValues(guided, run.guide), GiveValues(values, run.model)
-    alone = again(*handlers)
-    found = _disagreement(run, alone, chosen)
-    if found is None:
-        return
+    chosen, values, handlers = {}, {}, []
+    for trace in found:
+        for site in trace.nodes.values():
+            if "variable" in site.notes:
+                v = site.notes["variable"]
+                chosen[v] = rng.integers(variables[v].size, size=tuple(site.plate_shape))
+        # What a guide has drawn is replayed: its values come first.
+        values = {**values_at(trace, chosen), **values}
+        handlers.append(GiveValues(values, trace))
+    alone = again(handlers)
+    difference = _disagreement(found, alone, chosen)
     # A model that is random beside its sites differs from itself: that is nothing to refuse.
-    if _differ(alone, again(*handlers)):
+    if difference is None or _differ(alone, again(handlers)):
         return
-    site, together, single = found
+    site, together, single = difference
     raise InferenceError(
         f"site {site.name!r} cannot be run for all values of discrete sites at once",
         expected="the same log density as for single values of "
@@ -97,9 +102,9 @@ def check_against_one(run: EnumeratedRun, again: Callable[[Handler, Handler], Ru
     )
 
 
-def _disagreement(run, alone, chosen):
+def _disagreement(found, alone, chosen):
     """The first site whose log density differs, with both numbers."""
-    for many, single in ((run.guide, alone.guide), (run.model, alone.model)):
+    for many, single in zip(found, alone):
         for name, site in single.nodes.items():
             if not site.has_density or name not in many:
                 continue
@@ -123,7 +128,7 @@ def _disagreement(run, alone, chosen):
 
 def _differ(a, b):
     """Whether two runs at the same values have different log densities."""
-    for one, other in ((a.guide, b.guide), (a.model, b.model)):
+    for one, other in zip(a, b):
         for name, site in one.nodes.items():
             if site.has_density and name in other:
                 x, y = (to_host(s.compute_log_prob()._data) for s in (site, other[name]))
