@@ -2,7 +2,7 @@
 
 import math
 
-from probtorch.core.dispatch import recorder
+from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -98,7 +98,7 @@ class TransformedDistribution(Distribution):
         out.__dict__.update(self.__dict__, _remembers=True)
         return out
 
-    # The last draw with its density; only the copies that `remembering` makes have one.
+    # The last draw, its density, and whether that is on the tape; only for copies that remember.
     _remembers, _last = False, None
 
     def __getstate__(self):
@@ -109,7 +109,7 @@ class TransformedDistribution(Distribution):
         if not self._remembers:
             return self._transform(x)
         y, ladj = self._transform.call_and_ladj(x)
-        self._last = y, self._density_of_pair(x, ladj, True)
+        self._last = y, self._density_of_pair(x, ladj, True), grad_enabled()
         return y
 
     def _sample(self, rng, shape):
@@ -122,7 +122,7 @@ class TransformedDistribution(Distribution):
 
     def _log_prob(self, y):
         # The very tensor that was drawn, with its tape: an equal one may be a leaf.
-        if self._last is not None and self._last[0] is y:
+        if self._last is not None and self._last[0] is y and self._last[2] >= grad_enabled():
             return self._last[1]
         whole = self._transform
         x, ladj = whole._inverse_and_ladj(y)

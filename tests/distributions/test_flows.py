@@ -9,6 +9,7 @@ from scipy import stats
 
 import probtorch.distributions.transforms as tr
 from probtorch.autograd import grad
+from probtorch.autograd.modes import no_grad
 from probtorch.core.rng import Generator, manual_seed
 from probtorch.distributions import (
     ConditionalTransformedDistribution,
@@ -194,6 +195,18 @@ def test_the_users_own_distribution_remembers_nothing():
         p.data.add_(0.1)
     assert abs(d.log_prob(z).item() - before) > 1e-3
     assert_close(d.log_prob(z).detach(), d.log_prob(z.detach()).detach(), rtol=1e-12)
+
+
+def test_a_draw_without_a_tape_has_a_density_with_one():
+    flow, d = counted(lambda d: d)
+    d = d.remembering()
+    with no_grad():
+        z = d.rsample((), Generator(3))
+        assert Counting.passes == 1
+        d.log_prob(z)
+        assert Counting.passes == 1
+    d.log_prob(z).backward()
+    assert any(np.abs(p.grad.numpy()).max() > 0 for p in flow.parameters() if p.grad is not None)
 
 
 def test_only_what_is_costly_to_invert_is_remembered():
