@@ -1,5 +1,6 @@
 """Runs of `MCMC` that are broken off anywhere, the warm-up included, and go on bit for bit."""
 
+import contextlib
 import os
 import random
 import signal
@@ -186,6 +187,28 @@ def test_a_full_disk_ends_no_run_that_has_begun(tmp_path, monkeypatch):
     assert everything(draws) == everything(run(mcmc_of()))
     with pytest.raises(FileError, match="No space left"):
         run(mcmc_of(), checkpoint=tmp_path / "other")
+
+
+@pytest.mark.parametrize("at", [50, 150])
+def test_ctrl_c_loses_nothing(at, tmp_path, capsys):
+    def interrupt(kernel, params, stage, i):
+        if i == at and not sent:
+            sent.append(i)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # for the main thread to hear of it
+
+    sent, mcmc = [], mcmc_of()
+    mcmc.hook_fn = interrupt
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        # The second chain has no draws yet; in the warm-up the first has none either.
+        with pytest.raises(KeyboardInterrupt) if at < 120 else contextlib.nullcontext():
+            assert run(mcmc, checkpoint=tmp_path).attrs["interrupted"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sent == [at]
+    assert at <= max(steps_in(tmp_path)) < 400
+    assert everything(run(mcmc_of(), checkpoint=tmp_path)) == everything(run(mcmc_of()))
 
 
 def test_adapted_chains_go_through_a_file(tmp_path):
