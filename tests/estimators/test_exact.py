@@ -52,7 +52,7 @@ def breaks(program):
     return [*(1.0 - p) / p, *(1.0 - 2.0 * p) / (1.0 - p)]
 
 
-def outcomes(program, estimator, samples):
+def outcomes(program, estimator, samples, order=1):
     """Yield (probability, value, gradient) for everything that the estimator may draw."""
 
     def run(draws):
@@ -67,7 +67,7 @@ def outcomes(program, estimator, samples):
         found = found.sum() if program.rows else found
         return found.item(), grad(found, [theta])[0].numpy()
 
-    for weight, (value, slope) in Exhaustive(breaks(program)).everything(run):
+    for weight, (value, slope) in Exhaustive(breaks(program), order).everything(run):
         yield weight, value, slope
 
 
