@@ -438,7 +438,7 @@ def bernoulli(p, *, generator=None):
     """
     p = probabilities("bernoulli", p).detach()
     if recorder() is not None:
-        u = _uniform_tensor("bernoulli", p._data.shape, generator)
+        u = _uniform_tensor("bernoulli", p._data.shape, generator).to(device_of(p._data))
         draw = u < cast(_demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
         return cast(draw, p._data.dtype)
     draw = _uniforms(p._data.shape, generator) < to_host(p._data)
@@ -491,7 +491,7 @@ def _recorded_pick(name, w, shape, generator):
     """`_pick` in recorded ops: draws of `shape`, which ends with the leading dims of `w`."""
     cumulative = cumsum(w, -1)
     total = cumulative[..., -1]
-    u = _uniform_tensor(name, shape, generator)
+    u = _uniform_tensor(name, shape, generator).to(device_of(w._data))
     v = minimum(u * total, total * _BELOW_ONE)
     # Rows to the front, the draws from each behind them.
     extra = len(shape) - (w._data.ndim - 1)
@@ -593,12 +593,13 @@ def _recorded_multinomial(weights, shape, replacement, generator):
     w = _recorded_weights(weights, 1 if replacement else shape[1])
     flat = reshape(w, (-1, w._data.shape[-1]))
     if replacement:
-        u = _uniform_tensor("multinomial", shape, generator)
+        u = _uniform_tensor("multinomial", shape, generator).to(device_of(w._data))
         cumulative = cumsum(flat, -1)
         total = cumulative[:, -1:]
         draws = searchsorted(cumulative, minimum(u * total, total * _BELOW_ONE), right=True)
     else:
-        times = -log(_uniform_tensor("multinomial", flat._data.shape, generator)) / flat
+        u = _uniform_tensor("multinomial", flat._data.shape, generator).to(device_of(w._data))
+        times = -log(u) / flat
         draws = argsort(times, -1)[:, : shape[1]]
     return reshape(draws, (*w._data.shape[:-1], shape[1]))
 

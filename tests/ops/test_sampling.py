@@ -40,8 +40,10 @@ from probtorch.ops.variates import (
     poisson,
     standard_gamma,
     standard_log_gamma,
+    von_mises,
 )
 from probtorch.tensor import tensor
+from tests.backends import fake_cupy
 
 COUNT = 100_000
 FALSE_ALARM = 1e-6
@@ -134,6 +136,36 @@ def test_a_compiled_function_makes_the_draws_of_the_eager_one():
     rows = [draw(tensor(0.0)).tolist() for _ in range(4)]
     assert draw.reason is None
     assert rows == randn(4, 4, generator=Generator(21)).tolist()
+
+
+ON_A_DEVICE = {
+    "bernoulli": lambda x, g: bernoulli(x, generator=g),
+    "categorical": lambda x, g: categorical(x, (4, 2), generator=g),
+    "multinomial": lambda x, g: multinomial(x, 2, generator=g),
+    "multinomial with replacement": lambda x, g: multinomial(x, 5, True, generator=g),
+    "standard_gamma": lambda x, g: standard_gamma(x, generator=g),
+    "poisson": lambda x, g: poisson(x, generator=g),
+    "binomial": lambda x, g: binomial(3, x, generator=g),
+    "von_mises": lambda x, g: von_mises(x, generator=g),
+    "randint": lambda x, g: randint(0, 9, (4,), generator=g, device="cuda"),
+    "randperm": lambda x, g: randperm(9, generator=g, device="cuda"),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["eager", "recorded"])
+@pytest.mark.parametrize("name", ON_A_DEVICE)
+def test_draws_on_a_device_are_those_of_the_host(name, recorded, monkeypatch):
+    fake_cupy.install(monkeypatch)
+    draw, values = ON_A_DEVICE[name], [[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]]
+    expected = draw(tensor(values), Generator(3))
+    x = tensor(values).to("cuda")
+    if recorded:
+        recording, got = record(lambda x: draw(x, Generator(3)), [x], frozen=False)
+        assert not recording.unsupported
+    else:
+        got = draw(x, Generator(3))
+    assert got.is_cuda
+    np.testing.assert_array_equal(got.cpu().numpy(), expected.cpu().numpy())
 
 
 def test_compiled_draws_from_counters_are_the_eager_ones():
