@@ -225,7 +225,8 @@ class Feed(RowSource):
 
     def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
         self.convert = convert
-        self._streams: dict[int, _Stream] = {}
+        # Loaders that nobody else holds are let go, with their data.
+        self._streams: weakref.WeakKeyDictionary[Any, _Stream] = weakref.WeakKeyDictionary()
         # Those of the step before, by the id of the loader, and those met since.
         self._active: dict[int, _Stream] = {}
         self._met: dict[int, _Stream] = {}
@@ -250,9 +251,9 @@ class Feed(RowSource):
         return Minibatch(data, rows, batch.size)
 
     def _stream(self, name, loader):
-        stream = self._streams.get(id(loader))
+        stream = self._streams.get(loader)
         if stream is None:
-            stream = self._streams[id(loader)] = _Stream(name, loader)
+            stream = self._streams[loader] = _Stream(name, loader)
             state = self._waiting.pop(name, None)
             if state is not None:
                 stream.go_to(state)
@@ -264,6 +265,7 @@ class Feed(RowSource):
     def begin(self) -> None:
         """Begin a step: load its batches, so that a new epoch draws its order before all else."""
         self._met = {}
+        self._active = {k: s for k, s in self._active.items() if s.loader is not None}
         for stream in self._active.values():
             stream.current(self.convert)
 
@@ -299,32 +301,40 @@ class Feed(RowSource):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loaders that steps use stand, by plate."""
-        used = self._active or self._met
-        return self._waiting | {stream.name: stream.state() for stream in used.values()}
+        used = (self._active or self._met).values()
+        return self._waiting | {s.name: s.state() for s in used if s.loader is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; parts of it wait for loaders that have not been met yet."""
         self._waiting, self._met = dict(state), {}
-        known = self._active | self._streams
+        # Where a name has several, it is that of the one which steps use.
+        known = dict.fromkeys((*self._active.values(), *self._streams.values()))
         self._active = {}
-        for key, stream in known.items():
-            saved = self._waiting.pop(stream.name, None)
-            stream.go_to(saved)
-            if saved is not None:
-                self._active[key] = stream
+        for stream in known:
+            loader = stream.loader
+            if loader is not None:
+                saved = self._waiting.pop(stream.name, None)
+                stream.go_to(saved)
+                if saved is not None:
+                    self._active[id(loader)] = stream
 
 
 class _Stream:
     """One loader of a feed."""
 
     def __init__(self, name, loader):
-        self.name, self.loader = name, loader
+        self.name, self._loader = name, weakref.ref(loader)
         # Others may iterate over the loader in between: the epoch is the iterator's own.
         self.iterator: Any = None
         self.epoch: Any = None
         # The batch in use, and where the loader stood before it.
         self.batch: Minibatch | None = None
         self.before: dict[str, Any] | None = None
+
+    @property
+    def loader(self):
+        """The loader, None if it is gone."""
+        return self._loader()
 
     def current(self, convert):
         """The batch of this step, loaded if it is not there yet."""

@@ -1,5 +1,8 @@
 """Plates with loaders outside of optimisation, and what they refuse."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -90,6 +93,20 @@ def test_a_feed_keeps_its_batch_until_a_step_ends():
         other = plate("b", loader).indices.tolist()
     assert first == again == [0, 1, 2, 3]
     assert other == [4, 5, 6, 7]
+
+
+def test_a_feed_lets_go_of_loaders_that_are_done_with():
+    feed, data = Feed(), TensorDataset(probtorch.tensor(Y))
+    gone = weakref.ref(data)
+    with feed.activate():
+        plate("data", DataLoader(data, batch_size=4))
+        feed.end()
+        del data
+        plate("data", loader_of())
+        feed.begin()
+    gc.collect()
+    assert gone() is None
+    assert feed.state_dict() == {}
 
 
 def test_all_rows_are_in_order_and_loaded_once():
