@@ -18,12 +18,13 @@ from probtorch.effects.enumeration import (
     can_enumerate,
     enumerate_sites,
 )
-from probtorch.effects.handlers import substitute, trace
+from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError
 from probtorch.infer.decode import decode
+from probtorch.infer.enumerated_check import GiveValues
 from probtorch.infer.factors import axes_of
 from probtorch.infer.objectives.runs import same_draws
 
@@ -95,7 +96,7 @@ def infer_discrete(
         found, enumeration = _enumerated(model, args, kwargs, first_dim)
         first_dim = enumeration.first_dim
         values = decode(found, enumeration, axes_of(enumeration, found), temperature)
-        with substitute(None, data=values):
+        with GiveValues(values, found):
             return model(*args, **kwargs)
 
     return run

@@ -26,12 +26,11 @@ from probtorch.effects.enumeration import (
     can_enumerate,
     enumerate_sites,
 )
-from probtorch.effects.handlers import replay, substitute
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import decode
-from probtorch.infer.enumerated_check import check_against_one
+from probtorch.infer.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.factors import axes_of, factor_of, marginal_terms
 from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
 from probtorch.infer.objectives.enumerated_bound import (
@@ -314,7 +313,7 @@ class TraceEnum_ELBO(ELBO):
         """
         run = self._single(model, guide, args, kwargs, "sample_posterior")
         values = decode(run.model, run.enumeration, run.axes, temperature=1)
-        with replay(None, trace=run.guide), substitute(None, data=values):
+        with GiveValues(values, run.model):
             return model(*args, **kwargs)
 
     def _single(self, model, guide, args, kwargs, what):

@@ -26,6 +26,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import (
     SVI,
+    Predictive,
     Trace_ELBO,
     TraceEnum_ELBO,
     config_enumerate,
@@ -968,6 +969,64 @@ def test_a_mixture_is_learned():
     assert found["z"].value.numpy().tolist() == [0] * 30 + [1] * 70
     assert get_param_store() is not None
     assert probtorch.markov is markov
+
+
+# --------------------------------------------------------------------------- with other machinery
+
+
+def two_kinds(y):
+    centre = sample("centre", Normal(4.0, 0.1))
+    with plate("rows", len(y)):
+        z = sample("z", Bernoulli(0.5))
+        sample("y", Normal(centre * z, 1.0), obs=y)
+
+
+def guide_of_centre(y):
+    sample("centre", Normal(param("loc", f8(3.8)), 0.1))
+
+
+KINDS = f8([0.3, 4.1, 3.8, -0.2])
+
+
+def test_predictive_draws_discrete_sites_for_each_draw_of_the_others():
+    draws = {"centre": np.random.default_rng(0).normal(4.0, 0.1, size=20)}
+    found = Predictive(infer_discrete(two_kinds), draws, return_sites=["z"])(KINDS)
+    np.testing.assert_array_equal(found["z"].numpy().mean(0).round(), [0.0, 1.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("draw", ["infer_discrete", "sample_posterior"])
+def test_a_posterior_draw_sees_the_rows_that_it_was_made_for(draw):
+    def model(y):
+        with plate("rows", 4, subsample_size=2) as rows:
+            z = sample("z", Bernoulli(0.5))
+            sample("y", Normal(8.0 * z - 2.0, 1.0), obs=y[rows])
+        return rows, z
+
+    for _ in range(6):
+        if draw == "infer_discrete":
+            rows, z = infer_discrete(model, temperature=0)(KINDS)
+        else:
+            rows, z = TraceEnum_ELBO().sample_posterior(model, no_guide, KINDS)
+        np.testing.assert_array_equal(z.numpy() == 1.0, KINDS[rows].numpy() > 2.0)
+
+
+def test_particles_are_averaged():
+    one = TraceEnum_ELBO()
+    with handlers.seed(rng_seed=0):
+        singles = [one.loss(two_kinds, guide_of_centre, KINDS) for _ in range(5)]
+    # The first run of a pair takes draws of its own for the comparison, and gives them back.
+    for vectorised in (False, True):
+        several = TraceEnum_ELBO(num_particles=5, vectorize_particles=vectorised)
+        with handlers.seed(rng_seed=0):
+            found = several.loss(two_kinds, guide_of_centre, KINDS)
+        assert found == pytest.approx(np.mean(singles), rel=1e-12)
+
+
+def test_a_bound_loss_is_differentiable():
+    loss = TraceEnum_ELBO()(two_kinds, guide_of_centre)
+    loss(KINDS).backward()
+    (leaf,) = loss.parameters()
+    assert np.isfinite(leaf.grad.numpy()).all() and leaf.grad.numpy() != 0.0
 
 
 # ----------------------------------------------------------------------- wrong in a batch of values
