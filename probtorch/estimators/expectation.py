@@ -242,7 +242,7 @@ def gradient_variance(
             found.append([to_host(g._data).astype(np.float64) for g in gradients])
         rows.append(
             VarianceRow.of(
-                repr(entry) if isinstance(entry, str) else repr(chosen),
+                entry if isinstance(entry, str) else repr(chosen),
                 chosen.unbiased,
                 {name: np.stack([g[i] for g in found]) for i, name in enumerate(parameters)},
                 (time.perf_counter() - start) / num_samples,
