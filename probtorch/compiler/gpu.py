@@ -18,7 +18,7 @@ that no copy has to wait. Everything that touches CuPy is in `backends/cupy_.py`
 import contextlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 import numpy as np
 
@@ -85,7 +85,8 @@ class GpuProgram:
         lines = [f"{len(self.kernels)} kernels on {self.device}, {count} captured graphs"]
         if self.schedule.checked:
             lines.append("waits for the GPU at the end of a run, to see whether guards held")
-        return lines + self.schedule.notes
+        found = Counter(self.schedule.notes)
+        return lines + [f"{text} ({n} times)" if n > 1 else text for text, n in found.items()]
 
     def bind(self):
         """Return fresh memory to run this program in."""

@@ -59,6 +59,11 @@ def assert_compiles(sources, folder, architecture):
     assert (folder / "kernels.ptx").read_text().count(".entry") == kernels
 
 
+def factors(a):
+    factor = probtorch.linalg.cholesky(a @ a.T)
+    return factor, probtorch.linalg.solve_triangular(factor, a, upper=False)
+
+
 def handful():
     """Sources of a few programs, of every kind of phase."""
     x, base = rng.normal(size=(300, 40)), rng.normal(size=(6, 3))
@@ -71,7 +76,8 @@ def handful():
         compiled(lambda v, b: scattered(v, known, b), [values, base], frozen=True).ir,
         compiled(newton, [np.ones(900)]).ir,
         compiled(branches, [np.ones(1), np.ones(3)]).ir,
-        compiled(lambda a: (probtorch.linalg.cholesky(a @ a.T),), [np.eye(9)]).ir,
+        compiled(lambda a: (a @ a.T, (a.T @ a).sum()), [x.astype(np.float32)[:40]]).ir,
+        compiled(factors, [np.eye(9)]).ir,
     ]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.compiler.gpu import GpuProgram
-from probtorch.compiler.render import cuda, cuda_phases
+from probtorch.compiler.render import cuda, cuda_calls, cuda_phases
 from probtorch.compiler.render.cuda import HostLoop, LibraryCall
 from probtorch.core.dispatch import wrap
 from probtorch.errors import CompileError
@@ -102,7 +102,28 @@ def test_products_of_matrices_and_vectors():
         return a @ b, a @ v, v @ b, v @ v, a[:5] @ b[:, :7], b.T @ (b @ b.T @ v).tanh()
 
     job = Job(fn, [a, b, v])
-    assert any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+    assert not any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+    check(job)
+
+
+def test_products_of_matrices_in_any_order_of_memory():
+    def fn(a, b):
+        return (
+            *(x @ y for x in (a[1:, 2:], a.T[2:, 1:].T) for y in (b[2:, 1:], b.T[1:, 2:].T)),
+            a.T @ a,
+            b @ b.T,
+        )
+
+    check(Job(fn, [rng.normal(size=(35, 52)), rng.normal(size=(52, 41))]))
+
+
+def test_large_products_are_left_to_the_library(monkeypatch):
+    monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", 0)
+    job = Job(
+        lambda a, b: (a @ b, a[1:] @ b[:, 2:], a.T[5:] @ a),
+        [rng.normal(size=(35, 52)), rng.normal(size=(52, 41))],
+    )
+    assert sum(isinstance(s, LibraryCall) for s in job.program.schedule.steps) == 3
     check(job)
 
 

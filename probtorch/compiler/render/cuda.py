@@ -280,17 +280,17 @@ class _Renderer:
             self.out.notes.append(f"{name} through CuPy, between two captured graphs")
             return LibraryCall(fn, tuple(buffers), attrs)
         self.helpers.add("matrices")
-        self.out.checked |= bool(call.attrs["fails"])
+        self.out.checked |= bool(call.attrs.get("fails"))
         function, arguments, threads = own
         cluster = _Cluster(self)
         texts = []
         for x in arguments:
-            if isinstance(x, Buffer):
-                texts.append(f"({C_TYPES[ir_type(x.dtype)]} *){cluster.base(x)}")
-            elif x == "status":
-                texts.append("(i64 *)M")
+            buffer, offset = x if isinstance(x, tuple) else (x, 0)
+            if isinstance(buffer, Buffer):
+                pointer = f"({C_TYPES[ir_type(buffer.dtype)]} *){cluster.base(buffer)}"
+                texts.append(f"{pointer} + {offset}" if offset else pointer)
             else:
-                texts.append(str(x).lower() if isinstance(x, bool) else f"{x}LL")
+                texts.append(_number(x))
         cluster.lines.append(f"{function}({', '.join(texts)});")
         return cluster.kernel(max(1, min(4096, -(-threads // THREADS))), gate)
 
@@ -319,6 +319,12 @@ class _Renderer:
         ]
         launch = cluster.kernel(1, None, shared=False)
         return [launch, *self._steps(branch.yes, yes), *self._steps(branch.no, no)]
+
+
+def _number(x):
+    if isinstance(x, str):
+        return x
+    return str(x).lower() if isinstance(x, bool) else f"{x}LL"
 
 
 class _Cluster:

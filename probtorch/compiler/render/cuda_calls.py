@@ -1,15 +1,21 @@
 """Calls of a lowered program on a GPU: kernels of our own, and what CuPy does.
 
-`kernel_of` gives a device function for factorisations and triangular solves: they are made in
-place, a block per matrix, can be part of a captured graph and report failures as other kernels do.
-`LIBRARY` has what goes through CuPy (cuBLAS, cuSOLVER): functions of the array module and of flat
-arrays, which the executor runs between two captured graphs, because CuPy refuses to capture these
-libraries. A call that is in neither makes the function run eagerly, with a reason that names it.
+`kernel_of` gives a device function for Cholesky factors and triangular solves, made in place by a
+block per matrix, and for products that are not large: such kernels can be part of a captured graph
+and report failures as others do. `LIBRARY` has what goes through CuPy (cuBLAS, cuSOLVER): functions
+of the array module and of flat arrays, which the executor runs between two captured graphs, because
+CuPy refuses to capture these libraries. A call that is in neither makes the function run eagerly,
+with a reason that names it.
 """
 
+from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.errors import CompileError
 
 __all__ = ["LIBRARY", "MATRICES", "kernel_of", "library_of"]
+
+# Multiplications of a product up to which our own kernel does it: cuBLAS is faster at the product,
+# but starting it takes longer, and it cannot be part of a captured graph.
+_OWN_PRODUCT = 2**23
 
 # Device functions for matrices by rows.
 MATRICES = r"""
@@ -40,6 +46,26 @@ static __device__ void pt_cholesky(T *all, i64 n, i64 batch, bool check, i64 *st
     __syncthreads();
   }
 }
+// C = A B in tiles of 16 x 16, a thread per element; steps along the rows and columns of A and B.
+template <class T>
+static __device__ void pt_gemm(const T *a, const T *b, T *c, i64 m, i64 n, i64 k, i64 ai, i64 ak,
+                               i64 bk, i64 bj, void *shared) {
+  T *left = (T *)shared, *right = left + 256;
+  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
+  const i64 across = (n + 15) / 16, tiles = (m + 15) / 16 * across;
+  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const i64 row = tile / across * 16 + i, column = tile % across * 16 + j;
+    T total = 0;
+    for (i64 first = 0; first < k; first += 16) {
+      left[threadIdx.x] = row < m && first + j < k ? a[row * ai + (first + j) * ak] : (T)0;
+      right[threadIdx.x] = column < n && first + i < k ? b[(first + i) * bk + column * bj] : (T)0;
+      __syncthreads();
+      for (int q = 0; q < 16; ++q) total += left[16 * i + q] * right[16 * q + j];
+      __syncthreads();
+    }
+    if (row < m && column < n) c[row * n + column] = total;
+  }
+}
 // A x = b in place of b, a column of b for each thread; `apart` is the distance of the matrices.
 template <class T>
 static __device__ void pt_trsm(const T *a, T *b, i64 n, i64 m, bool upper, bool unit, i64 batch,
@@ -61,18 +87,34 @@ static __device__ void pt_trsm(const T *a, T *b, i64 n, i64 m, bool upper, bool 
 def kernel_of(call):
     """Return ``(function, its arguments, threads)`` of a call that is a kernel of ours, or None.
 
-    Arguments are buffers, numbers, and "status" for the status word.
+    Arguments are buffers, pairs of buffer and offset, numbers, and names of the kernel's variables.
     """
+    if call.name == "gemm":
+        return _own_product(call)
     if call.name != "routine":
         return None
     symbol, arguments = call.attrs["symbol"], call.attrs["arguments"]
     if symbol in ("pt_cholesky_d", "pt_cholesky_s"):
         a, n, batch = arguments
-        return "pt_cholesky", [a, n, batch, bool(call.attrs["fails"]), "status"], batch * 256
+        checked = bool(call.attrs["fails"])
+        return "pt_cholesky", [a, n, batch, checked, "(i64 *)M"], batch * THREADS
     if symbol in ("pt_trsm_d", "pt_trsm_s"):
         a, b, n, m, upper, unit, batch, apart = arguments
         return "pt_trsm", [a, b, n, m, bool(upper), bool(unit), batch, apart], batch * m
     return None
+
+
+def _own_product(call):
+    at, (a, b, c) = call.attrs, call.buffers
+    m, n, k = at["m"], at["n"], at["k"]
+    if m * n * k > _OWN_PRODUCT:
+        return None
+    steps = []
+    for ld, turned in zip(at["ld"], at["transposed"], strict=True):
+        steps += [1, ld] if turned else [ld, 1]
+    first, second = at["offsets"]
+    arguments = [(a, first), (b, second), c, m, n, k, *steps, "shared"]
+    return "pt_gemm", arguments, -(-m // 16) * -(-n // 16) * THREADS
 
 
 def library_of(call):

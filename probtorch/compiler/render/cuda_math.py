@@ -186,7 +186,7 @@ static __device__ double pt_betaln(double a, double b) {
   if (a != a || b != b) return a + b;
   if (a <= 0.0 && a == floor(a)) { const double t = a; a = b; b = t; }
   if (b <= 0.0 && b == floor(b)) {
-    if (!(a == floor(a) && 1.0 - a - b > 0.0) || fabs(a) > 2147483647.0 || b < -2147483648.0)
+    if (!(a == floor(a) && 1.0 - a - b > 0.0) || fabs(a) > 2147483647.0 || b <= -2147483648.0)
       return inf;
     b = 1.0 - a - b;
     if (a <= 0.0 || b <= 0.0) return inf;
