@@ -33,6 +33,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree
+from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.objectives.elbo import ELBO
 from probtorch.ops.elementwise import isfinite
 from probtorch.ops.reduction import sum as total
@@ -44,6 +45,10 @@ __all__ = ["CompiledStep"]
 # Seconds that a chunk of native steps takes: short enough for Ctrl-C and the progress bar.
 CHUNK = 0.05
 MAX_CHUNK = 10_000
+
+
+# A run may go on with another loader, but not with another one at every step.
+MAX_STRANGERS = 10
 
 
 class _NotFinite(Exception):
@@ -66,6 +71,7 @@ class CompiledStep:
     def __init__(self, svi: Any) -> None:
         self.svi = svi
         self.reason: str | None = None
+        self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: Any = None
         self._checkpoint: Any = None
         # Learning rates by group, which tensor each is in, and the tensors.
@@ -185,7 +191,10 @@ class CompiledStep:
             svi._updater.zero_grad()
             svi._restore_buffers()
             svi._set_generator_states(start)
-            if not isinstance(error, _NotFinite):
+            self._strangers += isinstance(error, StrangeLoader)
+            if self._strangers > MAX_STRANGERS or not isinstance(
+                error, (_NotFinite, StrangeLoader)
+            ):
                 self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
             return None
         if function.reason is not None and not function._paths():

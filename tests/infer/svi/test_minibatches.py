@@ -255,6 +255,29 @@ def test_a_run_may_go_on_with_another_loader():
     assert seen[-1] == [8.0, 9.0]
 
 
+def test_steps_on_another_loader_are_compiled_anew():
+    def make():
+        loaders = [loader_of(X, Y, ROWS, seed=s, batch_size=5) for s in (1, 2)]
+        current = []
+
+        def model():
+            w = sample("w", dist.Normal(probtorch.zeros(2), 1.0).to_event(1))
+            with plate("data", current[0]) as (x, y, _):
+                sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+        svi = SVI(model, AutoNormal(model), Adam({"lr": 0.02}), Trace_ELBO(), seed=0)
+        losses = []
+        for loader in loaders:
+            current[:] = [loader]
+            losses += svi.run(8, progress_bar=False).losses.tolist()
+        return svi, losses
+
+    svi, losses = make()
+    assert "2 compiled paths" in svi.explain()
+    with config.configure(jit=False):
+        assert_close(make()[1], losses, rtol=1e-9)
+
+
 def test_steps_are_compiled_and_the_same_as_eager_ones():
     eager, native = (svi_of(loader_of(X, Y, ROWS), lr=0.02) for _ in range(2))
     with config.configure(jit=False):
