@@ -64,6 +64,9 @@ class Checkpoint:
         How many files to keep. 2 or more, so that there is another if one is damaged.
     resume : bool
         False refuses a folder that has checkpoints in it already.
+    map_location : optional
+        Where tensors go when a checkpoint is read, as `probtorch.load` takes it: "cpu" goes on
+        without the GPU that a run began with.
 
     Raises
     ------
@@ -104,10 +107,11 @@ class Checkpoint:
         every: int = 100,
         keep: int = 2,
         resume: bool = True,
+        map_location: Any = None,
     ) -> None:
         self.path = Path(path)
         self.every, self.keep = _count("every", every), _count("keep", keep)
-        self.resume = resume
+        self.resume, self.map_location = resume, map_location
         self.objects = dict(objects or {})
         for name, thing in self.objects.items():
             _kind(name, thing)
@@ -217,7 +221,7 @@ class Checkpoint:
             )
         for path in files:
             try:
-                state = load(path)
+                state = load(path, self.map_location)
             except FileError as error:
                 damaged.append((path, error))
                 continue
@@ -399,6 +403,7 @@ def _checkpoint(given, every, objects):
         every=given.every,
         keep=given.keep,
         resume=given.resume,
+        map_location=given.map_location,
     )
 
 

@@ -371,6 +371,18 @@ def test_a_checkpoint_may_bring_objects_of_its_own(tmp_path):
     assert counter.count == 4
 
 
+def test_tensors_go_where_they_are_sent(tmp_path):
+    seen = []
+
+    def stay(x, device):
+        seen.append(device)
+        return x
+
+    plain(tmp_path, 5)
+    plain(Checkpoint(tmp_path, map_location=stay), 10)
+    assert set(seen) == {"cpu"}
+
+
 def test_arguments_that_contradict_each_other_are_refused(tmp_path):
     with pytest.raises(ArgumentError, match="checkpoint_every"):
         plain(None, 5, checkpoint_every=3)
