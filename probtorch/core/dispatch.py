@@ -529,8 +529,9 @@ def _on_one_device(op, inputs):
     if any(x._data.ndim and type(x._data) is _ndarray for x in tensors):
         raise _mixed(op, tensors)
     device = next(device_of(x._data) for x in tensors if type(x._data) is not _ndarray)
+    move: Any = _Tensor.to  # type: ignore[attr-defined]  # the class of all tensors has it
     return tuple(
-        x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is _ndarray else x
+        move(x, device=device) if isinstance(x, TensorBase) and type(x._data) is _ndarray else x
         for x in inputs
     )
 
