@@ -497,6 +497,41 @@ def test_rows_chosen_by_the_caller_without_create_plates_are_refused():
     assert "create_plates" in error.value.fix
 
 
+@pytest.mark.parametrize("kind", [AutoDelta, AutoNormal, AutoStructured])
+def test_rows_of_nested_subsampled_plates_have_parameters_each(kind):
+    y = tensor(np.random.default_rng(1).normal(size=(6, 8)))
+
+    def nested(y):
+        mu = sample("mu", Normal(0.0, 2.0))
+        with plate("rows", 8, subsample_size=4, dim=-1) as i:
+            a = sample("a", Normal(mu, 1.0))
+            with plate("columns", 6, subsample_size=3, dim=-2) as j:
+                b = sample("b", Normal(a, 0.5))
+                sample("y", Normal(b, 1.0), obs=y[j][:, i])
+
+    guide = kind(nested)
+    objective = Trace_ELBO(3, vectorize_particles=True)
+    svi = SVI(nested, guide, Adam({"lr": 0.1}), objective, seed=0)
+    svi.setup(y)
+    before = svi.get_params()
+    assert before["a_auto_loc"].shape[:1] == (8,) and before["b_auto_loc"].shape[:2] == (6, 8)
+    svi.step(y)
+    after = svi.get_params()
+    moved = {n: (before[n].numpy() != after[n].numpy()) for n in ("a_auto_loc", "b_auto_loc")}
+    assert moved["a_auto_loc"].sum() == 4 and moved["b_auto_loc"].sum() == 12
+    assert (moved["b_auto_loc"].reshape(6, 8).any(0) == moved["a_auto_loc"].reshape(8)).all()
+    found = guide.sample_posterior((2,))
+    assert found["a"].shape == (2, 8) and found["b"].shape == (2, 6, 8)
+
+
+def test_points_of_rows_that_come_and_go_are_where_the_density_is_largest():
+    guide = AutoDelta(local)
+    fit(local, guide, 1000, tensor(ROWS), objective=Trace_ELBO())
+    found = guide.median()
+    np.testing.assert_allclose(found["z"].numpy(), exact_local()[1:], atol=0.05)
+    np.testing.assert_allclose(found["mu"].item(), exact_local()[0], atol=0.1)
+
+
 def test_a_guide_of_the_rows_by_hand_that_reads_the_data_is_exact_for_a_normal():
     """Given mu and its row z is normal, with a mean that is linear in the row: 12 of 12 by 4."""
 

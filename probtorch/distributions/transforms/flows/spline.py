@@ -30,7 +30,16 @@ from probtorch.nn.autoregressive import (
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, log, softplus, sqrt, where
 from probtorch.ops.indexing import gather
-from probtorch.ops.movement import cat, expand, reshape, squeeze, transpose, unsqueeze
+from probtorch.ops.movement import (
+    cat,
+    expand,
+    reshape,
+    squeeze,
+    stack,
+    transpose,
+    unbind,
+    unsqueeze,
+)
 from probtorch.ops.reduction import cumsum, softmax
 from probtorch.ops.reduction import sum as total
 
@@ -91,11 +100,13 @@ def _piece(positions, value):
     return total((unsqueeze(value, -1) >= inner).long(), -1, keepdim=True)
 
 
-def _around(values, index):
-    """Return the values at the left and at the right end of the chosen pieces."""
-    shape = (*index._data.shape[:-1], values._data.shape[-1])
-    values = expand(values, shape)
-    return squeeze(gather(values, -1, index), -1), squeeze(gather(values, -1, index + 1), -1)
+def _ends(tables, index):
+    """Return the values of several tables at the left and at the right end of the chosen pieces."""
+    values = stack(tables, -2)
+    lead, rows = index._data.shape[:-1], len(tables)
+    values = expand(values, (*lead, *values._data.shape[-2:]))
+    index = expand(unsqueeze(index, -1), (*lead, rows, 1))
+    return (unbind(squeeze(gather(values, -1, i), -1), -1) for i in (index, index + 1))
 
 
 def rational_quadratic(value, parameters, bound, inverse=False):
@@ -120,9 +131,7 @@ def rational_quadratic(value, parameters, bound, inverse=False):
     widths, heights, inner_slopes = parameters
     at_x, at_y, slopes = knots(widths, heights, inner_slopes, bound)
     index = _piece(at_y if inverse else at_x, v)
-    x0, x1 = _around(at_x, index)
-    y0, y1 = _around(at_y, index)
-    d0, d1 = _around(slopes, index)
+    (x0, y0, d0), (x1, y1, d1) = _ends((at_x, at_y, slopes), index)
     width, height = x1 - x0, y1 - y0
     mean = height / width
     bend = d0 + d1 - 2.0 * mean
@@ -136,13 +145,13 @@ def rational_quadratic(value, parameters, bound, inverse=False):
     else:
         t = (v - x0) / width
     rest = 1.0 - t
-    below = mean + bend * t * rest
-    slope = mean * mean * (d1 * t * t + 2.0 * mean * t * rest + d0 * rest * rest)
-    log_slope = log(slope) - 2.0 * log(below)
+    both, square = t * rest, t * t
+    below = mean + bend * both
+    log_slope = log(d1 * square + 2.0 * mean * both + d0 * rest * rest) + 2.0 * log(mean / below)
     if inverse:
         result = x0 + t * width
     else:
-        result = y0 + height * (mean * t * t + d0 * t * rest) / below
+        result = y0 + height * (mean * square + d0 * both) / below
     return where(inside, result, value), where(inside, log_slope, 0.0)
 
 
@@ -346,13 +355,17 @@ class SplineCoupling(TransformModule):
         return self.call_and_ladj(x)[0]
 
     def call_and_ladj(self, x):
-        x1, x2 = last_part(x, 0, self.split_dim), last_part(x, self.split_dim)
-        y2, slope = self.upper_spline.condition(x1).call_and_slope(x2)
-        ladj, y1 = total(slope, -1), x1
-        if self.lower_spline is not None:
-            y1, slope = self.lower_spline.call_and_slope(x1)
-            ladj = ladj + total(slope, -1)
-        return cat([y1, y2], -1), ladj
+        x1 = last_part(x, 0, self.split_dim)
+        upper = self.upper_spline.condition(x1)
+        if self.lower_spline is None:
+            y2, slope = upper.call_and_slope(last_part(x, self.split_dim))
+            return cat([x1, y2], -1), total(slope, -1)
+        # Both parts go through their splines at once, which takes half as many operations.
+        lead = x._data.shape[:-1]
+        pairs = zip(self.lower_spline._parameters_now(), upper._parameters_now(), strict=True)
+        parameters = [cat([expand(a, (*lead, *a._data.shape)), b], -2) for a, b in pairs]
+        y, slope = rational_quadratic(x, parameters, self.lower_spline.bound)
+        return y, total(slope, -1)
 
     def _inverse(self, y):
         return self._inverse_and_ladj(y)[0]
