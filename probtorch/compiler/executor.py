@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from probtorch.compiler import (
+    eager_draws,  # noqa: F401  makes eager draws native too
     engine,
     lower,  # noqa: F401  fills the table of rules
 )

@@ -24,11 +24,14 @@ from __future__ import annotations
 
 import operator
 import secrets
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from probtorch.config import settings
 from probtorch.errors import ArgumentError
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "consecutive_bits",
     "default_generator",
     "manual_seed",
+    "native_draws",
     "philox_bits",
     "philox_pairs",
 ]
@@ -59,9 +63,50 @@ _SPAWN_KEY = 0x737061776E696E67
 # the hundred array calls).
 _FEW = 16
 
+# And below this they beat the call of a native function.
+_FEWEST = 3
+
 # Counters per pass through the rounds: four uint64 work arrays of this length stay in the
 # second-level cache.
 _BLOCK = 8192
+
+
+# Native code takes 0.2 s to load: nanoseconds that draws must have cost before that is done.
+_WORTH_LOADING = 3e8
+
+
+class NativeDraws:
+    """Native functions for draws, which the compiler hands in; draws work without them too.
+
+    Attributes
+    ----------
+    find : callable or None
+        From a name to a function.
+    cost : float
+        What draws took without native code, in estimated nanoseconds.
+    """
+
+    def __init__(self) -> None:
+        self.find: Callable[[str], Callable[..., Any]] | None = None
+        self.cost = 0.0
+
+    def function(self, name: str, cost: float) -> Callable[..., Any] | None:
+        """Return the native function of a name, None while loading it is not worth it.
+
+        Parameters
+        ----------
+        name : str
+        cost : float
+            What this draw takes without it, in nanoseconds.
+        """
+        if self.find is None or not settings.jit:
+            return None
+        self.cost += cost
+        loaded = "llvmlite.binding" in sys.modules
+        return self.find(name) if loaded or self.cost > _WORTH_LOADING else None
+
+
+native_draws = NativeDraws()
 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
@@ -139,6 +184,10 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     many.
     """
     seed, stream = seed & _WORD, stream & _WORD
+    cost = 5_000.0 * count if count < _FEW else 90_000.0 + 40.0 * count
+    native = native_draws.function("bits", cost) if count >= _FEWEST else None
+    if native is not None:
+        return native(seed, stream, first & _WORD, count)
     if count < _FEW:
         few = [_one(seed, stream, (first + i) & _WORD) for i in range(count)]
         return np.array(few, dtype=np.uint64)

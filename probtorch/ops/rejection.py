@@ -26,12 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.config import settings
-from probtorch.core.rng import bits_to_uniform, philox_bits, philox_pairs
+from probtorch.core.rng import bits_to_uniform, native_draws, philox_bits, philox_pairs
 from probtorch.ops.scalar import NumpyAlgebra, special_function
 from probtorch.ops.stirling import lgamma_rest
 
-__all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw", "use_native"]
+__all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
 
 # The seed of an element's words is the generator's with these bits turned over: ASCII "rejectio".
 STREAM_KEY = 0x72656A656374696F
@@ -444,24 +443,6 @@ class Streams(NumpyAlgebra):
         return tuple(out)
 
 
-# Function from a sampler's name to its native form, once there is one, and how much work went on
-# without it: loading it takes 0.2 s, so the first hundred small draws are made here.
-_native: dict[str, Any] = {"find": None, "work": 0}
-_WORK = 20_000
-
-
-def use_native(find):
-    """Let `draw` call ``find(name)(seed, stream, counters, *parameters)`` from now on."""
-    _native["find"] = find
-
-
-def _native_sampler(name, size):
-    if _native["find"] is None or not settings.jit:
-        return None
-    _native["work"] += size + 200
-    return _native["find"](name) if _native["work"] > _WORK else None
-
-
 def draw(name, seed, stream, counters, *parameters):
     """Return float64 draws, one per element of the parameters.
 
@@ -476,7 +457,7 @@ def draw(name, seed, stream, counters, *parameters):
     """
     shape, counters = counters.shape, counters.reshape(-1)
     flat = [np.asarray(p, np.float64).reshape(-1) for p in parameters]
-    native = _native_sampler(name, counters.size)
+    native = native_draws.function(name, 100_000.0 + 500.0 * counters.size)
     if native is not None:
         return native(seed, stream, counters, *flat).reshape(shape)
     formula = SAMPLERS[name].formula

@@ -76,12 +76,26 @@ def _write_philox_pair(text):
 
 
 def integer_signatures():
-    """Return the function of random bits, lowest number and count of numbers."""
-    return {"pt_bits_to_integers": ("i64", ["i64"] * 3)}
+    """Return the functions for whole numbers.
+
+    ``pt_bits_to_integers`` takes random bits, the lowest number and the count of numbers;
+    ``pt_philox_bits`` a seed, a stream, the first counter, an array for the bits of the counters
+    from there on, and their number.
+    """
+    return {
+        "pt_bits_to_integers": ("i64", ["i64"] * 3),
+        "pt_philox_bits": ("void", ["i64", "i64", "i64", "ptr", "i64"]),
+    }
 
 
 def write_integers(text):
-    """Write the module of `bits_to_integers`: low + the high word of bits times count."""
+    """Write the module of the functions for whole numbers."""
+    w = Writer(text, "pt_philox_bits", "void", integer_signatures()["pt_philox_bits"][1])
+    seed, stream, first, into, n = w.arguments
+    with w.loop(0, n) as i:
+        w.store(into, i, w.philox(seed, stream, first + i), "i64")
+    w.finish()
+    # low + the high word of bits times count.
     w = Writer(text, "pt_bits_to_integers", "i64", ["i64"] * 3)
     wide = [w.emit(f"zext i64 {x.name} to i128", "i128") for x in (w.arguments[0], w.arguments[2])]
     product = w.emit(f"mul i128 {wide[0].name}, {wide[1].name}", "i128")
