@@ -25,7 +25,7 @@ from probtorch.autograd.scan import scan
 from probtorch.compiler.graph import Value
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.ops.indexing import index_select
-from probtorch.ops.movement import movedim, reshape
+from probtorch.ops.movement import expand, movedim, reshape
 
 __all__ = ["MIN_NODES", "rolled"]
 
@@ -432,7 +432,11 @@ class _Run:
             ]
             return after, [local[position][output] for position, output in wanted]
 
-        _, ys = scan(step, init, slices, length=loop.turns)
+        if keys or slices:
+            _, ys = scan(step, init, slices, length=loop.turns)
+        else:
+            # Nothing changes from turn to turn: once is enough.
+            ys = [expand(y, (loop.turns, *y._data.shape)) for y in step([], [])[1]]
         self.stacks[self.rolled.loops.index(loop)] = ys
 
     def _prepared(self, operand, loop, registers, slices):

@@ -112,6 +112,11 @@ def forward_algorithm(q):
     return log_alpha.logsumexp(0)
 
 
+def same_in_every_turn(q):
+    """Turns that depend on nothing that changes, as the logs of one matrix of probabilities."""
+    return stack([(q.exp() + 1.0).log().tanh().sum() for _ in range(T)]).sum()
+
+
 CASES = {
     autoregression: 7,
     windows: 7,
@@ -121,6 +126,7 @@ CASES = {
     backwards: 6,
     two_kinds_of_turns: 3,
     forward_algorithm: 12,
+    same_in_every_turn: 3,
 }
 
 
