@@ -10,15 +10,14 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor, cast
-from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution, one_of, param, setting
 from probtorch.distributions.fields import Parameter
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
-from probtorch.ops.indexing import gather, one_hot
-from probtorch.ops.movement import expand, permute, reshape, stack, unsqueeze
+from probtorch.ops.indexing import one_hot, vindex
+from probtorch.ops.movement import expand, permute, reshape, stack
 from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, lgamma
@@ -149,13 +148,11 @@ def _log_weight(weight):
 
 
 def _pick(table, index):
-    """table[..., index], the batch dims of both broadcast."""
-    if table._data.ndim == 1:
-        return table[index]
-    shape = broadcast_shapes(table._data.shape[:-1], index._data.shape, op="Categorical.log_prob")
-    table = expand(table, (*shape, table._data.shape[-1]))
-    index = unsqueeze(expand(index, shape), -1)
-    return reshape(gather(table, -1, index), shape)
+    """table[..., index], the batch dims of both broadcast.
+
+    The table is not expanded: its gradient is as small as it is, whatever the number of values.
+    """
+    return table[index] if table._data.ndim == 1 else vindex(table, (..., index))
 
 
 def _entropy(dist):
