@@ -130,6 +130,14 @@ def _header():
             "#define isinf __builtin_isinf",
             "static double __longlong_as_double(long long x) {",
             "double y; __builtin_memcpy(&y, &x, 8); return y; }",
+            "static long long __double_as_longlong(double x) {",
+            "long long y; __builtin_memcpy(&y, &x, 8); return y; }",
+            "static unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {",
+            "return (unsigned long long)((unsigned __int128)x * y >> 64); }",
+            *(
+                f"static double __d{name}_rn(double x, double y) {{ return x {sign} y; }}"
+                for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))
+            ),
             "static float sqrt(float x) { return __builtin_sqrtf(x); }",
             *lines,
         ]

@@ -16,6 +16,7 @@ from probtorch.compiler.render.cuda_calls import MATRICES
 from probtorch.compiler.render.cuda_math import FUNCTIONS, runtime_text
 from probtorch.core.dispatch import wrap
 from probtorch.effects import deterministic
+from probtorch.ops.rejection import SAMPLERS
 from tests.backends import fake_cupy
 from tests.compiler.gpu_programs import compiled
 from tests.compiler.test_gpu import (
@@ -92,13 +93,15 @@ def test_nvcc_takes_a_handful_of_programs(tmp_path):
 def test_nvcc_takes_every_function_of_the_runtime(tmp_path, architecture):
     kernel = 'extern "C" __global__ void k(double *x, double y) { double z = *x; %s }'
     numbers = {"pt_philox": 3, "pt_betainc": 3, "pt_digamma": 1, "pt_lgamma": 1, "pt_log_ndtr": 1}
-    numbers |= {"pt_i0e": 1, "pt_i1e": 1}
+    numbers |= {"pt_i0e": 1, "pt_i1e": 1, "pt_bits_to_integers": 3}
+    numbers |= {f"pt_draw_{name}": sampler.arity + 3 for name, sampler in SAMPLERS.items()}
+    names = [*FUNCTIONS, *(f"pt_draw_{name}" for name in SAMPLERS)]
     calls = [
         f"z += {name}({', '.join(['y'] * numbers.get(name, 2))});"
-        for name in FUNCTIONS
+        for name in names
         if name.startswith("pt_")
     ]
-    source = runtime_text(FUNCTIONS) + MATRICES + kernel % (" ".join(calls) + " *x = z;")
+    source = runtime_text(names) + MATRICES + kernel % (" ".join(calls) + " *x = z;")
     assert_compiles([source], tmp_path, architecture)
 
 

@@ -15,7 +15,9 @@ import probtorch
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.render import cuda, cuda_calls, cuda_phases
 from probtorch.compiler.render.cuda import HostLoop, LibraryCall
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import apply, wrap
+from probtorch.core.op import REGISTRY
+from probtorch.core.rng import Generator
 from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
@@ -424,3 +426,31 @@ def test_a_program_runs_without_copies_between_devices(monkeypatch):
     before = (copies.to_device, copies.to_host)
     binding.run([x])
     assert (copies.to_device, copies.to_host) == before
+
+
+# -------------------------------------------------------------------------------------------- draws
+
+
+@pytest.mark.parametrize("name", [op.name for op in REGISTRY.values() if "sampler" in op.extra])
+def test_draws_by_rejection_have_the_bits_of_eager_ones(name):
+    size = 3000
+    rates = np.exp(rng.uniform(-8.0, 12.0, size))
+    given = [rates]
+    if name == "binomial_draw":
+        given = [np.floor(rates) + 2.0, rng.uniform(0.0, 1.0, size)]
+    inputs = [*given, np.array(3), np.array(5), np.arange(7, 7 + size)]
+    program = compiled(lambda *xs: (apply(REGISTRY[name], xs),), inputs)
+    status, (got,) = run_both_ways(program, inputs)
+    np.testing.assert_array_equal(got, apply(REGISTRY[name], tuple(map(wrap, inputs)))._data)
+    assert status == 0
+    inputs[0][5] = -1.0
+    assert run_both_ways(program, inputs)[0] == -1
+
+
+def test_integer_draws_have_the_bits_of_eager_ones():
+    def fn(x):
+        return (probtorch.randint(-5, 2**40, (50,), generator=Generator(4)) + x,)
+
+    program, x = compiled(fn, [np.zeros(50, np.int64)]), np.zeros(50, np.int64)
+    _, (got,) = run_both_ways(program, [x], [t._data for t in program.plan.refs])
+    np.testing.assert_array_equal(got, fn(wrap(x))[0]._data)

@@ -9,8 +9,10 @@ import math
 import struct
 
 from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.render import runtime
 from probtorch.compiler.render.algebra import FLOATS, V, in_memory, ir_type, limits, literal
 from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra, spell
+from probtorch.compiler.render.cuda_math import knows
 from probtorch.compiler.render.nest import kept_strides
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
@@ -194,18 +196,30 @@ class ItemWriter(CudaAlgebra):
 
     def _form_of(self, kind):
         found = getattr(type(self), f"_item_{kind}", None)
-        if found is None:
-            raise CompileError(
-                f"a {kind} item",
-                expected="one that has a form on the GPU",
-                got="one that is compiled for the CPU only",
-                fix="the function runs eagerly instead",
-            )
-        return functools.partial(found, self)
+        return functools.partial(found, self) if found is not None else _refuse(kind)
 
     def _item_compute(self, item):
         operands = [self.read(x) for x in item.operands]
         self.registers[id(item.root)] = self.evaluate(item.node, operands)
+
+    def _item_native(self, item):
+        symbol = item.attrs["symbol"]
+        if not knows(symbol):
+            _refuse(symbol)
+        result, types = runtime.types_of(symbol)
+        operands = [
+            self.convert(self.read(x, ty), ty) for x, ty in zip(item.operands, types, strict=True)
+        ]
+        self.module.runtime.add(symbol)
+        out = self.emit(f"{symbol}({', '.join(v.name for v in operands)})", result)
+        if item.attrs["refuses"]:
+            self.fail_if(self.isnan(out))
+        self.registers[id(item.root)] = self.convert(out, ir_type(item.root.dtype))
+
+    def _item_demand(self, item):
+        x, ok = (self.read(operand) for operand in item.operands)
+        self.fail_if(self.logical_not(ok))
+        self.registers[id(item.root)] = x
 
     def _item_store(self, item):
         a = item.attrs
@@ -278,6 +292,15 @@ class ItemWriter(CudaAlgebra):
         place = f"(i64){self.term}"
         better = self.emit(f"pt_better({largest}, {v.name}, {place}, {total}, {best})", "i1")
         self.lines.append(f"if ({better.name}) {{ {total} = {v.name}; {best} = {place}; }}")
+
+
+def _refuse(what):
+    raise CompileError(
+        what,
+        expected="an item that has a form on the GPU",
+        got="one that is compiled for the CPU only",
+        fix="the function runs eagerly instead",
+    )
 
 
 def kind_of(item):

@@ -12,10 +12,11 @@ incomplete gamma by its series, Lentz's continued fraction and Temme's expansion
 forms of x**a (1 - x)**b / B(a, b) come too); Bessel functions by their series (DLMF 10.25, 10.40).
 """
 
+from probtorch.compiler.render.cuda_draws import PHILOX_PAIR, draw_text
 from probtorch.compiler.render.zeta import bernoulli_terms
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
-__all__ = ["FUNCTIONS", "PREAMBLE", "runtime_text"]
+__all__ = ["FUNCTIONS", "PREAMBLE", "knows", "runtime_text"]
 
 PREAMBLE = r"""
 typedef long long i64;
@@ -400,8 +401,17 @@ static __device__ double pt_zeta(double s, double q) {{
 """
 
 
+# low + the high word of bits times span.
+_INTEGERS = r"""
+static __device__ i64 pt_bits_to_integers(i64 bits, i64 low, i64 span) {
+  return (i64)(__umul64hi((u64)bits, (u64)span) + (u64)low);
+}
+"""
+
 # Name: what it needs first, its text.
 FUNCTIONS = {
+    "pt_bits_to_integers": ((), _INTEGERS),
+    "philox pair": ((), PHILOX_PAIR),
     "pt_power": ((), _POWER),
     "pt_philox": ((), _PHILOX),
     "pt_log_ndtr": ((), _LOG_NDTR),
@@ -421,12 +431,23 @@ FUNCTIONS = {
 }
 
 
+_DRAW = "pt_draw_"
+
+
+def knows(name):
+    """Return whether there is a function of this name, here or in `cuda_draws.py`."""
+    return name in FUNCTIONS or name.startswith(_DRAW)
+
+
 def runtime_text(names):
     """Return the head of a program that calls the functions of these names."""
     done = {}
 
     def add(name):
-        needs, text = FUNCTIONS[name]
+        if name.startswith(_DRAW):
+            needs, text = ("pt_philox", "philox pair"), draw_text(name.removeprefix(_DRAW))
+        else:
+            needs, text = FUNCTIONS[name]
         for other in needs:
             add(other)
         done.setdefault(name, text)
