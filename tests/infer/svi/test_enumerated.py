@@ -1103,3 +1103,11 @@ def test_differentiable_draws_are_made_for_each_value():
     assert loss == pytest.approx(exact.item(), rel=1e-13)
     for name, slope in gradients().items():
         np.testing.assert_allclose(found[name], slope, atol=1e-13)
+
+
+def test_parts_in_single_precision_are_no_reason_to_refuse():
+    def model():
+        z = sample("z", Categorical(f8([0.2, 0.3, 0.5])))
+        sample("y", Normal(0.7 * z, f8(1.0)), obs=f8(100.3))
+
+    assert np.isfinite(TraceEnum_ELBO().loss(model, no_guide))
