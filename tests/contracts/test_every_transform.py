@@ -92,6 +92,10 @@ def flow(make, *args, **kwargs):
     return made
 
 
+def factor():
+    return tensor([[1.5, 0.0], [0.7, -0.4]]).double()
+
+
 def normalisation():
     made = flow(tr.batchnorm, 3).eval()
     made.moving_mean.copy_(tensor([0.3, -0.2, 1.0]))
@@ -116,6 +120,7 @@ FLOWS = [
     Case(flow(tr.spline_autoregressive, 3, count_bins=4), (3,)),
     Case(flow(tr.planar, 3), (3,)),
     Case(flow(tr.planar, 1), (1,)),
+    Case(flow(tr.sylvester, 3), (3,)),
     Case(flow(tr.radial, 3), (3,)),
     Case(flow(tr.householder, 3), (3,)),
     Case(normalisation(), (3,)),
@@ -128,6 +133,9 @@ CASES = [
     Case(tr.SoftplusTransform()),
     Case(tr.SigmoidTransform()),
     Case(tr.TanhTransform()),
+    Case(tr.ELUTransform()),
+    Case(tr.LeakyReLUTransform()),
+    Case(tr.LowerCholeskyAffine(tensor([0.5, -1.0]).double(), factor()), (2,)),
     Case(tr.AffineTransform(0.5, -2.0)),
     Case(tr.AffineTransform(tensor([0.5, 1.0]).double(), tensor([2.0, -3.0]).double(), 1), (2,)),
     Case(tr.PowerTransform(1.7), positive=True),

@@ -37,6 +37,7 @@ MAKERS = {
     "spline coupling": lambda d: tr.spline_coupling(d, count_bins=4),
     "spline autoregressive": lambda d: tr.spline_autoregressive(d, count_bins=4),
     "planar": lambda d: tr.planar(d),
+    "sylvester": lambda d: tr.sylvester(d),
     "radial": lambda d: tr.radial(d),
     "householder": lambda d: tr.householder(d),
 }

@@ -29,6 +29,7 @@ from probtorch.distributions.transforms.flows import (
     Spline,
     SplineAutoregressive,
     SplineCoupling,
+    Sylvester,
     TransformModule,
     affine_autoregressive,
     affine_coupling,
@@ -48,6 +49,7 @@ from probtorch.distributions.transforms.flows import (
     spline,
     spline_autoregressive,
     spline_coupling,
+    sylvester,
 )
 from probtorch.distributions.transforms.matrix import (
     CorrCholeskyTransform,
@@ -63,8 +65,10 @@ from probtorch.distributions.transforms.registry import (
 from probtorch.distributions.transforms.scalar import (
     AbsTransform,
     AffineTransform,
+    ELUTransform,
     ExpTransform,
     IntervalTransform,
+    LeakyReLUTransform,
     PowerTransform,
     SigmoidTransform,
     SoftplusTransform,
@@ -80,6 +84,7 @@ from probtorch.distributions.transforms.transform import (
     identity_transform,
 )
 from probtorch.distributions.transforms.vector import (
+    LowerCholeskyAffine,
     OrderedTransform,
     PermuteTransform,
     PositiveOrderedTransform,
@@ -111,10 +116,13 @@ __all__ = [
     "ConstraintRegistry",
     "CorrCholeskyTransform",
     "CorrMatrixCholeskyTransform",
+    "ELUTransform",
     "ExpTransform",
     "Householder",
     "IndependentTransform",
     "IntervalTransform",
+    "LeakyReLUTransform",
+    "LowerCholeskyAffine",
     "LowerCholeskyTransform",
     "OrderedTransform",
     "PermuteTransform",
@@ -133,6 +141,7 @@ __all__ = [
     "SplineCoupling",
     "StackTransform",
     "StickBreakingTransform",
+    "Sylvester",
     "TanhTransform",
     "Transform",
     "TransformModule",
@@ -158,5 +167,6 @@ __all__ = [
     "spline",
     "spline_autoregressive",
     "spline_coupling",
+    "sylvester",
     "transform_to",
 ]

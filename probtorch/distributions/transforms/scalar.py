@@ -16,6 +16,7 @@ from probtorch.distributions.transforms.transform import Transform
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import (
     atanh,
+    clamp,
     exp,
     expm1,
     log,
@@ -25,6 +26,7 @@ from probtorch.ops.elementwise import (
     sign,
     softplus,
     tanh,
+    where,
 )
 from probtorch.ops.elementwise import pow as power
 from probtorch.ops.movement import expand
@@ -33,8 +35,10 @@ from probtorch.ops.reduction import sum as total
 __all__ = [
     "AbsTransform",
     "AffineTransform",
+    "ELUTransform",
     "ExpTransform",
     "IntervalTransform",
+    "LeakyReLUTransform",
     "PowerTransform",
     "SigmoidTransform",
     "SoftplusTransform",
@@ -43,6 +47,8 @@ __all__ = [
 ]
 
 LOG_2 = math.log(2.0)
+# Slope of the leaky unit below 0, as in PyTorch.
+LEAK = 0.01
 
 
 def log_sigmoid_derivative(x):
@@ -115,6 +121,34 @@ class TanhTransform(Transform):
     def log_abs_det_jacobian(self, x, y):
         # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), without the cancellation.
         return 2.0 * (LOG_2 - x - softplus(-2.0 * x))
+
+
+class ELUTransform(Transform):
+    """y = x above 0 and exp(x) - 1 below: the exponential linear unit."""
+
+    codomain = constraints.greater_than(-1.0)
+
+    def _call(self, x):
+        return where(x > 0.0, x, expm1(clamp(x, max=0.0)))
+
+    def _inverse(self, y):
+        return where(y > 0.0, y, log1p(clamp(y, max=0.0)))
+
+    def log_abs_det_jacobian(self, x, y):
+        return clamp(x, max=0.0)
+
+
+class LeakyReLUTransform(Transform):
+    """y = x above 0 and 0.01 x below."""
+
+    def _call(self, x):
+        return where(x > 0.0, x, LEAK * x)
+
+    def _inverse(self, y):
+        return where(y > 0.0, y, y / LEAK)
+
+    def log_abs_det_jacobian(self, x, y):
+        return where(x > 0.0, x.new_zeros(()), math.log(LEAK))
 
 
 class AbsTransform(Transform):

@@ -2,15 +2,19 @@
 
 import numpy as np
 
+from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
+from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, log, neg, softplus
-from probtorch.ops.movement import cat, flip, slice_
+from probtorch.ops.linalg import solve_triangular
+from probtorch.ops.movement import cat, diagonal, expand, flip, slice_, squeeze, unsqueeze
 from probtorch.ops.reduction import cumsum, softmax
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
+    "LowerCholeskyAffine",
     "OrderedTransform",
     "PermuteTransform",
     "PositiveOrderedTransform",
@@ -165,6 +169,49 @@ class PermuteTransform(Transform):
 
     def log_abs_det_jacobian(self, x, y):
         return x.new_zeros(x._data.shape[:-1])
+
+
+class LowerCholeskyAffine(Transform):
+    """y = loc + scale_tril x, for vectors.
+
+    Parameters
+    ----------
+    loc : Tensor, shape (..., n)
+    scale_tril : Tensor, shape (..., n, n)
+        Lower triangular, without a 0 on its diagonal.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+    _settings = ("loc", "scale_tril")
+
+    def __init__(self, loc, scale_tril):
+        self.loc, self.scale_tril = loc, scale_tril
+
+    def _call(self, x):
+        return self.loc + squeeze(self.scale_tril @ unsqueeze(x, -1), -1)
+
+    def _inverse(self, y):
+        shift = unsqueeze(y - self.loc, -1)
+        tril = self.scale_tril
+        lead = shift._data.shape[:-2]
+        if tril._data.shape[:-2] != lead:
+            tril = expand(tril, (*lead, *tril._data.shape[-2:]))
+        return squeeze(solve_triangular(tril, shift, upper=False), -1)
+
+    def log_abs_det_jacobian(self, x, y):
+        scales = total(log(absolute(diagonal(self.scale_tril, 0, -2, -1))), -1)
+        return scales + x.new_zeros(x._data.shape[:-1])
+
+    def forward_shape(self, shape):
+        return self._wide(shape)
+
+    def inverse_shape(self, shape):
+        return self._wide(shape)
+
+    def _wide(self, shape):
+        given = self.scale_tril._data.shape[:-1]
+        return broadcast_shapes(tuple(shape), self.loc._data.shape, given, op="LowerCholeskyAffine")
 
 
 class ZeroSumTransform(Transform):

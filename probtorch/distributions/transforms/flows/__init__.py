@@ -2,8 +2,8 @@
 
 `module` makes transforms into modules, alone, in a row (`iterated`) and with a context
 (``conditional_*``). Then one file per kind: `autoregressive` (IAF, MAF), `coupling` (real NVP),
-`spline`, `planar` (and radial), `linear` (Householder, batch normalisation). Names and arguments
-are Pyro's.
+`spline`, `planar` (also Sylvester and radial), `linear` (Householder, batch normalisation). Names
+and arguments are Pyro's.
 """
 
 from probtorch.distributions.transforms.flows.autoregressive import (
@@ -40,10 +40,12 @@ from probtorch.distributions.transforms.flows.planar import (
     ConditionalRadial,
     Planar,
     Radial,
+    Sylvester,
     conditional_planar,
     conditional_radial,
     planar,
     radial,
+    sylvester,
 )
 from probtorch.distributions.transforms.flows.spline import (
     ConditionalSpline,
@@ -79,6 +81,7 @@ __all__ = [
     "Spline",
     "SplineAutoregressive",
     "SplineCoupling",
+    "Sylvester",
     "TransformModule",
     "affine_autoregressive",
     "affine_coupling",
@@ -98,4 +101,5 @@ __all__ = [
     "spline",
     "spline_autoregressive",
     "spline_coupling",
+    "sylvester",
 ]

@@ -1,12 +1,14 @@
-"""Planar and radial flows: one bend of the whole space, along a plane or around a point.
+"""Planar, Sylvester and radial flows: bends of the whole space, along planes or around a point.
 
-Rezende and Mohamed (2015). The inverse of a planar flow is the root of one monotone equation, found
-to rounding and differentiable; that of a radial one a quadratic equation.
+Rezende and Mohamed (2015); van den Berg, Hasenclever, Tomczak and Welling (2018). The inverse of a
+planar flow is the root of one monotone equation, found to rounding and differentiable; a Sylvester
+flow takes one such equation per number, a radial one a quadratic equation.
 """
 
 import numpy as np
 
 from probtorch.distributions import constraints
+from probtorch.distributions.transforms.flows.linear import Householder
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
     TransformModule,
@@ -18,7 +20,7 @@ from probtorch.nn.autoregressive import DenseNN
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import log1p, softplus, sqrt, tanh, where
-from probtorch.ops.movement import squeeze, unsqueeze
+from probtorch.ops.movement import diag_embed, squeeze, stack, triu, unsqueeze
 from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
 
@@ -27,10 +29,12 @@ __all__ = [
     "ConditionalRadial",
     "Planar",
     "Radial",
+    "Sylvester",
     "conditional_planar",
     "conditional_radial",
     "planar",
     "radial",
+    "sylvester",
 ]
 
 # Newton's method needs a handful of steps, bisection about 60 to rounding.
@@ -156,6 +160,80 @@ class ConditionalPlanar(ConditionalTransformModule):
         return ConditionedPlanar(squeeze(bias, -1), u, w)
 
 
+class Sylvester(TransformModule):
+    """``y = x + Q R tanh(S Q' x + b)``: as many planar bends at once as there are numbers.
+
+    Parameters
+    ----------
+    input_dim : int
+    count_transforms : int
+        Reflections whose product is the orthogonal matrix Q.
+
+    Notes
+    -----
+    R and S are upper triangular, with diagonals in (-1, 1), so that every bend is invertible. The
+    inverse solves one equation per number, from the last to the first.
+
+    References
+    ----------
+    [berg2018]_
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+    costly_inverse = True
+
+    def __init__(self, input_dim, count_transforms=1):
+        super().__init__()
+        whole("Sylvester", input_dim=input_dim)
+        self.input_dim = input_dim
+        self.q = Householder(input_dim, count_transforms)
+        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        for name in ("r", "s"):
+            self.parameter(f"{name}_dense", (input_dim, input_dim), init=fill)
+            self.parameter(f"{name}_diagonal", (input_dim,), init=fill)
+        self.parameter("bias", (input_dim,), init=init.constant(0.0))
+
+    def _triangles(self):
+        """R and S, with their diagonals."""
+        found = []
+        for name in ("r", "s"):
+            diagonal = tanh(getattr(self, f"{name}_diagonal"))
+            upper = triu(getattr(self, f"{name}_dense"), 1)
+            found += [upper + diag_embed(diagonal), diagonal]
+        return found
+
+    def _call(self, x):
+        return self.call_and_ladj(x)[0]
+
+    def call_and_ladj(self, x):
+        r, r_diagonal, s, s_diagonal = self._triangles()
+        bend = tanh(self.q._inverse(x) @ s.mT + self.bias)
+        ladj = total(log1p(r_diagonal * s_diagonal * (1.0 - bend * bend)), -1)
+        return x + self.q._call(bend @ r.mT), ladj
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
+
+    def _inverse(self, y):
+        r, r_diagonal, s, s_diagonal = self._triangles()
+        rest = self.q._inverse(y)
+        slopes = self.bias + y.new_zeros(y._data.shape)
+        heights = []
+        for i in reversed(range(self.input_dim)):
+            # h + c tanh(s h + d) = e, as an equation for s h.
+            scaled = _height(
+                s_diagonal[i] * rest[..., i], s_diagonal[i] * r_diagonal[i], slopes[..., i]
+            )
+            bend = tanh(scaled + slopes[..., i])
+            height = rest[..., i] - r_diagonal[i] * bend
+            heights.append(height)
+            # What is left of the equations before, of which this one's number is known now.
+            rest = rest - unsqueeze(bend, -1) * r[:, i]
+            slopes = slopes + unsqueeze(height, -1) * s[:, i]
+        return self.q._call(stack(heights[::-1], -1))
+
+
 class ConditionedRadial(Transform):
     """``y = x + b h(r) (x - x0)`` with ``h = 1 / (a + r)`` and ``r = |x - x0|``.
 
@@ -279,6 +357,23 @@ def conditional_planar(input_dim, context_dim, hidden_dims=None):
     """
     hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
     return ConditionalPlanar(DenseNN(context_dim, hidden_dims, [1, input_dim, input_dim]))
+
+
+def sylvester(input_dim, count_transforms=None):
+    """Return a new Sylvester flow.
+
+    Parameters
+    ----------
+    input_dim : int
+    count_transforms : int, optional
+        ``input_dim // 2 + 1`` if None.
+
+    Returns
+    -------
+    Sylvester
+    """
+    count_transforms = input_dim // 2 + 1 if count_transforms is None else count_transforms
+    return Sylvester(input_dim, count_transforms)
 
 
 def radial(input_dim):
