@@ -8,15 +8,29 @@ tests/compiler/programs.py does.
 """
 
 import numpy as np
+import pytest
 
 from probtorch.backends.registry import to_host
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.record import record
 from probtorch.core.dispatch import wrap
+from tests.backends import fake_cupy, host_gpu
 from tests.backends.host_gpu import Module
 from tests.compiler.programs import differences, spread
 
-__all__ = ["Job", "compiled", "run_both_ways"]
+__all__ = ["SEAMS", "Job", "compiled", "put_in_place", "run_both_ways"]
+
+# Where kernels run: on the processor, or on a GPU where there is one.
+SEAMS = ["fake", pytest.param("real", marks=pytest.mark.gpu)]
+
+
+def put_in_place(seam, monkeypatch):
+    """Make the fake the process's CuPy, or leave the real one; returns the counter of copies."""
+    if seam == "real":
+        return None
+    if host_gpu.GXX is None:
+        pytest.skip("there is no g++ to run kernels with")
+    return fake_cupy.install(monkeypatch)
 
 
 def run_both_ways(program, inputs, refs=()):

@@ -1,7 +1,8 @@
 """Loop nests as CUDA C: kernels run on the processor give what eager execution gives.
 
-No GPU takes part. The source is the one that a GPU would get; see tests/backends/host_gpu.py for
-how it runs, and test_cuda_source.py for what NVIDIA's compiler says to it.
+The source is the one that a GPU gets; see tests/backends/host_gpu.py for how it runs without one,
+and test_cuda_source.py for what NVIDIA's compiler says to it. Where there is a GPU, the same tests
+run on it, marked `gpu`.
 """
 
 import warnings
@@ -12,7 +13,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import probtorch
-from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.render import cuda, cuda_calls, cuda_phases
 from probtorch.compiler.render.cuda import HostLoop, LibraryCall
 from probtorch.core.dispatch import apply, wrap
@@ -21,19 +21,16 @@ from probtorch.core.rng import Generator
 from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
-from tests.backends import fake_cupy, host_gpu
-from tests.compiler.gpu_programs import Job, compiled, run_both_ways
+from tests.compiler.gpu_programs import SEAMS, Job, compiled, put_in_place, run_both_ways
 from tests.compiler.programs import programs
 from tests.contracts import test_compiled_ops as ops
-
-pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
 
 rng = np.random.default_rng(11)
 
 
-@pytest.fixture(autouse=True)
-def cuda_on_the_processor(monkeypatch):
-    fake_cupy.install(monkeypatch)
+@pytest.fixture(autouse=True, params=SEAMS)
+def copies(request, monkeypatch):
+    return put_in_place(request.param, monkeypatch)
 
 
 @pytest.fixture
@@ -418,21 +415,11 @@ def test_programs_of_the_same_graph_have_the_same_text():
     assert len(texts) == 1
 
 
-def test_a_program_runs_without_copies_between_devices(monkeypatch):
-    copies = fake_cupy.install(monkeypatch)
-    program = compiled(lambda x: (x.exp().sum(),), [np.ones(3)])
-    assert isinstance(program, GpuProgram)
-    binding, x = program.bind(), fake_cupy.FakeArray(np.ones(3))
-    before = (copies.to_device, copies.to_host)
-    binding.run([x])
-    assert (copies.to_device, copies.to_host) == before
-
-
 # -------------------------------------------------------------------------------------------- draws
 
 
 @pytest.mark.parametrize("name", [op.name for op in REGISTRY.values() if "sampler" in op.extra])
-def test_draws_by_rejection_have_the_bits_of_eager_ones(name):
+def test_draws_by_rejection_have_the_bits_of_eager_ones(copies, name):
     size = 3000
     rates = np.exp(rng.uniform(-8.0, 12.0, size))
     given = [rates]
@@ -441,7 +428,12 @@ def test_draws_by_rejection_have_the_bits_of_eager_ones(name):
     inputs = [*given, np.array(3), np.array(5), np.arange(7, 7 + size)]
     program = compiled(lambda *xs: (apply(REGISTRY[name], xs),), inputs)
     status, (got,) = run_both_ways(program, inputs)
-    np.testing.assert_array_equal(got, apply(REGISTRY[name], tuple(map(wrap, inputs)))._data)
+    expected = apply(REGISTRY[name], tuple(map(wrap, inputs)))._data
+    if copies is None:
+        # CUDA's normal quantile is not SciPy's: some draws belong to another attempt.
+        assert np.mean(np.isclose(got, expected, rtol=1e-12)) > 0.99
+    else:
+        np.testing.assert_array_equal(got, expected)
     assert status == 0
     inputs[0][5] = -1.0
     assert run_both_ways(program, inputs)[0] == -1

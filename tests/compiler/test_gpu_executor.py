@@ -2,7 +2,7 @@
 
 What is tested is what the executor does: which kernels it starts and when as a graph, that no
 number crosses to the host unasked, draws, updates, guards, devices. That kernels are right is in
-test_gpu.py.
+test_gpu.py. Where there is a GPU, the same tests run on it, marked `gpu`, those aside that count.
 """
 
 import sys
@@ -15,17 +15,23 @@ from probtorch import autograd
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.errors import DeviceError
-from tests.backends import fake_cupy, host_gpu
+from tests.backends import fake_cupy
 from tests.backends.fake_cupy import FakeKernels
-
-pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+from tests.compiler.gpu_programs import SEAMS, put_in_place
 
 rng = np.random.default_rng(5)
 
 
-@pytest.fixture(autouse=True)
-def copies(monkeypatch):
-    return fake_cupy.install(monkeypatch)
+@pytest.fixture(autouse=True, params=SEAMS)
+def seam(request, monkeypatch):
+    return put_in_place(request.param, monkeypatch)
+
+
+@pytest.fixture
+def copies(seam):
+    if seam is None:
+        pytest.skip("only the fake counts")
+    return seam
 
 
 def on_gpu(array):
@@ -67,7 +73,7 @@ def test_replay_copies_nothing_between_devices(copies):
     assert (copies.to_device, copies.to_host) == before
 
 
-def test_kernels_become_a_graph_when_addresses_come_back():
+def test_kernels_become_a_graph_when_addresses_come_back(copies):
     x = on_gpu(rng.normal(size=(300, 200)))
     program = compile(chain)
     program(x)
@@ -196,7 +202,7 @@ def test_loop_on_gpu_tensors_is_compiled():
     assert compiled.reason is None
 
 
-def test_op_without_a_form_on_the_gpu_runs_eagerly_with_one_warning(monkeypatch):
+def test_op_without_a_form_on_the_gpu_runs_eagerly_with_one_warning(copies, monkeypatch):
     monkeypatch.setattr(
         sys.modules["cupyx.scipy.special"], "ive", fake_cupy.on_device(np.hypot), raising=False
     )
