@@ -7,7 +7,8 @@ algorithm), or at random (forward filtering, backward sampling).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.distributions.categorical import Categorical
-from probtorch.effects.enumeration import Enumeration
+from probtorch.effects.enumeration import Enumeration, Variable
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
@@ -25,7 +26,10 @@ from probtorch.errors import InferenceError
 from probtorch.infer.factors import marginal_terms, names_of
 from probtorch.infer.sum_product import Axes, Eliminated
 
-__all__ = ["decode", "selected", "values_at"]
+__all__ = ["decode", "decode_many", "selected", "values_at"]
+
+# The axis over sets of tables; no plate has this name.
+SETS = "(sets)"
 
 
 def decode(
@@ -65,18 +69,54 @@ def decode(
         marginal_terms(
             trace, set(variables), axes, scaled=False, maximum=temperature == 0, tables=tables
         )
+    chosen = _choices(tables, variables, axes, temperature, generator)
+    return values_at(trace, {v: _laid_out(trace, variables[v], i) for v, i in chosen.items()})
+
+
+def decode_many(
+    tables: Sequence[Eliminated],
+    variables: Mapping[int, Variable],
+    axes: Axes,
+    temperature: int = 1,
+    generator: Generator | None = None,
+) -> dict[int, np.ndarray]:
+    """Return the positions of chosen values for many sets of tables at once.
+
+    Parameters
+    ----------
+    tables : sequence of Eliminated
+        Each with a dim in front, over the sets: two or more.
+    variables : mapping from int to Variable
+    axes : Axes
+        Of one set.
+    temperature, generator
+        See `decode`.
+
+    Returns
+    -------
+    dict of int to ndarray of int, each (sets, *rows of the variable's plates)
+    """
+    sizes = {axis: size for axis, size in axes.size.items() if isinstance(axis, str)}
+    rows = {v: replace(x, plates=x.plates | {SETS}) for v, x in variables.items()}
+    wide = Axes(rows.values(), {SETS: len(tables[0].table), **sizes})
+    spread = [Eliminated(t.variable, t.table, (SETS, *t.axes)) for t in tables]
+    return _choices(spread, rows, wide, temperature, generator)
+
+
+def _choices(tables, variables, axes, temperature, generator):
+    """Positions of the values of all variables, for each row of their plates."""
     generator = generator or generator_in_force()
     chosen: dict[int, np.ndarray] = {v: _nothing(variables[v], axes) for v in variables}
     for table in reversed(tables):
         logits = _given(table, chosen, axes)
         if not (logits > -np.inf).any(-1).all():
-            raise _impossible(trace, variables[table.variable].name)
+            raise _impossible(variables[table.variable])
         if temperature == 0:
             picked = logits.argmax(-1)
         else:
             picked = Categorical(logits=wrap(logits)).sample(generator=generator)._data
         chosen[table.variable] = picked
-    return values_at(trace, {v: _laid_out(trace, variables[v], i) for v, i in chosen.items()})
+    return chosen
 
 
 def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
@@ -161,7 +201,7 @@ def _at(indices, v, plates, axes):
 def _given(table, chosen, axes):
     """A table at the values chosen for the other variables: rows of the plates, then values."""
     plates = _plates(table.variable, axes)
-    array = np.moveaxis(to_host(table.table._data), table.axes.index(table.variable), -1)
+    array = np.moveaxis(_array(table.table), table.axes.index(table.variable), -1)
     key: list[Any] = []
     for axis in table.axes:
         if axis == table.variable:
@@ -175,11 +215,15 @@ def _given(table, chosen, axes):
     return np.broadcast_to(found, (*(axes.size[p] for p in plates), array.shape[-1]))
 
 
-def _impossible(trace, name):
+def _array(table):
+    return to_host(table._data) if hasattr(table, "_data") else table
+
+
+def _impossible(variable):
     return InferenceError(
-        f"no value of site {name!r} is possible",
+        f"no value of site {variable.name!r} is possible",
         expected="data to which the model gives a positive probability",
         got="log density -inf for each value",
         fix="check the data, and zeros among the probabilities",
-        at=trace[name].location,
+        at=variable.location,
     )

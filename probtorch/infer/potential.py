@@ -23,6 +23,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -51,12 +52,13 @@ from probtorch.errors import (
     ModelError,
     ShapeError,
 )
-from probtorch.infer.decode import decode
+from probtorch.infer.decode import decode_many
 from probtorch.infer.enumerated_check import check_against_one
-from probtorch.infer.factors import axes_of
+from probtorch.infer.factors import axes_of, marginal_terms
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.names import unknown_name
+from probtorch.infer.sum_product import Eliminated
 from probtorch.infer.summed import (
     OneValue,
     enumerating,
@@ -82,6 +84,8 @@ OUTSIDE = (
 FIRST_RUNS = 10
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
+# Tables of discrete sites that are held at once, over many draws.
+TABLE_BYTES = 2**26
 
 
 def in_float64() -> default_dtype_as:
@@ -435,6 +439,9 @@ class ModelTarget(Target):
         self._label(first)
         self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
         self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
+        self._table_maps = [
+            DrawMap(lambda inputs, t=t: self._tables_at(inputs["q"], t)) for t in (0, 1)
+        ]
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -545,20 +552,60 @@ class ModelTarget(Target):
         _, found, enumeration = self._summed_run(q)
         return {"log_joint": marginal_density(found, enumeration)}
 
-    def discrete_at(self, q: Any, temperature: int = 1, generator: Any = None) -> dict[str, Any]:
-        """Return values of the summed sites given the other sites at `q`; see `infer_discrete`.
+    def discrete_at(
+        self, draws: np.ndarray, temperature: int = 1, generator: Generator | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return values of the summed sites given the others, jointly; see `infer_discrete`.
 
         Parameters
         ----------
-        q : Tensor, shape (dim,), float64
+        draws : ndarray, shape (..., dim)
+            Unconstrained.
         temperature : {0, 1}
-            0 for the most probable values, 1 for a draw, both jointly.
+            0 for the most probable values, 1 for a draw.
         generator : Generator, optional
             The one in force if None.
+
+        Returns
+        -------
+        dict of str to ndarray, each (..., *shape)
         """
+        draws = np.asarray(draws, np.float64)
+        flat, lead = draws.reshape(-1, self.dim), draws.shape[:-1]
+        if not self.summed or not len(flat):
+            return {}
+        _, found, enumeration = self._summed_run(wrap(flat[0]))
+        axes, tables = axes_of(enumeration, found), self._tables(found, enumeration, temperature)
+        size = 8 * sum(math.prod(table.table._data.shape) for table in tables)
+        block = max(2, TABLE_BYTES // max(size, 1))
+        parts: dict[str, list[np.ndarray]] = {name: [] for name in self.summed}
+        for start in range(0, len(flat), block):
+            rows = flat[start : start + block]
+            # A set of its own would be no dim: the last row then comes twice.
+            padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
+            arrays = self._table_maps[temperature]({"q": padded}, 1)
+            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(tables)]
+            chosen = decode_many(filled, enumeration.variables, axes, temperature, generator)
+            for v, variable in enumeration.variables.items():
+                values = to_host(variable.values._data)[chosen[v]]
+                shape = found[variable.name].plate_shape + tuple(variable.fn.event_shape)
+                parts[variable.name].append(values.reshape(len(padded), *shape)[: len(rows)])
+        done = {name: np.concatenate(x) for name, x in parts.items()}
+        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
+
+    def _tables(self, found, enumeration, temperature):
+        """The tables in which the discrete sites are summed out."""
+        tables: list[Eliminated] = []
+        variables, axes = set(enumeration.variables), axes_of(enumeration, found)
+        marginal_terms(
+            found, variables, axes, scaled=False, maximum=temperature == 0, tables=tables
+        )
+        return tables
+
+    def _tables_at(self, q, temperature):
         _, found, enumeration = self._summed_run(q)
-        values = decode(found, enumeration, axes_of(enumeration, found), temperature, generator)
-        return {name: values[name] for name in self.summed}
+        tables = self._tables(found, enumeration, temperature)
+        return {str(i): table.table for i, table in enumerate(tables)}
 
     def constrain(self, q: Any) -> dict[str, Any]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""

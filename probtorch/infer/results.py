@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.draws import Draws
 from probtorch.errors import InferenceError
@@ -200,23 +198,11 @@ class SampledDraws(Draws):
         ------
         InferenceError
             If the draws do not know their model.
-
-        Notes
-        -----
-        One run of the model per draw, in Python.
         """
-        target = self._model()
         generator = (
             None if seed is None else seed if isinstance(seed, Generator) else Generator(seed)
         )
-        rows = self.positions.reshape(-1, self.positions.shape[-1])
-        found: dict[str, list[np.ndarray]] = {name: [] for name in target.summed}
-        for row in rows if found else ():
-            values = target.discrete_at(wrap(row), temperature, generator)
-            for name, value in values.items():
-                found[name].append(to_host(value._data))
-        lead = self.positions.shape[:2]
-        return {n: np.stack(x).reshape(*lead, *x[0].shape) for n, x in found.items()}
+        return self._model().discrete_at(self.positions, temperature, generator)
 
     def summary(
         self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None

@@ -15,7 +15,7 @@ from probtorch.distributions import (
     Poisson,
     Uniform,
 )
-from probtorch.effects import deterministic, markov, plate, sample
+from probtorch.effects import deterministic, handlers, markov, plate, sample
 from probtorch.errors import InferenceError, ModelError
 from probtorch.infer import (
     MCMC,
@@ -25,6 +25,7 @@ from probtorch.infer import (
     Target,
     Trace_ELBO,
     TraceEnum_ELBO,
+    infer_discrete,
     init_to_value,
 )
 from probtorch.ops.elementwise import sigmoid
@@ -103,12 +104,39 @@ def test_discrete_sites_are_drawn_from_their_posterior():
     q = POINTS[1]
     _, _, parts = mixture_density(Y, *at(target, q))
     share = np.exp(parts[:, 1] - logsumexp(parts, axis=1))
-    best = target.discrete_at(tensor(q), temperature=0)["z"].numpy()
+    best = target.discrete_at(q, temperature=0)["z"]
     np.testing.assert_array_equal(best, share > 0.5)
-    rng = Generator(0)
-    draws = [target.discrete_at(tensor(q), generator=rng)["z"].numpy() for _ in range(300)]
+    draws = target.discrete_at(np.tile(q, (20, 100, 1)), generator=Generator(0))["z"]
+    assert draws.shape == (20, 100, len(Y))
     # Six standard errors: a false alarm once in ten million runs.
-    assert np.abs(np.mean(draws, axis=0) - share).max() < 6 * np.sqrt(0.25 / 300)
+    assert np.abs(draws.mean((0, 1)) - share).max() < 6 * np.sqrt(0.25 / 2000)
+
+
+def test_many_draws_of_discrete_sites_in_nested_plates_and_chains_are_those_one_by_one():
+    """The most probable values, which are the same however they are computed."""
+    table = tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
+
+    def model():
+        a = sample("a", Normal(0.0, 1.0))
+        with plate("rows", 3):
+            u = sample("u", Bernoulli(sigmoid(a)))
+            x = 0.0 * u
+            for t in markov(range(4)):
+                x = sample(f"x_{t}", Bernoulli(sigmoid(1.5 * x - a + u)))
+                with plate("cells", 2):
+                    w = sample(f"w_{t}", Categorical(table[x.long()]))
+                    sample(f"y_{t}", Normal(w + x, 1.0), obs=np.full((2, 3), 0.4 * t))
+
+    target = Target.from_model(model)
+    draws = np.random.default_rng(1).normal(size=(2, 15, 1))
+    found = target.discrete_at(draws, temperature=0)
+    assert found["w_2"].shape == (2, 15, 2, 3) and found["u"].shape == (2, 15, 3)
+    for at in ((0, 0), (1, 7), (1, 14)):
+        best = infer_discrete(handlers.substitute(model, {"a": draws[at][0]}), temperature=0)
+        with handlers.trace() as trace:
+            best()
+        for name, values in found.items():
+            np.testing.assert_array_equal(values[at], trace[name].value.numpy())
 
 
 def hmm(y):
