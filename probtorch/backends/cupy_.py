@@ -146,7 +146,7 @@ def contiguous(array: Any) -> Any:
     """Return the array with its elements in order, itself if they are."""
     import cupy
 
-    return cupy.ascontiguousarray(array)
+    return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
 
 def launch(kernel: Any, blocks: int, threads: int, words: list[int]) -> None:

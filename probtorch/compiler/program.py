@@ -2,15 +2,17 @@
 
 For programs whose shapes do not depend on values, above all samplers. The function is recorded
 once, abstractly (its loops run once, for their shapes); a call then copies nothing but results and
-holds no interpreter lock.
+holds no interpreter lock. With an example on a GPU it is kernels there instead (`gpu`).
 """
 
 import time
 
 import numpy as np
 
+from probtorch.backends.registry import contiguous, device_of
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import describe
+from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.record import record
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, set_grad_enabled, wrap
@@ -63,7 +65,8 @@ class NativeProgram:
             try:
                 # Only shapes count here: NumPy need not warn of what the example's values lead to.
                 with np.errstate(all="ignore"):
-                    rec, _ = record(flat, [wrap(np.array(x._data)) for x in items], abstract=True)
+                    leaves = [wrap(x._data.copy(order="K")) for x in items]
+                    rec, _ = record(flat, leaves, abstract=True)
             finally:
                 set_grad_enabled(before)
             if rec.unsupported:
@@ -71,7 +74,9 @@ class NativeProgram:
                 raise CompileError(
                     name, expected="a program of tensor ops", got=reason, fix=f"see {location}"
                 )
-            self.program = Program(rec.graph)
+            places = [device_of(x._data) for x in items]
+            device = next((d for d in places if d != "cpu"), None) or rec.device()
+            self.program = GpuProgram(rec.graph, device) if device else Program(rec.graph)
             self.out_structure = out_structure[0]
         self.seconds = time.perf_counter() - start
 
@@ -93,7 +98,7 @@ class NativeProgram:
     def eager(self, tree):
         """Run without compiled code; as there, what `fn` changes in place are copies."""
         items, structure = flatten(tree)
-        copies = [wrap(np.array(as_tensor(x)._data)) for x in items]
+        copies = [wrap(as_tensor(x)._data.copy(order="K")) for x in items]
         before = set_grad_enabled(False)
         try:
             return self.fn(unflatten(structure, copies))
@@ -126,12 +131,13 @@ class Resident:
 
     def __init__(self, owner, tree):
         self.owner = owner
-        self.inputs = [np.array(as_tensor(x)._data, order="C") for x in flatten(tree)[0]]
+        self.inputs = [as_tensor(x)._data.copy(order="C") for x in flatten(tree)[0]]
         self.outputs = []
         if owner.program is not None:
             self._binding = owner.program.bind()
             self.outputs = self._binding.new_outputs()
-            self._binding.attach(self.inputs, self.outputs)
+            if isinstance(owner.program, Program):
+                self._binding.attach(self.inputs, self.outputs)
 
     def run(self):
         """Run on `inputs` into `outputs`; with ``PROBTORCH_JIT=0`` eagerly, into new arrays."""
@@ -139,8 +145,11 @@ class Resident:
         if owner.program is None:
             tree = unflatten(owner.structure, [wrap(x.copy()) for x in self.inputs])
             self.outputs = [as_tensor(x)._data for x in flatten(owner.eager(tree))[0]]
-        else:
+        elif isinstance(owner.program, Program):
             _check_status(owner, owner.program.call(self._binding.address))
+        else:
+            status, _ = self._binding.run(self.inputs, outputs=self.outputs)
+            _check_status(owner, status)
 
 
 def _check_status(owner, status):
@@ -162,7 +171,7 @@ class _Bound:
         owner = self.owner
         if self.binding is None:
             return owner.eager(tree)
-        items = [np.asarray(as_tensor(x)._data, order="C") for x in flatten(tree)[0]]
+        items = [contiguous(as_tensor(x)._data) for x in flatten(tree)[0]]
         for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
             if array.shape != shape or array.dtype != dtype:
                 raise ShapeError(

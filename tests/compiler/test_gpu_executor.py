@@ -12,12 +12,15 @@ import pytest
 
 import probtorch
 from probtorch import autograd
+from probtorch.backends.registry import to_host
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.program import NativeProgram
 from probtorch.errors import DeviceError
 from tests.backends import fake_cupy
 from tests.backends.fake_cupy import FakeKernels
 from tests.compiler.gpu_programs import SEAMS, put_in_place
+from tests.compiler.programs import FORMULAS
 
 rng = np.random.default_rng(5)
 
@@ -224,7 +227,46 @@ def test_number_on_the_host_goes_along_to_the_device():
         x @ probtorch.tensor(np.ones(3))
 
 
-# --------------------------------------------------------------------------------------- densities
+# -------------------------------------------------------------------------- programs and densities
+
+
+def langevin(state):
+    """Ten steps of Langevin dynamics on a standard normal, for many chains at once."""
+
+    def body(s):
+        i, x = s
+        bits = FORMULAS["philox"].public(7, 1, counters + i * 600)
+        noise = probtorch.special.ndtri(FORMULAS["bits_to_uniform"].public(bits))
+        return i + 1, x - 0.05 * x + 0.1**0.5 * noise
+
+    counters = probtorch.arange(600).reshape(200, 3).to(state["x"].device)
+    i, x = probtorch.while_loop(lambda s: s[0] < 10, body, (probtorch.tensor(0), state["x"]))
+    return {"x": x, "steps": i, "norm": (x * x).sum(1)}
+
+
+def test_program_of_many_chains_runs_on_the_gpu():
+    start = rng.normal(size=(200, 3))
+    there = NativeProgram(langevin, {"x": on_gpu(start)})
+    here = NativeProgram(langevin, {"x": probtorch.tensor(start)})
+    expected = here({"x": probtorch.tensor(start)})
+    for _ in range(2):
+        got = there({"x": on_gpu(start)})
+        for name in expected:
+            np.testing.assert_allclose(host(got[name]), expected[name].numpy(), rtol=1e-10)
+    assert got["x"].device == on_gpu(start).device
+    assert "kernels on cuda:0" in there.explain()
+
+
+def test_resident_program_keeps_its_memory_on_the_gpu():
+    resident = NativeProgram(lambda t: t["x"] * 2.0, {"x": on_gpu(np.ones(3))}).resident(
+        {"x": on_gpu(np.ones(3))}
+    )
+    place = resident.outputs[0].data.ptr
+    for value in (1.0, 4.0):
+        resident.inputs[0][...] = value
+        resident.run()
+        np.testing.assert_array_equal(to_host(resident.outputs[0]), np.full(3, 2.0 * value))
+    assert resident.outputs[0].data.ptr == place
 
 
 def logistic(X, y):
