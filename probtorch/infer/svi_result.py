@@ -153,7 +153,8 @@ class SVIResult:
         draws = self.draws()
         if draws.target is not None:
             return draws.predict(*args, seed=seed, **kwargs)
-        model, guide, sites = self.svi.model, self.svi.guide, ()
+        model, guide = self.svi.model, self.svi.guide
+        sites: list[str] = []
         with contextlib.ExitStack() as stack:
             stack.enter_context(no_grad())
             stack.enter_context(self.svi.params.activate())
