@@ -163,8 +163,8 @@ class SumAndSample(_Finite):
 
     Rao-Blackwellised sampling: the part of the expectation on the `num_summed` likeliest outcomes
     is summed, that on the others estimated by the score function. Between the score function (none
-    summed) and enumeration (all summed). Applies to finite supports. An outcome of probability exactly
-    0 that is not summed is never seen, nor is its gradient.
+    summed) and enumeration (all summed). Applies to finite supports. An outcome of probability
+    exactly 0 that is not summed is never seen, nor is its gradient.
 
     Parameters
     ----------

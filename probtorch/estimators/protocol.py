@@ -144,8 +144,11 @@ def unwrapped(q: Distribution) -> tuple[Distribution, int]:
     """Return q without `Independent` around it, and the number of dims that were events."""
     dims = 0
     while isinstance(q, Independent):
-        dims += q.reinterpreted_batch_ndims
-        q = q.base_dist
+        n = q.reinterpreted_batch_ndims
+        # An expansion is on the outside: its copies have to be elements inside as well.
+        whole = (*q.batch_shape, *q.event_shape[:n])
+        q, dims = q.base_dist, dims + n
+        q = q if tuple(q.batch_shape) == whole else q.expand(whole)
     return q, dims
 
 

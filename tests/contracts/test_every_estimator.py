@@ -196,6 +196,23 @@ def test_the_estimate_has_the_shape_of_the_cost(name):
     assert run(q(wide), lambda z: cost(z).sum(-1, keepdim=True)).shape == (2, 1)
 
 
+@EACH
+def test_copies_of_an_event_have_draws_of_their_own(name):
+    # An expansion outside of `to_event`, as plates and particles make it: as if written inside.
+    theta = leaf([0.3, -0.2])
+    estimator = RELAX(lambda z: control(z).sum(-1)) if name == "relax" else make(name)
+    found = []
+    for q in (
+        family(name)(theta).to_event(1).expand((4,)),
+        family(name)(theta).expand((4, 2)).to_event(1),
+    ):
+        value = expectation(q, lambda z: cost(z).sum(-1), estimator=estimator, rng=Generator(3))
+        assert value.shape == (4,)
+        found.append((value.detach().numpy(), grad(value.sum(), [theta])[0].numpy()))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-13, atol=1e-15)
+
+
 def test_a_control_variate_has_the_shape_of_its_cost():
     q = Bernoulli(logits=leaf([0.3, -0.2, 0.9]))
     for f, c in ((cost, control), (lambda z: cost(z).sum(), lambda z: control(z).sum())):
