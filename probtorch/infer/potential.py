@@ -23,7 +23,6 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -39,7 +38,6 @@ from probtorch.core.tree import map_tree, record
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.distributions.uniform import Delta
-from probtorch.effects.enumeration import DeeperPlates
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler, Placement
@@ -52,16 +50,12 @@ from probtorch.errors import (
     ModelError,
     ShapeError,
 )
-from probtorch.infer.decode import decode_many
-from probtorch.infer.enumerated_check import check_against_one
-from probtorch.infer.factors import axes_of, marginal_terms
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.names import unknown_name
-from probtorch.infer.sum_product import Eliminated
 from probtorch.infer.summed import (
     OneValue,
-    enumerating,
+    Sums,
     leftmost_plate,
     marginal_density,
     marginal_likelihoods,
@@ -84,8 +78,6 @@ OUTSIDE = (
 FIRST_RUNS = 10
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
-# Tables of discrete sites that are held at once, over many draws.
-TABLE_BYTES = 2**26
 
 
 def in_float64() -> default_dtype_as:
@@ -422,7 +414,6 @@ class ModelTarget(Target):
         self._around = STATE.plates, STATE.params, AllRows(lifted)
         self._outer = tuple(h for h in STATE.handlers if not isinstance(h, trace))
         found, first, self.summed = self._first_run()
-        self._first_dim = leftmost_plate(first) - 1
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:
             raise _no_latent_sites(self.name, first, self.summed)
@@ -434,14 +425,13 @@ class ModelTarget(Target):
                     site.compute_log_prob()
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
+        self._sums = Sums(
+            self.run, lambda q: _Evaluation(q, self.slots, sites=False), leftmost_plate(first) - 1
+        )
         if self.summed:
             self._check_sum()
         self._label(first)
         self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
-        self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
-        self._table_maps = [
-            DrawMap(lambda inputs, t=t: self._tables_at(inputs["q"], t)) for t in (0, 1)
-        ]
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -483,22 +473,11 @@ class ModelTarget(Target):
     def logdensity(self, q: Any) -> Any:
         """Return the log joint density plus log-determinants at `q`; see `Target.logdensity`."""
         if self.summed:
-            evaluation, found, enumeration = self._summed_run(q)
+            evaluation, found, enumeration = self._sums.run(q)
             return evaluation.total() + marginal_density(found, enumeration)
         evaluation = _Evaluation(q, self.slots)
         self.run(evaluation)
         return evaluation.total()
-
-    def _summed_run(self, q):
-        """Run with all values of the discrete sites: evaluation, trace, variables."""
-        while True:
-            enumeration, handler = enumerating(self._first_dim)
-            tracer, evaluation = trace(), _Evaluation(q, self.slots, sites=False)
-            try:
-                self.run(tracer, evaluation, handler)
-                return evaluation, tracer.trace, enumeration
-            except DeeperPlates:
-                self._first_dim -= 1
 
     def _check_sum(self):
         """Sum the discrete sites out once; find the deterministic sites that depend on them.
@@ -509,9 +488,7 @@ class ModelTarget(Target):
         before = set_grad_enabled(False)
         try:
             with contextlib.suppress(*OUTSIDE):
-                _, found, enumeration = self._summed_run(q)
-                marginal_density(found, enumeration)
-                check_against_one((found,), enumeration, self._again)
+                self._sums.check(q)
             if not self.deterministic:
                 return
             runs = []
@@ -527,12 +504,6 @@ class ModelTarget(Target):
             if all(_equal(run.get(name), runs[0].get(name)) for run in runs)
         )
 
-    def _again(self, handlers):
-        """Run under a handler that gives all latent sites their values."""
-        tracer = trace()
-        self.run(tracer, *handlers)
-        return (tracer.trace,)
-
     def log_joint(self, draws: np.ndarray) -> np.ndarray:
         """Return the log joint density of data and constrained values, discrete sites summed out.
 
@@ -545,12 +516,7 @@ class ModelTarget(Target):
         -------
         ndarray, shape (...)
         """
-        draws = np.asarray(draws, np.float64)
-        return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
-
-    def _log_joint(self, q):
-        _, found, enumeration = self._summed_run(q)
-        return {"log_joint": marginal_density(found, enumeration)}
+        return self._sums.log_joint(np.asarray(draws, np.float64))
 
     def discrete_at(
         self, draws: np.ndarray, temperature: int = 1, generator: Generator | None = None
@@ -570,42 +536,7 @@ class ModelTarget(Target):
         -------
         dict of str to ndarray, each (..., *shape)
         """
-        draws = np.asarray(draws, np.float64)
-        flat, lead = draws.reshape(-1, self.dim), draws.shape[:-1]
-        if not self.summed or not len(flat):
-            return {}
-        _, found, enumeration = self._summed_run(wrap(flat[0]))
-        axes, tables = axes_of(enumeration, found), self._tables(found, enumeration, temperature)
-        size = 8 * sum(math.prod(table.table._data.shape) for table in tables)
-        block = max(2, TABLE_BYTES // max(size, 1))
-        parts: dict[str, list[np.ndarray]] = {name: [] for name in self.summed}
-        for start in range(0, len(flat), block):
-            rows = flat[start : start + block]
-            # A set of its own would be no dim: the last row then comes twice.
-            padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
-            arrays = self._table_maps[temperature]({"q": padded}, 1)
-            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(tables)]
-            chosen = decode_many(filled, enumeration.variables, axes, temperature, generator)
-            for v, variable in enumeration.variables.items():
-                values = to_host(variable.values._data)[chosen[v]]
-                shape = found[variable.name].plate_shape + tuple(variable.fn.event_shape)
-                parts[variable.name].append(values.reshape(len(padded), *shape)[: len(rows)])
-        done = {name: np.concatenate(x) for name, x in parts.items()}
-        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
-
-    def _tables(self, found, enumeration, temperature):
-        """The tables in which the discrete sites are summed out."""
-        tables: list[Eliminated] = []
-        variables, axes = set(enumeration.variables), axes_of(enumeration, found)
-        marginal_terms(
-            found, variables, axes, scaled=False, maximum=temperature == 0, tables=tables
-        )
-        return tables
-
-    def _tables_at(self, q, temperature):
-        _, found, enumeration = self._summed_run(q)
-        tables = self._tables(found, enumeration, temperature)
-        return {str(i): table.table for i, table in enumerate(tables)}
+        return self._sums.values_at(np.asarray(draws, np.float64), temperature, generator)
 
     def constrain(self, q: Any) -> dict[str, Any]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
@@ -659,7 +590,7 @@ class ModelTarget(Target):
 
     def _log_likelihood(self, q):
         if self.summed:
-            _, found, enumeration = self._summed_run(q)
+            _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)
         evaluation = _Evaluation(q, self.slots, density=False)
         likelihood = _Likelihood()

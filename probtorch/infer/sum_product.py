@@ -66,9 +66,7 @@ class Axes:
         self.size.update(plates)
         self.rank = {axis: i for i, axis in enumerate(self.size)}
         # A plate of one row is none: nothing has to be the same for all of its rows.
-        self.plates: dict[Axis, frozenset[str]] = {
-            v.id: self.of_rows(v.plates) for v in variables
-        }
+        self.plates: dict[Axis, frozenset[str]] = {v.id: self.of_rows(v.plates) for v in variables}
         self.names: dict[Axis, str] = {v.id: v.name for v in variables}
 
     def of_rows(self, plates: Iterable[str]) -> frozenset[str]:

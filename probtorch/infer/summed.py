@@ -10,27 +10,47 @@ Read effects/enumeration.py and factors.py first; potential.py is the user.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from probtorch.core.dispatch import cast
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import cast, wrap
 from probtorch.core.dtype import float64
-from probtorch.effects.enumeration import Enumeration, can_enumerate, enumerate_sites
+from probtorch.core.rng import Generator
+from probtorch.effects.enumeration import (
+    DeeperPlates,
+    Enumeration,
+    can_enumerate,
+    enumerate_sites,
+)
+from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
+from probtorch.infer.decode import decode_many
+from probtorch.infer.enumerated_check import check_against_one
 from probtorch.infer.factors import axes_of, factor_of, marginal_terms
+from probtorch.infer.mapping import DrawMap
+from probtorch.infer.sum_product import Eliminated
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
     "OneValue",
-    "enumerating",
+    "Sums",
     "is_summed",
     "leftmost_plate",
     "marginal_density",
     "marginal_likelihoods",
     "own_shape",
 ]
+
+# Tables of discrete sites that are held at once, over many draws.
+TABLE_BYTES = 2**26
 
 
 def is_summed(site: Site) -> bool:
@@ -70,11 +90,113 @@ class OneValue(Handler):
         self.sizes[site.name] = size
 
 
-def enumerating(first_dim: int) -> tuple[Enumeration, Handler]:
-    """Return a handler that gives finite discrete sites all their values, and its variables."""
-    enumeration = Enumeration(first_dim)
-    choose = lambda site: "parallel" if is_summed(site) else None
-    return enumeration, enumerate_sites(None, enumeration, choose)
+class Sums:
+    """The discrete sites of one model, summed out at a point or drawn at many.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(*handlers)`` runs the model under handlers, outermost first.
+    evaluation : callable
+        From a point to a handler that gives the continuous sites their values.
+    first_dim : int, negative
+        The rightmost dim that no plate takes.
+    """
+
+    def __init__(
+        self, run: Callable[..., Any], evaluation: Callable[[Any], Handler], first_dim: int
+    ) -> None:
+        self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
+        self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
+        # By temperature.
+        self._table_maps = (
+            DrawMap(lambda inputs: self._numbered(inputs["q"], 0)),
+            DrawMap(lambda inputs: self._numbered(inputs["q"], 1)),
+        )
+
+    def run(self, q: Any) -> tuple[Any, Trace, Enumeration]:
+        """Run at a point with all values of the discrete sites: evaluation, trace, variables."""
+        while True:
+            enumeration = Enumeration(self._first_dim)
+            handler = enumerate_sites(None, enumeration, _parallel)
+            tracer, evaluation = trace(), self._evaluation(q)
+            try:
+                self._run(tracer, evaluation, handler)
+                return evaluation, tracer.trace, enumeration
+            except DeeperPlates:
+                self._first_dim -= 1
+
+    def check(self, q: Any) -> None:
+        """Sum once, and compare with a run at single values; see enumerated_check.py."""
+        _, found, enumeration = self.run(q)
+        marginal_density(found, enumeration)
+
+        def again(handlers):
+            tracer = trace()
+            self._run(tracer, *handlers)
+            return (tracer.trace,)
+
+        check_against_one((found,), enumeration, again)
+
+    def log_joint(self, draws: np.ndarray) -> np.ndarray:
+        """Return the log joint density of data and constrained values at points (..., dim)."""
+        return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
+
+    def _log_joint(self, q):
+        _, found, enumeration = self.run(q)
+        return {"log_joint": marginal_density(found, enumeration)}
+
+    def values_at(
+        self, draws: np.ndarray, temperature: int, generator: Generator | None
+    ) -> dict[str, np.ndarray]:
+        """Return values of the discrete sites at points; see `ModelTarget.discrete_at`."""
+        flat, lead = draws.reshape(-1, draws.shape[-1]), draws.shape[:-1]
+        if not len(flat):
+            return {}
+        _, found, enumeration = self.run(wrap(flat[0]))
+        axes, tables = _tables(found, enumeration, temperature)
+        size = 8 * sum(math.prod(table.table._data.shape) for table in tables)
+        block = max(2, TABLE_BYTES // max(size, 1))
+        parts: dict[str, list[np.ndarray]] = {}
+        for start in range(0, len(flat) if tables else 0, block):
+            rows = flat[start : start + block]
+            # One set of tables would be no dim: the last row then comes twice.
+            padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
+            arrays = self._table_maps[temperature]({"q": padded}, 1)
+            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(tables)]
+            chosen = decode_many(filled, enumeration.variables, axes, temperature, generator)
+            for v, variable in enumeration.variables.items():
+                values = to_host(variable.values._data)[chosen[v]]
+                shape = found[variable.name].plate_shape + tuple(variable.fn.event_shape)
+                part = values.reshape(len(padded), *shape)[: len(rows)]
+                parts.setdefault(variable.name, []).append(part)
+        done = {name: np.concatenate(x) for name, x in parts.items()}
+        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
+
+    def _numbered(self, q, temperature):
+        """The tables at a point, by their number."""
+        _, found, enumeration = self.run(q)
+        _, tables = _tables(found, enumeration, temperature)
+        return {str(i): table.table for i, table in enumerate(tables)}
+
+
+def _parallel(site):
+    return "parallel" if is_summed(site) else None
+
+
+def _tables(found, enumeration, temperature):
+    """The axes, and the tables in which the discrete sites are summed out."""
+    tables: list[Eliminated] = []
+    axes = axes_of(enumeration, found)
+    marginal_terms(
+        found,
+        set(enumeration.variables),
+        axes,
+        scaled=False,
+        maximum=temperature == 0,
+        tables=tables,
+    )
+    return axes, tables
 
 
 def leftmost_plate(trace: Trace) -> int:
