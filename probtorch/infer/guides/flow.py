@@ -174,8 +174,8 @@ class AutoIAFNormal(AutoNormalizingFlow):
     model : callable
     hidden_dim : int or sequence of int, optional
         Sizes of the hidden layers of the networks; ``[3 * dim + 1]`` if None.
-    init_loc_fn : callable
-        Where the guide starts; see `AutoGuide`.
+    init_loc_fn : callable, optional
+        Where the guide starts, at prior medians if None; see `AutoGuide`.
     num_transforms : int
         How many flows, each with an order of its own.
     init_scale, prefix, dtype
@@ -188,7 +188,7 @@ class AutoIAFNormal(AutoNormalizingFlow):
         self,
         model: Callable[..., Any],
         hidden_dim: int | Sequence[int] | None = None,
-        init_loc_fn: Callable[..., Any] = init_to_median,
+        init_loc_fn: Callable[..., Any] | None = None,
         num_transforms: int = 1,
         *,
         init_scale: float = 0.1,
@@ -201,7 +201,7 @@ class AutoIAFNormal(AutoNormalizingFlow):
         super().__init__(
             model,
             functools.partial(_autoregressive, num_transforms, settings),
-            init_loc_fn,
+            init_to_median if init_loc_fn is None else init_loc_fn,
             init_scale,
             prefix=prefix,
             dtype=dtype,

@@ -226,7 +226,13 @@ BENT = {
 }
 
 
-@pytest.mark.parametrize("kind", BENT)
+# The coupling takes some seconds to compile.
+SLOW = {"spline coupling"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in BENT]
+)
 def test_flows_beat_every_normal_on_a_banana(kind):
     found = divergence(BENT[kind](banana), 1500, 0.02)
     assert found < 0.5 * BEST_NORMAL, (found, BEST_NORMAL)
