@@ -4,6 +4,7 @@ The proof takes all outcomes: every draw of guide and model is a quantile at a u
 between all jumps are taken in turn, as are the estimators' own draws.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -263,6 +264,52 @@ def test_leave_one_out_compares_the_particles_and_varies_less(vectorised):
     found = sampled(Trace_ELBO(4, vectorize_particles=vectorised), guided, 250)
     assert_mean(found, expected)
     assert variance(found) < 0.7 * variance(sampled(Trace_ELBO(4), guide, 250))
+
+
+def event_model(y):
+    with plate("rows", len(y)):
+        z = sample("z", Bernoulli(tensor([0.3, 0.6], dtype=DOUBLE)).to_event(1))
+        sample("y", Normal((z * tensor([1.0, -0.7])).sum(-1), 0.6), obs=y)
+
+
+def event_guide(y):
+    logits = param("logits", tensor([0.3, -0.4], dtype=DOUBLE))
+    with plate("rows", len(y)):
+        sample("z", Bernoulli(logits=logits).to_event(1))
+
+
+def event_gradient(y):
+    """By the sum over the four values of each row."""
+    logits = tensor([0.3, -0.4], dtype=DOUBLE, requires_grad=True)
+    q, p = Bernoulli(logits=logits), Bernoulli(tensor([0.3, 0.6], dtype=DOUBLE))
+    bound = 0.0
+    for row in y:
+        for outcome in itertools.product((0.0, 1.0), repeat=2):
+            z = tensor(outcome, dtype=DOUBLE)
+            log_q = q.log_prob(z).sum()
+            like = Normal((z * tensor([1.0, -0.7])).sum(-1), 0.6).log_prob(row)
+            bound = bound + log_q.exp() * (like + p.log_prob(z).sum() - log_q)
+    bound.backward()
+    return {"logits": logits.grad.numpy()}
+
+
+@pytest.mark.parametrize("estimator", ["disarm", "arm", "unordered_set", "measure_valued"])
+@pytest.mark.parametrize("particles", [1, 3])
+def test_events_in_plates_have_the_gradient_of_the_bound_as_mean(estimator, particles):
+    y = tensor([0.8, -0.3, 0.1], dtype=DOUBLE)
+    objective = Trace_ELBO(particles, vectorize_particles=True)
+    found = sampled(
+        objective, choosing(event_guide, z=estimator), 150, y=y, model=event_model, seed=2
+    )
+    assert_mean(found, event_gradient(y))
+
+
+def test_events_in_plates_are_enumerated_row_by_row():
+    y = tensor([0.8, -0.3, 0.1], dtype=DOUBLE)
+    objective = Trace_ELBO(2, vectorize_particles=True)
+    guided = choosing(event_guide, z="enumerate")
+    for g in sampled(objective, guided, 3, y=y, model=event_model)["logits"]:
+        np.testing.assert_allclose(g, event_gradient(y)["logits"], rtol=1e-12)
 
 
 def test_leave_one_out_with_one_particle_is_refused():
