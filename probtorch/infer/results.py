@@ -27,6 +27,8 @@ __all__ = ["SampledDraws", "make_draws"]
 LIKELIHOOD_BYTES = 2**28
 # Draws from the prior unless told: as many as give its quartiles to about 3 %.
 PRIOR_DRAWS = 500
+# Discrete sites that a summary names.
+SHOWN_SITES = 3
 
 
 def make_draws(
@@ -212,8 +214,9 @@ class SampledDraws(Draws):
         summed = getattr(self.target, "summed", None)
         if not summed:
             return table
-        sites = ", ".join(f"{name!r} ({size} values)" for name, size in summed.items())
-        note = f"Summed out: {sites}; draws.infer_discrete() draws them."
+        shown = [f"{name!r} ({size} values)" for name, size in summed.items()]
+        rest = f" and {len(shown) - SHOWN_SITES} more" if len(shown) > SHOWN_SITES else ""
+        note = f"Summed out: {', '.join(shown[:SHOWN_SITES])}{rest}; see draws.infer_discrete()."
         return dataclasses.replace(table, notes=(*table.notes, note))
 
     def to_arviz(
