@@ -17,6 +17,7 @@ from typing import Any
 
 from probtorch.core.dispatch import as_tensor
 from probtorch.core.rng import Generator
+from probtorch.effects.markov import markov
 from probtorch.effects.plates import place
 from probtorch.effects.priors import fit_prior
 from probtorch.effects.runtime import STATE, Handler, outside, perform
@@ -31,6 +32,7 @@ __all__ = [
     "do",
     "infer_config",
     "lift",
+    "markov",
     "mask",
     "replay",
     "scale",
