@@ -201,6 +201,9 @@ class TraceEnum_ELBO(ELBO):
         )
         if plate_depth(found) > depth:
             raise DeeperPlates
+        for site in found.guide.nodes.values():
+            if site.infer.get("estimator") is not None:
+                raise _no_estimators(site)
         paths.extend(chooser.others())
         axes = axes_of(enumeration, found.guide, found.model)
         chosen = tuple(chooser.names)
@@ -413,6 +416,16 @@ def _refused(site, what, fix):
         expected="parallel enumeration of sites that are summed out in the model",
         got=repr(site.infer),
         fix=fix,
+        at=site.location,
+    )
+
+
+def _no_estimators(site):
+    return InferenceError(
+        f"site {site.name!r}: estimator {site.infer['estimator']!r}",
+        expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
+        got="TraceEnum_ELBO",
+        fix='for exact sums write infer={"enumerate": "parallel"}; else change the objective',
         at=site.location,
     )
 

@@ -898,6 +898,12 @@ def test_marginals_and_draws_are_not_for_guides_that_enumerate():
             getattr(TraceEnum_ELBO(num_particles=2), method)(site, no_guide)
 
 
+def test_estimators_of_sites_are_for_other_objectives():
+    site = lambda: sample("z", Bernoulli(0.3), infer={"estimator": "enumerate"})
+    with pytest.raises(InferenceError, match=r"'z': estimator(.|\n)*parallel"):
+        TraceEnum_ELBO().loss(site, site)
+
+
 def test_temperature_is_zero_or_one():
     with pytest.raises(ArgumentError, match="temperature"):
         infer_discrete(hmm, temperature=0.5)
