@@ -282,11 +282,12 @@ def test_guards_report_the_first_that_fails():
 
 
 def op_names(program):
-    return {step.settings.get(k) for step in program.steps for k in ("op", "then", "other")}
+    return {step.settings.get(k) for step in program.steps for k in ("op", "then", "other", "kind")}
 
 
-# Each is one op, a difference of two values that SciPy and we round differently.
-MAGNIFIED = {"lgamma_difference", "digamma_difference"}
+# The differences magnify what SciPy and we round differently. SciPy's upper incomplete gamma
+# function has errors of 3e-14 near a = 0.5, where ours has none (test_cuda_math.py).
+MAGNIFIED = {"lgamma_difference", "digamma_difference", "gammainc", "gammaincc"}
 
 
 def attempt(fn, *calls):
@@ -390,13 +391,9 @@ def test_common_elementwise_ops_on_every_layout():
     check_all(elementwise_jobs("add div exp floor_divide where sigmoid lgamma remainder".split()))
 
 
-# Relative error of the upper incomplete gamma function in the CUDA form: see test_cuda_math.py.
-LESS_EXACT = {"gammaincc", "gammainc", *MAGNIFIED}
-
-
 @pytest.mark.slow
 def test_every_elementwise_op_on_every_layout():
-    check_all(elementwise_jobs(sorted(ops.FORMULAS.keys() - LESS_EXACT)))
+    check_all(elementwise_jobs(sorted(ops.FORMULAS.keys() - MAGNIFIED)))
 
 
 @pytest.mark.slow

@@ -445,9 +445,11 @@ def runtime_text(names):
 
     def add(name):
         if name.startswith(_DRAW):
-            needs, text = ("pt_philox", "philox pair"), draw_text(name.removeprefix(_DRAW))
-        else:
-            needs, text = FUNCTIONS[name]
+            add("pt_philox")
+            add("philox pair")
+            done.setdefault(name, draw_text(name.removeprefix(_DRAW)))
+            return
+        needs, text = FUNCTIONS[name]
         for other in needs:
             add(other)
         done.setdefault(name, text)
