@@ -22,6 +22,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tree import record, static
 from probtorch.distributions import constraints
 from probtorch.distributions.multivariate_normal import MultivariateNormal
@@ -45,7 +46,7 @@ from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import in_float64, lifted
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
-from probtorch.ops.movement import permute, reshape, squeeze, unsqueeze
+from probtorch.ops.movement import cat, expand, permute, reshape, squeeze, unsqueeze
 
 __all__ = ["AutoStructured"]
 
@@ -92,7 +93,9 @@ class AutoStructured(AutoGuide):
     grows linearly with the number of rows.
 
     Parameters are ``{site}_auto_loc``, ``{site}_auto_scale``, ``{site}_auto_scale_tril`` (unit
-    diagonal) and ``{site}_auto_on_{earlier site}``. Functions get and return tensors
+    diagonal) and ``{site}_auto_weight``, whose columns are the numbers of the sites in
+    ``guide.dependencies[site]``, in that order; those of networks are called
+    ``{site}_auto_on_{earlier site}.{name}``. Functions get and return tensors
     ``(..., numbers of the site)`` on the unconstrained scale. A point has the density 1 there,
     without Jacobian, as in `AutoDelta`.
 
@@ -214,9 +217,7 @@ class AutoStructured(AutoGuide):
             for frame in layout.local:
                 stack.enter_context(plates[frame.name])
             loc = param(f"{stem}_loc", lambda: self._start(layout), constraints.real, 1)
-            middle = loc
-            for other, function in self.dependencies.get(name, {}).items():
-                middle = middle + self._shift(name, other, function, away[other])
+            middle = self._shifted(loc, name, away)
             if callable(kind):
                 vector = middle + self._called(f"{stem}_noise", kind)
             elif kind == "delta":
@@ -251,18 +252,26 @@ class AutoStructured(AutoGuide):
             middle, scale_tril=unsqueeze(scale, -1) * tril, validate_args=False
         )
 
-    def _shift(self, name, other, function, away):
-        """What a site's location moves by, given how far an earlier one is from its own."""
-        layout, earlier = self._blocks[name], self._blocks[other]
-        away = earlier.seen_by(layout, away)
-        stem = f"{name}_{self.prefix}_on_{other}"
-        if callable(function):
-            return self._called(stem, function, away)
-        shape = (*layout.rows, layout.size, away._data.shape[-1])
-        weight = param(stem, lambda: np.zeros(shape, self.dtype), constraints.real, 2)
+    def _shifted(self, loc, name, away):
+        """A site's location, moved by how far the ones it depends on are from theirs."""
+        layout, stem = self._blocks[name], f"{name}_{self.prefix}"
+        seen, middle = [], loc
+        for other, function in self.dependencies.get(name, {}).items():
+            vector = self._blocks[other].seen_by(layout, away[other])
+            if callable(function):
+                middle = middle + self._called(f"{stem}_on_{other}", function, vector)
+            else:
+                seen.append(vector)
+        if not seen:
+            return middle
+        # One matrix for all linear dependences: a parameter for each pair of sites is slow.
+        lead = broadcast_shapes(*(v._data.shape[:-1] for v in seen), op=self.__name__)
+        vector = cat([expand(v, (*lead, v._data.shape[-1])) for v in seen], -1)
+        shape = (*layout.rows, layout.size, vector._data.shape[-1])
+        weight = param(f"{stem}_weight", lambda: np.zeros(shape, self.dtype), constraints.real, 2)
         if weight._data.ndim == 2:
-            return away @ weight.mT
-        return squeeze(weight @ unsqueeze(away, -1), -1)
+            return middle + vector @ weight.mT
+        return middle + squeeze(weight @ unsqueeze(vector, -1), -1)
 
     def _called(self, stem, function, *args):
         """Call a user's function; the parameters of a module are those of the inference."""

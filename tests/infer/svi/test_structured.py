@@ -111,7 +111,7 @@ def shapes(guide, *args, **kwargs):
 
 def test_rows_that_the_posterior_keeps_apart_stay_apart():
     found = shapes(AutoStructured(schools), ERROR, y=EFFECT)
-    assert found["z_auto_loc"] == (8, 1) and found["z_auto_on_mu"] == (8, 1, 1)
+    assert found["z_auto_loc"] == (8, 1) and found["z_auto_weight"] == (8, 1, 2)
     assert "z_auto_scale_tril" not in found
 
 
@@ -142,7 +142,7 @@ def test_crossed_plates_are_laid_out_each_in_its_own_way():
     # Both lie in a plate of the data, so their rows stay apart; an item sees all persons.
     assert found["skill_auto_loc"] == (4, 1)
     assert found["level_auto_loc"] == (3, 1, 2)
-    assert found["level_auto_on_skill"] == (3, 1, 2, 4)
+    assert found["level_auto_weight"] == (3, 1, 2, 4)
     drawn = guide.sample_posterior((5,))
     assert drawn["skill"].shape == (5, 4) and drawn["level"].shape == (5, 3, 1, 2)
     assert math.isfinite(Trace_ELBO(3, vectorize_particles=True).loss(model, guide))
@@ -206,7 +206,7 @@ def test_a_step_moves_the_rows_in_use_and_no_others():
     before = svi.get_params()
     svi.step(tensor(ROWS))
     after = svi.get_params()
-    for name in ("z_auto_loc", "z_auto_scale", "z_auto_on_mu"):
+    for name in ("z_auto_loc", "z_auto_scale", "z_auto_weight"):
         moved = (before[name].numpy() != after[name].numpy()).reshape(12, -1).any(1)
         assert moved.sum() == 4, name
 
