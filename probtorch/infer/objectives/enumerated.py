@@ -135,7 +135,7 @@ class TraceEnum_ELBO(ELBO):
 
     def _run(self, path, paths, model, guide, args, kwargs):
         known = self._known
-        if known is None or known[0] is not model or known[1] is not guide:
+        if known is None or not (_alike(known[0], model) and _alike(known[1], guide)):
             known = self._known = (model, guide, self._depth(model, guide, args, kwargs))
         while True:
             try:
@@ -149,7 +149,8 @@ class TraceEnum_ELBO(ELBO):
                 if deeper <= known[2]:
                     raise
             known = self._known = (model, guide, deeper)
-        if self._checked is None or self._checked[0] is not model or self._checked[1] is not guide:
+        checked = self._checked
+        if checked is None or not (_alike(checked[0], model) and _alike(checked[1], guide)):
             self._check(run, model, guide, args, kwargs)
             self._checked = (model, guide)
         return run
@@ -374,6 +375,12 @@ class _Sequential(Handler):
             stem = self.path + (0,) * (i - len(self.path))
             for choice in range(1, self.sizes[i]):
                 yield (*stem, choice)
+
+
+def _alike(a, b):
+    """Whether two callables run the same code: a function made anew for each call is the same."""
+    code = getattr(a, "__code__", None)
+    return a is b or (code is not None and code is getattr(b, "__code__", None))
 
 
 def _in_parallel(site):
