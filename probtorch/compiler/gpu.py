@@ -287,6 +287,9 @@ class GpuPath:
         self.signature = [_signature(t) for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
+        copied = sum(device_of(t._data) == "cpu" for t in self.updates) + devices.count("cpu")
+        if copied:
+            program.schedule.notes.append(f"copies {copied} results to the host, and waits for it")
         self.saving = saving
         self.previous = rec.originals
         self.local = threading.local()
