@@ -156,7 +156,7 @@ def site_behind_a_branch():
 
 def finite_discrete_latent():
     def model():
-        z = sample("z", dist.Bernoulli(0.5))  # here
+        z = sample("z", dist.Bernoulli(0.5))
         sample("y", dist.Normal(z, 1.0), obs=tensor(1.0))
 
     run(model)
@@ -242,7 +242,11 @@ ERRORS = [
     (integers_take_no_fractions, TypeError, ["add_", "int64", "float32", "cast"]),
     (forgot_requires_grad, RuntimeError, ["requires_grad=True", "shape ()", "requires_grad=False"]),
     (site_behind_a_branch, RuntimeError, ["'extra'", "same latent sites", "where()"]),
-    (finite_discrete_latent, RuntimeError, ["'z'", "Bernoulli", "finite", "logsumexp"]),
+    (
+        finite_discrete_latent,
+        RuntimeError,
+        ["no continuous latent sites", "finite discrete sites 'z' only", "infer_discrete"],
+    ),
     (infinite_discrete_latent, RuntimeError, ["'z'", "Poisson", "infinite", "NegativeBinomial"]),
     (
         density_minus_infinity_everywhere,
