@@ -49,7 +49,7 @@ class _Antithetic(Estimator):
 
     def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
         """Return what the difference of costs f(b) - f(b') is multiplied with, shape (n, *B)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no weight")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of the pairs."""

@@ -43,7 +43,7 @@ __all__ = ["REBAR", "RELAX"]
 class _Controlled(Estimator):
     def control(self, problem: Problem) -> Callable[[Any], Any]:
         """Return the function c from continuous z, shape (n, ...), to costs, shape (n, *C)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no control variate")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of the discrete draws."""

@@ -184,8 +184,8 @@ class Estimator:
 
     def refusal(self, q: Distribution) -> Refusal | None:
         """Return why the estimator does not apply to q (which is unwrapped); None if it does."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not say what it applies to")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return value and surrogate."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no estimate")

@@ -88,7 +88,7 @@ class _Relaxed(Estimator):
 
     def draw(self, problem: Problem) -> Any:
         """Return a draw that is differentiable in the parameters."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no draw")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of such draws."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.config import configure
 from probtorch.distributions import Bernoulli, Categorical, Normal
 from probtorch.effects import handlers, param, plate, sample
 from probtorch.effects.runtime import Handler
@@ -469,6 +470,30 @@ def test_a_masked_site_is_refused_where_masks_are_not_borne():
     masked = handlers.mask(guide, mask=tensor([True, False]))
     with pytest.raises(InferenceError, match="a masked one"):
         sampled(Trace_ELBO(), choosing(masked, c=DisARM()), 1)
+
+
+@pytest.mark.parametrize("objective", [Trace_ELBO, TraceGraph_ELBO])
+@pytest.mark.parametrize(
+    "baseline, options",
+    [
+        ("leave_one_out", {"num_particles": 4, "vectorize_particles": True}),
+        ("leave_one_out", {"num_particles": 2}),
+        (-1.0, {}),
+    ],
+    ids=["vectorised particles", "particles in turn", "constant baseline"],
+)
+def test_baselines_are_part_of_compiled_steps(objective, baseline, options):
+    guided = choosing(guide, a=ScoreFunction(baseline), c=ScoreFunction(baseline))
+    found = []
+    for jit in (True, False):
+        with configure(jit=jit):
+            svi = SVI(model, guided, Adam({"lr": 0.05}), objective(**options), seed=3)
+            for _ in range(5):
+                svi.step(CLICKS)
+            assert ("compiled path" in svi.explain()) == jit
+            found.append(svi.get_params())
+    for name, value in found[0].items():
+        np.testing.assert_allclose(value.numpy(), found[1][name].numpy(), rtol=0, atol=1e-13)
 
 
 def test_steps_with_reruns_are_taken_eagerly_and_say_so():
