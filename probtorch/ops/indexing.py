@@ -544,6 +544,15 @@ def scatter(x, dim, index, src, *, accumulate=False):
     x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
     src = cast(as_tensor(src, "scatter"), x._data.dtype)
     if src._data.ndim:
+        sizes, wanted = src._data.shape, index._data.shape
+        # A slice beyond the end would silently be shorter here, and wrong when compiled.
+        if len(sizes) != len(wanted) or any(n < m for n, m in zip(sizes, wanted, strict=True)):
+            raise ShapeError(
+                "scatter",
+                expected=f"a source of at least the shape of the index, {wanted}",
+                got=str(sizes),
+                fix="expand the source, or pass a number",
+            )
         src = slice_(src, tuple((0, 1, n) for n in index._data.shape))
     return _put(
         x,

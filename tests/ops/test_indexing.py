@@ -198,6 +198,13 @@ def test_gather_and_scatter_are_each_others_transpose():
         assert_close(gx, spread)
 
 
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2,), (2, 2, 1)])
+def test_scatter_refuses_a_source_smaller_than_the_index(shape):
+    index = probtorch.zeros(2, 2, dtype=probtorch.int64)
+    with pytest.raises(ShapeError, match=r"scatter(.*\n)+.*at least the shape of the index"):
+        probtorch.scatter(probtorch.zeros(2, 2), 1, index, probtorch.ones(*shape))
+
+
 def test_scatter_writes_numbers_and_tensors():
     x = probtorch.zeros(2, 3)
     index = probtorch.tensor([[0, 2], [1, 0]])
