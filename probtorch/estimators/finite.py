@@ -91,15 +91,16 @@ class Outcomes:
                 fix="return one cost per row where rows are independent, use an estimator that "
                 "samples (DisARM, ScoreFunction), or raise max_outcomes",
             )
-        codes = np.array(list(itertools.product(range(k), repeat=elements))).reshape(-1, elements)
-        self.count = codes.shape[0]
+        self.count = k**elements
+        codes = np.array(list(itertools.product(range(k), repeat=elements)), np.int64)
+        codes = codes.reshape(self.count, elements)
         common = tuple(b if c != b else 1 for b, c in zip(batch, shape))
         self.index = np.broadcast_to(
             codes.reshape(self.count, *common), (self.count, *batch)
         ).copy()
         self.cost_shape = shape
         single = gather(probabilities(q, self.values), 0, wrap(self.index))
-        dims = [i + 1 for i, size in enumerate(common) if size > 1]
+        dims = [i + 1 for i, size in enumerate(common) if size != 1]
         for dim in dims:
             single = prod(single, dim, keepdim=True)
         self.probs = single

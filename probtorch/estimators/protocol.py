@@ -131,7 +131,8 @@ class Problem:
 
     def joint_elements(self, shape: tuple[int, ...]) -> int:
         """Return how many elements of q make up one cost, for costs of shape C."""
-        return math.prod(self.q.batch_shape) // max(math.prod(shape), 1)
+        costs = math.prod(shape)
+        return math.prod(self.q.batch_shape) // costs if costs else 1
 
 
 def joined(x: Any, cost: Any) -> Any:

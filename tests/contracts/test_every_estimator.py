@@ -213,6 +213,20 @@ def test_copies_of_an_event_have_draws_of_their_own(name):
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-13, atol=1e-15)
 
 
+@EACH
+def test_nothing_at_all_has_an_expectation(name):
+    # An empty plate: no rows, or a cost of no elements.
+    theta = leaf(np.zeros(0))
+    for f, c in ((cost, control), (lambda z: cost(z).sum(), lambda z: control(z).sum())):
+        estimator = RELAX(c) if name == "relax" else make(name)
+        if name == "unordered_set" and f is not cost:
+            continue  # a set of 2 from a single outcome is refused
+        value = expectation(family(name)(theta), f, estimator=estimator, rng=Generator(0))
+        assert value.shape == f(theta).shape and value.detach().numpy().sum() == 0.0
+        if value.requires_grad:
+            assert grad(value.sum(), [theta])[0].shape == (0,)
+
+
 def test_a_control_variate_has_the_shape_of_its_cost():
     q = Bernoulli(logits=leaf([0.3, -0.2, 0.9]))
     for f, c in ((cost, control), (lambda z: cost(z).sum(), lambda z: control(z).sum())):
