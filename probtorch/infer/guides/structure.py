@@ -2,7 +2,8 @@
 
 The model is run once with every latent value as a leaf of the tape. Each log density (of a latent
 or observed site, or a factor) then says by its gradients which latent values it is a function of:
-those are tied to one another in the posterior.
+those are tied to one another in the posterior. A discrete site, which is summed out, ties all that
+may meet in it.
 
 Written as a product of conditionals, site by site, the posterior needs more: a site that is left
 out of what a later one depends on would have to carry that dependence. So sites are eliminated from
@@ -46,8 +47,8 @@ class _Leaves(Handler):
 
 def factors_of(
     model: Any, latents: Mapping[str, Any], args: Any, kwargs: Any
-) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Run the model and return, for each log density, what it is a function of.
+) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[set[str]]]:
+    """Run the model and return what its log densities are functions of.
 
     Parameters
     ----------
@@ -59,7 +60,11 @@ def factors_of(
 
     Returns
     -------
-    list of (names of latent sites, names of the plates it lies in)
+    factors : list of (names of latent sites, names of the plates it lies in)
+        One for each log density.
+    ties : list of set of names
+        What is tied by a discrete latent site, which is summed out: the sites that its own density
+        is a function of, and those of all densities after it that may see it.
 
     Notes
     -----
@@ -77,19 +82,29 @@ def factors_of(
         seen = stack.enter_context(trace())
         stack.enter_context(_Leaves(leaves))
         model(*args, **kwargs)
-        found = []
+        found, ties = [], []
         for site in seen.nodes.values():
             if not site.has_density:
                 continue
-            density = site.compute_log_prob()
-            if not density.requires_grad:
-                continue
-            slopes = grad(
-                total(density), list(leaves.values()), retain_graph=True, allow_unused=True
-            )
-            names = frozenset(n for n, g in zip(leaves, slopes, strict=True) if g is not None)
-            found.append((names, frozenset(f.name for f in site.plates)))
-    return found
+            names, plates = _touched(site, leaves), frozenset(f.name for f in site.plates)
+            for around, tied in ties:
+                # Outside of a plate of the discrete site its rows are out of sight.
+                if around <= plates:
+                    tied |= names
+            if site.kind == "sample" and not site.observed and site.fn.is_discrete:
+                ties.append((plates, set(names)))
+            if names:
+                found.append((names, plates))
+    return found, [tied for _, tied in ties]
+
+
+def _touched(site, leaves):
+    """Names of the leaves that a site's log density is a function of."""
+    density = site.compute_log_prob()
+    if not density.requires_grad:
+        return frozenset()
+    slopes = grad(total(density), list(leaves.values()), retain_graph=True, allow_unused=True)
+    return frozenset(n for n, g in zip(leaves, slopes, strict=True) if g is not None)
 
 
 def coupled_plates(factors: Iterable[Any], name: str, plates: Iterable[str]) -> set[str]:
@@ -101,19 +116,20 @@ def coupled_plates(factors: Iterable[Any], name: str, plates: Iterable[str]) -> 
     return {p for p in plates if any(p not in where for where in touching)}
 
 
-def elimination_parents(order: list[str], factors: Iterable[Any]) -> dict[str, list[str]]:
+def elimination_parents(order: list[str], cliques: Iterable[Iterable[str]]) -> dict[str, list[str]]:
     """Return, for each site, the earlier ones that it depends on given all earlier ones.
 
     Parameters
     ----------
     order : list of str
-    factors : iterable of (names, plates)
+    cliques : iterable of sets of names
+        Sites that are tied to one another.
     """
     place = {name: i for i, name in enumerate(order)}
     near: dict[str, set[str]] = {name: set() for name in order}
-    for names, _ in factors:
-        for name in names:
-            near[name] |= names - {name}
+    for clique in cliques:
+        for name in clique:
+            near[name] |= set(clique) - {name}
     parents = {}
     for name in reversed(order):
         earlier = {other for other in near[name] if place[other] < place[name]}

@@ -148,10 +148,11 @@ class AutoStructured(AutoGuide):
         if self.precise:
             args, kwargs = lifted(args), lifted(kwargs)
         with in_float64() if self.precise else contextlib.nullcontext():
-            factors = factors_of(self.model, self.latents, args, kwargs)
+            factors, ties = factors_of(self.model, self.latents, args, kwargs)
         blocks = {n: _layout(latent, factors) for n, latent in self.latents.items()}
         self.conditionals = self._named_conditionals()
-        self.dependencies = self._named_dependencies(blocks, factors)
+        cliques = [*(names for names, _ in factors), *ties]
+        self.dependencies = self._named_dependencies(blocks, cliques)
         order = sorted_by_parents(
             sorted(blocks, key=lambda n: len(blocks[n].local)), self.dependencies
         )
@@ -164,7 +165,7 @@ class AutoStructured(AutoGuide):
         self._check_names(given, "conditionals")
         return {n: given.get(n, "mvn") for n in self.latents}
 
-    def _named_dependencies(self, blocks, factors):
+    def _named_dependencies(self, blocks, cliques):
         given = self.dependencies
         if isinstance(given, Mapping):
             self._check_names(given, "dependencies")
@@ -177,7 +178,7 @@ class AutoStructured(AutoGuide):
             return {n: dict(earlier) for n, earlier in given.items()}
         order = sorted(blocks, key=lambda n: len(blocks[n].local))
         found: dict[str, dict[str, Any]] = {}
-        for name, earlier in elimination_parents(order, factors).items():
+        for name, earlier in elimination_parents(order, cliques).items():
             for other in earlier:
                 if all(f.indices is None for f in blocks[other].beyond(blocks[name])):
                     found.setdefault(name, {})[other] = given

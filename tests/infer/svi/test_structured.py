@@ -9,6 +9,7 @@ from probtorch import nn
 from probtorch.core.rng import Generator, manual_seed
 from probtorch.distributions import (
     Bernoulli,
+    Categorical,
     Delta,
     Dirichlet,
     HalfCauchy,
@@ -18,7 +19,7 @@ from probtorch.distributions import (
 )
 from probtorch.effects import handlers, param, plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ModelError
-from probtorch.infer import SVI, AutoStructured, Trace_ELBO, init_to_value
+from probtorch.infer import SVI, AutoStructured, Trace_ELBO, TraceEnum_ELBO, init_to_value
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import COVARIANCE, EFFECT, ERROR, MEAN, correlated_model
@@ -101,6 +102,28 @@ def test_globals_come_before_locals_whatever_the_order_in_the_model():
     drawn = guide()
     assert guide.dependencies == {"z": {"w": "linear"}}
     assert list(drawn) == ["z", "w"]
+
+
+def test_sites_that_meet_in_a_discrete_one_are_tied():
+    """Summing z out ties the weights to the locations, which no gradient tells."""
+
+    def mixture(y):
+        w = sample("w", Dirichlet(tensor([1.0, 1.0])))
+        with plate("component", 2):
+            loc = sample("loc", Normal(tensor([-1.0, 1.0]), 3.0))
+        with plate("row", len(y)):
+            z = sample("z", Categorical(w), infer={"enumerate": "parallel"})
+            sample("y", Normal(loc[..., z], 1.0), obs=y)
+        sample("other", Normal(0.0, 1.0))
+
+    rng = np.random.default_rng(0)
+    y = tensor(np.concatenate([rng.normal(-2.0, 1.0, 30), rng.normal(2.0, 1.0, 50)]))
+    guide = AutoStructured(mixture)
+    svi = SVI(mixture, guide, Adam({"lr": 0.05}), TraceEnum_ELBO(2), seed=0)
+    svi.step(y)
+    assert guide.dependencies == {"loc": {"w": "linear"}}
+    # Components of one plate meet in every row.
+    assert svi.get_params()["loc_auto_scale_tril"].shape[-2:] == (2, 2)
 
 
 def shapes(guide, *args, **kwargs):
