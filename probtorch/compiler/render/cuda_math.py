@@ -13,6 +13,7 @@ forms of x**a (1 - x)**b / B(a, b) come too); Bessel functions by their series (
 """
 
 from probtorch.compiler.render.cuda_draws import PHILOX_PAIR, draw_text
+from probtorch.compiler.render.cuda_writer import module_text, writable
 from probtorch.compiler.render.zeta import bernoulli_terms
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
@@ -435,8 +436,8 @@ _DRAW = "pt_draw_"
 
 
 def knows(name):
-    """Return whether there is a function of this name, here or in `cuda_draws.py`."""
-    return name in FUNCTIONS or name.startswith(_DRAW)
+    """Return whether there is a function of this name, here or among those written elsewhere."""
+    return name in FUNCTIONS or name.startswith(_DRAW) or writable(name)
 
 
 def runtime_text(names):
@@ -448,6 +449,12 @@ def runtime_text(names):
             add("pt_philox")
             add("philox pair")
             done.setdefault(name, draw_text(name.removeprefix(_DRAW)))
+            return
+        if name not in FUNCTIONS:
+            module, text, needs = module_text(name)
+            for other in sorted(needs):
+                add(other)
+            done.setdefault(f"module {module}", text)
             return
         needs, text = FUNCTIONS[name]
         for other in needs:

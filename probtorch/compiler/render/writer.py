@@ -30,6 +30,10 @@ class Text:
         """Add a line at the head of the module, once."""
         self.declarations[line] = None
 
+    def function(self, name, result, parameters, **options):
+        """Return the writer of a function; see `Writer`."""
+        return Writer(self, name, result, parameters, **options)
+
     def table(self, numbers, ty="double"):
         """Return the name of a constant array of numbers."""
         items = ", ".join(f"{ty} {literal(x, ty)}" for x in numbers)

@@ -18,7 +18,7 @@ from probtorch.compiler.render.runtime import draws, incomplete, matrices, sorti
 from probtorch.compiler.render.writer import Text
 from probtorch.ops.rejection import SAMPLERS
 
-__all__ = ["declaration", "knows", "module_of", "module_text", "types_of"]
+__all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
 
 _ELEMENTS = ("double", "float", "i64", "i32", "i16", "i8", "i9", "i1")
 _PURE = "nounwind willreturn memory(none)"
@@ -83,9 +83,14 @@ def declaration(symbol):
     return f"declare {result} @{symbol}({', '.join(types)}) {attributes}"
 
 
+def write_module(name, text):
+    """Write the functions of a module into `text`, which hands out the writers."""
+    _modules()[name].write(text)
+
+
 def module_text(name):
     """Return the IR of a module by its name."""
     text = Text()
-    _modules()[name].write(text)
+    write_module(name, text)
     head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
     return "\n".join([*text.declarations, head, *text.functions, ""])

@@ -2,13 +2,13 @@
 
 The integrals, and why they are accurate, are those of ops/incomplete.py, whose names and order this
 file keeps; there arrays are worked off in chunks, here the nodes of the quadrature are the vector.
+Nothing here is IR: `text` hands out the writers, which are of CUDA C for a GPU (cuda_writer.py).
 """
 
 import math
 
 import numpy as np
 
-from probtorch.compiler.render.writer import Writer
 from probtorch.core.op import REGISTRY
 from probtorch.ops.stirling import difference_of_digammas
 
@@ -72,7 +72,7 @@ def write_gamma(text):
     """Write the module of the gamma functions."""
     rule = _Rule(text)
     for order in (1, 2):
-        w = Writer(text, f"pt_gamma_log_implicit_{order}", "double", ["double", "double"])
+        w = text.function(f"pt_gamma_log_implicit_{order}", "double", ["double", "double"])
         a, y = w.arguments
         out = w.variable("double", math.nan)
         positive = a > 0.0
@@ -89,7 +89,7 @@ def write_gamma(text):
 
 
 def _write_gammainc_grad_a(text, order):
-    w = Writer(text, f"pt_gammainc_grad_a_{order}", "double", ["double", "double"])
+    w = text.function(f"pt_gammainc_grad_a_{order}", "double", ["double", "double"])
     a, x = w.arguments
     weight = w.where(x > 0.0, _density(w, "gamma_density", a, x) * x, 0.0)
     tail = w.call(f"pt_gamma_log_implicit_{order}", "double", a, w.log(x))
@@ -170,7 +170,7 @@ def write_beta(text, order):
     """Write the module of the beta function for one order (i, j)."""
     rule = _Rule(text)
     i, j = order
-    w = Writer(text, f"pt_betainc_grad_{i}{j}", "double", ["double"] * 3)
+    w = text.function(f"pt_betainc_grad_{i}{j}", "double", ["double"] * 3)
     a, b, x = w.arguments
     weight = _density(w, "beta_density", a, b, x) * x * (1.0 - x)
     v = w.log(x) - w.log1p(-x)
@@ -279,7 +279,7 @@ def angle_signatures():
 def write_angle(text):
     """Write the module of `von_mises_slope`, as `_run_angle_slope` in ops/variates.py."""
     rule = _Rule(text, 64)
-    w = Writer(text, "pt_von_mises_slope", "double", ["double", "double"])
+    w = text.function("pt_von_mises_slope", "double", ["double", "double"])
     k, x = w.arguments
     end = w.abs(x)
     inner = end * w.sqrt(k) < 1.5
