@@ -10,17 +10,14 @@ A step with Python branches on tensors or with random draws cannot be recorded o
 the loop is then unrolled on the tape.
 """
 
-import contextlib
-
+from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
-from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, set_recorder, wrap
-from probtorch.core.tensor_base import TensorBase
+from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, wrap
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.control import check_same_state, cond, while_loop
+from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.elementwise import clone
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import expand, stack
@@ -74,9 +71,9 @@ def scan(f, init, xs=None, length=None, reverse=False):
     loop = _Loop(f, init, xs, length, reverse)
     active = recorder()
     if loop.n > 1 and active is not None and getattr(active, "records_loops", True):
-        captured = loop.probe()
-        if captured is not None:
-            return loop.rolled(captured)
+        closed_over = loop.probe()
+        if closed_over is not None:
+            return loop.rolled(closed_over)
     return loop.unrolled()
 
 
@@ -151,25 +148,16 @@ class _Loop:
         list of Tensor, or None
             What needs a gradient besides states and slices; None if the loop has to be unrolled.
         """
-        carry = [_stand_in(x) for x in self.carry]
-        slices = [_stand_in(wrap(x._data[0])) for x in self.xs]
-        probe = _Probe([*carry, *slices])
-        before = set_recorder(None)
-        try:
-            with probe, enable_grad():
-                self.step(carry, slices)
-        except _Unrolled:
-            return None
-        finally:
-            set_recorder(before)
-        return probe.captured
+        carry = [stand_in(x) for x in self.carry]
+        slices = [stand_in(wrap(x._data[0])) for x in self.xs]
+        return captured(lambda: self.step(carry, slices), [*carry, *slices])
 
-    def rolled(self, captured):
-        wanted = any(x.requires_grad for x in (*self.carry, *self.xs, *captured))
+    def rolled(self, closed_over):
+        wanted = any(x.requires_grad for x in (*self.carry, *self.xs, *closed_over))
         if not (grad_enabled() and wanted):
             carry, ys, _ = self.forward(self.carry, self.xs, keep=False)
             return self.result(carry, ys)
-        outs = _Scan.apply(self, captured, *self.carry, *self.xs, *captured)
+        outs = _Scan.apply(self, closed_over, *self.carry, *self.xs, *closed_over)
         outs = list(outs) if isinstance(outs, tuple) else [outs]
         count = len(self.carry)
         return self.result(outs[:count], outs[count:])
@@ -198,30 +186,30 @@ class _Loop:
         _, last, ys, states = while_loop(more, body, first)
         return last, ys, states
 
-    def backward(self, states, xs, captured, g_carry, g_ys):
+    def backward(self, states, xs, closed_over, g_carry, g_ys):
         """Pull gradients of the last state and of all outputs back through all steps.
 
         Returns
         -------
         list of Tensor
-            Gradients of the first state, the slices and `captured`.
+            Gradients of the first state, the slices and `closed_over`.
         """
-        floating = [i for i, x in enumerate(states) if _is_float(x)]
-        sliced = [i for i, x in enumerate(xs) if _is_float(x)]
+        floating = [i for i, x in enumerate(states) if is_float(x)]
+        sliced = [i for i, x in enumerate(xs) if is_float(x)]
         put_out = [i for i, (_, dtype) in enumerate(self.y_form) if dtype.kind == "f"]
         start = 0 if self.reverse else self.n - 1
 
         def body(state):
             t, g_now, g_xs, g_captured = state
-            now = [_stand_in(s[t]) for s in states]
-            slices = [_stand_in(x[t]) for x in xs]
-            with enable_grad(), _cut_off(captured):
+            now = [stand_in(s[t]) for s in states]
+            slices = [stand_in(x[t]) for x in xs]
+            with enable_grad(), cut_off(closed_over):
                 after, row = self.step(now, slices)
                 ends = [after[i] for i in floating] + [row[i] for i in put_out]
                 given = [*g_now, *(g_ys[i][t] for i in put_out)]
                 # What depends on nothing has no gradient to give.
                 pairs = [(e, g) for e, g in zip(ends, given, strict=True) if e.requires_grad]
-                sources = [now[i] for i in floating] + [slices[i] for i in sliced] + captured
+                sources = [now[i] for i in floating] + [slices[i] for i in sliced] + closed_over
                 found = [None] * len(sources)
                 if pairs:
                     ends, given = zip(*pairs, strict=True)
@@ -238,7 +226,7 @@ class _Loop:
         def more(state):
             return state[0] < self.n if self.reverse else state[0] >= 0
 
-        zeros = [x.new_zeros(x.shape) for x in (*(xs[i] for i in sliced), *captured)]
+        zeros = [x.new_zeros(x.shape) for x in (*(xs[i] for i in sliced), *closed_over)]
         first = (
             _number(start),
             [g_carry[i] for i in floating],
@@ -253,112 +241,52 @@ class _Loop:
             found[len(states) + i] = g
         return [*found, *g_captured]
 
+    def backward_on_tape(self, closed_over, gradients):
+        """Do the same with every step on the tape, for derivatives of the gradient."""
+        sources = [*self.carry, *self.xs, *closed_over]
+        with cut_off(sources):
+            last, ys = self.unrolled()
+            ends = [*flatten(last)[0], *flatten(ys)[0]]
+            pairs = [(e, g) for e, g in zip(ends, gradients, strict=True) if e.requires_grad]
+            wanted = [x for x in sources if x.requires_grad]
+            found = iter(
+                grad(
+                    [e for e, _ in pairs],
+                    wanted,
+                    [g for _, g in pairs],
+                    create_graph=True,
+                    allow_unused=True,
+                )
+            )
+            return [next(found) if x.requires_grad else None for x in sources]
+
 
 class _Scan(Function):
     """All steps as one operation on the tape."""
 
     @staticmethod
-    def forward(ctx, loop, captured, *items):
+    def forward(ctx, loop, closed_over, *items):
         count = len(loop.carry)
         carry, xs = list(items[:count]), list(items[count : count + len(loop.xs)])
         last, ys, states = loop.forward(carry, xs, keep=True)
-        ctx.loop, ctx.captured = loop, captured
+        ctx.loop, ctx.closed_over = loop, closed_over
         ctx.save_for_backward(*states, *xs)
         for x in (*last, *ys):
-            if not _is_float(x):
+            if not is_float(x):
                 ctx.mark_non_differentiable(x)
         return (*last, *ys)
 
     @staticmethod
     def backward(ctx, *gradients):
         loop = ctx.loop
+        if grad_enabled():
+            return (None, None, *loop.backward_on_tape(ctx.closed_over, gradients))
         count = len(loop.carry)
         saved = list(ctx.saved_tensors)
         found = loop.backward(
-            saved[:count], saved[count:], ctx.captured, gradients[:count], gradients[count:]
+            saved[:count], saved[count:], ctx.closed_over, gradients[:count], gradients[count:]
         )
         return (None, None, *found)
-
-
-class _Unrolled(Exception):
-    """A step did what cannot be recorded once for all steps."""
-
-
-class _Probe(Listener):
-    """Watches a step: which tensors from outside need a gradient, and whether it can be rolled."""
-
-    records_loops = True
-
-    def __init__(self, own):
-        super().__init__()
-        self.depth = 0  # of loops and branches within the step
-        self.own = {id(t): t for t in own}
-        self.captured = []
-        self._known = {}
-
-    def record(self, op, inputs, attrs, out):
-        """Note inputs that no earlier operation of the step made."""
-        for x in inputs:
-            if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self._known:
-                self._known[id(x)] = x
-                if x.requires_grad and _is_float(x):
-                    self.captured.append(x)
-        self._made(*(out if type(out) is tuple else (out,)))
-
-    def _made(self, *tensors):
-        self.own.update((id(t), t) for t in tensors)
-
-    def fresh(self, t):
-        """Note a new tensor."""
-        self._made(t)
-
-    def alias(self, source, t):
-        """Note another name."""
-        self._made(t)
-
-    def carry(self, source, t):
-        """Note another name."""
-        self._made(t)
-
-    def guard(self, t, value):
-        """Refuse a Python branch on a tensor."""
-        if not self.depth:
-            raise _Unrolled
-
-    def data_dependent(self, what, t):
-        """Refuse a shape that depends on elements."""
-        raise _Unrolled
-
-    def draw(self, what, generator, count):
-        """Refuse a random draw."""
-        raise _Unrolled
-
-    def inplace(self, target, value):
-        """Refuse a change of a tensor from outside."""
-        if id(target) not in self.own:
-            raise _Unrolled
-
-    def is_constant(self, t):
-        """Nothing is: all steps have to be the same."""
-        return False
-
-    def while_loop(self, cond_fn, body_fn, items, structure):
-        """Run a loop within the step."""
-        return self._inner(while_loop, cond_fn, body_fn, unflatten(structure, items))
-
-    def cond(self, pred, true_fn, false_fn, items, structure):
-        """Run a branch within the step."""
-        return self._inner(cond, pred, true_fn, false_fn, *unflatten(structure, items))
-
-    def _inner(self, run, *arguments):
-        # As Python's own, whose tests are no guards.
-        self.depth += 1
-        self.records_loops = False
-        try:
-            return run(*arguments)
-        finally:
-            self.depth -= 1
-            self.records_loops = not self.depth
 
 
 def _steps(xs, length):
@@ -386,35 +314,6 @@ def _steps(xs, length):
             fix="leave length out",
         )
     return n.__index__()
-
-
-def _stand_in(x):
-    """A leaf on the same memory, for the tape of one step."""
-    t = x.detach()
-    if _is_float(t):
-        t.requires_grad_()
-    return t
-
-
-@contextlib.contextmanager
-def _cut_off(tensors):
-    """Context manager: tensors are leaves, so that a gradient stops at each of them.
-
-    A step closes over them, so nothing can be put in their place; and one may depend on another,
-    whose gradient would else count twice.
-    """
-    before = [(t.grad_fn, t._index) for t in tensors]
-    try:
-        for t in tensors:
-            t.grad_fn = None
-        yield
-    finally:
-        for t, (grad_fn, index) in zip(tensors, before, strict=True):
-            t.grad_fn, t._index = grad_fn, index
-
-
-def _is_float(x):
-    return x._data.dtype.kind == "f"
 
 
 def _number(n):

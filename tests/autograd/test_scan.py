@@ -208,6 +208,14 @@ def test_second_derivatives_and_forward_mode():
     )
 
 
+def test_second_derivatives_of_compiled_scans():
+    expected = hessian(autoregression(plain))(Q)
+    compiled = compile(hessian(autoregression(rolled)))
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(Q).numpy(), expected.numpy(), rtol=1e-9)
+    assert compiled.reason is None
+
+
 def test_a_model_with_a_scan_samples_natively():
     from probtorch.infer import Target
 

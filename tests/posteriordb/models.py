@@ -33,6 +33,7 @@ from probtorch.distributions import (
     TruncatedNormal,
     constraints,
 )
+from probtorch.ode import odeint
 
 
 def flat(size=None, support=constraints.real):
@@ -97,8 +98,7 @@ def gaussian_process(N, x, y, k):
     sample("y", MultivariateNormal(tensor(np.zeros(N)), covariance), obs=y)
 
 
-def lotka_volterra(N, ts, y_init, y, steps=10):
-    """Solved by the classical Runge-Kutta rule with `steps` steps per unit of time."""
+def lotka_volterra(N, ts, y_init, y):
     theta = [
         sample(f"theta_{i + 1}", TruncatedNormal(mean, sd, low=0.0))
         for i, (mean, sd) in enumerate([(1.0, 0.5), (0.05, 0.05), (1.0, 0.5), (0.05, 0.05)])
@@ -108,23 +108,14 @@ def lotka_volterra(N, ts, y_init, y, steps=10):
         sigma = sample("sigma", LogNormal(-1.0, 1.0))
         sample("y_init", LogNormal(log(z_init), sigma), obs=y_init)
 
-    def slope(u, v):
-        return (theta[0] - theta[1] * v) * u, (theta[3] * u - theta[2]) * v
+    def slope(t, z):
+        u, v = z[0], z[1]
+        return stack([(theta[0] - theta[1] * v) * u, (theta[3] * u - theta[2]) * v])
 
-    u, v = z_init[0], z_init[1]
-    h = 1.0 / steps
-    states = []
-    for _ in range(N):
-        for _ in range(steps):
-            a, b = slope(u, v)
-            c, d = slope(u + 0.5 * h * a, v + 0.5 * h * b)
-            e, f = slope(u + 0.5 * h * c, v + 0.5 * h * d)
-            g, i = slope(u + h * e, v + h * f)
-            u = u + h / 6 * (a + 2.0 * (c + e) + g)
-            v = v + h / 6 * (b + 2.0 * (d + f) + i)
-        states.append(stack([u, v]))
+    times = tensor(np.concatenate([[0.0], np.asarray(ts, np.float64)]))
+    states = odeint(slope, z_init, times, rtol=1e-9, atol=1e-9)[1:]
     with plate("species", 2), plate("year", N, dim=-2):
-        sample("y", LogNormal(log(stack(states)), sigma), obs=y)
+        sample("y", LogNormal(log(states), sigma), obs=y)
 
 
 def gauss_mixture(N, y):

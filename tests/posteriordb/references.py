@@ -8,6 +8,7 @@ Nothing of the package is used.
 
 import numpy as np
 from scipy import stats
+from scipy.integrate import solve_ivp
 from scipy.special import expit, log_expit, logsumexp
 
 normal = stats.norm.logpdf
@@ -61,7 +62,7 @@ def gaussian_process(q, N, x, y, k):
     return q.sum() + prior + stats.multivariate_normal.logpdf(y, np.zeros(N), cov)
 
 
-def lotka_volterra(q, N, ts, y_init, y, steps=10):
+def lotka_volterra(q, N, ts, y_init, y):
     th = np.exp(q[:4])
     z, sigma = np.exp(q[4:6]), np.exp(q[6:8])
     prior = normal(th, [1, 0.05, 1, 0.05], [0.5, 0.05, 0.5, 0.05]).sum()
@@ -69,18 +70,11 @@ def lotka_volterra(q, N, ts, y_init, y, steps=10):
     prior += stats.lognorm.logpdf(sigma, 1, 0, np.exp(-1)).sum()
     total = stats.lognorm.logpdf(y_init, sigma, 0, z).sum()
 
-    def slope(s):
-        return np.array([(th[0] - th[1] * s[1]) * s[0], (th[3] * s[0] - th[2]) * s[1]])
+    def slope(t, s):
+        return [(th[0] - th[1] * s[1]) * s[0], (th[3] * s[0] - th[2]) * s[1]]
 
-    h, state = 1 / steps, z
-    for n in range(N):
-        for _ in range(steps):
-            k1 = slope(state)
-            k2 = slope(state + h / 2 * k1)
-            k3 = slope(state + h / 2 * k2)
-            k4 = slope(state + h * k3)
-            state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        total += stats.lognorm.logpdf(y[n], sigma, 0, state).sum()
+    solved = solve_ivp(slope, (0, ts[-1]), z, "DOP853", ts, rtol=1e-11, atol=1e-11)
+    total += stats.lognorm.logpdf(y, sigma, 0, solved.y.T).sum()
     return q.sum() + prior + total
 
 

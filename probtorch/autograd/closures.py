@@ -1,0 +1,155 @@
+"""What a loop needs to know of the function it repeats: `captured`, `cut_off`, `stand_in`.
+
+`scan` and the solvers of `ode` run a user's function many times inside native loops and pull
+gradients back through it step by step. What the function closes over is found by watching one call
+(`captured`); when a step is run again for its gradient, those tensors are leaves (`cut_off`).
+"""
+
+import contextlib
+
+from probtorch.autograd.listener import Listener
+from probtorch.autograd.modes import enable_grad
+from probtorch.core.dispatch import set_recorder
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import unflatten
+from probtorch.ops.control import cond, while_loop
+
+__all__ = ["captured", "cut_off", "is_float", "stand_in"]
+
+
+def captured(fn, own):
+    """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
+
+    Parameters
+    ----------
+    fn : callable
+    own : list of Tensor
+        What it is called with in fact: stand-ins of states and slices.
+
+    Returns
+    -------
+    list of Tensor, or None
+        None if it cannot be recorded once for all steps: it branches on a tensor, draws, or
+        changes a tensor from outside.
+    """
+    probe = _Probe(own)
+    before = set_recorder(None)
+    try:
+        with probe, enable_grad():
+            fn()
+    except _Unrolled:
+        return None
+    finally:
+        set_recorder(before)
+    return probe.captured
+
+
+def stand_in(x):
+    """A leaf on the same memory, for the tape of one step."""
+    t = x.detach()
+    if is_float(t):
+        t.requires_grad_()
+    return t
+
+
+@contextlib.contextmanager
+def cut_off(tensors):
+    """Context manager: tensors are leaves, so that a gradient stops at each of them.
+
+    A step closes over them, so nothing can be put in their place; and one may depend on another,
+    whose gradient would else count twice.
+    """
+    before = [(t.grad_fn, t._index) for t in tensors]
+    try:
+        for t in tensors:
+            t.grad_fn = None
+        yield
+    finally:
+        for t, (grad_fn, index) in zip(tensors, before, strict=True):
+            t.grad_fn, t._index = grad_fn, index
+
+
+def is_float(x):
+    """Whether a tensor may have a gradient."""
+    return x._data.dtype.kind == "f"
+
+
+class _Unrolled(Exception):
+    """A step did what cannot be recorded once for all steps."""
+
+
+class _Probe(Listener):
+    """Watches a step: which tensors from outside need a gradient, and whether it can be rolled."""
+
+    records_loops = True
+
+    def __init__(self, own):
+        super().__init__()
+        self.depth = 0  # of loops and branches within the step
+        self.own = {id(t): t for t in own}
+        self.captured = []
+        self._known = {}
+
+    def record(self, op, inputs, attrs, out):
+        """Note inputs that no earlier operation of the step made."""
+        for x in inputs:
+            if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self._known:
+                self._known[id(x)] = x
+                if x.requires_grad and is_float(x):
+                    self.captured.append(x)
+        self._made(*(out if type(out) is tuple else (out,)))
+
+    def _made(self, *tensors):
+        self.own.update((id(t), t) for t in tensors)
+
+    def fresh(self, t):
+        """Note a new tensor."""
+        self._made(t)
+
+    def alias(self, source, t):
+        """Note another name."""
+        self._made(t)
+
+    def carry(self, source, t):
+        """Note another name."""
+        self._made(t)
+
+    def guard(self, t, value):
+        """Refuse a Python branch on a tensor."""
+        if not self.depth:
+            raise _Unrolled
+
+    def data_dependent(self, what, t):
+        """Refuse a shape that depends on elements."""
+        raise _Unrolled
+
+    def draw(self, what, generator, count):
+        """Refuse a random draw."""
+        raise _Unrolled
+
+    def inplace(self, target, value):
+        """Refuse a change of a tensor from outside."""
+        if id(target) not in self.own:
+            raise _Unrolled
+
+    def is_constant(self, t):
+        """Nothing is: all steps have to be the same."""
+        return False
+
+    def while_loop(self, cond_fn, body_fn, items, structure):
+        """Run a loop within the step."""
+        return self._inner(while_loop, cond_fn, body_fn, unflatten(structure, items))
+
+    def cond(self, pred, true_fn, false_fn, items, structure):
+        """Run a branch within the step."""
+        return self._inner(cond, pred, true_fn, false_fn, *unflatten(structure, items))
+
+    def _inner(self, run, *arguments):
+        # As Python's own, whose tests are no guards.
+        self.depth += 1
+        self.records_loops = False
+        try:
+            return run(*arguments)
+        finally:
+            self.depth -= 1
+            self.records_loops = not self.depth

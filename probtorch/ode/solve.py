@@ -1,0 +1,235 @@
+"""The loops: steps of fixed size as a scan, steps of adaptive size as a `while_loop`.
+
+The adaptive loop keeps every accepted step (its time, size and state before it), which is what the
+discrete adjoint walks back along. A step never passes an output time, so outputs are states of the
+solution itself and not interpolated.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.scan import scan
+from probtorch.core.dispatch import wrap
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import isfinite, logical_and, maximum, minimum, sqrt, where
+from probtorch.ops.indexing import index_put
+from probtorch.ops.movement import cat, reshape
+from probtorch.ops.reduction import mean
+
+__all__ = ["Path", "Tolerances", "adaptive", "fixed"]
+
+# Hairer, Norsett and Wanner (1993), sec. II.4: a little below the best step, within these factors.
+SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What an adaptive solver holds to.
+
+    Attributes
+    ----------
+    rtol, atol : float
+        The estimated error of a step is at most ``atol + rtol * abs(y)``, in the mean square.
+    first_step : float or None
+        None: chosen by the size of the solution and of its slope.
+    max_num_steps : int
+        Steps tried, and accepted steps kept.
+    """
+
+    rtol: float
+    atol: float
+    first_step: float | None
+    max_num_steps: int
+
+
+@dataclass(frozen=True)
+class Path:
+    """What an adaptive solver did.
+
+    Attributes
+    ----------
+    outputs : Tensor, shape (times, n)
+        The solution at all output times; nan where it was not reached.
+    times, sizes : Tensor, shape (max_num_steps,)
+        Where accepted steps began, and how long they were.
+    states : Tensor, shape (max_num_steps, n)
+        The solution there.
+    ends : Tensor of int64, shape (max_num_steps,)
+        Which output time a step ends at; -1 for none.
+    count : Tensor of int64, shape ()
+        Accepted steps.
+    reached : Tensor of int64, shape ()
+        Output times reached, the first one included.
+    crossed : Tensor of bool, shape ()
+        Whether what was watched turned negative or zero, in the last accepted step.
+    """
+
+    outputs: Any
+    times: Any
+    sizes: Any
+    states: Any
+    ends: Any
+    count: Any
+    reached: Any
+    crossed: Any
+
+
+def fixed(method, f, y, times, step_size):
+    """Solve with steps of one size (the last before an output time may be shorter).
+
+    Parameters
+    ----------
+    method : Method
+    f : callable
+        From a time and a vector to a vector.
+    y : Tensor, shape (n,)
+    times : Tensor, shape (k,)
+    step_size : float or None
+        None: one step from output time to output time.
+
+    Returns
+    -------
+    Tensor, shape (k, n)
+    """
+    lengths = times[1:] - times[:-1]
+    if step_size is None:
+        counts = [1] * (times._data.shape[0] - 1)
+    else:
+        spans = [abs(float(x)) for x in lengths]
+        counts = [max(1, math.ceil(s / step_size * (1.0 - 1e-12))) for s in spans]
+    which = np.repeat(np.arange(len(counts)), counts)
+    part = np.concatenate([np.arange(n) for n in counts]) if counts else np.zeros(0)
+    sizes = lengths[wrap(which)] / wrap(np.array(counts, times._data.dtype)[which])
+    begins = times[wrap(which)] + sizes * wrap(part.astype(times._data.dtype))
+
+    def step(y, at):
+        t, h = at
+        after, _ = method.step(f, t, y, h)
+        return after, after
+
+    _, states = scan(step, y, (begins, sizes))
+    last = wrap(np.cumsum(counts) - 1)
+    return cat([reshape(y, (1, -1)), states[last]], 0)
+
+
+def adaptive(method, f, y, times, tolerances, watch=None):
+    """Solve with steps whose estimated error is within the tolerances.
+
+    Parameters
+    ----------
+    method : Method
+    f, y, times
+        See `fixed`.
+    tolerances : Tolerances
+    watch : callable, optional
+        From a time and a vector to a 0-d tensor; the loop ends when it is not positive any more.
+
+    Returns
+    -------
+    Path
+    """
+    k, n, m = times._data.shape[0], y._data.shape[0], tolerances.max_num_steps
+    dtype = times._data.dtype
+    direction = where(times[-1] >= times[0], 1.0, -1.0).to(dtype)
+    first = _first_step(method, f, y, times, direction, tolerances)
+    outputs = index_put(_full((k, n), math.nan, y), (_int(0),), y)
+    exponent = -1.0 / method.order if method.adaptive else 0.0
+
+    def more(s):
+        moving = s["t"] + s["h"] != s["t"]
+        going = logical_and(s["reached"] < k, s["tries"] < m)
+        going = logical_and(going, ~s["crossed"])
+        return logical_and(going, logical_and(moving, isfinite(s["h"])))
+
+    def body(s):
+        t, y, h, reached, count = s["t"], s["y"], s["h"], s["reached"], s["count"]
+        target = times[reached]
+        left = target - t
+        ends = h * direction >= left * direction * (1.0 - 1e-12)
+        used = where(ends, left, h)
+        after, error = method.step(f, t, y, used)
+        scale = tolerances.atol + tolerances.rtol * maximum(y.abs(), after.abs())
+        ratio = sqrt(mean((error / scale) ** 2)).to(dtype)
+        # A step that left the domain of f (nan) is much too long.
+        well = isfinite(ratio)
+        accepted = logical_and(well, ratio <= 1.0)
+        factor = SAFETY * maximum(where(well, ratio, 1.0), 1e-10) ** exponent
+        factor = minimum(maximum(factor, SHRINK), where(accepted, GROW, 1.0))
+        factor = where(well, factor, SHRINK)
+        proposal = used * factor
+        # A step cut short by an output time says little about the next one.
+        longer = proposal * direction >= h * direction
+        kept = where(logical_and(logical_and(ends, accepted), ~longer), h, proposal)
+        done = logical_and(ends, accepted)
+        at = (minimum(count, m - 1),)
+        now = where(accepted, where(ends, target, t + used), t)
+        crossed = s["crossed"]
+        if watch is not None:
+            crossed = logical_and(accepted, watch(now, after) <= 0.0)
+        return {
+            "t": now,
+            "y": where(accepted, after, y),
+            "crossed": crossed,
+            "h": kept,
+            "reached": reached + done.to(reached._data.dtype),
+            "count": count + accepted.to(count._data.dtype),
+            "tries": s["tries"] + 1,
+            "outputs": index_put(
+                s["outputs"], (reached,), where(done, after, s["outputs"][reached])
+            ),
+            # Written at every try: a rejected one is overwritten by the next.
+            "times": index_put(s["times"], at, t),
+            "sizes": index_put(s["sizes"], at, used),
+            "states": index_put(s["states"], at, y),
+            "ends": index_put(s["ends"], at, where(done, reached, -1)),
+        }
+
+    start = {
+        "t": times[0],
+        "y": y,
+        "crossed": wrap(np.array(False)),
+        "h": first,
+        "reached": _int(1),
+        "count": _int(0),
+        "tries": _int(0),
+        "outputs": outputs,
+        "times": _full((m,), 0.0, times),
+        "sizes": _full((m,), 0.0, times),
+        "states": _full((m, n), 0.0, y),
+        "ends": wrap(np.full(m, -1)),
+    }
+    end = while_loop(more, body, start)
+    return Path(
+        end["outputs"],
+        end["times"],
+        end["sizes"],
+        end["states"],
+        end["ends"],
+        end["count"],
+        end["reached"],
+        end["crossed"],
+    )
+
+
+def _first_step(method, f, y, times, direction, tolerances):
+    """A first step by the sizes of solution and slope, as in Hairer et al. (1993), sec. II.4."""
+    span = (times[-1] - times[0]).abs()
+    if tolerances.first_step is not None:
+        return minimum(span, tolerances.first_step) * direction
+    scale = tolerances.atol + tolerances.rtol * y.abs()
+    size = sqrt(mean((y / scale) ** 2))
+    slope = sqrt(mean((f(times[0], y) / scale) ** 2))
+    small = (size < 1e-5) | (slope < 1e-5)
+    guess = where(small, 1e-6, 0.01 * size / where(small, 1.0, slope)).to(times._data.dtype)
+    return minimum(guess, span) * direction
+
+
+def _int(n):
+    return wrap(np.array(n))
+
+
+def _full(shape, value, like):
+    return like.new_full(shape, value)
