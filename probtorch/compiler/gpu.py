@@ -173,6 +173,8 @@ class GpuBinding:
                 for x in self._outside[kind]
             )
             self._run(program.parts, self._graphs_of(addresses))
+            # Held no longer: the pool may give these addresses to the next results.
+            self._outside = {}
             status = 0
             if program.schedule.checked:
                 status = int(self.memory[:8].view(np.int64)[0].item())
@@ -325,6 +327,9 @@ class GpuPath:
                 mark_changed(*self.updates)
         results = zip(out[:kept], self.devices, strict=True)
         return (self.rebuild([wrap(to_device(x, device)) for x, device in results]),)
+
+    def example(self):
+        """Return None: kernels are not profiled one by one."""
 
     def repeat(self, arrays, steps):
         """Return no results: steps on a GPU are started one by one."""

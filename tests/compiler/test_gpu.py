@@ -193,6 +193,17 @@ def test_integer_division_by_zero_ends_the_run():
     assert run_both_ways(program, [np.arange(4), np.array([1, 2, 0, 3])])[0] == -1
 
 
+def test_long_programs_are_cut_into_several_kernels():
+    def fn(x):
+        for _ in range(130):
+            x = x - x.sum() * 1e-3
+        return (x,)
+
+    job = Job(fn, [rng.normal(size=7)])
+    assert len(job.program.schedule.steps) > 1
+    check(job)
+
+
 def test_overlapping_pieces_are_added_one_after_the_other():
     def fn(x):
         x.requires_grad_()

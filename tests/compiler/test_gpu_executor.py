@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 import probtorch
+import probtorch.distributions as dist
 from probtorch import autograd
 from probtorch.backends.registry import to_host
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.errors import DeviceError
+from probtorch.infer import SVI, AutoNormal, Trace_ELBO
+from probtorch.optim import Adam
 from tests.backends import fake_cupy
 from tests.backends.fake_cupy import FakeKernels
 from tests.compiler.gpu_programs import SEAMS, put_in_place
@@ -301,3 +304,20 @@ def test_density_on_a_gpu_with_a_branch_has_two_paths():
         assert value == expected
         np.testing.assert_array_equal(gradient, slope)
     assert density.explain().count("kernels on cuda:0") == 2
+
+
+# ---------------------------------------------------------------------------------------- inference
+
+
+def test_svi_on_data_of_a_gpu_compiles_its_step_there():
+    y = on_gpu(rng.normal(2.0, 1.0, 300))
+
+    def model(y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
+        with probtorch.plate("n", 300):
+            probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    svi = SVI(model, AutoNormal(model), Adam, Trace_ELBO(), seed=0, lr=0.1)
+    result = svi.run(60, y)
+    assert np.mean(result.losses[-10:]) < 0.6 * result.losses[0]
+    assert "kernels on cuda:0" in str(svi.explain())

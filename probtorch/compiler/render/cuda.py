@@ -30,6 +30,7 @@ from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import THREADS, split
 from probtorch.compiler.render.guards import holds
 from probtorch.compiler.render.llvm import Plan
+from probtorch.errors import CompileError
 
 __all__ = ["HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
 
@@ -37,6 +38,8 @@ __all__ = ["HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**17
 # Device functions and outside arrays of one kernel, so that compiling it stays quick.
 _MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS = 200, 400, 64
+# CUDA's limit on arguments, 32 764 bytes.
+_MOST_OUTSIDE = 4000
 # Bytes from one part of the memory to the next.
 _ALIGN = 256
 
@@ -243,6 +246,13 @@ class _Renderer:
 
     def _kernel(self, body, blocks, gate=None, outside=(), shared=True):
         """Write a kernel; returns its launch."""
+        if len(outside) > _MOST_OUTSIDE:
+            raise CompileError(
+                "a loop nest",
+                expected=f"at most {_MOST_OUTSIDE} arrays from outside in one nest",
+                got=f"{len(outside)}",
+                fix="the function runs eagerly; pass parameters as one vector to have it compiled",
+            )
         name = f"k{len(self.kernels) + 1}"
         params = "".join(f", char *x{i}" for i in range(len(outside)))
         lines = [f"__shared__ double shared[{2 * THREADS}];"] if shared else []
