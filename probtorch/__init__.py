@@ -291,7 +291,7 @@ newaxis = None
 
 _LAZY_PACKAGES = frozenset(
     "compiler config diagnostics distributed distributions effects estimators infer nn ops optim "
-    "serialization testing utils".split()
+    "ode serialization testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {

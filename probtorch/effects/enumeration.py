@@ -170,7 +170,7 @@ class enumerate_sites(Handler):
         site.free_dim = first if site.free_dim is None else max(first, site.free_dim)
         for frame in site.plates:
             if frame.dim is not None and frame.dim <= first:
-                raise DeeperPlates
+                raise DeeperPlates("more plates than the first run had")
         site.notes["dims"] = self._in_sight()
 
     def after_sample(self, site: Site) -> None:

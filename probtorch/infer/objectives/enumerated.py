@@ -201,7 +201,7 @@ class TraceEnum_ELBO(ELBO):
             allow_missing=self.allow_missing,
         )
         if plate_depth(found) > depth:
-            raise DeeperPlates
+            raise DeeperPlates("more plates than the first run had")
         for site in found.guide.nodes.values():
             if site.infer.get("estimator") is not None:
                 raise _no_estimators(site)

@@ -62,11 +62,11 @@ class Autoregressive(TransformModule):
 
     def _forward(self, parameters, x):
         """Return ``(y, log derivatives)``, elementwise."""
-        raise NotImplementedError
+        raise NotImplementedError("a flow needs _forward(parameters, x)")
 
     def _backward(self, parameters, y):
         """Return x, elementwise."""
-        raise NotImplementedError
+        raise NotImplementedError("a flow needs _backward(parameters, y)")
 
     def _call(self, x):
         return self._forward(self.arn(x), x)[0]
