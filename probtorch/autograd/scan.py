@@ -10,6 +10,8 @@ A step with Python branches on tensors or with random draws cannot be recorded o
 the loop is then unrolled on the tape.
 """
 
+from typing import Any
+
 from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
@@ -210,10 +212,10 @@ class _Loop:
                 # What depends on nothing has no gradient to give.
                 pairs = [(e, g) for e, g in zip(ends, given, strict=True) if e.requires_grad]
                 sources = [now[i] for i in floating] + [slices[i] for i in sliced] + closed_over
-                found = [None] * len(sources)
+                found: Any = [None] * len(sources)
                 if pairs:
-                    ends, given = zip(*pairs, strict=True)
-                    found = grad(list(ends), sources, list(given), allow_unused=True)
+                    ends, given = [e for e, _ in pairs], [g for _, g in pairs]
+                    found = grad(ends, sources, given, allow_unused=True)
             found = [
                 s.new_zeros(s.shape) if g is None else g
                 for s, g in zip(sources, found, strict=True)

@@ -247,8 +247,8 @@ def _names(code):
 
 
 def _numpy_state():
-    _, words, *rest = np.random.get_state()
-    return words.tobytes(), *rest
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), *state[2:]
 
 
 def _contents(cell):

@@ -1,5 +1,7 @@
 """`odeint_event`: solve until a function of time and state crosses zero."""
 
+from typing import Any
+
 import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
@@ -96,7 +98,7 @@ def odeint_event(
         value = event_fn(at, problem.state(where_)).reshape(())
         in_time, in_state = grad(value, [at, where_], allow_unused=True)
     slope = problem.f(event_t, y.detach())
-    rate = 0.0 if in_state is None else (in_state * slope).sum()
+    rate: Any = 0.0 if in_state is None else (in_state * slope).sum()
     rate = (rate if in_time is None else rate + in_time).detach()
     crossing = event_fn(event_t, problem.state(y)).reshape(())
     moved = event_t - (crossing - crossing.detach()) / rate
