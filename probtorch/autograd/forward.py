@@ -73,11 +73,11 @@ class TangentSweep(Listener):
             return  # piecewise constant: no tangent is a zero one
         if op.jvp is None:
             raise _CannotFollow
-        set_recorder(self.outer)
+        active = set_recorder(self.outer)
         try:
             pushed = op.jvp(tangents, out, inputs, attrs)
         finally:
-            set_recorder(self)
+            set_recorder(active)
         if type(out) is tuple:
             for o, t in zip(out, pushed, strict=True):
                 self.set(o, t)
@@ -92,11 +92,11 @@ class TangentSweep(Listener):
             return
         if function.jvp is None:
             raise _CannotFollow
-        set_recorder(self.outer)
+        active = set_recorder(self.outer)
         try:
             pushed = function.jvp(ctx, *tangents)
         finally:
-            set_recorder(self)
+            set_recorder(active)
         pushed = pushed if isinstance(pushed, tuple) else (pushed,)
         for o, t in zip(outs, pushed, strict=True):
             self.set(o, t)

@@ -91,6 +91,14 @@ class Listener:
         """Whether the elements of `t` are the same at every replay of what is recorded."""
         return self.outer is None or self.outer.is_constant(t)
 
+    def batched(self, t):
+        """Whether `t` differs between the slices of a `vmap` around this."""
+        return isinstance(self.outer, Listener) and self.outer.batched(t)
+
+    def holds_somewhere(self, t):
+        """Whether a boolean tensor with one element is true in any slice of the vmaps around."""
+        return self.outer.holds_somewhere(t) if self.batched(t) else bool(t)
+
     def refuse(self, reason):
         """Hear of something that a replay could not repeat."""
         if self.outer is not None:

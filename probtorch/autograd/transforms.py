@@ -10,6 +10,7 @@ not a stand-in, or forward mode is on.
 import functools
 
 from probtorch.autograd import tape
+from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import as_tensor, carry, grad_enabled, recorder, set_grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -140,7 +141,7 @@ def pull_back(outputs, gs, own, create_graph, keep=False):
     """
     pairs = [(o, g) for o, g in zip(outputs, gs) if o.requires_grad]
     if not pairs:
-        return [wrap(x._data * 0) for x in own]
+        return [_filled(x, 0) for x in own]
     taped = create_graph or getattr(recorder(), "pushes_tangents", False)
     grads = tape.grad(
         [o for o, _ in pairs],
@@ -195,7 +196,7 @@ def value_and_grad(fn, argnums=0, has_aux=False):
                     fix="sum the result, or use jacrev for the derivatives of all elements",
                 )
             create_graph = before and foreign([out], own)
-            seed = wrap(out._data * 0 + 1)
+            seed = _filled(out, 1)
             grads = pull_back([out], [seed], own, create_graph)
             value = out if create_graph else untracked(out)
             if has_aux and not create_graph:
@@ -289,6 +290,11 @@ def vjp(fn, *primals, has_aux=False):
             set_grad_enabled(inner)
 
     return (value, pull, aux) if has_aux else (value, pull)
+
+
+def _filled(t, value):
+    """Return a constant in the form of `t`, whose own elements may be infinite."""
+    return wrap(array_module(t._data).full(t._data.shape, value, t._data.dtype))
 
 
 def split_aux(out, has_aux, op):

@@ -1,12 +1,13 @@
 """Functions that turn functions into their derivatives, under torch.func's names.
 
 They nest in each other, take and return trees of tensors, and leave every `.grad` alone. The code
-is in `probtorch.autograd`: `transforms` (reverse mode), `forward` and `jacobians`.
+is in `probtorch.autograd`: `transforms` (reverse mode), `forward`, `jacobians` and `vmap`.
 """
 
 from probtorch.autograd.forward import jvp
 from probtorch.autograd.jacobians import hessian, jacfwd, jacrev
 from probtorch.autograd.transforms import grad, grad_and_value, value_and_grad, vjp
+from probtorch.autograd.vmap import vmap
 
 __all__ = [
     "grad",
@@ -17,4 +18,5 @@ __all__ = [
     "jvp",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

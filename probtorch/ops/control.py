@@ -3,14 +3,16 @@
 Run eagerly they are Python's own loop and branch, so models can be stepped through in a debugger
 and differentiate by the tape. Under a recorder they become one node each, with the recorded bodies
 as subgraphs, which the compiler renders as native loops and branches; where a gradient flows
-through the carried values they are instead unrolled, each test a guard.
+through the carried values they are instead unrolled, each test a guard. Under `vmap`, where tests
+differ between slices, both branches are evaluated, and a loop goes on until all slices are done.
 """
 
 from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import clone
+from probtorch.ops.elementwise import clone, where
+from probtorch.ops.movement import reshape
 
 __all__ = ["cond", "while_loop"]
 
@@ -44,13 +46,21 @@ def while_loop(cond_fn, body_fn, init):
         return active.while_loop(cond_fn, body_fn, items, structure)
     items = [clone(x) for x in items]
     state = unflatten(structure, items)
-    while bool(cond_fn(state)):
-        before = [x._data for x in items]
-        items, after = flatten(body_fn(state))
+    while True:
+        going = cond_fn(state)
+        differs = _differs(active, going)
+        if not (active.holds_somewhere(going) if differs else bool(going)):
+            return state
+        before = items
+        # What the body changes in place must not reach slices that are done.
+        given = unflatten(structure, [clone(x) for x in items]) if differs else state
+        items, after = flatten(body_fn(given))
         items = [as_tensor(x, "while_loop") for x in items]
-        check_same_state("while_loop", before, [x._data for x in items], structure == after)
+        arrays = [x._data for x in before], [x._data for x in items]
+        check_same_state("while_loop", *arrays, structure == after)
+        if differs:
+            items = _chosen(going, items, before)
         state = unflatten(structure, items)
-    return state
 
 
 def cond(pred, true_fn, false_fn, *operands):
@@ -74,8 +84,31 @@ def cond(pred, true_fn, false_fn, *operands):
     whole = isinstance(pred, TensorBase) and _records_loops(active)
     if whole and not _differentiated(items):
         return active.cond(pred, true_fn, false_fn, items, structure)
+    if _differs(active, pred):
+        return _both(pred, true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
     return branch(*unflatten(structure, [clone(x) for x in items]))
+
+
+def _differs(active, t):
+    """Whether a test differs between the slices of a `vmap`."""
+    asked = getattr(active, "batched", None)
+    return asked is not None and isinstance(t, TensorBase) and asked(t)
+
+
+def _both(pred, true_fn, false_fn, items, structure):
+    """Evaluate both branches, and choose slice by slice."""
+    found = [fn(*unflatten(structure, [clone(x) for x in items])) for fn in (true_fn, false_fn)]
+    (yes, one), (no, other) = map(flatten, found)
+    yes, no = ([as_tensor(x, "cond") for x in branch] for branch in (yes, no))
+    check_same_state("cond", [x._data for x in yes], [x._data for x in no], one == other)
+    return unflatten(one, _chosen(pred, yes, no))
+
+
+def _chosen(test, yes, no):
+    """Return the leaves of `yes` where the test holds, else those of `no`."""
+    test = reshape(test, ())
+    return [where(test, a, b) for a, b in zip(yes, no, strict=True)]
 
 
 def _records_loops(active):

@@ -317,3 +317,7 @@ def test_functional_needs_a_vector_where_one_is_not_implied():
         functional.vjp(lambda x: x * 2.0, vector(1.0, 2.0))
     with pytest.raises(ArgumentError, match="one element"):
         functional.hessian(lambda x: x * 2.0, vector(1.0, 2.0))
+
+
+def test_gradient_where_the_value_is_infinite():
+    assert_close(grad(lambda x: x.log())(vector(0.0)[0]), vector(np.inf)[0])

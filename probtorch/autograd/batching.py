@@ -1,0 +1,376 @@
+"""How an op is carried out on many slices at once: `batched`, a rule per family.
+
+A rule is given the op's inputs, of which some carry a batch dim in front, and answers with one call
+of the same op on the whole batch, or a few; what it returns has the batch dim in front. Rules
+are written in Tensor ops, so batched programs have gradients, can be recorded, and batched again.
+`vmap.py` uses them while a function runs, the compiler's `batching.py` on a recorded graph.
+
+An op without a rule is carried out slice by slice: right, only slow. `slow_ops` lists them. To add
+a rule, write it under ``@rule("name")``; the sweep in tests/autograd/test_batching.py finds it.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import apply, wrap
+from probtorch.core.op import REGISTRY
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.ops.indexing import getitem
+from probtorch.ops.movement import expand, movedim, permute, reshape, stack
+
+__all__ = ["align", "batched", "slow_ops", "spread"]
+
+_RULES = {}
+_FAMILIES = {}
+
+
+def batched(op, inputs, flags, attrs, size):
+    """Carry out `op` on `size` slices at once.
+
+    Parameters
+    ----------
+    op : Op
+    inputs : sequence of Tensor and numbers
+        As a slice's, but with the batch as dim 0 where the flag is set.
+    flags : sequence of bool
+        Which inputs carry the batch; at least one.
+    attrs : dict
+        Those of one slice.
+    size : int
+        Number of slices.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        With the batch as dim 0.
+    """
+    found = _RULES.get(op.name) or _FAMILIES.get(op.family) or _one_by_one
+    return found(op, list(inputs), list(flags), attrs, size)
+
+
+def slow_ops():
+    """Return the names of the registered ops that have no rule."""
+    return sorted(
+        op.name for op in REGISTRY.values() if op.name not in _RULES and op.family not in _FAMILIES
+    )
+
+
+def rule(*names):
+    """Register a rule for the ops of these names."""
+
+    def add(fn):
+        _RULES.update(dict.fromkeys(names, fn))
+        return fn
+
+    return add
+
+
+def align(x, flag, rank):
+    """Return `x` with dims of size 1 such that its slices have `rank` dims; others broadcast."""
+    if not flag or not isinstance(x, TensorBase):
+        return x
+    shape = x._data.shape
+    missing = rank + 1 - len(shape)
+    return reshape(x, (shape[0], *(1,) * missing, *shape[1:])) if missing else x
+
+
+def spread(x, flag, size):
+    """Return `x` with a batch dim: the same for all slices if it had none."""
+    return x if flag else expand(x, (size, *x._data.shape))
+
+
+def _slice_shape(x, flag):
+    shape = x._data.shape if isinstance(x, TensorBase) else ()
+    return shape[1:] if flag else shape
+
+
+def _ranks(inputs, flags):
+    return [len(_slice_shape(x, f)) for x, f in zip(inputs, flags, strict=True)]
+
+
+def _aligned(inputs, flags):
+    rank = max(_ranks(inputs, flags))
+    return tuple(align(x, f, rank) for x, f in zip(inputs, flags, strict=True))
+
+
+def _one_shape(inputs, flags, size):
+    """Return inputs that broadcast within a slice as tensors of one shape."""
+    shapes = (_slice_shape(x, f) for x, f in zip(inputs, flags, strict=True))
+    shape = (size, *broadcast_shapes(*shapes, op="vmap"))
+    return tuple(expand(x, shape) for x in _aligned(inputs, flags))
+
+
+def _one_by_one(op, inputs, flags, attrs, size):
+    """Carry out an op slice by slice."""
+    rows = [
+        apply(op, tuple(getitem(x, i) if f else x for x, f in zip(inputs, flags)), attrs)
+        for i in range(size)
+    ]
+    if op.num_outputs == 1:
+        return stack(rows)
+    return tuple(stack(list(column)) for column in zip(*rows, strict=True))
+
+
+# ------------------------------------------------------------------------- elementwise and the like
+
+
+def _elementwise(op, inputs, flags, attrs, size):
+    return apply(op, _aligned(inputs, flags), attrs)
+
+
+_FAMILIES["elementwise"] = _elementwise
+
+
+@rule("cast", "to_device", "bits_to_integers")
+@rule("cholesky", "inv", "det", "slogdet", "eigh", "qr", "svd", "pinv", "cofactor", "det_hessian")
+@rule("diagonal", "diag_embed", "window_sum", "window_max")
+def _leading(op, inputs, flags, attrs, size):
+    """Ops that treat all but the last dims as a batch anyway."""
+    inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
+    return apply(op, tuple(inputs), attrs)
+
+
+@rule("gamma_log_implicit", "gammainc_grad_a", "betainc_grad", "von_mises_slope")
+def _of_one_shape(op, inputs, flags, attrs, size):
+    return apply(op, _one_shape(inputs, flags, size), attrs)
+
+
+@rule("standard_log_gamma", "standard_gamma", "poisson_draw", "binomial_draw", "von_mises_draw")
+def _sampler(op, inputs, flags, attrs, size):
+    *given, seed, stream, counters = inputs
+    if flags[-3] or flags[-2]:
+        return _one_by_one(op, inputs, flags, attrs, size)
+    *given, counters = _one_shape([*given, counters], [*flags[:-3], flags[-1]], size)
+    return apply(op, (*given, seed, stream, counters), attrs)
+
+
+@rule("demand")
+def _demand(op, inputs, flags, attrs, size):
+    x, ok = inputs
+    x = spread(x, flags[0], size)
+    return apply(op, (x, align(ok, flags[1], x._data.ndim - 1)), attrs)
+
+
+# ---------------------------------------------------------------------------- movement, reductions
+
+
+@rule("reshape")
+def _reshape(op, inputs, flags, attrs, size):
+    return apply(op, tuple(inputs), {"shape": (size, *attrs["shape"])})
+
+
+@rule("permute")
+def _permute(op, inputs, flags, attrs, size):
+    return apply(op, tuple(inputs), {"dims": (0, *(d + 1 for d in attrs["dims"]))})
+
+
+@rule("expand")
+def _expand(op, inputs, flags, attrs, size):
+    shape = attrs["shape"]
+    return apply(op, (align(inputs[0], True, len(shape)),), {"shape": (size, *shape)})
+
+
+@rule("slice", "unslice")
+def _slice(op, inputs, flags, attrs, size):
+    more = {"shape": (size, *attrs["shape"])} if "shape" in attrs else {}
+    return apply(op, tuple(inputs), {"spec": ((0, 1, size), *attrs["spec"]), **more})
+
+
+@rule("slice_put")
+def _slice_put(op, inputs, flags, attrs, size):
+    x, v = inputs
+    x = spread(x, flags[0], size)
+    v = align(v, flags[1], x._data.ndim - 1)
+    return apply(op, (x, v), {"spec": ((0, 1, size), *attrs["spec"])})
+
+
+def _shifted(attrs):
+    """Return attributes whose `dim` or `dims` count from the front, for one dim more there."""
+    out = dict(attrs)
+    if "dim" in out:
+        out["dim"] = out["dim"] + 1 if out["dim"] >= 0 else out["dim"]
+    if "dims" in out:
+        out["dims"] = tuple(d + 1 if d >= 0 else d for d in out["dims"])
+    return out
+
+
+@rule("cat", "linear_recurrence", "cumsum", "cumprod", "logcumsumexp")
+@rule("cummax_index", "cummin_index", "argsort", "order_statistic")
+@rule("sum", "amax", "amin", "prod", "logsumexp")
+def _along(op, inputs, flags, attrs, size):
+    """Ops along dims of inputs that are equal in rank."""
+    inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
+    return apply(op, tuple(inputs), _shifted(attrs))
+
+
+@rule("argmax", "argmin")
+def _extreme(op, inputs, flags, attrs, size):
+    """Positions along one dim, or in the slice as a whole."""
+    shape = inputs[0]._data.shape[1:]
+    if len(attrs["dims"]) != len(shape):
+        return _along(op, inputs, flags, attrs, size)
+    flat = reshape(inputs[0], (size, math.prod(shape)))
+    found = apply(op, (flat,), {"dims": (1,), "keepdim": False})
+    return reshape(found, (size, *(1,) * len(shape))) if attrs["keepdim"] else found
+
+
+@rule("windows")
+def _windows(op, inputs, flags, attrs, size):
+    return movedim(apply(op, tuple(inputs), attrs), len(attrs["sizes"]), 0)
+
+
+@rule("overlap_add")
+def _overlap_add(op, inputs, flags, attrs, size):
+    return apply(op, (movedim(inputs[0], 0, len(attrs["sizes"])),), attrs)
+
+
+@rule("searchsorted")
+def _searchsorted(op, inputs, flags, attrs, size):
+    sequence, values = inputs
+    rank = len(_slice_shape(sequence, flags[0]))
+    if rank == 1 and not flags[0]:
+        return apply(op, (sequence, values), attrs)
+    sequence, values = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
+    if rank == 1:
+        shape = values._data.shape
+        values = reshape(values, (size, math.prod(shape[1:])))
+        return reshape(apply(op, (sequence, values), attrs), shape)
+    rank = max(rank, values._data.ndim - 1)
+    return apply(op, (align(sequence, True, rank), align(values, True, rank)), attrs)
+
+
+# ---------------------------------------------------------------------------------- matrix products
+
+
+@rule("matmul")
+def _matmul(op, inputs, flags, attrs, size):
+    """One product of matrices where one side is the same for all slices, else a batch of them."""
+    (x, y), (left, right) = inputs, flags
+    m, n = _slice_shape(x, left), _slice_shape(y, right)
+    if len(m) == 2 and len(n) == 2 and left != right and size:
+        if left:
+            whole = apply(op, (reshape(x, (size * m[0], m[1])), y), attrs)
+            return reshape(whole, (size, m[0], n[1]))
+        flipped = permute(y, (0, 2, 1))
+        whole = apply(op, (reshape(flipped, (size * n[1], n[0])), permute(x, (1, 0))), attrs)
+        return permute(reshape(whole, (size, n[1], m[0])), (0, 2, 1))
+    return apply(op, _aligned(inputs, flags), attrs)
+
+
+@rule("solve", "solve_triangular")
+def _solve(op, inputs, flags, attrs, size):
+    """A matrix that is the same for all slices is solved with all their columns at once."""
+    (a, b), (left, right) = inputs, flags
+    m, n = _slice_shape(a, left), _slice_shape(b, right)
+    if not left and len(m) == 2 and len(n) == 2:
+        columns = reshape(permute(b, (1, 0, 2)), (n[0], size * n[1]))
+        return permute(reshape(apply(op, (a, columns), attrs), (n[0], size, n[1])), (1, 0, 2))
+    batch = broadcast_shapes(m[:-2], n[:-2], op=op.name)
+    a, b = _aligned(inputs, flags)
+    return apply(
+        op, (expand(a, (size, *batch, *m[-2:])), expand(b, (size, *batch, *n[-2:]))), attrs
+    )
+
+
+# ----------------------------------------------------------------------------------------- indexing
+#
+# In a slice, `take` puts the dims of the indices where the first indexed dim was, or in front if
+# the indexed dims do not lie side by side. Where indices differ between slices, the batch
+# becomes one more indexed dim, and the indexed dims are moved to the front first.
+
+
+class _Places:
+    """Where the dims of a slice with `rank` dims go when it is indexed along `dims`."""
+
+    def __init__(self, rank, dims, index, flags, size):
+        self.rank, self.dims, self.size = rank, dims, size
+        self.vary = any(flags)
+        shapes = [_slice_shape(i, f) for i, f in zip(index, flags, strict=True)]
+        self.shape = broadcast_shapes(*shapes, op="vmap")
+        self.adjacent = list(dims) == list(range(dims[0], dims[0] + len(dims)))
+        self.rest = [d for d in range(rank) if d not in dims]
+        k = len(self.shape)
+        self.index = [align(i, f, k) for i, f in zip(index, flags, strict=True)]
+        if self.vary:
+            rows = wrap(np.arange(size).reshape(size, *(1,) * k))
+            self.index.insert(0, rows)
+        # How the dims of a slice's result lie: `before` dims, those of the indices, the others.
+        self.before = dims[0] if self.adjacent else 0
+
+    @property
+    def attrs(self):
+        """Indexed dims of the whole, in the order that `inward` gives them."""
+        if self.vary:
+            return tuple(range(len(self.dims) + 1))
+        return tuple(d + 1 for d in self.dims)
+
+    def order(self):
+        """Order of the whole's dims: batch, indexed, others."""
+        return (0, *(d + 1 for d in self.dims), *(d + 1 for d in self.rest))
+
+    def inward(self, x):
+        """Return the whole as it is indexed."""
+        return permute(x, self.order()) if self.vary else x
+
+    def outward(self, x):
+        """Undo `inward`."""
+        return permute(x, tuple(np.argsort(self.order()).tolist())) if self.vary else x
+
+    def result_order(self):
+        """Order of the dims of slices' results (batch in front) in that of the whole's result."""
+        k, n = len(self.shape), len(self.shape) + len(self.rest)
+        at = list(range(self.before + 1, self.before + 1 + k))
+        others = [d for d in range(1, n + 1) if d not in at]
+        if self.vary:
+            return (0, *at, *others)
+        return (0, *range(1, n + 1)) if self.adjacent else (*at, 0, *others)
+
+    def result_inward(self, g):
+        """Return slices' results as the whole's."""
+        return permute(g, self.result_order())
+
+    def result_outward(self, y):
+        """Undo `result_inward`."""
+        return permute(y, tuple(np.argsort(self.result_order()).tolist()))
+
+    def result_shape(self, shape):
+        """Shape of a slice's result, for a slice of `shape`."""
+        rest = [shape[d] for d in self.rest]
+        return (*rest[: self.before], *self.shape, *rest[self.before :])
+
+
+@rule("take")
+def _take(op, inputs, flags, attrs, size):
+    x, *index = inputs
+    rank = len(_slice_shape(x, flags[0]))
+    places = _Places(rank, attrs["dims"], index, flags[1:], size)
+    whole = places.inward(spread(x, flags[0], size))
+    out = apply(op, (whole, *places.index), {"dims": places.attrs})
+    return places.result_outward(out)
+
+
+@rule("untake")
+def _untake(op, inputs, flags, attrs, size):
+    g, *index = inputs
+    shape = attrs["shape"]
+    places = _Places(len(shape), attrs["dims"], index, flags[1:], size)
+    g = places.result_inward(spread(g, flags[0], size))
+    whole = (size, *shape)
+    if places.vary:
+        whole = tuple(whole[d] for d in places.order())
+    out = apply(op, (g, *places.index), {"dims": places.attrs, "shape": whole})
+    return places.outward(out)
+
+
+@rule("put")
+def _put(op, inputs, flags, attrs, size):
+    x, v, *index = inputs
+    shape = _slice_shape(x, flags[0])
+    places = _Places(len(shape), attrs["dims"], index, flags[2:], size)
+    target = places.result_shape(shape)
+    v = expand(align(v, flags[1], len(target)), (size, *target))
+    operands = places.inward(spread(x, flags[0], size)), places.result_inward(v)
+    out = apply(op, (*operands, *places.index), {**attrs, "dims": places.attrs})
+    return places.outward(out)

@@ -1,0 +1,463 @@
+"""`vmap`: a function of one slice, run on all slices of a batch at once.
+
+The function runs once, on the first slice, under a `Batch` listener. It hears of every operation,
+and carries it out on the whole batch as well (`batching.py` has a rule per op), so each tensor that
+depends on the batch has a *whole* beside it; tensors that do not are computed once. As the wholes
+are made by ordinary Tensor ops under the recorder that was active before, vmap nests in itself, in
+forward and reverse mode and in compiled functions. Gradients taken inside the function
+are operations like any other; gradients of the result flow through the wholes.
+
+What Python sees of a tensor is its first slice, so a branch, a number or an array taken from one
+that differs between slices is refused. `while_loop` and `cond` are the way to write such branches:
+a loop runs until all slices are done, and finished ones keep their state.
+"""
+
+import functools
+
+import numpy as np
+
+from probtorch.autograd.batching import batched, spread
+from probtorch.autograd.listener import Listener
+from probtorch.backends.registry import array_module
+from probtorch.core.dispatch import as_tensor, grad_enabled, set_recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
+from probtorch.ops.movement import cat, movedim, slice_, stack
+from probtorch.ops.reduction import any as any_
+
+__all__ = ["Batch", "vmap"]
+
+RANDOMNESS = ("error", "different", "same")
+
+
+class Batch(Listener):
+    """A listener that carries out every operation on all slices; see the module docstring."""
+
+    def __init__(self, size, randomness):
+        super().__init__()
+        self.size, self.randomness = size, randomness
+        self._wholes = {}
+        self._views = {}
+        self._stale = set()
+        self._arguments = set()
+        self._made = {}  # what came into being while the function ran
+
+    # -------------------------------------------------------------------------------------- wholes
+
+    def argument(self, whole):
+        """Return the first slice of a batch, to be given to the function."""
+        shape = whole._data.shape[1:]
+        # A copy, as nothing may be written to the batch through it.
+        xp = array_module(whole._data)
+        data = whole._data[0].copy() if self.size else xp.zeros(shape, whole._data.dtype)
+        t = wrap(data)
+        t.requires_grad = whole.requires_grad and grad_enabled()
+        self.set(t, whole)
+        self._arguments.add(id(t))
+        return t
+
+    def set(self, t, whole):
+        """Note that the slices of `whole` are what `t` is the first one of."""
+        # The entry keeps the tensor alive, so that no other one gets its id.
+        self._wholes[id(t)] = (t, whole)
+
+    def whole(self, t):
+        """Return the batch that `t` is the first slice of, None if it is the same for all."""
+        entry = self._wholes.get(id(t))
+        if entry is None:
+            return None
+        if id(t) in self._stale:
+            raise _refusal(
+                "a view taken before its base changed in place, and read after it",
+                "take the view again after the change",
+            )
+        return entry[1]
+
+    def full(self, t):
+        """Return the batch of `t`; copies of it if it is the same for all slices."""
+        whole = self.whole(t)
+        return spread(t, False, self.size) if whole is None else whole
+
+    def batched(self, t):
+        """Whether `t` differs between slices, here or in a vmap further out."""
+        return self.whole(t) is not None or super().batched(t)
+
+    def holds_somewhere(self, t):
+        """Whether a boolean tensor with one element is true in any slice."""
+        whole = self.whole(t)
+        if whole is None:
+            return super().holds_somewhere(t)
+        with _Outside(self):
+            return super().holds_somewhere(any_(whole))
+
+    # ------------------------------------------------------------------- called by the dispatcher
+
+    def fresh(self, t):
+        """Note a new tensor, which may be changed in place."""
+        super().fresh(t)
+        self._made[id(t)] = t
+
+    def record(self, op, inputs, attrs, out):
+        """Carry out one operation on the whole batch, if it depends on it."""
+        wholes = [self.whole(x) if isinstance(x, TensorBase) else None for x in inputs]
+        flags = [w is not None for w in wholes]
+        if not any(flags):
+            super().record(op, inputs, attrs, out)
+            self._made.update((id(t), t) for t in (out if type(out) is tuple else (out,)))
+            return
+        operands = [x if w is None else w for x, w in zip(inputs, wholes, strict=True)]
+        if op.name == "demand" and flags[1]:
+            _check_demand(operands)
+        with _Outside(self):
+            found = batched(op, operands, flags, attrs, self.size)
+        several = type(out) is tuple
+        for t, whole in zip(out if several else (out,), found if several else (found,)):
+            self.set(t, whole)
+            if t._base is not None:
+                self._views.setdefault(id(t._base), []).append(t)
+
+    def custom(self, function, ctx, inputs, outs):
+        """Put a custom function on the tape slice by slice, if somebody asks for a gradient."""
+        wholes = [self.whole(x) if isinstance(x, TensorBase) else None for x in inputs]
+        if all(w is None for w in wholes):
+            super().custom(function, ctx, inputs, outs)
+            return
+        taped = grad_enabled() and any(
+            x.requires_grad if w is None else w.requires_grad
+            for x, w in zip(inputs, wholes)
+            if isinstance(x, TensorBase)
+        )
+        if not taped and not self.pushes_tangents:
+            return  # its operations were carried out one by one
+        with _Outside(self):
+            rows = []
+            for i in range(self.size):
+                operands = [x if w is None else w[i] for x, w in zip(inputs, wholes)]
+                found = function.apply(*operands)
+                found = found if isinstance(found, tuple) else (found,)
+                rows.append([x for x in found if isinstance(x, TensorBase)])
+            columns = [stack(list(column)) for column in zip(*rows, strict=True)]
+        for t, whole in zip(outs, columns):
+            self.set(t, whole)
+
+    def inplace(self, target, value):
+        """Let `target` take the batch of `value`."""
+        new, old = self.whole(value), self.whole(target)
+        if new is None and old is None:
+            super().inplace(target, value)
+            return
+        if target._base is not None:
+            raise _refusal(
+                "an in-place change of a view", "write to the tensor itself: x[index] = value"
+            )
+        if old is None and id(target) not in self._made:
+            raise _refusal(
+                "an in-place change, different for each slice, of a tensor from outside",
+                "use the out-of-place form, and return the result",
+            )
+        if id(target) in self._arguments:
+            raise _refusal(
+                "an in-place change of an argument", "clone() the argument first, and return it"
+            )
+        self._stale.update(id(t) for t in self._views.pop(id(target), ()))
+        with _Outside(self):
+            self.set(target, self.full(value))
+
+    def alias(self, source, t):
+        """Let `t` have the batch of `source`, without its gradient."""
+        whole = self.whole(source)
+        if whole is None:
+            super().alias(source, t)
+            return
+        with _Outside(self):
+            self.set(t, whole.detach())
+        self._note_view(t)
+
+    def carry(self, source, t):
+        """Let `t` have the batch of `source`."""
+        whole = self.whole(source)
+        if whole is None:
+            super().carry(source, t)
+            return
+        self.set(t, whole)
+        self._note_view(t)
+
+    def _note_view(self, t):
+        if t._base is not None:
+            self._views.setdefault(id(t._base), []).append(t)
+
+    # ----------------------------------------------------------------------------- what is refused
+
+    def guard(self, t, value):
+        """Refuse a Python branch or number that differs between slices."""
+        if self.whole(t) is not None:
+            raise _refusal(
+                f"bool(), int(), float() or item() of a tensor of shape {t._data.shape}",
+                "write the branch with probtorch.where, cond or while_loop",
+            )
+        super().guard(t, value)
+
+    def data_dependent(self, what, t):
+        """Refuse values that leave for Python, and shapes that differ between slices."""
+        if self.whole(t) is not None:
+            raise _refusal(
+                f"{what}, whose result depends on the values of a tensor",
+                "use operations whose shapes are fixed (where, a sum over a mask, stack)",
+            )
+        super().data_dependent(what, t)
+
+    def gradient_kept(self, leaf):
+        """Refuse `backward()`, which adds up what belongs to different slices."""
+        raise _refusal("backward()", "take the gradient with probtorch.func.grad")
+
+    def refuse(self, reason):
+        """Refuse what cannot be repeated for each slice."""
+        raise _refusal(reason, "move it out of the function")
+
+    def is_constant(self, t):
+        """Whether `t` is the same for all slices and at every replay."""
+        return self.whole(t) is None and super().is_constant(t)
+
+    # ------------------------------------------------------------------------------------- draws
+
+    def draw(self, what, generator, count):
+        """Reserve draws: of one slice, or of each."""
+        if self.randomness == "error":
+            raise ArgumentError(
+                "vmap",
+                expected='randomness="different" or "same" for a function that draws',
+                got=f'{what}, a random draw, with randomness="error"',
+                fix='pass randomness="different" for independent draws in each slice',
+            )
+        if self.randomness == "same":
+            return super().draw(what, generator, count)
+        words = super().draw(what, generator, count * self.size)
+        with _Outside(self):
+            if words is None:
+                first = generator.advance(count * self.size)
+                numbers = (generator.initial_seed(), generator.stream, first)
+                words = tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+            seed, stream, first = words
+            whole = first + wrap(np.arange(self.size) * count)
+            t = wrap(first._data.copy())
+        self.set(t, whole)
+        return seed, stream, t
+
+
+class _Outside:
+    """Context manager: operations are heard by what listened before a `Batch` did."""
+
+    def __init__(self, batch):
+        self.outer = batch.outer
+
+    def __enter__(self):
+        self.before = set_recorder(self.outer)
+
+    def __exit__(self, *exc):
+        set_recorder(self.before)
+
+
+def _check_demand(operands):
+    """Raise for slices that eager execution would have refused one by one."""
+    ok = np.asarray(operands[1]._data)
+    if not ok.all():
+        place = tuple(int(i[0]) for i in np.nonzero(~ok))
+        raise DomainError(
+            "vmap",
+            expected="parameters of draws inside of their domain in every slice",
+            got=f"one outside of it, at index {place} of the batch",
+            fix="run the function on that slice to see which",
+        )
+
+
+def _refusal(what, fix):
+    return AutogradError(
+        "vmap", expected="a function that does the same on every slice", got=what, fix=fix
+    )
+
+
+# --------------------------------------------------------------------------------------------- vmap
+
+
+def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+    """Return a function that applies `func` to each slice of its arguments, all at once.
+
+    Parameters
+    ----------
+    func : callable
+        From slices to a tensor or a tree of tensors.
+    in_dims : int, None, or tree of them
+        Which dim of the arguments to map over, None for arguments that all slices share. A tree has
+        one entry per argument, and may go on into it. Keyword arguments are mapped over dim 0.
+    out_dims : int or tree of int
+        Where the batch dim goes in the results.
+    randomness : {"error", "different", "same"}
+        Whether a random draw in `func` is refused, made anew for each slice, or shared by all.
+    chunk_size : int, optional
+        Work on so many slices at a time, to save memory.
+
+    Returns
+    -------
+    callable
+        Returns what `func` does, with a batch dim in each tensor.
+
+    Raises
+    ------
+    ArgumentError, ShapeError
+        If `in_dims` or `out_dims` do not fit, or batches differ in size.
+    AutogradError
+        If `func` branches in Python on a tensor that differs between slices, takes a number or an
+        array from it, or writes it into a tensor from outside.
+
+    Notes
+    -----
+    `func` runs once, on the first slice. In a `while_loop` finished slices are still computed, and
+    what comes of it dropped. The signature is torch.func.vmap's. A custom `Function` through which
+    a gradient of the result flows is evaluated slice by slice.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> x = probtorch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> vmap(lambda row: row.dot(row))(x)
+    tensor([ 5., 25.])
+
+    Gradients of each example's loss:
+
+    >>> from probtorch.func import grad
+    >>> w = probtorch.tensor([1.0, -1.0])
+    >>> vmap(grad(lambda w, row: (w * row).sum() ** 2), in_dims=(None, 0))(w, x)
+    tensor([[-2., -4.],
+            [-6., -8.]])
+    """
+    if randomness not in RANDOMNESS:
+        raise ArgumentError(
+            "vmap",
+            expected='randomness="error", "different" or "same"',
+            got=repr(randomness),
+            fix="see the documentation of vmap",
+        )
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ArgumentError(
+            "vmap",
+            expected="a positive chunk_size",
+            got=repr(chunk_size),
+            fix="leave it out to work on all slices at once",
+        )
+
+    @functools.wraps(func)
+    def wrapped(*args, **kwargs):
+        items, structure = flatten((args, kwargs))
+        dims = _dims_of(in_dims, args) + [0] * (len(items) - len(flatten(args)[0]))
+        items = [_moved(x, d) for x, d in zip(items, dims, strict=True)]
+        flags = [d is not None for d in dims]
+        size = _size(items, flags)
+        step = size if chunk_size is None else min(chunk_size, size)
+        parts = []
+        for start in range(0, max(size, 1), max(step, 1)):
+            stop = min(start + step, size)
+            whole = (start, stop) == (0, size)
+            part = [
+                _rows(x, start, stop) if f and not whole else x
+                for x, f in zip(items, flags, strict=True)
+            ]
+            outs, out_structure = _mapped(func, part, flags, structure, stop - start, randomness)
+            parts.append(outs)
+        outs = parts[0] if len(parts) == 1 else [cat(list(c)) for c in zip(*parts, strict=True)]
+        places = _out_dims(out_dims, out_structure, len(outs))
+        outs = [movedim(x, 0, d) if d else x for x, d in zip(outs, places, strict=True)]
+        return unflatten(out_structure, outs)
+
+    return wrapped
+
+
+def _mapped(func, items, flags, structure, size, randomness):
+    """Run `func` on all slices; returns the batches of its results and their structure."""
+    batch = Batch(size, randomness)
+    own = [batch.argument(x) if f else x for x, f in zip(items, flags, strict=True)]
+    with batch:
+        args, kwargs = unflatten(structure, own)
+        outs, out_structure = flatten(func(*args, **kwargs))
+        outs = [as_tensor(x, "vmap") for x in outs]
+    return [batch.full(x) for x in outs], out_structure
+
+
+def _rows(x, start, stop):
+    spec = ((start, 1, stop - start), *((0, 1, n) for n in x._data.shape[1:]))
+    return slice_(x, spec)
+
+
+def _moved(x, dim):
+    """Return a mapped argument with its batch in front."""
+    if dim is None:
+        return x
+    if not isinstance(x, TensorBase):
+        if not hasattr(x, "__array__"):
+            raise ArgumentError(
+                "vmap",
+                expected="tensors to map over",
+                got=f"{type(x).__name__} {x!r:.40} with in_dims {dim}",
+                fix="give it in_dims None, so that all slices share it",
+            )
+        x = as_tensor(x, "vmap")
+    rank = x._data.ndim
+    if not -rank <= dim < rank:
+        raise ShapeError(
+            "vmap",
+            expected=f"in_dims {dim} within the dims of each argument",
+            got=f"a tensor of shape {x._data.shape}",
+            fix="give it in_dims None, so that all slices share it",
+        )
+    return movedim(x, dim, 0) if dim % rank else x
+
+
+def _size(items, flags):
+    sizes = [x._data.shape[0] for x, f in zip(items, flags, strict=True) if f]
+    if not sizes:
+        raise ArgumentError(
+            "vmap",
+            expected="an argument to map over",
+            got="none: there are no tensors, or in_dims is None for all",
+            fix="call the function itself",
+        )
+    if len(set(sizes)) > 1:
+        raise ShapeError(
+            "vmap",
+            expected="one batch size in all mapped arguments",
+            got=", ".join(map(str, sizes)),
+            fix="check in_dims; arguments that all slices share have None",
+        )
+    return sizes[0]
+
+
+def _dims_of(dims, tree):
+    """Return the dim of each leaf of `tree`, for `dims` a tree that may end above the leaves."""
+    if dims is None or (isinstance(dims, int) and not isinstance(dims, bool)):
+        return [dims] * len(flatten(tree)[0])
+    if type(dims) is dict and type(tree) is dict and set(dims) == set(tree):
+        return [d for key in tree for d in _dims_of(dims[key], tree[key])]
+    sequences = isinstance(dims, (tuple, list)) and isinstance(tree, (tuple, list))
+    if sequences and len(dims) == len(tree):
+        return [d for below, x in zip(dims, tree, strict=True) for d in _dims_of(below, x)]
+    raise ArgumentError(
+        "vmap",
+        expected="in_dims: an int, None, or a tree of them like the arguments",
+        got=f"{dims!r} for {len(tree) if hasattr(tree, '__len__') else 1} "
+        f"entries of a {type(tree).__name__}",
+        fix="give a tuple with one entry per argument",
+    )
+
+
+def _out_dims(dims, structure, count):
+    if isinstance(dims, int) and not isinstance(dims, bool):
+        return [dims] * count
+    found = _dims_of(dims, unflatten(structure, range(count)))
+    if any(d is None for d in found):
+        raise ArgumentError(
+            "vmap",
+            expected="an int for every result, where its batch dim goes",
+            got=f"out_dims={dims!r}",
+            fix="write 0 for it, and take [0] of a result that all slices share",
+        )
+    return found
