@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, Step
 from probtorch.effects.runtime import STATE, Handler
@@ -276,7 +278,8 @@ class enumerate_sites(Handler):
             )
         draws = site.infer.get("num_samples")
         if draws is None:
-            values, site.value = _support(fn.enumerate_support(expand=False), event, dim)
+            values = _beside_parameters(fn, fn.enumerate_support(expand=False))
+            values, site.value = _support(values, event, dim)
             size = values._data.shape[0]
             if site.infer.get("expand"):
                 rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
@@ -317,6 +320,17 @@ class enumerate_sites(Handler):
             fix="write the model's loop as markov() where the guide's is one",
             at=site.location,
         )
+
+
+def _beside_parameters(fn, values):
+    """Values on the device of the distribution's parameters."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    for name in getattr(fn, "_fields", ()):
+        parameter = fn.__dict__.get(name)
+        if isinstance(parameter, TensorBase) and not isinstance(parameter._data, np.ndarray):
+            return wrap(to_device(values._data, device_of(parameter._data)))
+    return values
 
 
 def _support(values, event, dim):

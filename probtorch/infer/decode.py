@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import to_host
+from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.distributions.categorical import Categorical
@@ -131,9 +131,11 @@ def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
     found = {}
     for name, site in trace.nodes.items():
         if site.kind == "sample" and not site.observed:
-            n = len(getattr(site.fn, "event_shape", ()))
-            known = hasattr(site.fn, "event_shape")
-            found[name] = wrap(selected(site, site.value, n, chosen)) if known else site.value
+            if not hasattr(site.fn, "event_shape"):
+                found[name] = site.value
+                continue
+            array = selected(site, site.value, len(site.fn.event_shape), chosen)
+            found[name] = wrap(to_device(array, device_of(site.value._data)))
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
+from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -396,7 +397,7 @@ def _unit(run, v):
     variable = run.enumeration.variables[v]
     site = run.model.nodes[variable.name]
     shape = tuple(site.plate_shape)
-    leaf = wrap(np.zeros((variable.size, *shape)))
+    leaf = wrap(to_device(np.zeros((variable.size, *shape)), device_of(site.value._data)))
     leaf.requires_grad = True
     value = reshape(leaf, (variable.size, *(1,) * (-variable.dim - 1 - len(shape)), *shape))
     return factor_of(site, value, run.axes), leaf

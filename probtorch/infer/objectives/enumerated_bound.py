@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.infer.factors import Term, factor_of, marginal_terms
 from probtorch.infer.objectives.runs import Run
@@ -106,7 +107,8 @@ def weights_of(run: EnumeratedRun, v: int) -> Factor:
     """Return the probabilities of a variable of the guide, given those before it."""
     variable, axes = run.enumeration.variables[v], run.axes
     if variable.sampled:
-        value = wrap(np.full(variable.size, 1.0 / variable.size))
+        device = device_of(run.guide.nodes[variable.name].value._data)
+        value = wrap(to_device(np.full(variable.size, 1.0 / variable.size), device))
         return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
     site = run.guide.nodes[variable.name]
     site.compute_log_prob()

@@ -16,9 +16,10 @@ from probtorch.distributions import (
 )
 from probtorch.effects import factor, handlers, plate, sample
 from probtorch.factories import eye
-from probtorch.infer import TraceEnum_ELBO
+from probtorch.infer import TraceEnum_ELBO, infer_discrete
 from probtorch.ops.movement import stack
 from probtorch.tensor import tensor
+from tests.backends import fake_cupy
 
 F8 = np.dtype("f8")
 Y = np.array([0.1, 0.9, 1.2, -0.4])
@@ -128,3 +129,22 @@ def test_vectors_in_nested_plates():
 
     exact = 2 * logsumexp([math.log((0.7, 0.3)[z]) + inner(z) for z in (0, 1)])
     assert evidence(model) == pytest.approx(exact, rel=1e-12)
+
+
+def test_values_lie_on_the_device_of_the_parameters(monkeypatch):
+    fake_cupy.install(monkeypatch)
+    shares, locs, y = (f8(x).to(device="cuda") for x in ([0.2, 0.8], [0.0, 3.0], [0.3, 2.9]))
+
+    def model():
+        with plate("rows", 2):
+            z = sample("z", Categorical(shares))
+            sample("y", Normal(locs[z], 1.0), obs=y)
+        return z
+
+    logs = np.log([0.2, 0.8]) + stats.norm.logpdf([[0.3], [2.9]], [0.0, 3.0])
+    assert evidence(model) == pytest.approx(logsumexp(logs, axis=1).sum(), rel=1e-13)
+    marginal = TraceEnum_ELBO().compute_marginals(model, lambda: None)["z"].probs
+    share = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+    np.testing.assert_allclose(marginal.to(device="cpu").numpy(), share, rtol=1e-12)
+    best = infer_discrete(model, temperature=0)()
+    assert str(best.device).startswith("cuda") and best.to(device="cpu").tolist() == [0, 1]
