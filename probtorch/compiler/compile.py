@@ -22,9 +22,10 @@ from probtorch.compiler import rolling
 from probtorch.compiler.density import MAX_PATHS, warn_eager
 from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
-from probtorch.compiler.explain import describe
+from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuPath, GpuProgram
 from probtorch.compiler.loops import address
+from probtorch.compiler.profile import Kept
 from probtorch.compiler.record import record
 from probtorch.compiler.repeat import Commit
 from probtorch.config import settings
@@ -105,6 +106,7 @@ class _Path:
         self.previous = rec.originals
         self.tick = -1
         self.local = threading.local()
+        self.kept = Kept(program.graph)
         # Draws and updates go through tensors that all threads share.
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
 
@@ -134,6 +136,7 @@ class _Path:
         caller = self.caller(arrays)
         if caller is None:
             return None
+        self.kept.keep(arrays)
         with self.lock:
             before = self.draw()
             out = caller.results()
@@ -167,6 +170,7 @@ class _Path:
         results = np.empty((steps, *first.shape), first.dtype)
         if caller is None or not isinstance(caller.commit, Commit):
             return results[:0], []
+        self.kept.keep(arrays)
         with self.lock:
             before = self.draw()
             totals = {}
@@ -190,6 +194,12 @@ class _Path:
                     generator.advance(total)
             self._note(caller)
         return results[:done], before
+
+    def example(self):
+        """Return ``(inputs, references)`` to profile the program on, None if they are gone."""
+        inputs = self.kept.arrays()
+        refs = [np.asarray(t._data, order="C") for t in self.refs]
+        return None if inputs is None else (inputs, refs)
 
     def _refresh(self, caller):
         if self.saving and any(changed_since(t, self.tick) for t in self.updates):
@@ -464,7 +474,9 @@ class CompiledFunction:
         places = [device_of(t._data) for t in (*tensors, *result)]
         device = next((d for d in places if d != "cpu"), None) or rec.device()
         if device is None:
-            return _Path(Program(rec.graph), rebuild, rec, environment, self.saving)
+            path = _Path(Program(rec.graph), rebuild, rec, environment, self.saving)
+            path.kept.keep([contiguous(t._data) for t in tensors])
+            return path
         where = places[len(tensors) :]
         program = GpuProgram(rec.graph, device)
         return GpuPath(program, rebuild, rec, environment, where, self.saving)
@@ -476,11 +488,26 @@ class CompiledFunction:
     def _paths(self):
         return [p for paths in self._versions.values() for p in paths]
 
-    def explain(self):
-        """Return a text: versions, paths, guards, loop nests, or why the function runs eagerly."""
-        return describe(
-            self.name, [(p.program.graph, p.program) for p in self._paths()], self.reason
-        )
+    def explain(self, *, format="text", profile=False):
+        """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
+
+        Parameters
+        ----------
+        format : "text" or "html"
+            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
+        profile : bool
+            Run each path again on the arguments that it last met, if they are still there, and
+            give the time of each nest and call. Nothing else changes by that; it takes a fraction
+            of a second per path.
+
+        Returns
+        -------
+        Explanation or str
+        """
+        paths = self._paths()
+        examples = [p.example() for p in paths] if profile else None
+        programs = [p.program for p in paths]
+        return explain(self.name, programs, self.reason, format=format, examples=examples)
 
     def source(self):
         """Return the generated LLVM IR or CUDA C of all paths."""

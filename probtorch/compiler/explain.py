@@ -1,80 +1,133 @@
-"""`describe`: what a compiled function became, as text.
+"""`explain`: what a compiled function became, as text or as an HTML page.
 
-For each path: its guards and its graph with the user's lines, the loop nests with their ops (one
-line per nest is one pass over memory), library calls, loops and branches, the memory it needs, and
-how long compiling took.
+For each path: its guards and its graph with the user's lines, the loop nests with their ops and the
+bytes that each moves (one line per nest is one pass over memory), library calls, loops and
+branches, the memory it needs, how long compiling took, and with ``profile=True`` how long each nest
+and call takes.
+
+`report.py` gathers all of it, `explain_page.py` writes the page, `profile.py` takes the times.
 """
 
-import os
+from probtorch.compiler.explain_page import fragment, page
+from probtorch.compiler.profile import profile
+from probtorch.compiler.report import Line, Report, report_of, size, span, visible
+from probtorch.errors import ArgumentError
 
-from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
-
-__all__ = ["describe"]
+__all__ = ["Explanation", "explain", "explain_reason"]
 
 # Nodes listed per path; a longer graph is cut.
 MAX_NODES = 400
 
 
-def describe(name, paths, reason):
-    """Return the explanation of a function with `paths`, pairs of (graph, program), and why it runs
-    eagerly, if it does.
+class Explanation(str):
+    """The text of an explanation; notebooks show its page instead.
+
+    Attributes
+    ----------
+    report : Report
     """
-    lines = [f"{name}: {len(paths)} compiled path{'s' if len(paths) != 1 else ''}"]
-    if reason is not None:
-        text, location = reason
-        lines.append(f"runs eagerly: {text}" + (f" (at {location})" if location else ""))
-    for k, (graph, program) in enumerate(paths):
-        plan, seconds = program.plan, program.seconds
-        total = 1e3 * sum(seconds.values())
-        source = "read from the disk cache" if program.from_cache else "compiled"
-        lines.append(
-            f"path {k}: {len(graph.nodes)} ops, {source} in {total:.1f} ms; "
-            f"arena {plan.arena} bytes, "
-            f"{plan.scalars} scalars, {len(plan.consts)} constant arrays"
+
+    report: Report
+
+    def __new__(cls, text, report):
+        self = super().__new__(cls, text)
+        self.report = report
+        return self
+
+    def __getnewargs__(self):
+        return str(self), self.report
+
+    def _repr_html_(self):
+        return fragment(self.report)
+
+
+def explain(name, programs, reason, *, format="text", examples=None):
+    """Return the explanation of a function.
+
+    Parameters
+    ----------
+    name : str
+    programs : sequence of Program
+        Its compiled paths.
+    reason : (str, str), optional
+        Why it runs eagerly, if it does, and the user's line as "file:line" or "".
+    format : "text" or "html"
+    examples : sequence, optional
+        For each path what `profile` runs it on; without it nothing is timed.
+
+    Returns
+    -------
+    Explanation, or str
+        The latter for "html".
+    """
+    if examples is None:
+        profiles = [None] * len(programs)
+    else:
+        profiles = [profile(p, e) for p, e in zip(programs, examples, strict=True)]
+    report = report_of(name, programs, reason, profiles)
+    return _formatted(report, _text(report), format)
+
+
+def explain_reason(sentence, *, format="text"):
+    """Return the explanation of a function of which there is only this to say."""
+    sentence = visible(sentence, None)
+    return _formatted(Report(sentence, "", Line()), sentence, format)
+
+
+def _formatted(report, text, format):
+    if format == "text":
+        return Explanation(text, report)
+    if format != "html":
+        raise ArgumentError(
+            "explain: format", expected="'text' or 'html'", got=repr(format), fix="use one of them"
         )
-        lines += [f"  {note}" for note in getattr(program, "notes", ())]
-        for i, (value, expected, node) in enumerate(graph.guards):
-            lines.append(f"  guard {i}: {value!r} is {expected!r}{_at(node)}")
+    return page(report)
+
+
+# ---------------------------------------------------------------------------------------- as text
+
+
+def _text(report):
+    lines = [report.title]
+    if report.reason:
+        at = f" (at {report.at.file}:{report.at.number})" if report.at.number else ""
+        lines.append(f"runs eagerly: {report.reason}{at}")
+    for path in report.paths:
+        lines.append(path.head)
+        lines += [f"  {note}" for note in path.notes]
+        if path.profile is not None:
+            lines.append(f"  {_timing(path.profile)}")
+        for i, (text, at) in enumerate(path.guards):
+            lines.append(f"  guard {i}: {text}{_at(at)}")
         lines.append("  loop nests:")
-        lines += _block(program.lowering.block, "    ")
-        lines.append(f"  graph of {graph.inputs}:")
-        lines += [f"    {node!r}{_at(node)}" for node in graph.nodes[:MAX_NODES]]
-        if len(graph.nodes) > MAX_NODES:
-            lines.append(f"    ... and {len(graph.nodes) - MAX_NODES} more")
-        lines.append(f"  outputs: {graph.outputs}")
+        lines += [f"    {'  ' * step.depth}{_step(step)}" for step in path.steps]
+        lines.append(f"  graph of {path.inputs}:")
+        lines += [f"    {text}{_at(at)}" for text, _, at in path.nodes[:MAX_NODES]]
+        if len(path.nodes) > MAX_NODES:
+            lines.append(f"    ... and {len(path.nodes) - MAX_NODES} more")
+        lines.append(f"  outputs: {path.outputs}")
     return "\n".join(lines)
 
 
-def _at(node):
-    if not node.location:
-        return ""
-    return f"  # {os.path.basename(node.location[0])}:{node.location[1]}"
+def _timing(measured):
+    if measured.refused:
+        return f"not profiled: {measured.refused}"
+    inside = sum(seconds for seconds, _ in measured.steps)
+    return (
+        f"one run takes {span(measured.seconds)} (the faster half of {measured.readings}); "
+        f"its steps, timed one by one, {span(inside)}"
+    )
 
 
-def _block(block, indent):
-    lines = []
-    for statement in block.statements:
-        if isinstance(statement, Group):
-            if statement.items:
-                lines.append(f"{indent}{_group(statement)}")
-        elif isinstance(statement, Call):
-            lines.append(f"{indent}call {statement.name}")
-        elif isinstance(statement, Guard):
-            lines.append(f"{indent}check guard {statement.index}")
-        elif isinstance(statement, Loop):
-            lines.append(f"{indent}while")
-            lines += _block(statement.test, indent + "  ")
-            lines.append(f"{indent}do")
-            lines += _block(statement.body, indent + "  ")
-        elif isinstance(statement, Branch):
-            lines.append(f"{indent}if")
-            lines += _block(statement.yes, indent + "  ")
-            lines.append(f"{indent}else")
-            lines += _block(statement.no, indent + "  ")
-    return lines
+def _step(step):
+    if not step.number:
+        return step.title
+    text = f"{step.title}; reads {size(step.read)}, writes {size(step.written)}"
+    if step.time is None:
+        return text
+    seconds, count = step.time
+    return f"{text}; {span(seconds)}" + (f" in {count} turns" if count != 1 else "")
 
 
-def _group(group):
-    names = [item.node.name if item.node is not None else item.kind for item in group.items]
-    shape = "x".join(map(str, group.domain)) or "scalar"
-    return f"nest over {shape}: {' '.join(names)}"
+def _at(line):
+    return f"  # {line.short}" if line.number else ""

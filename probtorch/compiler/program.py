@@ -11,8 +11,9 @@ import numpy as np
 
 from probtorch.backends.registry import contiguous, device_of
 from probtorch.compiler.executor import Program
-from probtorch.compiler.explain import describe
+from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
+from probtorch.compiler.profile import Kept
 from probtorch.compiler.record import record
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, set_grad_enabled, wrap
@@ -77,6 +78,7 @@ class NativeProgram:
             places = [device_of(x._data) for x in items]
             device = next((d for d in places if d != "cpu"), None) or rec.device()
             self.program = GpuProgram(rec.graph, device) if device else Program(rec.graph)
+            self.kept = Kept(rec.graph)
             self.out_structure = out_structure[0]
         self.seconds = time.perf_counter() - start
 
@@ -105,12 +107,30 @@ class NativeProgram:
         finally:
             set_grad_enabled(before)
 
-    def explain(self):
-        """Return what the program became, as text."""
-        paths = [] if self.program is None else [(self.program.graph, self.program)]
-        return describe(
-            self.name, paths, None if paths else ("compiling is switched off (PROBTORCH_JIT=0)", "")
-        )
+    def explain(self, *, format="text", profile=False):
+        """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
+
+        Parameters
+        ----------
+        format : "text" or "html"
+            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
+        profile : bool
+            Run it again on the arguments that it last met, if they are still there, and give the
+            time of each nest and call. Nothing else changes by that.
+
+        Returns
+        -------
+        Explanation or str
+        """
+        reason = None
+        if self.program is None:
+            reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
+        programs = [] if self.program is None else [self.program]
+        examples = None
+        if profile:
+            found = [self.kept.arrays() for _ in programs]
+            examples = [None if arrays is None else (arrays, ()) for arrays in found]
+        return explain(self.name, programs, reason, format=format, examples=examples)
 
 
 class Resident:
@@ -138,6 +158,7 @@ class Resident:
             self.outputs = self._binding.new_outputs()
             if isinstance(owner.program, Program):
                 self._binding.attach(self.inputs, self.outputs)
+                owner.kept.keep(self.inputs)
 
     def run(self):
         """Run on `inputs` into `outputs`; with ``PROBTORCH_JIT=0`` eagerly, into new arrays."""
@@ -180,6 +201,7 @@ class _Bound:
                     got=f"shape {array.shape} and dtype {array.dtype}",
                     fix="compile a program for the new shapes",
                 )
+        owner.kept.keep(items)
         status, out = self.binding.run(items)
         _check_status(owner, status)
         return unflatten(owner.out_structure, [wrap(x) for x in out])

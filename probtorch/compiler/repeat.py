@@ -15,7 +15,7 @@ import numpy as np
 from probtorch.compiler import engine
 from probtorch.compiler.loops import address
 
-__all__ = ["Commit"]
+__all__ = ["Commit", "run_many"]
 
 _IR = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -105,6 +105,18 @@ def _native():
         module.address("pt_repeat")
     )
     return commit, repeat, module
+
+
+def run_many(program, table, steps):
+    """Run the code at address `program` on the pointer table at address `table`, over and over.
+
+    Returns how many runs were completed: fewer than `steps` where a guard failed. Nothing is
+    copied anywhere between runs.
+    """
+    nothing = np.zeros(1)
+    return _native()[1](
+        program, table, None, 0, None, 0, address(nothing), 0, address(nothing), steps
+    )
 
 
 class Commit:

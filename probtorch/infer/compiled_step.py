@@ -28,13 +28,14 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
 from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.environment import Entries
+from probtorch.compiler.explain import explain_reason
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree
 from probtorch.effects.minibatches import StrangeLoader
-from probtorch.infer.objectives.elbo import ELBO
+from probtorch.infer.objectives.elbo import ELBO, Estimate
 from probtorch.ops.elementwise import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -232,7 +233,7 @@ class CompiledStep:
             estimates = objective.estimates(svi.model, svi.guide, args, kwargs)
         else:
             negative = -objective(svi.model, svi.guide, *args, **kwargs)
-            estimates = iter([(negative, negative)])
+            estimates = iter([Estimate(negative, negative)])
         loss: Any = 0.0
         gradients: Any = None
         for value, surrogate in estimates:
@@ -281,13 +282,14 @@ class CompiledStep:
 
     # ------------------------------------------------------------------------------------- telling
 
-    def explain(self) -> str:
-        """Return what the steps became, as text."""
+    def explain(self, *, format: str = "text", profile: bool = False) -> str:
+        """Return what the steps became; see `CompiledFunction.explain`."""
         if self.reason is not None:
-            return f"SVI.step runs eagerly: {self.reason}"
+            return explain_reason(f"SVI.step runs eagerly: {self.reason}", format=format)
         if self._function is None:
-            return "SVI.step: nothing compiled yet (the first step is always eager)"
-        return self._function.explain()
+            reason = "SVI.step: nothing compiled yet (the first step is always eager)"
+            return explain_reason(reason, format=format)
+        return self._function.explain(format=format, profile=profile)
 
 
 def _as_tensor(x):

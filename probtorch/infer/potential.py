@@ -248,6 +248,10 @@ class Target(abc.ABC):
         """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""
         return self.density.value_and_grad(np.asarray(q, np.float64))
 
+    def explain(self, *, format: str = "text", profile: bool = False) -> str:
+        """Return what the density became in native code; see `NativeDensity.explain`."""
+        return self.density.explain(format=format, profile=profile)
+
     # ------------------------------------------------------------------------------------ variables
 
     @abc.abstractmethod

@@ -452,9 +452,22 @@ class SVI:
         self._failures = 0
         return losses
 
-    def explain(self) -> str:
-        """Return what the steps became, as text: native code, or why they are taken eagerly."""
-        return self._compiled.explain()
+    def explain(self, *, format: str = "text", profile: bool = False) -> str:
+        """Return what the steps became: native code, or why they are taken eagerly.
+
+        Parameters
+        ----------
+        format : "text" or "html"
+            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
+        profile : bool
+            Run a compiled step again on the data that it last met, if they are still there, and
+            give the time of each of its loop nests and calls. Parameters do not change by that.
+
+        Returns
+        -------
+        Explanation or str
+        """
+        return self._compiled.explain(format=format, profile=profile)
 
     def get_params(self) -> dict[str, Any]:
         """Return copies of the constrained values of the `param` sites by name."""

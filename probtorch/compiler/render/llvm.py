@@ -116,9 +116,9 @@ def _buffers(statement):
 class Module:
     """The text being written: functions, declarations, and which runtime functions they call."""
 
-    def __init__(self, lowering):
+    def __init__(self, lowering, plan=None):
         self.lowering = lowering
-        self.plan = Plan(lowering)
+        self.plan = plan or Plan(lowering)
         self.functions = []
         self.declarations = {}
         self.runtime = set()
@@ -130,9 +130,9 @@ class Module:
         """Add a declaration once."""
         self.declarations[line] = None
 
-    def text(self):
-        """Return the module's IR."""
-        driver = Driver(self)
+    def text(self, driver=None):
+        """Return the module's IR, with the driver of a class other than `Driver` if given."""
+        driver = (driver or Driver)(self)
         driver.run(self.lowering.block)
         body = driver.finish()
         helpers = [helper_text(name, self) for name in sorted(self.helpers)]
