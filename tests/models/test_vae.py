@@ -15,5 +15,5 @@ def test_short_training_beats_independent_pixels(run_model, number):
 
 @pytest.mark.slow
 def test_full_training_reaches_the_bound_that_the_readme_states(run_model, number):
-    # The README states -97.2; PyTorch by hand with other seeds -96 to -98.
-    assert number("ELBO ", run_model("vae")) > -101.0
+    # The README states -94.7, and -98.6 for the worst of three seeds.
+    assert number("ELBO ", run_model("vae")) > -100.0
