@@ -15,7 +15,7 @@ DISTRIBUTIONS = ("jax", "jaxlib")
 def log_density(problem):
     """Return the log density of `problem` as a JAX function of the unconstrained vector."""
     import jax.numpy as jnp
-    from jax import nn
+    from jax import lax, nn
     from jax.scipy import stats
 
     data = {name: jnp.asarray(value) for name, value in problem.data.items()}
@@ -43,7 +43,52 @@ def log_density(problem):
         loc = alpha[data["group"]] + beta * data["x"]
         return prior + normal(data["y"], loc, jnp.exp(log_sigma)).sum()
 
-    functions = {f.__name__: f for f in (eight_schools, logistic, varying_intercepts)}
+    def gaussian_process(q):
+        rho, alpha, sigma = jnp.exp(q)
+        prior = sum(half_normal_of_log(log_value, 1.0) for log_value in q)
+        squares = (data["x"][:, None] - data["x"]) ** 2
+        covariance = alpha**2 * jnp.exp(-0.5 * squares / rho**2)
+        covariance += (sigma**2 + 1e-6) * jnp.eye(200)
+        return prior + stats.multivariate_normal.logpdf(data["y"], jnp.zeros(200), covariance)
+
+    def hidden_markov(q):
+        logits, loc = q[:25].reshape(5, 5), q[25:]
+        prior = normal(logits, 0.0, 1.0).sum() + normal(loc, 0.0, 5.0).sum()
+        move = nn.log_softmax(logits, -1)
+
+        def step(alpha, y):
+            return nn.logsumexp(alpha[:, None] + move, 0) + normal(y, loc, 1.0), None
+
+        first = normal(data["y"][0], loc, 1.0) - jnp.log(5.0)
+        alpha, _ = lax.scan(step, first, data["y"][1:])
+        return prior + nn.logsumexp(alpha)
+
+    def autoregression(q):
+        alpha, beta, sigma = q[0], q[1:6], jnp.exp(q[6])
+        prior = normal(q[:6], 0.0, 1.0).sum() + half_normal_of_log(q[6], 1.0)
+
+        def step(last, y):
+            density = normal(y, alpha + (beta * last).sum(), sigma)
+            return jnp.concatenate([last[1:], y[None]]), density
+
+        _, densities = lax.scan(step, data["y"][:5], data["y"][5:])
+        return prior + densities.sum()
+
+    def softmax_regression(q):
+        scores = nn.log_softmax(data["x"] @ q.reshape(20, 5), -1)
+        chosen = jnp.take_along_axis(scores, data["y"][:, None], -1)
+        return normal(q, 0.0, 1.0).sum() + chosen.sum()
+
+    functions = {
+        "eight_schools": eight_schools,
+        "logistic": logistic,
+        "varying_intercepts": varying_intercepts,
+        "many_rows": varying_intercepts,
+        "gaussian_process": gaussian_process,
+        "hidden_markov": hidden_markov,
+        "autoregression": autoregression,
+        "softmax_regression": softmax_regression,
+    }
     return functions[problem.name]
 
 

@@ -42,7 +42,63 @@ def model(problem):
         with probtorch.plate("house", 919):
             probtorch.sample("obs", dist.Normal(alpha[group] + beta * x, sigma), obs=y)
 
-    models = {f.__name__: f for f in (eight_schools, logistic, varying_intercepts)}
+    def many_rows(x, group, y):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 5.0))
+        tau = probtorch.sample("tau", dist.HalfNormal(2.0))
+        beta = probtorch.sample("beta", dist.Normal(0.0, 5.0))
+        sigma = probtorch.sample("sigma", dist.HalfNormal(2.0))
+        with probtorch.plate("group", 400):
+            z = probtorch.sample("z", dist.Normal(0.0, 1.0))
+        with probtorch.plate("row", 10_000):
+            loc = (mu + tau * z)[group] + beta * x
+            probtorch.sample("obs", dist.Normal(loc, sigma), obs=y)
+
+    def gaussian_process(x, y):
+        rho = probtorch.sample("rho", dist.HalfNormal(1.0))
+        alpha = probtorch.sample("alpha", dist.HalfNormal(1.0))
+        sigma = probtorch.sample("sigma", dist.HalfNormal(1.0))
+        squares = (x[:, None] - x) ** 2
+        covariance = alpha**2 * (-0.5 * squares / rho**2).exp()
+        covariance = covariance + (sigma**2 + 1e-6) * probtorch.eye(200, dtype=x.dtype)
+        probtorch.sample("obs", dist.MultivariateNormal(x * 0.0, covariance), obs=y)
+
+    def hidden_markov(y):
+        logits = probtorch.sample("logits", dist.Normal(0.0, 1.0).expand([5, 5]).to_event(2))
+        loc = probtorch.sample("loc", dist.Normal(0.0, 5.0).expand([5]).to_event(1))
+        move = logits.log_softmax(-1)
+        alpha = dist.Normal(loc, 1.0).log_prob(y[0]) - np.log(5.0)
+        for t in range(1, 1000):
+            alpha = (alpha[:, None] + move).logsumexp(0) + dist.Normal(loc, 1.0).log_prob(y[t])
+        probtorch.factor("obs", alpha.logsumexp(0))
+
+    def autoregression(y):
+        alpha = probtorch.sample("alpha", dist.Normal(0.0, 1.0))
+        beta = probtorch.sample("beta", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+        sigma = probtorch.sample("sigma", dist.HalfNormal(1.0))
+        total = 0.0
+        for t in range(5, 5000):
+            loc = alpha + (beta * y[t - 5 : t]).sum()
+            total = total + dist.Normal(loc, sigma).log_prob(y[t])
+        probtorch.factor("obs", total)
+
+    def softmax_regression(x, y):
+        weights = probtorch.sample("weights", dist.Normal(0.0, 1.0).expand([20, 5]).to_event(2))
+        with probtorch.plate("row", 2000):
+            probtorch.sample("obs", dist.Categorical(logits=x @ weights), obs=y)
+
+    models = {
+        f.__name__: f
+        for f in (
+            eight_schools,
+            logistic,
+            varying_intercepts,
+            many_rows,
+            gaussian_process,
+            hidden_markov,
+            autoregression,
+            softmax_regression,
+        )
+    }
     tensors = {name: probtorch.tensor(value) for name, value in problem.data.items()}
     return models[problem.name], tensors
 

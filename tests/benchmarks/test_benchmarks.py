@@ -50,10 +50,10 @@ def test_page_without_markers_is_refused(tmp_path):
 def test_adapter_says_what_it_needs_and_offers_a_suite(name):
     module = adapter(name)
     assert module.DISTRIBUTIONS
-    assert {"tensor_library", "density", "sampler"} & set(vars(module))
+    assert {"tensor_library", "density", "sampler", "autoencoder"} & set(vars(module))
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda p: p.name)
+@pytest.mark.parametrize("problem", DENSITIES.values(), ids=lambda p: p.name)
 def test_problem_data_is_finite_and_the_same_every_time(problem):
     fresh = getattr(problems, f"_{problem.name}")()
     for name, value in problem.data.items():
@@ -109,7 +109,7 @@ def test_density_that_disagrees_is_reported_and_not_timed(monkeypatch, wrong):
     raced = fake_race(monkeypatch, density)
     use_densities(monkeypatch, jax=normal_density, probtorch=wrong)
     text, failures = density.run([OURS, "jax"])
-    assert len(failures) == len(PROBLEMS)
+    assert len(failures) == len(DENSITIES)
     assert all("another density" in failure for failure in failures)
     assert not any(OURS in names for names in raced)
     assert "failed" in text
