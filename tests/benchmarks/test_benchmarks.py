@@ -11,7 +11,7 @@ from scipy import stats
 
 from benchmarks import density, eager, nuts, problems
 from benchmarks.peers import OURS, PEERS, adapter
-from benchmarks.problems import PROBLEMS
+from benchmarks.problems import DENSITIES
 from benchmarks.report import duration, table, write_section
 from benchmarks.timing import Timing
 
