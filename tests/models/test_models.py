@@ -55,3 +55,4 @@ def test_model_has_a_readme_with_its_figure(name):
     folder = ROOT / "models" / name
     assert "figure.png" in (folder / "README.md").read_text()
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert f"| `{name}` |" in (ROOT / "models" / "README.md").read_text()
