@@ -22,6 +22,7 @@ from probtorch.core.dispatch import cast
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.errors import ShapeError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.estimators.relaxed import (
     conditional_noise,
@@ -56,6 +57,14 @@ class _Controlled(Estimator):
         z_given = conditional_noise(q, weights, hard, v_given)
         control = self.control(problem)
         free, given = _along(control, z, q), _along(control, z_given, q)
+        if free._data.shape != cost._data.shape:
+            # Broadcast, one of the two would be counted several times.
+            raise ShapeError(
+                f"{type(self).__name__}: the control variate",
+                expected=f"the shape of the cost, {tuple(cost.shape[1:])} over the batch dims",
+                got=str(tuple(free.shape[1:])),
+                fix="return one number per row where the cost has rows, and one where it is joint",
+            )
         score = joined(problem.log_prob(drawn), cost)
         surrogate = cost + score * (cost - given).detach() + (free - given)
         loss = None
@@ -122,12 +131,13 @@ class RELAX(_Controlled):
     Parameters
     ----------
     control_variate : callable
-        From the continuous z to a cost of the same shape as the cost proper: z is log odds plus
-        logistic noise for Bernoulli; log p plus Gumbel noise, with the categories last, for the
-        others.
+        From the continuous z to a cost of the same shape as the cost proper (in a guide, one per
+        row of the site's plates, of that row's z alone): z is log odds plus logistic noise for
+        Bernoulli; log p plus Gumbel noise, with the categories last, for the others.
     """
 
     name: ClassVar[str] = "relax"
+    mixes: ClassVar[bool] = True
     control_variate: Any = static(default=None)
 
     def refusal(self, q: Any) -> Refusal | None:

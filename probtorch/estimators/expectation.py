@@ -264,11 +264,11 @@ def _chosen(q, estimator, num_samples):
             got=repr(num_samples),
             fix="for example num_samples=10",
         )
-    if estimator is None:
+    if estimator is None and isinstance(q, Distribution):
         if unwrapped(q)[0].has_rsample:
             return Pathwise()
         return ScoreFunction("leave_one_out" if num_samples > 1 else None)
-    chosen = as_estimator(estimator)
+    chosen = ScoreFunction() if estimator is None else as_estimator(estimator)
     check(chosen, q)
     _check_samples(chosen, num_samples)
     return chosen

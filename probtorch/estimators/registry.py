@@ -82,6 +82,8 @@ def as_estimator(given: Any, subject: str = "estimator", at: str | None = None) 
 def refusal(estimator: Estimator, q: Distribution) -> Refusal | None:
     """Return why an estimator does not apply to a distribution, None if it does."""
     base, _ = unwrapped(q)
+    if not isinstance(base, Distribution):
+        return Refusal("a distribution", f"{q!r:.60}")
     if isinstance(base, MaskedDistribution):
         if isinstance(estimator, _BEAR_MASKS):
             return estimator.refusal(base)

@@ -15,13 +15,20 @@ from typing import Any, ClassVar
 
 from probtorch.core.dispatch import as_tensor, grad_enabled
 from probtorch.core.tree import record, static
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.ops.elementwise import exp
 from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["BASELINES", "DiCE", "ScoreFunction", "leave_one_out", "moving_average"]
+__all__ = [
+    "BASELINES",
+    "DiCE",
+    "ScoreFunction",
+    "check_baseline",
+    "leave_one_out",
+    "moving_average",
+]
 
 BASELINES = ("leave_one_out", "moving_average")
 
@@ -63,6 +70,7 @@ class _Scored(Estimator):
         if self._is("moving_average"):
             return moving_average(cost, self.decay, memory), None
         base = as_tensor(base() if callable(base) else base, "baseline")
+        check_baseline(base, cost._data.shape)
         if not base.requires_grad:
             return base, None
         error = cost - base
@@ -134,6 +142,30 @@ class DiCE(_Scored):
             value = value + (1.0 - one) * base
         value = mean(value, 0)
         return Estimated(value, value, loss)
+
+
+def check_baseline(base: Any, shape: tuple[int, ...], at: str | None = None) -> None:
+    """Raise ShapeError if a baseline does not broadcast to a shape: costs would count repeatedly.
+
+    Parameters
+    ----------
+    base : Tensor
+    shape : tuple of int
+    at : str, optional
+        The "file:line" to blame.
+    """
+    have = base._data.shape
+    fits = len(have) <= len(shape) and all(
+        size in (1, full) for size, full in zip(have[::-1], shape[::-1])
+    )
+    if not fits:
+        raise ShapeError(
+            "baseline",
+            expected=f"a shape that broadcasts to {tuple(shape)}",
+            got=str(tuple(have)),
+            fix="return one number, or one per row of the cost",
+            at=at,
+        )
 
 
 def leave_one_out(cost: Any) -> Any:

@@ -56,6 +56,12 @@ def test_wrong_arguments_are_refused_with_a_cure(options, match):
         expectation(Bernoulli(0.3), cost, **options)
 
 
+@pytest.mark.parametrize("estimator", [None, "disarm"])
+def test_what_is_no_distribution_is_refused(estimator):
+    with pytest.raises(ArgumentError, match="a distribution"):
+        expectation(0.3, cost, estimator=estimator)
+
+
 def test_a_cost_of_another_shape_is_refused():
     q = Bernoulli(tensor([0.3, 0.4]))
     with pytest.raises(ShapeError, match=r"broadcasts to the batch shape \(2,\)"):
@@ -71,6 +77,15 @@ def test_too_many_joint_outcomes_are_refused_and_rows_are_not():
     with pytest.raises(ArgumentError, match=r"2\*\*40"):
         expectation(q, lambda z: z.sum() ** 2, estimator=Enumerate())
     assert expectation(q, cost, estimator=Enumerate()).shape == (40,)
+
+
+def test_a_baseline_or_control_variate_that_would_count_several_times_is_refused():
+    q = Bernoulli(tensor([0.3, 0.4, 0.5]))
+    joint = lambda z: z.sum()
+    for estimator in (ScoreFunction(tensor([1.0, 2.0, 3.0])), RELAX(lambda z: z * 0.1)):
+        with pytest.raises(ShapeError, match="one number"):
+            expectation(q, joint, estimator=estimator)
+        assert expectation(q, cost, estimator=estimator).shape == (3,)
 
 
 def test_two_particles_are_the_least_of_a_bound():

@@ -246,6 +246,7 @@ def site_term(
         else:
             if estimator._is("moving_average") and recorder() is not None:
                 recorder().refuse("a baseline that is a moving average")
+            cost = expand(cost, log_q._data.shape)
             base, loss = _own_baseline(estimator, run, cost, memory.setdefault(site.name, {}))
         term = total(site.unscaled_log_prob * (cost - base))
     else:
@@ -263,11 +264,9 @@ def site_term(
 
 def _own_baseline(estimator, run, cost, memory):
     """The baseline of costs whose particles are not compared."""
-    if run.dim is not None and cost._data.ndim >= -run.dim and cost._data.shape[run.dim] != 1:
+    if run.dim is not None and cost._data.ndim == -run.dim:
         # Particles are the samples of the estimator: its first dim.
-        assert cost._data.ndim == -run.dim
-        base, loss = estimator.reduced(cost, memory)
-        return base, loss
+        return estimator.reduced(cost, memory)
     base, loss = estimator.reduced(unsqueeze(cost, 0), memory)
     return (base[0] if base._data.ndim > cost._data.ndim else base), loss
 

@@ -15,7 +15,7 @@ from probtorch.config import configure
 from probtorch.distributions import Bernoulli, Categorical, Normal
 from probtorch.effects import handlers, param, plate, sample
 from probtorch.effects.runtime import Handler
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.estimators import (
     ARM,
     REBAR,
@@ -311,6 +311,21 @@ def test_events_in_plates_are_enumerated_row_by_row():
     guided = choosing(event_guide, z="enumerate")
     for g in sampled(objective, guided, 3, y=y, model=event_model)["logits"]:
         np.testing.assert_allclose(g, event_gradient(y)["logits"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ScoreFunction(tensor([-1.0, -2.0])), RELAX(lambda z: (0.5 * z).tanh())]
+)
+@pytest.mark.parametrize("objective", [Trace_ELBO(), Trace_ELBO(2, vectorize_particles=True)])
+def test_rows_bear_baselines_and_control_variates_of_their_own(estimator, objective):
+    expected = exact_gradient(model, guide, CLICKS)
+    assert_mean(sampled(objective, choosing(guide, c=estimator), 200, seed=4), expected)
+
+
+def test_a_baseline_with_more_rows_than_the_site_is_refused():
+    guided = choosing(guide, a=ScoreFunction(tensor([-1.0, -2.0])))
+    with pytest.raises(ShapeError, match="a shape that broadcasts"):
+        sampled(Trace_ELBO(), guided, 1)
 
 
 def test_leave_one_out_with_one_particle_is_refused():
