@@ -22,6 +22,7 @@ import numpy as np
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device, to_host
 from probtorch.compiler import engine, rolling
+from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
@@ -138,6 +139,7 @@ class NativeDensity:
         self.evaluations = 0
         self.seconds = 0.0
         self._known = {}
+        self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
@@ -164,6 +166,16 @@ class NativeDensity:
         if context is None:
             context = self._own = self.context()
         return context.value_and_grad(q)
+
+    def value_and_grad_many(self, q):
+        """Return ``(log densities, gradients)`` at the rows of an array, a native call per block.
+
+        It compiles the density once more, for blocks of up to 256 points, which takes a few times
+        as long as for one; see `BatchedDensity`.
+        """
+        if self._many is None:
+            self._many = BatchedDensity(self)
+        return self._many.value_and_grad(q)
 
     def explain(self, *, format="text", profile=False):
         """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
@@ -232,11 +244,17 @@ class NativeDensity:
         (g,) = grad(value, q, materialize_grads=True)
         return value.detach(), g
 
-    def _extend(self, q):
-        """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
-        array)``.
+    def recorded(self, q):
+        """Evaluate eagerly while recording, with Python's loops over time rolled.
+
+        Returns
+        -------
+        rec : Recorder
+            Its graph gives value and gradient.
+        value, g : Tensor
+        rolled : bool
+            Whether there are loops in the graph; then `g` is nan.
         """
-        start = time.perf_counter()
         point = wrap(np.array(q))
         self._loops = None
         with np.errstate(all="ignore"):
@@ -244,6 +262,14 @@ class NativeDensity:
             loops, self._loops = self._loops, None
             if loops is not None:
                 rec = self._placed(lambda: self._rolled(rec, loops, q))
+        return rec, value, g, loops is not None
+
+    def _extend(self, q):
+        """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
+        array)``.
+        """
+        start = time.perf_counter()
+        rec, value, g, rolled = self.recorded(q)
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:
@@ -263,7 +289,7 @@ class NativeDensity:
                 except CompileError as e:
                     self._give_up(f"{e.subject}: {e.got}", e.location)
         self.seconds += time.perf_counter() - start
-        if loops is not None and self.reason is not None:
+        if rolled and self.reason is not None:
             return self.eager(np.array(q))
         return float(value._data), np.array(g._data, np.float64)
 
@@ -284,10 +310,10 @@ class NativeDensity:
         """Compile a path for the device that it was recorded on, at the point `q`."""
         device = self.device or rec.device()
         if device is None:
-            program = Program(rec.graph)
+            compiled = Program(rec.graph)
             self._points.append(np.array(q))
-            self.paths.append(program)
-            return program
+            self.paths.append(compiled)
+            return compiled
         program = GpuProgram(rec.graph, device)
         self._on_device.append(program.bind())
         return program

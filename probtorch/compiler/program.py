@@ -201,7 +201,8 @@ class _Bound:
                     got=f"shape {array.shape} and dtype {array.dtype}",
                     fix="compile a program for the new shapes",
                 )
-        owner.kept.keep(items)
+        if isinstance(owner.program, Program):
+            owner.kept.keep(items)
         status, out = self.binding.run(items)
         _check_status(owner, status)
         return unflatten(owner.out_structure, [wrap(x) for x in out])

@@ -118,13 +118,16 @@ def _line(location):
     if not location:
         return Line()
     file, number = location
-    source = linecache.getline(file, number).strip()
+    try:
+        source = linecache.getline(file, number).strip()
+    except ValueError:
+        source = ""  # code may have been compiled under a name that no file can have
     return Line(visible(file, None), number, visible(source))
 
 
 def _place(text):
     file, _, number = text.rpartition(":")
-    return _line((file, int(number))) if file and number.isdigit() else Line()
+    return _line((file, int(number))) if file and number.isdecimal() else Line()
 
 
 def _path(k, program, measured):
