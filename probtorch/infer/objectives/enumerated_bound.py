@@ -277,6 +277,8 @@ def _score_with_variables(run, site, score, terms, weights):
         onto = axes.ordered({*factor.axes, *score.axes})
         value = aligned(factor.value, factor.axes, onto) * aligned(score.value, score.axes, onto)
         products.append(Factor(value, onto, factor.plates | score.plates, score.origin))
+    # Takes the gradient of -log q out of the bound: it is 0 in expectation.
+    products.append(factor_of(site, site.compute_log_prob(), axes))
     found: Any = 0.0
     for factor in means(products, weights, axes):
         found = found + factor.value
