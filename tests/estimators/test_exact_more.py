@@ -26,6 +26,7 @@ from probtorch.estimators import (
     DisARM,
     Enumerate,
     MeasureValued,
+    Pathwise,
     ScoreFunction,
     SumAndSample,
     expectation,
@@ -156,6 +157,27 @@ def test_countable_supports_are_summed_to_the_exact_gradient(make, at, estimator
 
     found = math.fsum(w * g for w, g in Exhaustive().everything(run))
     assert abs(found - expected_gradient(make, at)[0]) < 1e-10
+
+
+# ------------------------------------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize("name", ["Normal", "LogNormal", "HalfNormal", "Exponential"])
+def test_the_mean_of_pathwise_gradients_is_the_exact_one(name):
+    # A draw is the quantile at a uniform; that of the library's draws has the same derivative
+    # (tests/contracts/test_every_distribution.py).
+    make, at = WEAK[name]
+    nodes, weights = double_exponential(201, 3.0)
+
+    class Quantiles:
+        def rsample(self, q, n):
+            return q.icdf(tensor(nodes)).unsqueeze(0)
+
+    theta = leaf(*at)
+    wide = [t.expand((len(nodes),)) for t in theta]
+    value = expectation(make(*wide), cost, estimator=Pathwise(), draws=Quantiles())
+    found = [g.item() for g in grad((value * tensor(weights)).sum(), theta)]
+    np.testing.assert_allclose(found, expected_gradient(make, at), rtol=0, atol=1e-9)
 
 
 # ----------------------------------------------------------------------------------- second order
