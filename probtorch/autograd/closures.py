@@ -17,7 +17,7 @@ from probtorch.ops.control import cond, while_loop
 __all__ = ["captured", "cut_off", "is_float", "stand_in"]
 
 
-def captured(fn, own):
+def captured(fn, own, branches=False):
     """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
 
     Parameters
@@ -25,6 +25,8 @@ def captured(fn, own):
     fn : callable
     own : list of Tensor
         What it is called with in fact: stand-ins of states and slices.
+    branches : bool
+        Whether Python may branch on tensors in it.
 
     Returns
     -------
@@ -32,7 +34,7 @@ def captured(fn, own):
         None if it cannot be recorded once for all steps: it branches on a tensor, draws, or
         changes a tensor from outside.
     """
-    probe = _Probe(own)
+    probe = _Probe(own, branches)
     before = set_recorder(None)
     try:
         with probe, enable_grad():
@@ -83,8 +85,9 @@ class _Probe(Listener):
 
     records_loops = True
 
-    def __init__(self, own):
+    def __init__(self, own, branches):
         super().__init__()
+        self.branches = branches
         self.depth = 0  # of loops and branches within the step
         self.own = {id(t): t for t in own}
         self.captured = []
@@ -116,12 +119,13 @@ class _Probe(Listener):
 
     def guard(self, t, value):
         """Refuse a Python branch on a tensor."""
-        if not self.depth:
+        if not (self.depth or self.branches):
             raise _Unrolled
 
     def data_dependent(self, what, t):
         """Refuse a shape that depends on elements."""
-        raise _Unrolled
+        if not self.branches:
+            raise _Unrolled
 
     def draw(self, what, generator, count):
         """Refuse a random draw."""

@@ -5,8 +5,8 @@ eagerly and is recorded; the next call of that kind is one native call. Tensors 
 finds outside its arguments are read anew at each call, and written to where it changes them in
 place; random draws advance their generator as eagerly. Python values that it finds outside
 (globals, attributes, `environment`) belong to the path: when one has changed, the call is recorded
-anew. Where a replay could be wrong (shapes that depend on values, gradients through the call,
-Python objects that the function changes) the function runs eagerly.
+anew. Gradients through a call are compiled too (`differentiable`). Where a replay could be wrong
+(shapes that depend on values, Python objects that the function changes) the function runs eagerly.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import contiguous, device_of, shares_memory
 from probtorch.compiler import rolling
 from probtorch.compiler.density import MAX_PATHS, warn_eager
+from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
@@ -61,9 +62,10 @@ def compile(fn=None):
     A number among the arguments selects a version; after 8 of them the function runs eagerly for
     others: pass what changes from call to call as a tensor.
 
-    Results share no memory with arguments. Calls that need a gradient through the function run
-    eagerly; take the gradient inside it (`autograd.grad`, `func.value_and_grad`) to have it
-    compiled too.
+    Results share no memory with arguments. A call whose result needs a gradient is one entry on the
+    tape, and its backward pass another native call, which computes the forward pass again: a
+    gradient taken inside the function (`autograd.grad`, `func.value_and_grad`) is cheaper. Where
+    the function draws random numbers or writes to tensors outside, such a call is eager.
 
     Examples
     --------
@@ -351,6 +353,7 @@ class CompiledFunction:
         self.last = self.recorded = None
         self.roots, self.values, self.saving = roots, values, saving
         self._versions = {}
+        self._taped = {}  # versions whose result needs a gradient
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
 
@@ -360,13 +363,14 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        if grad_enabled() and any(t.requires_grad for t in tensors):
-            return self.fn(*args, **kwargs)
         key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
         try:
             paths = self._versions.get(key, ())
         except TypeError:
             return self.fn(*args, **kwargs)
+        wanted = grad_enabled() and any(t.requires_grad for t in tensors)
+        if wanted or key in self._taped:
+            return self._on_tape(key, leaves, structure, tensors, args, kwargs)
         if paths:
             arrays = [contiguous(t._data) for t in tensors]
             for path in paths:
@@ -378,6 +382,16 @@ class CompiledFunction:
         if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs)
         return self._record(leaves, structure, tensors, key)
+
+    def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
+        """Call as one entry on the tape; eagerly where the function may not run twice."""
+        version = self._taped.get(key)
+        if version is None or not version.holds():
+            version = self._taped[key] = Differentiable(self, CompiledFunction, leaves, structure)
+        needed = [*tensors, *(version.closed_over or ())]
+        if version.closed_over is None or not any(t.requires_grad for t in needed):
+            return self.fn(*args, **kwargs)
+        return version(tensors)
 
     def _promote(self, key, path):
         """Let `path` be tried first next time."""
@@ -434,7 +448,9 @@ class CompiledFunction:
         if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
             rec.refuse("a result that is neither a tensor nor a number")
         if any(x.requires_grad for x in result):
-            rec.refuse("a gradient that flows to a tensor outside the arguments")
+            # For a tensor outside: from the next call on, an entry on the tape.
+            self._taped[key] = None
+            return unflatten(out_structure, out)
         rec.shared_updates()
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
         self._roll(rec, tensors)

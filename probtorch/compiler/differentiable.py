@@ -1,0 +1,121 @@
+"""Gradients through a compiled function, from outside: `Differentiable`.
+
+A call whose result needs a gradient is one entry on the tape. Forward it is the compiled function
+without a tape; backward another compiled function, which runs the first one on the tape and pulls
+the gradient through it. So both directions are native, and the forward pass is computed twice.
+"""
+
+from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
+from probtorch.autograd.function import Function
+from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.tape import grad
+from probtorch.compiler.environment import Environment
+from probtorch.core.dispatch import grad_enabled
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+
+__all__ = ["Differentiable"]
+
+
+class Differentiable:
+    """One version of a compiled function, on the tape.
+
+    Parameters
+    ----------
+    owner : CompiledFunction
+    compile : callable
+        Makes a `CompiledFunction`.
+    leaves : list
+        Of the arguments; tensors among them vary, all else is part of the version.
+    structure
+        Of the arguments.
+    """
+
+    def __init__(self, owner, compile, leaves, structure):
+        self.owner = owner
+        self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
+        self.structure = structure
+        own = [stand_in(x) for x in leaves if isinstance(x, TensorBase)]
+        self.environment = Environment((owner.fn, *owner.roots()), owner.values)
+        # None where the function draws or changes tensors outside: it must not run twice.
+        self.closed_over = captured(lambda: self.on_tape(own), own, branches=True)
+        self.pull = compile(self._pull, roots=owner.roots, values=owner.values, name=owner.name)
+
+    def holds(self):
+        """Whether Python values and what the function closes over are what they were."""
+        return self.environment.changed() is None
+
+    def __call__(self, tensors):
+        """Return the result for these tensors among the arguments."""
+        outs = _Call.apply(self, len(tensors), *tensors, *self.closed_over)
+        walk = iter(outs if isinstance(outs, tuple) else (outs,))
+        fixed, structure = self.result
+        return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
+
+    def arguments(self, tensors):
+        """Return ``(args, kwargs)`` with these tensors."""
+        walk = iter(tensors)
+        return unflatten(self.structure, [next(walk) if x is None else x for x in self.fixed])
+
+    def on_tape(self, tensors):
+        """Run the function itself; returns the tensors among its results."""
+        args, kwargs = self.arguments(tensors)
+        return [x for x in flatten(self.owner.fn(*args, **kwargs))[0] if isinstance(x, TensorBase)]
+
+    def forward(self, tensors):
+        """Run the compiled function; returns the tensors among its results."""
+        args, kwargs = self.arguments([t.detach() for t in tensors])
+        with no_grad():
+            out, structure = flatten(self.owner(*args, **kwargs))
+        self.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
+        return [x for x in out if isinstance(x, TensorBase)]
+
+    def gradients(self, tensors, cotangents, create_graph):
+        """Run the function on the tape; returns gradients of tensors and what it closes over."""
+        sources = [*tensors, *self.closed_over]
+        with enable_grad(), cut_off(sources):
+            outs = self.on_tape(tensors)
+            pairs = [(o, g) for o, g in zip(outs, cotangents, strict=True) if o.requires_grad]
+            wanted = [x for x in sources if x.requires_grad]
+            found = [None] * len(wanted)
+            if pairs:
+                ends, given = [o for o, _ in pairs], [g for _, g in pairs]
+                found = grad(ends, wanted, given, create_graph=create_graph, allow_unused=True)
+            walk = iter(found)
+            return [next(walk) if x.requires_grad else None for x in sources]
+
+    def _pull(self, tensors, cotangents):
+        own = [stand_in(x) for x in tensors]
+        found = self.gradients(own, cotangents, False)
+        sources = [*own, *self.closed_over]
+        return [
+            x.new_zeros(x.shape) if g is None and is_float(x) else g
+            for x, g in zip(sources, found, strict=True)
+        ]
+
+
+_TENSOR = object()  # where a tensor stands among the leaves of a result
+
+
+class _Call(Function):
+    """One call on the tape."""
+
+    @staticmethod
+    def forward(ctx, version, count, *items):
+        outs = version.forward(items[:count])
+        ctx.version, ctx.count = version, count
+        ctx.save_for_backward(*items[:count])
+        for x in outs:
+            if not is_float(x):
+                ctx.mark_non_differentiable(x)
+        return tuple(outs)
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        version, tensors = ctx.version, list(ctx.saved_tensors)
+        if grad_enabled():
+            return (None, None, *version.gradients(tensors, cotangents, True))
+        plain = [t.detach() for t in tensors]
+        found = version.pull(plain, [g.detach() for g in cotangents])
+        sources = [*tensors, *version.closed_over]
+        return (None, None, *(g if is_float(x) else None for x, g in zip(sources, found)))
