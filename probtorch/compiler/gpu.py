@@ -27,8 +27,6 @@ from probtorch.backends.registry import array_module, device_of, shares_memory, 
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.lowering import Lowering
 from probtorch.compiler.passes import optimise
-from probtorch.compiler.render.cuda import HostLoop, Launch, render
-from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
 
 __all__ = ["GpuBinding", "GpuPath", "GpuProgram"]
@@ -65,18 +63,21 @@ class GpuProgram:
         self.device = device
         self.graph = optimise(graph)
         times.append(time.perf_counter())
+        # Imported when the first program for a GPU is made: it takes as long as a small one.
+        from probtorch.compiler.render.cuda import render
+
         self.lowering = Lowering(graph)
         self.schedule = render(self.lowering)
         self.plan, self.ir = self.schedule.plan, self.schedule.source
         times.append(time.perf_counter())
         with cupy_.on_device(device):
-            self.kernels = cupy_.load_kernels(self.ir, _kernel_names(self.schedule))
+            self.kernels = cupy_.load_kernels(self.ir, self.schedule.kernels())
             self.consts = [to_device(np.asarray(a, order="C"), device) for a in self.plan.consts]
         times.append(time.perf_counter())
         self.seconds = dict(
             zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
         )
-        self.parts = _parts(self.schedule.steps)
+        self.parts = self.schedule.parts()
 
     @property
     def notes(self):
@@ -91,34 +92,6 @@ class GpuProgram:
     def bind(self):
         """Return fresh memory to run this program in."""
         return GpuBinding(self)
-
-
-def _kernel_names(schedule):
-    return [*_launched(schedule.steps), *(kernel for kernel, _ in schedule.words)]
-
-
-def _launched(steps):
-    for s in steps:
-        if isinstance(s, Launch):
-            yield s.kernel
-        elif isinstance(s, HostLoop):
-            yield from _launched(s.test)
-            yield from _launched(s.body)
-
-
-def _parts(steps):
-    """Group launches that follow each other: a list is captured together."""
-    parts = []
-    for s in steps:
-        if not isinstance(s, Launch):
-            parts.append(
-                s if not isinstance(s, HostLoop) else (_parts(s.test), s.flag, _parts(s.body))
-            )
-        elif parts and isinstance(parts[-1], list):
-            parts[-1].append(s)
-        else:
-            parts.append([s])
-    return parts
 
 
 class GpuBinding:
@@ -245,7 +218,8 @@ class GpuBinding:
         base = cupy_.address(self.memory)
         for step in launches:
             arguments = [base, *(cupy_.address(self._array(b)) for b in step.outside)]
-            cupy_.launch(self.program.kernels[step.kernel], step.blocks, THREADS, arguments)
+            kernel = self.program.kernels[step.kernel]
+            cupy_.launch(kernel, step.blocks, self.program.schedule.threads, arguments)
 
     def _array(self, buffer):
         """Return a buffer as a flat array."""

@@ -89,6 +89,8 @@ class Schedule:
         Whether the status word must be read.
     notes : list of str
         What costs a synchronisation or a break in the graph, for `explain`.
+    threads : int
+        Of each block.
     """
 
     source: str = ""
@@ -101,6 +103,40 @@ class Schedule:
     words: list = field(default_factory=list)
     checked: bool = False
     notes: list = field(default_factory=list)
+    threads: int = THREADS
+
+    def kernels(self):
+        """Return the names of all kernels."""
+        return [*_launched(self.steps), *(kernel for kernel, _ in self.words)]
+
+    def parts(self):
+        """Return the steps with launches that follow each other in lists, to be captured together;
+        a loop is (parts of its test, place of the flag, parts of its body).
+        """
+        return _parts(self.steps)
+
+
+def _launched(steps):
+    for s in steps:
+        if isinstance(s, Launch):
+            yield s.kernel
+        elif isinstance(s, HostLoop):
+            yield from _launched(s.test)
+            yield from _launched(s.body)
+
+
+def _parts(steps):
+    parts = []
+    for s in steps:
+        if isinstance(s, HostLoop):
+            parts.append((_parts(s.test), s.flag, _parts(s.body)))
+        elif not isinstance(s, Launch):
+            parts.append(s)
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(s)
+        else:
+            parts.append([s])
+    return parts
 
 
 def render(low):

@@ -12,6 +12,8 @@ incomplete gamma by its series, Lentz's continued fraction and Temme's expansion
 forms of x**a (1 - x)**b / B(a, b) come too); Bessel functions by their series (DLMF 10.25, 10.40).
 """
 
+import functools
+
 from probtorch.compiler.render.cuda_draws import PHILOX_PAIR, draw_text
 from probtorch.compiler.render.cuda_writer import module_text, writable
 from probtorch.compiler.render.zeta import bernoulli_terms
@@ -205,6 +207,7 @@ static __device__ double pt_betaln(double a, double b) {
 """
 
 
+@functools.cache
 def _lgamma1p():
     """lgamma(1 + a) for 0 <= a < 1, by its power series with zeta(k) - 1 instead of zeta(k)."""
     # zeta(k) - 1 by 200 terms and the Euler-Maclaurin formula.
@@ -365,6 +368,7 @@ static __device__ double pt_i1e(double x) {
 """
 
 
+@functools.cache
 def _zeta():
     """Hurwitz zeta by the Euler-Maclaurin formula; see zeta.py."""
     count = len(bernoulli_terms())
@@ -409,7 +413,7 @@ static __device__ i64 pt_bits_to_integers(i64 bits, i64 low, i64 span) {
 }
 """
 
-# Name: what it needs first, its text.
+# Name: what it needs first, its text or a function that makes it.
 FUNCTIONS = {
     "pt_bits_to_integers": ((), _INTEGERS),
     "philox pair": ((), PHILOX_PAIR),
@@ -417,11 +421,11 @@ FUNCTIONS = {
     "pt_philox": ((), _PHILOX),
     "pt_log_ndtr": ((), _LOG_NDTR),
     "pt_digamma": ((), _DIGAMMA),
-    "pt_zeta": ((), _zeta()),
+    "pt_zeta": ((), _zeta),
     "stirling": ((), _STIRLING),
     "pt_betaln": (("stirling",), _BETALN),
     "pt_lgamma": ((), _LGAMMA),
-    "lgamma1p": ((), _lgamma1p()),
+    "lgamma1p": ((), _lgamma1p),
     "incomplete gamma": (("stirling", "lgamma1p"), _GAMMAINC),
     "pt_gammainc": (("incomplete gamma",), ""),
     "pt_gammaincc": (("incomplete gamma",), ""),
@@ -459,7 +463,7 @@ def runtime_text(names):
         needs, text = FUNCTIONS[name]
         for other in needs:
             add(other)
-        done.setdefault(name, text)
+        done.setdefault(name, text() if callable(text) else text)
 
     for name in sorted(names):
         add(name)
