@@ -18,6 +18,7 @@ numbers as hexadecimal literals.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -126,7 +127,7 @@ def _launched(steps):
 
 
 def _parts(steps):
-    parts = []
+    parts: list[Any] = []
     for s in steps:
         if isinstance(s, HostLoop):
             parts.append((_parts(s.test), s.flag, _parts(s.body)))
