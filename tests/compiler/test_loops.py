@@ -137,9 +137,12 @@ def test_a_transposed_operand_of_a_large_product_is_not_copied():
 
 
 def test_a_chain_of_scalars_is_cut_into_functions_of_bounded_length():
+    ops = [probtorch.sin, probtorch.tanh, probtorch.exp, probtorch.neg]
+    order = np.random.default_rng(1).integers(0, 4, 2000)
+
     def chain(x):
-        for _ in range(2000):
-            x = x * 0.5 + 1.0
+        for i in order:  # without a pattern, which would become a loop
+            x = ops[i](x) + 1.0
         return x
 
     block = compiled_block(chain, np.array(1.0))
