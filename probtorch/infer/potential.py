@@ -248,6 +248,25 @@ class Target(abc.ABC):
         """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""
         return self.density.value_and_grad(np.asarray(q, np.float64))
 
+    def value_and_grad_many(self, q: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(log densities, gradients)`` at the rows of an array, many at a time.
+
+        Parameters
+        ----------
+        q : array, shape (points, dim)
+
+        Returns
+        -------
+        values : ndarray, shape (points,)
+        gradients : ndarray, shape (points, dim)
+
+        Notes
+        -----
+        The density is compiled once more, for blocks of up to 256 points; worth it for hundreds of
+        points. Large batches are shared out over threads.
+        """
+        return self.density.value_and_grad_many(np.asarray(q, np.float64))
+
     def explain(self, *, format: str = "text", profile: bool = False) -> str:
         """Return what the density became in native code; see `NativeDensity.explain`."""
         return self.density.explain(format=format, profile=profile)
