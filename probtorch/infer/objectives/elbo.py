@@ -20,10 +20,16 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
 from probtorch.infer.objectives.score import all_costs, score_terms
-from probtorch.infer.objectives.site_estimators import Peers, Watch, needs_peers, site_term
+from probtorch.infer.objectives.site_estimators import (
+    Peers,
+    Watch,
+    choice_refused,
+    needs_peers,
+    site_term,
+)
 
 __all__ = ["ELBO", "BoundLoss", "Estimate", "Trace_ELBO"]
 
@@ -114,14 +120,8 @@ class ELBO(abc.ABC):
     def _with_estimators(self, run, watch, model, guide, args, kwargs):
         """The run with what the estimators of its sites need."""
         if not self.estimators_per_site:
-            name, estimator = next(iter(watch.chosen.items()))
-            raise InferenceError(
-                f"site {name!r}: estimator {type(estimator).__name__}",
-                expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
-                got=type(self).__name__,
-                fix="change the objective, or take the estimator out of infer={...}",
-                at=run.guide.nodes[name].location,
-            )
+            site = run.guide.nodes[next(iter(watch.chosen))]
+            raise choice_refused(site, type(self).__name__)
         again = functools.partial(
             run_pair, model, guide, args, kwargs,
             size=run.size, dim=run.dim, allow_missing=self.allow_missing,

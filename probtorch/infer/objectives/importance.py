@@ -25,6 +25,7 @@ from probtorch.estimators.multi_sample import vimco_signals
 from probtorch.infer.objectives.elbo import Estimate
 from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
+from probtorch.infer.objectives.site_estimators import choice_refused
 from probtorch.ops.elementwise import exp
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import logsumexp
@@ -153,7 +154,7 @@ class _Cut(Handler):
             # A point mass is computed from other draws, and follows their leaves.
             return
         if "estimator" in site.infer:
-            raise _estimator_chosen(site)
+            raise choice_refused(site, "ImportanceWeightedELBO")
         if not site.fn.has_rsample:
             raise _no_path(site, f"a {type(site.fn).__name__}, which has none")
         draw = site.value
@@ -205,15 +206,5 @@ def _no_path(site, got):
         expected="draws by differentiable functions of the parameters (has_rsample)",
         got=got,
         fix='pass gradient="vimco" or gradient="standard"',
-        at=site.location,
-    )
-
-
-def _estimator_chosen(site):
-    return InferenceError(
-        f"ImportanceWeightedELBO: guide site {site.name!r} asks for a gradient estimator",
-        expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
-        got=repr(site.infer["estimator"]),
-        fix="choose gradient= for all sites here, or change the objective",
         at=site.location,
     )

@@ -40,7 +40,7 @@ from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Peers", "Watch", "needs_peers", "site_term"]
+__all__ = ["Peers", "Watch", "choice_refused", "needs_peers", "site_term"]
 
 # From a run to the function that gives a site its costs.
 CostsOf = Callable[..., Callable[[Site], Iterable[Cost]]]
@@ -126,6 +126,17 @@ class _Substitute(Handler):
         known = self.watch._ahead.get(("plate", site.name))
         if site.value is None and known is not None:
             _set_states(known)
+
+
+def choice_refused(site: Site, objective: str) -> InferenceError:
+    """Return the error of an objective that takes no estimators per site."""
+    return InferenceError(
+        f"site {site.name!r}: estimator {site.infer['estimator']!r}",
+        expected="an objective that takes estimators per site: Trace_ELBO, TraceGraph_ELBO",
+        got=objective,
+        fix="change the objective, or take the estimator out of infer={...}",
+        at=site.location,
+    )
 
 
 def _states():

@@ -15,6 +15,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.objectives.elbo import ELBO, Estimate
 from probtorch.infer.objectives.renyi import log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
+from probtorch.infer.objectives.site_estimators import choice_refused
 from probtorch.ops.elementwise import exp
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
@@ -158,6 +159,8 @@ class _Detach(Handler):
 
     def after_sample(self, site: Site) -> None:
         """Put the draw's elements in its place."""
+        if "estimator" in site.infer:
+            raise choice_refused(site, "ReweightedWakeSleep")
         if not site.observed:
             site.value = site.value.detach()
 

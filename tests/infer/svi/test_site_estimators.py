@@ -32,6 +32,7 @@ from probtorch.estimators import (
 from probtorch.infer import (
     SVI,
     RenyiELBO,
+    ReweightedWakeSleep,
     Trace_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
@@ -475,7 +476,7 @@ def test_vimco_is_refused_at_a_site():
         sampled(Trace_ELBO(), choosing(guide, a="vimco"), 1)
 
 
-@pytest.mark.parametrize("objective", [RenyiELBO(), TraceMeanField_ELBO()])
+@pytest.mark.parametrize("objective", [RenyiELBO(), TraceMeanField_ELBO(), ReweightedWakeSleep()])
 def test_other_objectives_refuse_a_choice_instead_of_passing_over_it(objective):
     with pytest.raises(InferenceError, match="takes estimators per site"):
         sampled(objective, choosing(guide, a=DisARM()), 1)
