@@ -11,7 +11,7 @@ from probtorch.diagnostics import Draws
 def test_density_is_that_of_the_forward_algorithm_and_rates_are_the_published_ones(
     run_model, number, tmp_path
 ):
-    options = ["--chains", 2, "--warmup", 250, "--draws", 250, "--paths", 2]
+    options = ["--chains", 2, "--warmup", 250, "--draws", 250]
     report = run_model("hmm", *options)
     assert number("largest difference from NumPy's density: ", report) < 1e-9
     rate = Draws.load(tmp_path / "hmm.nc").posterior["rate"]
