@@ -37,8 +37,9 @@ MIN_STRETCH = 200
 # Nodes in one turn, and turns that a loop may look back.
 MAX_PERIOD = 2000
 MAX_LAG = 16
-# Last turns that may stay outside of a loop.
+# Last turns that may stay outside of a loop, and turns that may become one.
 MAX_DROPPED = 3
+MAX_TOGETHER = 6
 CANDIDATES = 16
 
 
@@ -173,12 +174,17 @@ def _loop(nodes, index, earlier, start, period, turns):
     """Return the loop that a stretch is, perhaps without turns at its ends; None if it is none.
 
     The first turns may differ from the rest, the last ones too: a backward pass ends with what
-    the forward loop began with.
+    the forward loop began with. Several turns may have to be taken as one: where an earlier loop
+    did, whose outputs are read (enumerated chains reuse their dims in turn).
     """
-    for dropped in range(MAX_DROPPED + 1):
-        found = _fit(nodes, index, earlier, start, period, turns - dropped)
-        if found is not None:
-            return found
+    for together in range(1, MAX_TOGETHER + 1):
+        # The last turns that stay outside, and then first ones, so that the rest is a multiple.
+        for dropped in range(MAX_DROPPED + together):
+            rest = (turns - dropped) % together
+            first, count = start + rest * period, (turns - dropped) // together
+            found = _fit(nodes, index, earlier, first, period * together, count)
+            if found is not None:
+                return found
     return None
 
 

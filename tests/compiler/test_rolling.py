@@ -165,6 +165,29 @@ def test_a_model_with_a_sample_statement_per_step():
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-10)
 
 
+def test_an_enumerated_chain_is_rolled():
+    """Its dims are reused in turn, and its sum is another loop over what the first one made."""
+
+    def model(y):
+        move = probtorch.sample("move", dist.Dirichlet(tensor(np.ones((3, 3)))).to_event(1))
+        loc = probtorch.sample("loc", dist.Normal(tensor(np.zeros(3)), 1.0).to_event(1))
+        z = 0
+        for t in probtorch.markov(range(len(y))):
+            z = probtorch.sample(
+                f"z_{t}", dist.Categorical(move[z]), infer={"enumerate": "parallel"}
+            )
+            probtorch.sample(f"y_{t}", dist.Normal(loc[z], 1.0), obs=y[t])
+
+    target = Target.from_model(model, Y[:120])
+    q = RNG.standard_normal(target.dim) * 0.3
+    value, gradient = target.value_and_grad(q)
+    assert len(target.density.paths[0].graph.nodes) < 5 * FEW
+    with configure(jit=False):
+        expected, expected_gradient = Target.from_model(model, Y[:120]).value_and_grad(q)
+    assert value == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-10)
+
+
 def test_guards_before_and_after_a_loop_still_make_paths():
     def fn(q):
         sign = 1.0 if q[0] > 0 else -1.0
