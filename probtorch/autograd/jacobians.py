@@ -1,4 +1,4 @@
-"""Jacobians and Hessians, row by row or column by column."""
+"""Jacobians and Hessians: rows many at a time (`vmap` of a pull-back), or column by column."""
 
 import functools
 
@@ -6,11 +6,18 @@ import numpy as np
 
 from probtorch.autograd.forward import jvp
 from probtorch.autograd.transforms import select, split_aux, vjp
+from probtorch.autograd.vmap import vmap
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.tree import flatten, unflatten
-from probtorch.ops.movement import reshape, stack
+from probtorch.errors import AutogradError, NotDifferentiableError
+from probtorch.ops.movement import cat, reshape, stack
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
+
+# Rows pulled back together: enough to hide Python's part, few enough for the caches.
+CHUNK = 64
+# For fewer rows, one pass for each costs less than hearing of every operation.
+FEWEST_ROWS = 4
 
 
 def _basis(t):
@@ -26,8 +33,8 @@ def _zeros(t):
     return t.new_zeros(t._data.shape)
 
 
-def jacrev(fn, argnums=0, has_aux=False):
-    """Return a function that computes the Jacobian of `fn` by reverse mode, one pass per output.
+def jacrev(fn, argnums=0, has_aux=False, *, chunk_size=None):
+    """Return a function that computes the Jacobian of `fn` by reverse mode, many rows per pass.
 
     Parameters
     ----------
@@ -36,13 +43,21 @@ def jacrev(fn, argnums=0, has_aux=False):
     argnums : int or tuple of int
         Positional arguments to differentiate: tensors, or trees of them.
     has_aux : bool
+    chunk_size : int, optional
+        Rows (elements of an output) per backward pass; 64 if None. Memory grows with it.
 
     Returns
     -------
     callable
         Returns, for each output and within it for each argument, a tensor of shape
         ``(*output.shape, *argument.shape)``; with `has_aux` a pair of that and the rest.
+
+    Notes
+    -----
+    Rows share a pass by `vmap`. Where that is refused, as by a custom backward that branches on its
+    cotangent, each row has a pass of its own.
     """
+    chunk = CHUNK if chunk_size is None else chunk_size
 
     @functools.wraps(fn)
     def wrapped(*args, **kwargs):
@@ -52,27 +67,41 @@ def jacrev(fn, argnums=0, has_aux=False):
         outs, out_structure = flatten(value)
         jacobian = []
         for k, o in enumerate(outs):
-            rows = []
-            for unit in _basis(o):
+
+            def row(unit, k=k):
                 gs = [unit if j == k else _zeros(other) for j, other in enumerate(outs)]
                 (pulled,) = pull(unflatten(out_structure, gs))
-                rows.append(flatten(pulled)[0])
-            jacobian.append(_stacked(rows, o, chosen, 0))
+                return flatten(pulled)[0]
+
+            jacobian.append(_stacked(_rows(row, list(_basis(o)), chunk), o, chosen))
         jacobian = unflatten(out_structure, jacobian)
         return (jacobian, found[2]) if has_aux else jacobian
 
     return wrapped
 
 
-def _stacked(pieces, o, chosen, dim):
-    """Stack derivatives, one list of leaves per unit vector, and give them their shapes."""
+def _rows(row, units, chunk):
+    """Return the leaves of ``row(unit)`` for all unit vectors, stacked; None if there are none."""
+    if not units:
+        return None
+    if min(len(units), chunk) >= FEWEST_ROWS:
+        try:
+            parts = [vmap(row)(stack(units[i : i + chunk])) for i in range(0, len(units), chunk)]
+            return [cat(list(leaf)) if len(leaf) > 1 else leaf[0] for leaf in zip(*parts)]
+        except NotDifferentiableError:
+            raise
+        except AutogradError:
+            pass  # refused by vmap, see the notes of jacrev; any other error comes again below
+    return [stack(list(leaf)) for leaf in zip(*map(row, units), strict=True)]
+
+
+def _stacked(rows, o, chosen):
+    """Give stacked rows the shape of output and argument."""
     items, structure = flatten(chosen)
     out = []
     for i, x in enumerate(items):
         shape = (*o._data.shape, *as_tensor(x)._data.shape)
-        parts = [leaves[i] for leaves in pieces]
-        whole = stack(parts, dim) if parts else o.new_zeros(shape)
-        out.append(reshape(whole, shape))
+        out.append(o.new_zeros(shape) if rows is None else reshape(rows[i], shape))
     return unflatten(structure, out)
 
 
