@@ -382,13 +382,23 @@ def place(fn: Any, name: str, frames: tuple[Frame, ...], shape: tuple[int, ...])
                 f"{frame.size} vs {size}",
                 expected=f"size {frame.size} or 1 at batch dim {frame.dim}",
                 got=f"a distribution of batch shape {tuple(fn.batch_shape)}",
-                fix=f"make the plate's size {size}, or index the parameters with its rows"
+                fix=_other_size(batch, frame, size)
                 if frame.indices is None
                 else f"the plate works on {frame.size} of {frame.full_size} rows: index the "
                 "parameters with what `with plate(...) as rows` gives",
             )
         target[frame.dim] = frame.size
     return fn.expand(tuple(target)) if tuple(target) != tuple(fn.batch_shape) else fn
+
+
+def _other_size(batch, frame, size):
+    """What to do about a batch dim of another size than its plate."""
+    further_left = batch[: frame.dim][::-1]
+    if frame.size in further_left:
+        count = further_left.index(frame.size) + 1
+        which = "last dim belongs" if count == 1 else f"last {count} dims belong"
+        return f"write .to_event({count}) behind the distribution, if its {which} to one draw"
+    return f"make the plate's size {size}, or index the parameters with its rows"
 
 
 class replicate(Handler):

@@ -282,6 +282,6 @@ def _no_parameters():
         "SVI has nothing to optimise",
         expected="at least one parameter: a param() statement or an autoguide's",
         got="a model and a guide without parameters, and an optimizer without any",
-        fix="state what is to be learned with param(), use AutoNormal(model), or pass an optimizer "
-        "over the parameters of your modules",
+        fix="state what is to be learned with param(), a network with module('net', net), or use "
+        "AutoNormal(model); or pass an optimizer over the parameters of your modules",
     )

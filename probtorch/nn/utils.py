@@ -238,8 +238,7 @@ class _Copy:
         own.update(m.__dict__)
         own["_parameters"] = {name: self.tensor(p) for name, p in m._parameters.items()}
         own["_modules"] = {
-            name: None if child is None else self.copy(child)
-            for name, child in m._modules.items()
+            name: None if child is None else self.copy(child) for name, child in m._modules.items()
         }
         for name, value in m.__dict__.items():
             if name not in _SHARED:

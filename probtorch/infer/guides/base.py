@@ -480,6 +480,15 @@ def _discrete(site):
 
 
 def _no_latent(guide, seen):
+    discrete = [n for n, s in seen.nodes.items() if is_latent(s) and s.fn.is_discrete]
+    if discrete:
+        return InferenceError(
+            f"{guide.__name__}: the model has no continuous latent sites",
+            expected="at least one continuous sample statement without obs",
+            got=f"discrete sites {', '.join(map(repr, discrete))}",
+            fix="sum them out under a guide without statements, SVI(model, lambda *args: None, "
+            "optim, TraceEnum_ELBO()), or give unknown parameters a prior",
+        )
     observed = ", ".join(map(repr, seen.observation_nodes))
     return InferenceError(
         f"{guide.__name__}: the model has no latent sites",
