@@ -8,12 +8,14 @@ is, 0.22 and 0.23 wrap it in an InferenceData.
 What the formats cannot hold is translated, and written down in the root attribute
 ``probtorch_layout`` so that `fields_from_datatree` can undo it: booleans among the draws become
 integers (ArviZ subtracts them), complex variables become two real ones, "/" in a name becomes ".",
-a dim that shares its name with a variable gets the ending ``_dim``, attributes that netCDF refuses
-(None, booleans, dicts) become JSON text.
+an empty name "_", a zero character or half of a surrogate pair an escape, a variable named as one
+of the group's own dims gets the ending "_", a dim that shares its name with a variable or those
+``_dim``, attributes that netCDF refuses (None, booleans, dicts) become JSON text.
 """
 
 import datetime
 import json
+import unicodedata
 import warnings
 from importlib import metadata
 from typing import Any
@@ -33,6 +35,9 @@ LAYOUT = "probtorch_layout"
 
 # Groups whose booleans are indicators that ArviZ reads as such.
 BOOLEAN_GROUPS = ("sample_stats", "warmup_sample_stats", "sample_stats_prior", "constant_data")
+
+# Dims that a group has anyway, chain and draw: no variable or plate can have their names.
+_LEADING = frozenset(dim for lead in GROUP_DIMS.values() for dim in lead)
 
 
 def to_arviz(draws):
@@ -82,6 +87,7 @@ def to_datatree(draws):
         "names": {name: new for name, new in names.items() if new != name},
         "dims": {name: list(given) for name, given in draws.dims.items()},
         "dim_names": {dim: new for dim, new in dims.items() if new != dim},
+        "labels": {},
         "dtypes": {},
         "complex": [],
         "attrs": list(draws.attrs),
@@ -100,7 +106,7 @@ def to_datatree(draws):
             spelled = (*lead, *(dims[dim] for dim in given))
             for dim in given:
                 if dim in draws.coords:
-                    coords[dims[dim]] = draws.coords[dim]
+                    coords[dims[dim]] = _labels(dim, draws.coords[dim], layout)
             for part, array in real_parts({names[name]: values}):
                 stored = _storable(group, array)
                 if stored.dtype != array.dtype:
@@ -111,7 +117,7 @@ def to_datatree(draws):
         attrs = own_attrs | ({"sample_dims": list(lead)} if lead else {})
         datasets[group] = xarray.Dataset(data, coords=coords, attrs=attrs)
     model_name = str(draws.attrs.get("model_name") or "") or None
-    tree = xarray.DataTree.from_dict(datasets, name=model_name and model_name.replace("/", "."))
+    tree = xarray.DataTree.from_dict(datasets, name=model_name and _storable_name(model_name))
     tree.attrs = own_attrs | {LAYOUT: json.dumps(layout)}
     return tree
 
@@ -169,7 +175,9 @@ def fields_from_datatree(tree):
         groups[group] = {names.get(spelled, spelled): v for spelled, v in variables.items()}
         for dim, index in dataset.coords.items():
             if dim not in lead and index.dims == (dim,):
-                coords[dim_spelling.get(dim, dim)] = _plain(index.values)
+                dim = dim_spelling.get(dim, dim)
+                labels = layout.get("labels", {}).get(dim)
+                coords[dim] = _plain(index.values) if labels is None else np.array(labels)
     attrs = tree.attrs or tree["posterior"].attrs
     attrs = {key: attrs[key] for key in layout.get("attrs", attrs) if key != LAYOUT}
     for key in layout.get("json_attrs", []):
@@ -208,10 +216,10 @@ def json_ready(value):
 
 
 def _spelling(groups):
-    """Map variable names to names without "/", which xarray and netCDF take for a path."""
-    taken, spelling = set(), {}
+    """Map variable names to names that xarray and netCDF can hold, each to one of its own."""
+    taken, spelling = set(_LEADING), {}
     for name in dict.fromkeys(name for variables in groups.values() for name in variables):
-        new = name.replace("/", ".")
+        new = _storable_name(name)
         while new in taken or (new != name and any(new in v for v in groups.values())):
             new += "_"
         taken.add(new)
@@ -222,15 +230,46 @@ def _spelling(groups):
 def _dim_spelling(draws, groups, names):
     """Map dim names to names that no variable has: xarray would take such a variable for coords."""
     taken = {part for name in names.values() for part in (name, f"{name}_real", f"{name}_imag")}
+    taken |= _LEADING
     spelling = {}
     for group, variables in groups.items():
         for name, values in variables.items():
             for dim in dim_names(name, values.ndim - len(GROUP_DIMS[group]), draws.dims):
-                new = dim.replace("/", ".")
-                while new in taken:
+                if dim in spelling:
+                    continue
+                new = _storable_name(dim)
+                while new in taken or new in spelling.values():
                     new += "_dim"
                 spelling[dim] = new
     return spelling
+
+
+def _storable_name(name):
+    """Return a name that is no path ("/", "." and "..") and not empty."""
+    # netCDF composes accents, and a name that it changed would not be found again.
+    new = unicodedata.normalize("NFC", _storable_text(name.replace("/", ".")))
+    return new if new.strip(".") else f"_{new}"
+
+
+def _storable_text(text):
+    """Return text that UTF-8 can hold, without zero characters, which end a text in netCDF."""
+    if "\0" not in text and text.isascii():
+        return text
+    text = text.replace("\0", "\\x00")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _labels(dim, labels, layout):
+    """Return the labels of a dim as netCDF can hold them; `layout` keeps what they were."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind != "U":
+        return labels
+    given = labels.tolist()
+    stored = [_storable_text(label) for label in given]
+    if stored == given:
+        return labels
+    layout["labels"][dim] = given
+    return np.array(stored)
 
 
 def _storable(group, values):
@@ -263,7 +302,10 @@ def _attrs(given, layout):
     for key, value in given.items():
         value = json_ready(value)
         text_list = isinstance(value, list) and value and all(isinstance(v, str) for v in value)
-        if isinstance(value, bool) or not (isinstance(value, (str, int, float)) or text_list):
+        plain = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        texts = value if text_list else [value] if isinstance(value, str) else []
+        lossless = all(_storable_text(text) == text for text in texts)
+        if not (plain or text_list) or not lossless:
             layout["json_attrs"].append(key)
             value = json.dumps(value)
         attrs[key] = value

@@ -27,7 +27,7 @@ from probtorch.ops.foreign import native_density
 from probtorch.optim import Adam
 
 rng = np.random.default_rng(0)
-VOID = {"meta", "rect", "path"}
+VOID = {"meta", "rect", "path", "br"}
 
 
 class Page(HTMLParser):
