@@ -303,6 +303,15 @@ def test_plate_inside_itself_is_refused():
         rows.__enter__()
 
 
+@pytest.mark.parametrize("shape, count", [((3, 4), 1), ((3, 4, 5), 2)])
+def test_forgotten_event_dims_are_recognised(shape, count):
+    with plate("a", 3), pytest.raises(ShapeError) as error:
+        sample("x", Normal(np.zeros(shape), 1.0))
+    assert f".to_event({count})" in error.value.fix
+    with plate("a", 3):
+        assert sample("x", Normal(np.zeros(shape), 1.0).to_event(count)).shape == shape
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_batch_that_does_not_fit_the_plate_is_refused(cut):
     rows = plate("a", 9, subsample_size=3) if cut else plate("a", 3)

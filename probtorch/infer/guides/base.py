@@ -480,7 +480,7 @@ def _discrete(site):
 
 
 def _no_latent(guide, seen):
-    discrete = [n for n, s in seen.nodes.items() if is_latent(s) and s.fn.is_discrete]
+    discrete = [n for n in seen.stochastic_nodes if getattr(seen[n].fn, "is_discrete", False)]
     if discrete:
         return InferenceError(
             f"{guide.__name__}: the model has no continuous latent sites",

@@ -278,6 +278,15 @@ def test_finite_discrete_sites_are_left_to_the_objective():
     assert list(AutoNormal(model)()) == ["x"]
 
 
+def test_a_model_of_discrete_sites_alone_is_told_what_to_do_with_them():
+    def model():
+        sample("z", Categorical(tensor([0.5, 0.5])))
+
+    with pytest.raises(InferenceError, match="no continuous latent sites") as error:
+        AutoNormal(model)()
+    assert "'z'" in error.value.got and "TraceEnum_ELBO" in error.value.fix
+
+
 def test_a_model_without_latent_sites_is_refused():
     def model():
         sample("y", Normal(0.0, 1.0), obs=tensor(1.0))
