@@ -20,6 +20,7 @@ from probtorch.autograd.modes import (
     set_grad_enabled,
 )
 from probtorch.autograd.scan import scan
+from probtorch.autograd.vmap import vmap
 from probtorch.core.dtype import (
     as_dtype,
     default_dtype_as,
