@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.effects.handlers import block, substitute, trace
+from probtorch.handlers import block, substitute, trace
 from probtorch.infer import (
     MCMC,
     NUTS,
