@@ -2,10 +2,11 @@
 
 What is read back here is executed, so this file is written for distrust. The directory
 (``$PROBTORCH_CACHE_DIR``, or ``~/.cache/probtorch``) is created for its owner alone and refused,
-with a warning, if anybody else owns it or can write to it. Each entry is one file: a line of
+with a warning, if anybody else owns it or can write to it, or could put another in its place
+because everybody may write to a directory above it. Each entry is one file: a line of
 JSON, the object code, and an HMAC-SHA256 of both under a key that only the user can read. The
 JSON repeats the entry's name, so a valid entry under another name is refused too. Whatever fails
-a check is deleted and compiled again; nothing is ever unpickled.
+a check is deleted and compiled again, with one warning per process; nothing is ever unpickled.
 
 Entries are named by a SHA-256 of everything that the code depends on (`key_of`): IR text, level,
 processor and features, LLVM version, the version of this format. Writers write a temporary file,
@@ -53,6 +54,7 @@ _TAG_BYTES = 32
 _SUFFIX = ".entry"
 
 _lock = threading.Lock()
+_damaged: set[Path] = set()
 _secrets: dict[Path, bytes | None] = {}
 _stores = itertools.count()
 
@@ -97,6 +99,7 @@ def load(key: str) -> Entry | None:
     entry = _decode(key, content, secret)
     if entry is None:
         _remove(file)
+        _warn_of_damage(path)
     return entry
 
 
@@ -149,6 +152,7 @@ def forget_directories() -> None:
     """Check directories and their keys again at the next use, as a new process does."""
     with _lock:
         _secrets.clear()
+        _damaged.clear()
 
 
 def _configured() -> Path | None:
@@ -186,6 +190,21 @@ def _warn(reason: str) -> None:
     )
 
 
+def _warn_of_damage(path: Path) -> None:
+    """Say once per process that entries are not what was stored."""
+    with _lock:
+        known = path in _damaged
+        _damaged.add(path)
+    if not known:
+        warnings.warn(
+            f"compiled code in {path} was damaged or is not this user's; it was deleted and "
+            f"compiled again, and so will be any more of it (delete {path} if others may have "
+            "written there)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 def _check_directory(path: Path) -> None:
     """Create the directory for us alone, or make sure that it is ours alone to write."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,6 +223,14 @@ def _check_directory(path: Path) -> None:
         raise _Refused(
             f"{path} can be written by other users; delete it, or chmod 700 it if you trust them"
         )
+    for above in path.resolve().parents:
+        mode = above.stat().st_mode
+        # In a sticky directory, as /tmp is, only its owner can rename what somebody has made.
+        if hasattr(os, "geteuid") and mode & 0o002 and not mode & stat.S_ISVTX:
+            raise _Refused(
+                f"everybody can write to {above} and replace what is in it; chmod o-w it, or set "
+                "PROBTORCH_CACHE_DIR to a directory elsewhere"
+            )
 
 
 def _load_key(path: Path) -> bytes:

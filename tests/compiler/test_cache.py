@@ -134,10 +134,13 @@ def test_a_damaged_key_is_refused(place):
 
 
 def is_ignored_deleted_and_rebuilt(place, key=KEY):
+    with pytest.warns(RuntimeWarning, match="was damaged or is not this user's") as caught:
+        assert cache.load(key) is None
+    assert len(caught) == 1
+    assert not entry_file(place, key).exists()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert cache.load(key) is None
-        assert not entry_file(place, key).exists()
         cache.store(key, DATA, {})
         assert cache.load(key).data == DATA
 
