@@ -97,7 +97,9 @@ class Listener:
 
     def holds_somewhere(self, t):
         """Whether a boolean tensor with one element is true in any slice of the vmaps around."""
-        return self.outer.holds_somewhere(t) if self.batched(t) else bool(t)
+        if isinstance(self.outer, Listener) and self.outer.batched(t):
+            return self.outer.holds_somewhere(t)
+        return bool(t)
 
     def refuse(self, reason):
         """Hear of something that a replay could not repeat."""

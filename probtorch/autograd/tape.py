@@ -194,9 +194,9 @@ def _why_not(out):
 
 
 def _accumulate(leaf, g, create_graph):
-    before = set_grad_enabled(create_graph)
     if recorder() is not None:
         recorder().gradient_kept(leaf)
+    before = set_grad_enabled(create_graph)
     try:
         if leaf.grad is not None:
             leaf.grad = add(leaf.grad, g)

@@ -21,7 +21,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Value
 from probtorch.compiler.record import record, recording_lock
-from probtorch.core.dispatch import apply, recorder, set_recorder, wrap
+from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
 from probtorch.errors import CompileError, DomainError, ShapeError
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import eq, isnan, logical_and, signbit, where
@@ -89,7 +89,8 @@ class _Walk:
     def _node(self, node):
         pairs = [self._value(x) for x in node.inputs]
         if node.name == "guard":
-            self._guard(*pairs[0], node.attrs["value"])
+            t, flag = pairs[0]
+            self._guard(t, flag, node.attrs["value"])
             return
         if node.name in ("while", "cond"):
             found = (self._loop if node.name == "while" else self._branch)(node, pairs)
@@ -322,7 +323,7 @@ class BatchedDensity:
         if self.reason is not None or len(paths) >= MAX_PATHS or size in self._full:
             return False
         with recording_lock:
-            active = set_recorder(None)
+            active, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
                 rec = self.density.recorded(point)[0]
                 key = tuple(map(repr, (value for _, value, _ in rec.graph.guards)))
@@ -350,6 +351,7 @@ class BatchedDensity:
                 return False  # outside of where the model can be evaluated
             finally:
                 set_recorder(active)
+                set_grad_enabled(grad_mode)
         return True
 
 

@@ -244,6 +244,7 @@ def test_vmap_inside_a_compiled_function():
 def test_what_differs_between_slices_is_refused(fn, what):
     with pytest.raises(AutogradError, match=what):
         vmap(fn)(X)
+    assert pt.is_grad_enabled()
 
 
 OUTSIDE = pt.zeros(3).double()
