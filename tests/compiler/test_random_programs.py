@@ -1,7 +1,8 @@
 """Random programs: compiled equals eager, in values and gradients, however they are run.
 
 See programs.py for how programs are made and how closely results must agree. The default run is
-the same set every time; the slow one is larger.
+the same 2000 programs every time, most of them small; the slow one is larger, and
+``python -m tests.compiler.fuzz`` goes on with new ones for as long as it is let.
 """
 
 import warnings
@@ -117,6 +118,18 @@ def quietly(check, *arguments):
 @given(programs(), st.booleans())
 def test_compiled_program_agrees_with_eager(program, gradients):
     quietly(check_compiled, program, gradients)
+
+
+@settings(QUICK, max_examples=1240)
+@given(programs(max_steps=6), st.booleans())
+def test_small_compiled_program_agrees_with_eager(program, gradients):
+    quietly(check_compiled, program, gradients)
+
+
+@settings(QUICK, max_examples=400)
+@given(programs(max_steps=6, first="float64", nonempty=True))
+def test_small_native_density_agrees_with_eager(program):
+    quietly(check_density, program)
 
 
 @settings(QUICK, max_examples=60)

@@ -1,0 +1,78 @@
+"""Random programs without end: ``python -m tests.compiler.fuzz [--seed N] [--minutes M]``.
+
+Each round draws a few hundred new programs of every kind from the strategies of the test suite and
+compares compiled with eager execution. A mismatch stops the run with the program shrunk; the seed
+that is printed with each round repeats it.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+__all__ = ["main"]
+
+# Programs per round: (small ones, longer ones, densities, samplers).
+ROUND = (400, 100, 150, 50)
+
+
+def checks(number):
+    """Return the four checks of a round as functions without arguments."""
+    from tests.compiler import test_random_programs as suite
+    from tests.compiler.programs import programs
+
+    small, long, densities, samplers = (
+        settings(suite.QUICK, max_examples=n, derandomize=False) for n in ROUND
+    )
+
+    @small
+    @seed(4 * number)
+    @given(programs(max_steps=8), st.booleans())
+    def check_small(program, gradients):
+        suite.quietly(suite.check_compiled, program, gradients)
+
+    @long
+    @seed(4 * number + 1)
+    @given(programs(max_steps=40), st.booleans())
+    def check_long(program, gradients):
+        suite.quietly(suite.check_compiled, program, gradients)
+
+    @densities
+    @seed(4 * number + 2)
+    @given(programs(max_steps=15, first="float64", nonempty=True))
+    def check_density(program):
+        suite.quietly(suite.check_density, program)
+
+    @samplers
+    @seed(4 * number + 3)
+    @given(programs(max_steps=15))
+    def check_sampler(program):
+        suite.quietly(suite.check_sampler, program)
+
+    return check_small, check_long, check_density, check_sampler
+
+
+def main():
+    """Run rounds until time is up."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="number of the first round")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    options = parser.parse_args()
+    end = time.monotonic() + 60.0 * options.minutes
+    number, count = options.seed, 0
+    with tempfile.TemporaryDirectory(prefix="probtorch-fuzz-") as folder:
+        # The user's own cache would grow by a file per program.
+        os.environ["PROBTORCH_CACHE_DIR"] = folder
+        while time.monotonic() < end:
+            for check in checks(number):
+                check()
+            count += sum(ROUND)
+            number += 1
+            print(f"round {number - 1}: {count} programs so far, no mismatch", flush=True)
+
+
+if __name__ == "__main__":
+    main()
