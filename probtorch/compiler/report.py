@@ -178,7 +178,7 @@ def _nodes(graph, lowering):
                 steps.setdefault(v.id, []).append(number)
     return tuple(
         (
-            repr(node),
+            visible(node, None),
             ", ".join(dict.fromkeys(str(k) for v in node.outs for k in steps.get(v.id, ())))
             or ("layout only" if node.name in VIEW_NAMES else ""),
             _line(node.location),
@@ -209,7 +209,7 @@ def _steps(lowering, times):
                         _title(s),
                         depth,
                         number,
-                        tuple((n.name, _line(n.location)) for n in _nodes_of(s)),
+                        tuple((visible(n.name), _line(n.location)) for n in _nodes_of(s)),
                         traffic.read,
                         traffic.written,
                         times[number - 1] if times else None,
@@ -241,4 +241,4 @@ def _title(statement):
         return "fill"
     names = [i.node.name if i.node is not None else i.kind for i in statement.items]
     shape = "x".join(map(str, statement.domain)) or "scalar"
-    return f"nest over {shape}: {' '.join(names)}"
+    return f"nest over {shape}: {' '.join(map(visible, names))}"

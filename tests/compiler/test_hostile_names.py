@@ -20,9 +20,11 @@ from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.record import record
 from probtorch.compiler.render import cuda
 from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.op import REGISTRY
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, param, plate, sample
 from probtorch.infer import SVI, Target
+from probtorch.ops.families import elementwise
 from probtorch.optim import Adam
 from tests.compiler.hostile import HOSTILE, marks_in
 from tests.compiler.test_explain import Page
@@ -137,6 +139,52 @@ def test_generated_text_is_the_same_whatever_things_are_called(text_of, k, plain
     assert texts == plain[text_of]
     for text in [texts] if isinstance(texts, str) else texts:
         assert not marks_in(text) and text.isascii() and len(text) > 100
+
+
+@pytest.fixture
+def registry_as_before():
+    """Ops of this test alone: the sweep of ops must not meet them."""
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+def op_texts(names):
+    """A chain of ops that users have registered, for either processor, and what explains it."""
+    ops = [
+        elementwise(
+            name,
+            formula=lambda s, x: s.exp(-x * x),
+            partials=(lambda g, y, x: g * y * x * -2.0,),
+            domain=("real",),
+            reference=lambda x: np.exp(-x * x),
+        )
+        for name in names
+    ]
+
+    def fn(x):
+        for op in ops:
+            x = op(x)
+        return x.sum()
+
+    f = compile(fn)
+    f(wrap(np.ones(3)))
+    rec, _ = record(fn, [wrap(np.ones(3))])
+    optimise(rec.graph)
+    return (f.source(), cuda.render(Lowering(rec.graph)).source), f
+
+
+@pytest.mark.parametrize("k", range(len(BATCHES)))
+def test_names_of_registered_ops_stay_outside_and_are_shown_escaped(k, registry_as_before):
+    plain, _ = op_texts([f"plain op {i}" for i in range(BATCH)])
+    texts, f = op_texts([f"{name} op" for name in BATCHES[k]])
+    assert texts == plain
+    text = f.explain()
+    assert all(c.isprintable() for line in text.split("\n") for c in line)
+    assert len(text.split("\n")) == BATCH + 7
+    page = Page(f.explain(format="html"))
+    assert {"script", "img", "svg", "iframe", "b"} & set(page.tags) <= {"svg"}
 
 
 def test_names_of_cache_files_are_digests(own_cache):
