@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
+from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.summary import Summary
@@ -26,7 +27,8 @@ from probtorch.effects.enumeration import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, uncondition
 from probtorch.effects.trace import plate_info
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import ArgumentError, AutogradError, InferenceError
+from probtorch.factories import zeros
 from probtorch.infer.guide_quality import Quality, judge, quality_of, verdict
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import Target
@@ -257,16 +259,21 @@ class _Drawn:
         self.log_joint = self.log_guide = self.log_left = self.log_ratio = np.empty(0)
 
     def fill(self, model: Any, guide: Any, args: Any, kwargs: Any) -> None:
-        """Draw: all at once if model and guide bear it, else one by one."""
+        """Draw: all at once if model and guide bear it, else by `vmap`, else one by one."""
         runs: Iterable[Run] | None = None
         if self.count > 1 and not self.subsampled:
             with contextlib.suppress(InferenceError):
                 runs = [Vectorised(self.count, allow_missing=True)(model, guide, args, kwargs)]
-        if runs is None:
+        parts = None if runs is None else [self._part(run) for run in runs]
+        if parts is None and self.count > 1 and not self.subsampled:
+            # What differs between draws and is seen by Python: refused.
+            with contextlib.suppress(AutogradError):
+                parts = [self._mapped(model, guide, args, kwargs)]
+        if parts is None:
             runs = (
                 run_pair(model, guide, args, kwargs, allow_missing=True) for _ in range(self.count)
             )
-        parts = [self._part(run) for run in runs]
+            parts = [self._part(run) for run in runs]
         self.values = {n: np.concatenate([p[0][n] for p in parts]) for n in self.names}
         self.free = {n: np.concatenate([p[1][n] for p in parts]) for n in parts[0][1]}
         self.log_joint = np.concatenate([p[2] for p in parts])
@@ -288,6 +295,26 @@ class _Drawn:
         found += [run.per_particle(run.model[n].compute_log_prob()) for n in self.left]
         joint, guide, *left = (_vector(x, run.size) for x in found)
         return values, free, joint, guide, np.sum(left, axis=0) + np.zeros(run.size)
+
+    def _mapped(self, model, guide, args, kwargs):
+        """What `_part` returns, of one run for all draws that counts its dims from either side."""
+
+        def one(_):
+            run = run_pair(model, guide, args, kwargs, allow_missing=True)
+            values = {n: run.model[n].value for n in self.names}
+            free = {
+                n: biject_to(run.model[n].fn.support).inv(values[n])
+                for n in self.latent
+                if not run.model[n].fn.is_discrete
+            }
+            found = [run.log_model(), run.log_guide()]
+            return values, free, found, [run.model[n].compute_log_prob().sum() for n in self.left]
+
+        with no_grad():
+            values, free, found, left = vmap(one, randomness="different")(zeros(self.count))
+        values, free = ({n: to_host(x._data) for n, x in d.items()} for d in (values, free))
+        joint, guided, *left = (_vector(x, self.count) for x in (*found, *left))
+        return values, free, joint, guided, np.sum(left, axis=0) + np.zeros(self.count)
 
     def sum_out(self, target: Any) -> None:
         """Put the density without the sites in `left` in place of the one at their draws.
