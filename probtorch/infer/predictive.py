@@ -5,7 +5,9 @@ the latent sites they name take their values and the rest is drawn anew (posteri
 draws are run at once where that is safe: the `replicate` handler adds a dim to the left of all
 plates. Whether a model bears that cannot be seen from outside (``x @ beta`` means something else
 for a batch of betas), so it is checked: two of the draws are run again alone, and every density and
-every computed value has to agree. If not, the draws are run one by one.
+every computed value has to agree. If not, a single run is carried out for all draws by `vmap`,
+which asks nothing of the model's shapes, and is checked alike; if Python branches on a draw, they
+are run one by one.
 
 Read effects/runtime.py first; results.py uses this for the groups of ArviZ's schema.
 """
@@ -19,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator, default_generator
@@ -161,7 +164,8 @@ class Predictive:
             if self.parallel is False:
                 found = job.one_by_one(names)
             else:
-                found = job.at_once(names, must=self.parallel is True) or job.one_by_one(names)
+                found = job.at_once(names, must=self.parallel is True)
+                found = found or job.mapped(names) or job.one_by_one(names)
         return {name: wrap(x.reshape(job.lead + x.shape[1:])) for name, x in found.items()}
 
     forward = __call__
@@ -344,6 +348,52 @@ class _Job:
                 rows[name].append(_array(_value(found, name)))
         return {name: _stacked(name, values, self.first) for name, values in rows.items()}
 
+    def mapped(self, names):
+        """Values of the named sites by one run under `vmap`, or None if that is refused."""
+        if self.count < 2:
+            return None
+        start = self.generator.get_state()
+
+        def one(values):
+            found = self.run(substitute(None, values))
+            sites = {n: s for n, s in found.items() if s.kind in ("sample", "deterministic")}
+            densities = {
+                n: s.compute_log_prob().sum()
+                for n, s in sites.items()
+                if s.has_density and hasattr(s.fn, "log_prob")
+            }
+            wanted = {n: as_value(_value(found, n), "value") for n in names}
+            drawn = {n: as_value(s.value, "value") for n, s in sites.items() if not s.observed}
+            return wanted, drawn, densities
+
+        try:
+            block = min(self.count, self._block())
+            draws = {n: wrap(x) for n, x in self.samples.items()}
+            everything = vmap(
+                lambda _, values: one(values), randomness="different", chunk_size=block
+            )(wrap(np.zeros(self.count)), draws)
+            wanted, values, densities = (
+                {n: to_host(x._data) for n, x in part.items()} for part in everything
+            )
+            for i in (0, self.count - 1):
+                self._compare_mapped(values, densities, i)
+        except Exception:
+            # Whatever it is, single runs will say it better, or bear it.
+            self.generator.set_state(start)
+            return None
+        return wanted
+
+    def _compare_mapped(self, values, densities, i):
+        """Run draw `i` alone with all values that it has among the others; see `_compare`."""
+        latent = [n for n, s in self.first.items() if s.kind == "sample" and not s.observed]
+        fixed = {n: values[n][i] for n in latent}
+        for name, site in self.run(substitute(None, fixed)).items():
+            if name in densities:
+                alone = float(_array(site.compute_log_prob()).sum())
+                _check_agreement(name, site, densities[name][i], alone)
+            elif site.kind == "deterministic":
+                _check_agreement(name, site, values[name][i], _array(site.value))
+
     def likelihood(self, values):
         """Log density of each observation at one draw; recorded and compiled by `DrawMap`."""
         found = self.run(substitute(None, values))
@@ -360,8 +410,7 @@ class _Job:
         if self.count < 2:
             return None
         start = self.generator.get_state()
-        elements = sum(getattr(s.value, "_data", np.empty(0)).size for s in self.first.values())
-        block = max(2, min(self.count, BLOCK_ELEMENTS // max(elements, 1)))
+        block = min(self.count, self._block())
         parts = []
         try:
             if block > FEW:
@@ -384,6 +433,11 @@ class _Job:
             self.generator.set_state(start)
             return None
         return {n: np.concatenate([part[n] for part in parts]) for n in names}
+
+    def _block(self):
+        """Number of draws to run at once."""
+        elements = sum(getattr(s.value, "_data", np.empty(0)).size for s in self.first.values())
+        return max(2, BLOCK_ELEMENTS // max(elements, 1))
 
     @property
     def depth(self):
@@ -437,10 +491,7 @@ class _Job:
                 pair = self._rows(found, name, size)[i], _array(site.value)
             else:
                 continue
-            rtol = RTOL.get(_array(site.value).dtype.str[1:], 1e-8)
-            scale = np.max(np.abs(pair[1]), initial=1.0, where=np.isfinite(pair[1]))
-            if not np.allclose(*pair, rtol=rtol, atol=rtol * scale, equal_nan=True):
-                raise _disagrees(name)
+            _check_agreement(name, site, *pair)
 
 
 class _FirstDraw(Handler):
@@ -532,6 +583,13 @@ def _summed(site, i, size):
     if log_prob.ndim >= free and log_prob.shape[-free] == size:
         log_prob = np.moveaxis(log_prob, -free, 0)[i]
     return float(log_prob.sum())
+
+
+def _check_agreement(name, site, together, alone):
+    rtol = RTOL.get(_array(site.value).dtype.str[1:], 1e-8)
+    scale = np.max(np.abs(alone), initial=1.0, where=np.isfinite(alone))
+    if not np.allclose(together, alone, rtol=rtol, atol=rtol * scale, equal_nan=True):
+        raise _disagrees(name)
 
 
 def _disagrees(name):

@@ -5,7 +5,7 @@ import pytest
 
 import probtorch as pt
 import probtorch.distributions as dist
-from probtorch.infer import SVI, AutoNormal, Trace_ELBO
+from probtorch.infer import SVI, AutoNormal, Predictive, Trace_ELBO
 from probtorch.optim import Adam
 
 RNG = np.random.default_rng(0)
@@ -56,3 +56,34 @@ def test_importance_ratios_are_those_of_the_draws(branch):
     lp = np.asarray(found.sample_stats["lp"]).reshape(-1)
     np.testing.assert_allclose(lp, expected, rtol=1e-4, atol=1e-4)
     assert len(set(s.tolist())) == len(s)
+
+
+def shifted(branch=False, noise=False):
+    RUNS.append(1)
+    w = pt.sample("w", dist.Normal(pt.zeros(2), 3.0).to_event(1))
+    mean = w[0] + w[1] * X
+    if branch and float(w[0]) > 1e6:
+        mean = mean * 2.0
+    if noise:
+        mean = mean + RNG.standard_normal()
+    pt.deterministic("twice", mean * 2.0)
+    with pt.plate("n", 20):
+        pt.sample("y", dist.Normal(mean, 0.1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"branch": True}, {"noise": True}], ids=str)
+def test_predictions_of_a_model_that_counts_from_the_left(settings):
+    w = RNG.standard_normal((200, 2))
+    RUNS.clear()
+    found = Predictive(shifted, {"w": w}, return_sites=["twice", "y"], seed=0)(**settings)
+    assert (len(RUNS) > 200) is bool(settings), "one run per draw only if draws cannot share one"
+    mean = w[:, :1] + w[:, 1:] * X.numpy()
+    y, twice = found["y"].numpy(), found["twice"].numpy()
+    if "noise" in settings:
+        noise = twice / 2.0 - mean
+        assert len(set(np.round(noise[:, 0], 9).tolist())) == 200, "numbers of NumPy are drawn anew"
+        mean = mean + noise
+    np.testing.assert_allclose(twice, 2.0 * mean, rtol=1e-9, atol=1e-9)
+    z = (y - mean) / 0.1
+    assert abs(z.mean()) < 4.5 / np.sqrt(z.size) and abs(z.std() - 1.0) < 4.5 / np.sqrt(2 * z.size)
+    assert len(set(z.reshape(-1).tolist())) == z.size
