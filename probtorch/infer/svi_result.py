@@ -266,9 +266,11 @@ class _Drawn:
                 runs = [Vectorised(self.count, allow_missing=True)(model, guide, args, kwargs)]
         parts = None if runs is None else [self._part(run) for run in runs]
         if parts is None and self.count > 1 and not self.subsampled:
-            # What differs between draws and is seen by Python: refused.
+            # Refused where Python sees what differs between draws.
             with contextlib.suppress(AutogradError):
-                parts = [self._mapped(model, guide, args, kwargs)]
+                part = self._mapped(model, guide, args, kwargs)
+                if all(self._as_alone(i, part, model, guide, args, kwargs) for i in (0, -1)):
+                    parts = [part]
         if parts is None:
             runs = (
                 run_pair(model, guide, args, kwargs, allow_missing=True) for _ in range(self.count)
@@ -315,6 +317,26 @@ class _Drawn:
         values, free = ({n: to_host(x._data) for n, x in d.items()} for d in (values, free))
         joint, guided, *left = (_vector(x, self.count) for x in (*found, *left))
         return values, free, joint, guided, np.sum(left, axis=0) + np.zeros(self.count)
+
+    def _as_alone(self, i, part, model, guide, args, kwargs):
+        """Whether the density of draw `i` is what a run of it alone says: a model may draw with
+        NumPy, which is not seen.
+        """
+        values, _, joint, *_ = part
+        fixed = substitute(None, {n: values[n][i] for n in self.latent})
+        with no_grad():
+            run = run_pair(
+                model,
+                guide,
+                args,
+                kwargs,
+                handlers=(fixed,),
+                model_handlers=lambda: (fixed,),
+                allow_missing=True,
+            )
+        alone = _vector(run.log_model(), 1)[0]
+        single = any(x.dtype == np.float32 for x in values.values())
+        return bool(np.isclose(alone, joint[i], rtol=1e-3 if single else 1e-8, equal_nan=True))
 
     def sum_out(self, target: Any) -> None:
         """Put the density without the sites in `left` in place of the one at their draws.

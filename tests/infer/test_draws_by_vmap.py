@@ -14,7 +14,7 @@ Y = pt.tensor(1.0 + 2.0 * X.numpy() + 0.3 * RNG.standard_normal(20))
 RUNS = []
 
 
-def line(branch=False):
+def line(branch=False, noise=False):
     RUNS.append(1)
     w = pt.sample("w", dist.Normal(pt.zeros(2), 3.0).to_event(1))
     s = pt.sample("s", dist.HalfNormal(1.0))
@@ -23,6 +23,8 @@ def line(branch=False):
     mean = w[0] + w[1] * X
     if branch and float(s) < 0.0:
         mean = mean * 2.0
+    if noise:
+        mean = mean + RNG.standard_normal()
     with pt.plate("n", 20):
         pt.sample("y", dist.Normal(mean, s), obs=Y)
 
@@ -56,6 +58,13 @@ def test_importance_ratios_are_those_of_the_draws(branch):
     lp = np.asarray(found.sample_stats["lp"]).reshape(-1)
     np.testing.assert_allclose(lp, expected, rtol=1e-4, atol=1e-4)
     assert len(set(s.tolist())) == len(s)
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.infer.guide_quality.GuideWarning")
+def test_numbers_of_numpy_are_drawn_anew_for_each_draw():
+    result = fitted(noise=True)
+    result.draws(200)
+    assert len(RUNS) > 200
 
 
 def shifted(branch=False, noise=False):
