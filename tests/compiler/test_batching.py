@@ -12,7 +12,8 @@ from probtorch.compiler.batching import BatchedDensity, batch_graph
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record import record
 from probtorch.core.dispatch import wrap
-from probtorch.errors import ShapeError
+from probtorch.errors import AutogradError, ShapeError
+from probtorch.func import vmap
 from probtorch.infer import Target
 from tests.compiler.programs import differences, programs, spread
 from tests.posteriordb.models import MODELS, as_arguments
@@ -61,6 +62,34 @@ def check_program(program):
             assert not wrong, f"inputs {k}: {wrong}\n{program!r}"
 
 
+def check_vmap(program):
+    """Run under vmap on both sets of inputs, gradients taken inside; compare with both alone."""
+    captured = tensors(program.captured)
+    both = [wrap(np.stack(pair)) for pair in zip(*program.inputs, strict=True)]
+    try:
+        outs = vmap(lambda *xs: program.with_gradients(xs, captured))(*both)
+    except AutogradError as error:
+        if error.subject != "vmap":
+            raise
+        return
+    for k in (0, 1):
+
+        def run(k=k):
+            found = program.with_gradients(tensors(program.inputs[k]), tensors(program.captured))
+            return arrays(found)
+
+        wrong = differences([x[k] for x in arrays(outs)], spread(run))
+        assert not wrong, f"inputs {k}: {wrong}\n{program!r}"
+
+
+@QUICK
+@given(programs())
+def test_random_programs_under_vmap(program):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        check_vmap(program)
+
+
 @QUICK
 @given(programs())
 def test_random_programs_on_both_sets_of_inputs_at_once(program):
@@ -76,6 +105,7 @@ def test_many_random_programs_on_both_sets_of_inputs_at_once(program):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         check_program(program)
+        check_vmap(program)
 
 
 def check_density(density, points, rtol=1e-10):
