@@ -7,7 +7,7 @@ nothing is clamped.
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, one_of, param
 from probtorch.distributions.fields import Parameter
@@ -80,7 +80,7 @@ class Bernoulli(Trial):
 
     def _enumerate_support(self):
         dtype = self.probs._data.dtype
-        return as_tensor(np.arange(2).astype(dtype))
+        return wrap(np.arange(2).astype(dtype))
 
     def _mean(self):
         return self.probs

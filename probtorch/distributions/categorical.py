@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution, one_of, param, setting
@@ -127,7 +127,7 @@ class Categorical(_Categories):
         return _entropy(self)
 
     def _enumerate_support(self):
-        return as_tensor(np.arange(self.num_categories))
+        return wrap(np.arange(self.num_categories))
 
     def _mean(self):
         return self._weights()[..., 0] * np.nan
@@ -191,7 +191,7 @@ class OneHotCategorical(_Categories):
 
     def enumerate_support(self, expand=True):
         n = self.num_categories
-        values = as_tensor(np.eye(n, dtype=(self._dtype or np.dtype(np.float64))))
+        values = wrap(np.eye(n, dtype=(self._dtype or np.dtype(np.float64))))
         values = reshape(values, (n, *(1,) * len(self._batch_shape), n))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
@@ -245,7 +245,7 @@ class Multinomial(_Categories):
 
     def _log_prob(self, x):
         logs = count_times(x, self._log_weights())
-        constant = lgamma(as_tensor(np.array(self.total_count + 1.0)))
+        constant = lgamma(wrap(np.array(self.total_count + 1.0)))
         return total(logs - lgamma(x + 1.0), -1) + constant
 
     def _mean(self):

@@ -14,7 +14,7 @@ import re
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, recorder
+from probtorch.core.dispatch import as_tensor, recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
@@ -424,7 +424,7 @@ class Multinomial(Constraint):
 
 def _corner(value):
     """The first unit vector of the size of the last dim of `value`."""
-    return as_tensor(np.eye(1, value._data.shape[-1], dtype=value._data.dtype)[0])
+    return wrap(np.eye(1, value._data.shape[-1], dtype=value._data.dtype)[0])
 
 
 boolean = _named("boolean", Boolean())
@@ -462,7 +462,7 @@ class OrderedVector(Constraint):
         return every(gt(_from(value, 1), _until(value, -1)), -1)
 
     def interior(self, value):
-        return as_tensor(np.arange(1, value._data.shape[-1] + 1, dtype=value._data.dtype))
+        return wrap(np.arange(1, value._data.shape[-1] + 1, dtype=value._data.dtype))
 
 
 class PositiveOrderedVector(OrderedVector):
@@ -548,7 +548,7 @@ class Square(Constraint):
         return same if shape[-1] == shape[-2] else same & False
 
     def interior(self, value):
-        return as_tensor(np.eye(value._data.shape[-1], dtype=value._data.dtype))
+        return wrap(np.eye(value._data.shape[-1], dtype=value._data.dtype))
 
 
 class Symmetric(Square):

@@ -7,7 +7,7 @@ an infinite logarithm is 0.
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
 from probtorch.distributions.distribution import Distribution, one_of, param
@@ -53,7 +53,7 @@ def counts_up_to(total_count, owner):
             got=f"counts from {int(counts.min())} to {largest}",
             fix="enumerate one batch element at a time",
         )
-    return as_tensor(np.arange(largest + 1).astype(counts.dtype))
+    return wrap(np.arange(largest + 1).astype(counts.dtype))
 
 
 class Binomial(Trial):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, param, setting
 from probtorch.distributions.fields import Parameter
@@ -60,7 +60,7 @@ class LKJCholesky(Distribution):
         for i in range(1, self.dim):
             noise = rng.normal((*batch, i))
             direction = noise / sqrt(total(noise * noise, -1, True))
-            a = rng.log_gamma(as_tensor(np.array(0.5 * i)), batch)
+            a = rng.log_gamma(wrap(np.array(0.5 * i)), batch)
             b = rng.log_gamma(self.concentration + 0.5 * (self.dim - 1 - i), batch)
             inside, rest = sqrt(sigmoid(a - b)), sqrt(sigmoid(b - a))
             parts = [direction * unsqueeze(inside, -1), unsqueeze(rest, -1)]
@@ -83,4 +83,4 @@ class LKJCholesky(Distribution):
     def _mode(self):
         # Below 1 the density grows towards singular matrices and has no highest point.
         peaked = reshape(self.concentration >= 1.0, (*self.concentration._data.shape, 1, 1))
-        return where(peaked, as_tensor(np.eye(self.dim)), math.nan)
+        return where(peaked, wrap(np.eye(self.dim)), math.nan)

@@ -21,6 +21,7 @@ from probtorch.core.dispatch import (
     recorder,
     take_over,
     use_view_writer,
+    wrap,
 )
 from probtorch.core.dtype import int64
 from probtorch.core.shape import broadcast_shapes, normalize_dim
@@ -157,7 +158,7 @@ def _put_vjp(g, out, inputs, attrs, needs):
     gx = (
         g
         if attrs["accumulate"]
-        else apply(_PUT, (g, as_tensor(np.zeros((), g._data.dtype)), *index), attrs)
+        else apply(_PUT, (g, wrap(np.zeros((), g._data.dtype)), *index), attrs)
     )
     gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v._data.shape)
     return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
@@ -211,7 +212,7 @@ def _run_slice_put(x, v, spec):
 
 def _slice_put_vjp(g, out, inputs, attrs, needs):
     _, v = inputs
-    gx = apply(_SLICE_PUT, (g, as_tensor(np.zeros((), g._data.dtype))), attrs) if needs[0] else None
+    gx = apply(_SLICE_PUT, (g, wrap(np.zeros((), g._data.dtype))), attrs) if needs[0] else None
     return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
 
 
@@ -452,7 +453,7 @@ def _updated(x, key, value):
             return _put(x, value, dims, list(index.values()), False)
     # Integer tensors together with partial slices, integers or None: find the flat positions.
     size = math.prod(shape)
-    at = getitem(as_tensor(np.arange(size).reshape(shape)), key)
+    at = getitem(wrap(np.arange(size).reshape(shape)), key)
     flat = _put(reshape(x, -1), _fit(value, at._data.shape), (0,), [at], False)
     return reshape(flat, shape)
 
@@ -566,7 +567,7 @@ def scatter(x, dim, index, src, *, accumulate=False):
 def _grid(index, dim):
     shape = index._data.shape
     axes = [
-        as_tensor(np.arange(n).reshape([-1 if j == i else 1 for j in range(len(shape))]))
+        wrap(np.arange(n).reshape([-1 if j == i else 1 for j in range(len(shape))]))
         for i, n in enumerate(shape)
     ]
     axes[dim] = index
@@ -585,7 +586,7 @@ def one_hot(x, num_classes=-1):
         recorder().data_dependent("one_hot without num_classes", x)
     n = int(x._data.max()) + 1 if num_classes < 0 else num_classes
     # Written at places, not compared: so that bounds are checked when compiled too.
-    zeros = as_tensor(np.zeros((*x._data.shape, n), np.int64))
+    zeros = wrap(np.zeros((*x._data.shape, n), np.int64))
     return scatter(zeros, -1, x.unsqueeze(-1), 1)
 
 
@@ -650,9 +651,7 @@ def vindex(x, key):
     batch = x._data.shape[:lead]
     if not any(i._data.ndim for i in index):
         return getitem(x, (*(slice(None),) * lead, *index))
-    rows = [
-        as_tensor(np.arange(n).reshape((n,) + (1,) * (lead - 1 - d))) for d, n in enumerate(batch)
-    ]
+    rows = [wrap(np.arange(n).reshape((n,) + (1,) * (lead - 1 - d))) for d, n in enumerate(batch)]
     return _take(x, tuple(range(lead + len(index))), [*rows, *index])
 
 
