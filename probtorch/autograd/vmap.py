@@ -64,14 +64,14 @@ class Batch(Listener):
 
     def whole(self, t):
         """Return the batch that `t` is the first slice of, None if it is the same for all."""
-        entry = self._wholes.get(id(t))
-        if entry is None:
-            return None
         if id(t) in self._stale:
             raise _refusal(
                 "a view taken before its base changed in place, and read after it",
                 "take the view again after the change",
             )
+        entry = self._wholes.get(id(t))
+        if entry is None:
+            return None
         return entry[1]
 
     def full(self, t):
@@ -104,7 +104,9 @@ class Batch(Listener):
         flags = [w is not None for w in wholes]
         if not any(flags):
             super().record(op, inputs, attrs, out)
-            self._made.update((id(t), t) for t in (out if type(out) is tuple else (out,)))
+            for t in out if type(out) is tuple else (out,):
+                self._made[id(t)] = t
+                self._note_view(t)
             return
         operands = [x if w is None else w for x, w in zip(inputs, wholes, strict=True)]
         if op.name == "demand" and flags[1]:
@@ -114,8 +116,7 @@ class Batch(Listener):
         several = type(out) is tuple
         for t, whole in zip(out if several else (out,), found if several else (found,)):
             self.set(t, whole)
-            if t._base is not None:
-                self._views.setdefault(id(t._base), []).append(t)
+            self._note_view(t)
 
     def custom(self, function, ctx, inputs, outs):
         """Put a custom function on the tape slice by slice, if somebody asks for a gradient."""

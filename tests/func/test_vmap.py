@@ -142,6 +142,17 @@ def test_buffer_made_inside_can_be_written_to():
     assert_close(vmap(fn)(X), expected)
 
 
+def test_view_of_a_buffer_written_to_since_is_refused():
+    def fn(r):
+        out = pt.zeros(2, 3).double()
+        row = out[0]
+        out[0] = r
+        return row.sum()
+
+    with pytest.raises(AutogradError, match="view taken before"):
+        vmap(fn)(X)
+
+
 def steps(r):
     return pt.while_loop(
         lambda s: s[0] < r[0], lambda s: (s[0] + 1.0, s[1] * r[1]), (0.0, r[0] * 0 + 1)
