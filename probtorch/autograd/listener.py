@@ -101,6 +101,12 @@ class Listener:
             return self.outer.holds_somewhere(t)
         return bool(t)
 
+    def of_one_where(self, test, t):
+        """Return `t` of one slice for which a test, which differs between slices, holds."""
+        if isinstance(self.outer, Listener) and self.outer.batched(test):
+            return self.outer.of_one_where(test, t)
+        return t
+
     def refuse(self, reason):
         """Hear of something that a replay could not repeat."""
         if self.outer is not None:

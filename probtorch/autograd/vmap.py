@@ -23,8 +23,10 @@ from probtorch.core.dispatch import as_tensor, grad_enabled, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
-from probtorch.ops.movement import cat, movedim, slice_, stack
+from probtorch.ops.elementwise import where
+from probtorch.ops.movement import cat, movedim, reshape, slice_, stack
 from probtorch.ops.reduction import any as any_
+from probtorch.ops.reduction import argmax
 
 __all__ = ["Batch", "vmap"]
 
@@ -90,6 +92,21 @@ class Batch(Listener):
             return super().holds_somewhere(t)
         with _Outside(self):
             return super().holds_somewhere(any_(whole))
+
+    def of_one_where(self, test, t):
+        """Return `t` of one slice for which `test` holds, off the tape; where it holds nowhere
+        within an outer slice, that of another outer slice.
+        """
+        tests = self.whole(test)
+        if tests is None:
+            return super().of_one_where(test, t)
+        with _Outside(self):
+            tests = reshape(tests, (self.size,))
+            found = self.full(t).detach()[argmax(where(tests, 1, 0))]
+            anywhere = any_(tests)
+            if not super().batched(anywhere):
+                return found
+            return where(anywhere, found, super().of_one_where(anywhere, found))
 
     # ------------------------------------------------------------------- called by the dispatcher
 
@@ -313,8 +330,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
     Notes
     -----
-    `func` runs once, on the first slice. In a `while_loop` finished slices are still computed, and
-    what comes of it dropped. The signature is torch.func.vmap's. A custom `Function` through which
+    `func` runs once, on the first slice. Where slices differ, both branches of a `cond` are computed,
+    and in a `while_loop` those that are done are computed too, at the state of one that is not. The signature is torch.func.vmap's. A custom `Function` through which
     a gradient of the result flows is evaluated slice by slice.
 
     Examples

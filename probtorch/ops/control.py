@@ -52,8 +52,12 @@ def while_loop(cond_fn, body_fn, init):
         if not (active.holds_somewhere(going) if differs else bool(going)):
             return state
         before = items
-        # What the body changes in place must not reach slices that are done.
-        given = unflatten(structure, [clone(x) for x in items]) if differs else state
+        given = state
+        if differs:
+            # Slices that are done take the state of one that is not: theirs may be where the body
+            # cannot be evaluated, such as past the end of a series.
+            others = [active.of_one_where(going, x) for x in items]
+            given = unflatten(structure, _chosen(going, items, others))
         items, after = flatten(body_fn(given))
         items = [as_tensor(x, "while_loop") for x in items]
         arrays = [x._data for x in before], [x._data for x in items]

@@ -7,6 +7,7 @@ import probtorch as pt
 from probtorch.autograd import Function
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
 from probtorch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from probtorch.ode import odeint
 from probtorch.testing.compare import assert_close
 
 RNG = np.random.default_rng(0)
@@ -177,6 +178,32 @@ def test_loop_that_changes_its_state_in_place_keeps_finished_slices():
         return pt.while_loop(lambda s: s[0] < n, body, (0.0, n * 0.0))[1]
 
     assert_close(vmap(fn)(pt.tensor([3.0, 0.0, 1.0])), pt.tensor([30.0, 0.0, 10.0]))
+
+
+def test_loop_over_a_series_does_not_read_past_its_end():
+    def fn(start, row):
+        def body(s):
+            return s[0] + 1, s[1] + row[s[0]]
+
+        return pt.while_loop(lambda s: s[0] < 3, body, (start, row[0] * 0.0))[1]
+
+    start = pt.tensor([2, 0, 1, 3])
+    expected = pt.stack([X[i, int(start[i]) :].sum() for i in range(4)])
+    assert_close(vmap(fn)(start, X), expected)
+    assert_close(vmap(grad(fn, 1))(start, X), loop(grad(fn, 1), start, X))
+    assert_close(grad(lambda x: vmap(fn)(start, x).sum())(X), loop(grad(fn, 1), start, X))
+    starts = pt.stack([start, start.flip(0), start * 0 + 3])
+    nested = vmap(vmap(fn), (0, None))(starts, X)
+    assert_close(nested, pt.stack([vmap(fn)(s, X) for s in starts]))
+
+
+def test_adaptive_solver_takes_the_steps_of_each_slice():
+    t = pt.linspace(0.0, 1.0, 3).double()
+
+    def fn(r):
+        return odeint(lambda t, y: -y * r[0].exp() + pt.sin(t), r, t)[-1].sum()
+
+    assert_close(vmap(fn)(X), loop(fn, X), rtol=1e-9)
 
 
 def test_branch_is_taken_slice_by_slice():
