@@ -330,9 +330,10 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
     Notes
     -----
-    `func` runs once, on the first slice. Where slices differ, both branches of a `cond` are computed,
-    and in a `while_loop` those that are done are computed too, at the state of one that is not. The signature is torch.func.vmap's. A custom `Function` through which
-    a gradient of the result flows is evaluated slice by slice.
+    `func` runs once, on the first slice. Where slices differ, both branches of a `cond` are
+    computed, and in a `while_loop` those that are done are computed too, at the state of one that
+    is not. The signature is torch.func.vmap's. A custom `Function` through which a gradient of the
+    result flows is evaluated slice by slice.
 
     Examples
     --------
