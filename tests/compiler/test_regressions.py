@@ -4,6 +4,7 @@ Found by random programs (test_random_programs.py) and by reading. The oracle is
 the operation, else eager execution.
 """
 
+import math
 import subprocess
 import sys
 
@@ -301,3 +302,10 @@ def test_the_first_thing_a_process_compiles_may_call_the_c_library():
         "assert abs(float(f(wrap(np.ones(3)))[0]) - np.sin(1.0)) < 1e-15\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])
+def test_a_running_total_begins_with_the_first_element_as_it_is(name):
+    fn = compile(lambda x: getattr(x, name)(0))
+    for _ in range(2):
+        assert math.copysign(1.0, fn(wrap(np.array([-0.0])))[0].item()) == -1.0

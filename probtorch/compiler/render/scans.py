@@ -13,13 +13,17 @@ __all__ = ["SCANS"]
 
 
 def _running(combine, start):
-    """Return a scan whose state is what it gives: ``state = combine(nest, state, x)``."""
+    """Return a scan whose state is what it gives: ``state = combine(nest, state, x)``.
+
+    The first element is given as it is: a sum from 0 would lose the sign of -0.
+    """
 
     def scan(nest, item, ty):
         cell = nest.variable_of(ty, literal(start, in_memory(ty)))
 
         def step(k, x):
-            new = combine(nest, nest.load_at(cell, ty), nest.convert(x, ty))
+            x = nest.convert(x, ty)
+            new = nest.where(k <= 0, x, combine(nest, nest.load_at(cell, ty), x))
             nest.store_at(new, cell)
             return new
 
