@@ -57,7 +57,8 @@ def compile(fn=None):
     -----
     Python side effects such as `print` happen only when a path is first met. Python values that the
     function finds outside its arguments may change: the call is then recorded anew. NumPy arrays of
-    more than 512 elements are the exception: they are what they were, so make them tensors.
+    more than 512 elements are the exception: they are what they were, so make them tensors. So are
+    lists within a list of more than 512 items.
 
     A number among the arguments selects a version; after 8 of them the function runs eagerly for
     others: pass what changes from call to call as a tensor.

@@ -9,17 +9,27 @@ what is there. As long as `changed` finds nothing, what was recorded still holds
 Tensors are noted by identity, since compiled code reads their elements anew; small arrays by their
 contents, since it does not. The walk stops at the standard library, at installed packages and at
 our own code, whose functions keep no state of their own; of our objects it enters modules and
-functions that wrap the user's. It also stops after `MAX_ENTRIES` entries, and at the items of a
-list, dict or array of more than `MAX_ITEMS`.
+functions that wrap the user's, of the library's those that only hold things (`_HOLDERS`): what
+decorators leave in a class, namespaces, queues, views. It also stops after `MAX_ENTRIES` entries.
+Of a list or dict of more than `MAX_ITEMS` the items are noted, but not what is in them. An
+iterator gives another value each time: where one is met, nothing that was recorded can hold.
 """
 
+import array
+import builtins
+import collections
+import contextvars
+import dis
 import functools
+import gc
+import importlib.util
 import operator
 import os
 import random
 import sys
 import sysconfig
 import types
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +40,12 @@ from probtorch.core.tensor_base import TensorBase
 __all__ = ["Entries", "Environment"]
 
 MAX_ENTRIES = 20_000
-# Longer lists and arrays are data: their length counts, not their items.
+# Longer arrays are data, which is not compared; the items of longer lists are, but not entered.
 MAX_ITEMS = 512
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
+# Modules whose types only hold what others put there.
+_HOLDERS = {"builtins", "types", "functools", "operator", "collections", "argparse", "itertools"}
 _ROOTS = {
     os.path.realpath(p) + os.sep
     for p in (
@@ -70,7 +82,10 @@ class Environment:
 
     def __init__(self, roots, values=None):
         self._values = (values, None if values is None else values())
+        self._opaque = None
         self._sizes = _Watch(lambda x, _: len(x), "the number of items in a {0}")
+        self._orders = _Watch(lambda x, _: tuple(x), "the items of a {0}", _alike)
+        self._variables = _Watch(lambda x, _: x.get(None), "a context variable")
         self._dicts = _Watch(dict.get, "{1}")
         self._classes = _Watch(types.MappingProxyType.get, "{1}")
         self._slots = _Watch(lambda x, name: getattr(x, name, None), "{1}")
@@ -79,6 +94,8 @@ class Environment:
         # Sizes first, so that no item is looked for where there is none.
         self._watches = (
             self._sizes,
+            self._orders,
+            self._variables,
             self._dicts,
             self._classes,
             self._slots,
@@ -89,21 +106,27 @@ class Environment:
         # (function that tells the state of a random generator, state)
         self._generators = [(f, f()) for f in (random.getstate, _numpy_state)]
         self._seen = {}
+        # Which attributes of modules count follows from the names in all code that was met.
+        self._modules, self._named = {}, {}
         todo = list(roots)
         while todo and len(self) < MAX_ENTRIES:
             self._visit(todo.pop(), todo)
+            if not todo:
+                self._attributes(todo)
 
     def __len__(self):
         return sum(len(watch.values) for watch in self._watches)
 
     def changed(self):
         """Return the name of something that is not what it was, None if all is."""
+        if self._opaque is not None:
+            return self._opaque
         for watch in self._watches:
             found = watch.changed()
             if found is not None:
                 return found
-        for array, copy in self._arrays:
-            if array.shape != copy.shape or array.tobytes() != copy.tobytes():
+        for x, copy in self._arrays:
+            if x.shape != copy.shape or x.tobytes() != copy.tobytes():
                 return "the elements of an array"
         values, before = self._values
         if values is not None and not _equal(values(), before):
@@ -124,10 +147,10 @@ class Environment:
             self._function(x, todo)
         elif isinstance(x, types.MethodType):
             todo += (x.__self__, x.__func__)
-        elif isinstance(x, functools.partial):
-            todo += (x.func, x.args, x.keywords)
         elif isinstance(x, np.ndarray):
-            if x.size <= MAX_ITEMS and x.dtype != object:
+            if x.dtype == object:
+                self._items(x.ravel(), list(x.flat), todo)
+            elif x.size <= MAX_ITEMS:
                 self._arrays.append((x, x.copy()))
         elif isinstance(x, Entries):
             self._entries(x.items, x.keys, [])
@@ -137,28 +160,75 @@ class Environment:
             )
         elif isinstance(x, random.Random):
             self._generators.append((x.getstate, x.getstate()))
-        elif isinstance(x, dict):
-            self._sizes.add(x, None, len(x))
+        elif isinstance(x, type):
+            self._class(x, todo)
+        elif isinstance(x, types.ModuleType):
+            if not _in_library(x.__name__):
+                self._modules[id(x)] = x
+        elif isinstance(x, contextvars.ContextVar):
+            self._variables.add(x, None, x.get(None))
+            todo.append(x.get(None))
+        else:
+            self._container(x, todo)
+            if hasattr(x, "_modules") or not _in_library(type(x).__module__):
+                self._object(x, todo)
+            elif type(x).__module__ == "_thread" and hasattr(x, "__dict__"):
+                # Another value in each thread: looked up, not noted where this one has it.
+                for name, value in vars(x).items():
+                    self._slots.add(x, name, value)
+                    todo.append(value)
+            elif type(x).__module__ in _HOLDERS:
+                self._holder(x, todo)
+
+    def _container(self, x, todo):
+        if isinstance(x, dict):
+            self._orders.add(x, None, tuple(x))
             if len(x) <= MAX_ITEMS:
                 self._entries(x, list(x), todo)
+            else:
+                self._items(x.values(), tuple(x.values()), todo)
+        elif isinstance(x, list) and len(x) > MAX_ITEMS:
+            self._items(x, x, todo)
         elif isinstance(x, list):
             self._sizes.add(x, None, len(x))
-            if len(x) <= MAX_ITEMS:
-                for i, item in enumerate(x):
-                    self._lists.add(x, i, item)
-                todo += x
+            for i, item in enumerate(x):
+                self._lists.add(x, i, item)
+            todo += x
         elif isinstance(x, (tuple, frozenset)):
-            if len(x) <= MAX_ITEMS:
-                todo += x
-        elif isinstance(x, set):
-            self._sizes.add(x, None, len(x))
-        elif isinstance(x, type):
-            if not _in_library(x.__module__):
-                self._entries(x.__dict__, _own_names(x), todo)
-        elif isinstance(x, types.ModuleType):
-            pass  # the functions that use it note the attributes they name
-        elif hasattr(x, "_modules") or not _in_library(type(x).__module__):
-            self._object(x, todo)
+            todo += x if len(x) <= MAX_ITEMS else ()
+        elif isinstance(x, (set, collections.deque, bytearray, array.array)):
+            self._items(x, x, todo)
+
+    def _items(self, place, items, todo):
+        """Note all items of a container that has no places by which they could be looked up."""
+        self._orders.add(place, None, tuple(items))
+        todo += items if len(items) <= MAX_ITEMS else ()
+
+    def _holder(self, x, todo):
+        if isinstance(x, Iterator):
+            self._opaque = f"the state of a {type(x).__name__}"
+        elif hasattr(x, "__wrapped__"):  # functools.cache keeps results, which follow from others
+            todo.append(x.__wrapped__)
+        elif hasattr(x, "__dict__") and not isinstance(x, functools.partial):
+            self._sizes.add(x.__dict__, None, len(x.__dict__))
+            self._entries(x.__dict__, list(x.__dict__), todo)
+        elif not isinstance(x, (list, dict, tuple, set, frozenset, collections.deque)):
+            todo += gc.get_referents(x)
+
+    def _attributes(self, todo):
+        """Note attributes of the modules that were met, by the names that code was seen to use."""
+        for x in list(self._modules.values()):
+            found = [n for n in self._named if n in x.__dict__ and (id(x), n) not in self._seen]
+            for name in found:
+                self._seen[id(x), name] = None
+            self._entries(x.__dict__, found, todo)
+
+    def _class(self, x, todo):
+        if _in_library(x.__module__):
+            return
+        self._sizes.add(x.__dict__, None, len(x.__dict__))
+        self._entries(x.__dict__, _own_names(x), todo)
+        todo += (type(x), *x.__mro__[1:])
 
     def _entries(self, d, keys, todo):
         watch = self._dicts if isinstance(d, dict) else self._classes
@@ -175,11 +245,11 @@ class Environment:
             if _in_library(cls.__module__):
                 continue
             todo.append(cls)
-            slots = cls.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                value = getattr(x, name, None)
-                self._slots.add(x, name, value)
-                todo.append(value)
+            for name, slot in cls.__dict__.items():
+                if isinstance(slot, types.MemberDescriptorType):
+                    value = getattr(x, name, None)
+                    self._slots.add(x, name, value)
+                    todo.append(value)
 
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
@@ -191,26 +261,28 @@ class Environment:
             todo.append(wrapped)
         if _in_library(fn.__module__):
             return
-        todo += fn.__defaults__ or ()
-        todo += (fn.__kwdefaults__ or {}).values()
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._slots.add(fn, name, getattr(fn, name))
+        todo += (fn.__defaults__, fn.__kwdefaults__, fn.__dict__)
         names = _names(fn.__code__)
+        self._named.update(dict.fromkeys(names))
         known = fn.__globals__
         for name in names:
-            if name not in known:
-                continue
-            value = known[name]
-            self._dicts.add(known, name, value)
-            todo.append(value)
-            if isinstance(value, types.ModuleType) and not _in_library(value.__name__):
-                found = [n for n in names if n in value.__dict__]
-                self._entries(value.__dict__, found, todo)
+            if name in known or hasattr(builtins, name):
+                # A global may come to hide what is built in.
+                self._dicts.add(known, name, known.get(name))
+                todo.append(known.get(name))
+        for name in _imports(fn.__code__, known.get("__package__")):
+            module = sys.modules.get(name)
+            self._dicts.add(sys.modules, name, module)
+            todo.append(module)
 
 
 class _Watch:
     """Places of one kind, and what was found there."""
 
-    def __init__(self, get, name):
-        self.get, self.name = get, name
+    def __init__(self, get, name, same=operator.is_):
+        self.get, self.name, self.same = get, name, same
         self.places, self.keys, self.values = [], [], []
 
     def add(self, place, key, value):
@@ -221,7 +293,7 @@ class _Watch:
     def changed(self):
         """Return the name of the first place with another value, None if there is none."""
         # Nearly always all is the very same, which takes no step of Python per place to see.
-        if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
+        if all(map(self.same, map(self.get, self.places, self.keys), self.values)):
             return None
         for place, key, value in zip(self.places, self.keys, self.values, strict=True):
             now = self.get(place, key)
@@ -232,18 +304,50 @@ class _Watch:
 
 def _own_names(cls):
     """Names that a class defines, its bookkeeping aside."""
-    return [n for n in cls.__dict__ if not (n.startswith("__") and n.endswith("__"))] + [
-        n for n in ("__init__", "__call__") if n in cls.__dict__
+    return [
+        n
+        for n, x in cls.__dict__.items()
+        if not (n.startswith("__") and n.endswith("__"))
+        or isinstance(x, (types.FunctionType, classmethod, staticmethod, property))
     ]
 
 
-def _names(code):
-    """Names that a code object, or one nested in it, may look up globally."""
-    names = list(code.co_names)
+def _codes(code):
+    """A code object and those nested in it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names += _names(constant)
-    return list(dict.fromkeys(names))
+            yield from _codes(constant)
+
+
+def _names(code):
+    """Names that code may look up: as a global, as an attribute, or by a text (`getattr`)."""
+    found = {}
+    for c in _codes(code):
+        found.update(dict.fromkeys(c.co_names))
+        found.update((x, None) for x in c.co_consts if isinstance(x, str) and x.isidentifier())
+    return list(found)
+
+
+def _imports(code, package):
+    """Names of the modules that code imports when it runs."""
+    found = {}
+    for c in _codes(code):
+        if dis.opmap["IMPORT_NAME"] not in c.co_code[::2]:
+            continue
+        steps = list(dis.get_instructions(c))
+        for i, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                level, name = steps[i - 2].argval, step.argval
+                if isinstance(level, int) and level and package:
+                    name = importlib.util.resolve_name("." * level + name, package)
+                found[name] = None
+    return list(found)
+
+
+def _alike(a, b):
+    """Whether two tuples have the very same items."""
+    return len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 def _numpy_state():

@@ -1,7 +1,7 @@
 """`probtorch.compile`: every call gives what the function gives, whichever call it is."""
 
-import collections
 import math
+import queue
 import threading
 import warnings
 
@@ -29,14 +29,14 @@ def paths(compiled):
 def counting(fn):
     """Return a compiled `fn` that counts its runs in Python."""
     # Not a list, whose growth the compiler sees, and would go on eagerly.
-    runs = collections.deque()
+    runs = queue.Queue()
 
     def counted(*args, **kwargs):
-        runs.append(1)
+        runs.put(1)
         return fn(*args, **kwargs)
 
     compiled = compile(counted)
-    compiled.runs = runs
+    compiled.runs = runs.queue
     return compiled
 
 

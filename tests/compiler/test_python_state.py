@@ -1,0 +1,249 @@
+"""Where Python values hide: each place is changed after compiling, and the change is seen."""
+
+import argparse
+import array
+import collections
+import contextvars
+import functools
+import itertools
+import sys
+import threading
+import types
+import warnings
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.compile import compile
+from probtorch.tensor import tensor
+
+number = 2.0
+
+
+def set_number(value):
+    globals()["number"] = value
+
+
+class Base:
+    inherited = 2.0
+
+
+class Meta(type):
+    @property
+    def of_the_class(cls):
+        return number
+
+
+class Thing(Base, metaclass=Meta):
+    """Everything in it reads a global."""
+
+    @property
+    def value(self):
+        return number
+
+    @functools.cached_property
+    def kept(self):
+        return number
+
+    @staticmethod
+    def alone():
+        return number
+
+    @classmethod
+    def shared(cls):
+        return number
+
+    def __getitem__(self, i):
+        return number
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return number
+
+
+class Slotted:
+    __slots__ = ("__hidden",)
+
+    def __init__(self, value):
+        self.set(value)
+
+    def get(self):
+        return self.__hidden
+
+    def set(self, value):
+        self.__hidden = value
+
+
+class ListWithMore(list):
+    factor = 2.0
+
+
+class DictWithMore(dict):
+    factor = 2.0
+
+
+def module(name, **attributes):
+    found = types.ModuleType(name)
+    vars(found).update(attributes)
+    return found
+
+
+def with_attribute(x):
+    return x * with_attribute.factor
+
+
+with_attribute.factor = 2.0
+
+
+def imported_inside(x):
+    import settings_of_a_user
+
+    return x * settings_of_a_user.factor
+
+
+def imported_name(x):
+    from settings_of_a_user import factor
+
+    return x * factor
+
+
+@functools.cache
+def cached():
+    return number
+
+
+def by_default(x, factor=2.0, *, offset=0.0):
+    return x * factor + offset
+
+
+def places():
+    """``(name, function, change)``."""
+    thing = Thing()
+    yield "property", lambda x: x * thing.value, lambda: set_number(3.0)
+    yield "static method", lambda x: x * Thing.alone(), lambda: set_number(3.0)
+    yield "class method", lambda x: x * Thing.shared(), lambda: set_number(3.0)
+    yield "item method", lambda x: x * thing[0], lambda: set_number(3.0)
+    yield "any attribute", lambda x: x * thing.anything, lambda: set_number(3.0)
+    yield "metaclass", lambda x: x * Thing.of_the_class, lambda: set_number(3.0)
+    yield "base class", lambda x: x * Thing.inherited, lambda: setattr(Base, "inherited", 3.0)
+    yield (
+        "hidden base attribute",
+        lambda x: x * Thing.inherited,
+        lambda: setattr(Thing, "inherited", 3.0),
+    )
+    yield (
+        "cached property",
+        lambda x: x * thing.kept,
+        lambda: (set_number(3.0), vars(thing).pop("kept", None)),
+    )
+    yield "cache", lambda x: x * cached(), lambda: (set_number(3.0), cached.cache_clear())
+    yield "a global by its name", lambda x: x * globals()["number"], lambda: set_number(3.0)
+    yield "built-in name", lambda x: x * abs(-2.0), lambda: globals().update(abs=lambda v: 3.0)
+    yield "function attribute", with_attribute, lambda: setattr(with_attribute, "factor", 3.0)
+    yield (
+        "defaults",
+        lambda x: by_default(x),
+        lambda: setattr(by_default, "__defaults__", (3.0,)),
+    )
+    yield (
+        "keyword defaults",
+        lambda x: by_default(x),
+        lambda: by_default.__kwdefaults__.update(offset=1.0),
+    )
+    for make in (types.SimpleNamespace, argparse.Namespace):
+        space = make(factor=2.0)
+        yield (
+            make.__name__,
+            lambda x, space=space: x * space.factor,
+            lambda space=space: setattr(space, "factor", 3.0),
+        )
+    own = threading.local()
+    own.factor = 2.0
+    yield "thread", lambda x: x * own.factor, lambda: setattr(own, "factor", 3.0)
+    variable = contextvars.ContextVar("variable", default=2.0)
+    yield "context variable", lambda x: x * variable.get(), lambda: variable.set(3.0)
+    numbers = {1.0, 2.0}
+    yield "set", lambda x: x * sum(numbers), lambda: (numbers.remove(1.0), numbers.add(5.0))
+    queue = collections.deque([2.0, 4.0], maxlen=2)
+    yield "deque", lambda x: x * queue[0], lambda: queue.append(3.0)
+    order = collections.OrderedDict(a=2.0, b=3.0)
+    yield "order", lambda x: x * next(iter(order.values())), lambda: order.move_to_end("a")
+    table = {"a": 2.0}
+    view, read_only = table.values(), types.MappingProxyType(table)
+    yield "view", lambda x: x * next(iter(view)), lambda: table.update(a=3.0)
+    yield "read-only dict", lambda x: x * read_only["a"], lambda: table.update(a=4.0)
+    user, chain = collections.UserDict(a=2.0), collections.ChainMap({}, {"a": 2.0})
+    yield "UserDict", lambda x: x * user["a"], lambda: user.update(a=3.0)
+    yield "ChainMap", lambda x: x * chain["a"], lambda: chain.update(a=3.0)
+    small, typed = bytearray([2]), array.array("d", [2.0])
+    yield "bytearray", lambda x: x * small[0], lambda: small.__setitem__(0, 3)
+    yield "array", lambda x: x * typed[0], lambda: typed.__setitem__(0, 3.0)
+    objects = np.array([2.0], dtype=object)
+    yield "object array", lambda x: x * objects[0], lambda: objects.__setitem__(0, 3.0)
+    long, wide = [2.0] * 600, dict.fromkeys(range(600), 2.0)
+    yield "long list", lambda x: x * long[5], lambda: long.__setitem__(5, 3.0)
+    yield "long dict", lambda x: x * wide[5], lambda: wide.__setitem__(5, 3.0)
+    slotted = Slotted(2.0)
+    yield "private slot", lambda x: x * slotted.get(), lambda: slotted.set(3.0)
+    more, also = ListWithMore(), DictWithMore()
+    yield "list subclass", lambda x: x * more.factor, lambda: setattr(more, "factor", 3.0)
+    yield "dict subclass", lambda x: x * also.factor, lambda: setattr(also, "factor", 3.0)
+    outer = module("outer", inner=module("inner", factor=2.0))
+    yield (
+        "module of a module",
+        lambda x: x * outer.inner.factor,
+        lambda: setattr(outer.inner, "factor", 3.0),
+    )
+    held = types.SimpleNamespace(module=module("held", factor=2.0))
+    yield (
+        "module of an object",
+        lambda x: x * held.module.factor,
+        lambda: setattr(held.module, "factor", 3.0),
+    )
+    yield (
+        "attribute by its name",
+        lambda x: x * getattr(held.module, "factor"),  # noqa: B009
+        lambda: setattr(held.module, "factor", 4.0),
+    )
+    here = sys.modules["settings_of_a_user"] = module("settings_of_a_user", factor=2.0)
+    yield "import inside", imported_inside, lambda: setattr(here, "factor", 3.0)
+    yield "name imported inside", imported_name, lambda: setattr(here, "factor", 4.0)
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    yield
+    set_number(2.0)
+    globals().pop("abs", None)
+    cached.cache_clear()
+    Thing.__dict__.get("inherited") and delattr(Thing, "inherited")
+    Base.inherited = 2.0
+    by_default.__defaults__, by_default.__kwdefaults__["offset"] = (2.0,), 0.0
+    sys.modules.pop("settings_of_a_user", None)
+
+
+@pytest.mark.parametrize("place", list(places()), ids=lambda p: p[0])
+def test_a_change_of_a_python_value_is_seen_wherever_it_is(place):
+    _, fn, change = place
+    sys.modules["settings_of_a_user"] = module("settings_of_a_user", factor=2.0)
+    if "import" in place[0]:
+        change = functools.partial(setattr, sys.modules["settings_of_a_user"], "factor", 3.0)
+    x = tensor([1.0, 2.0])
+    compiled = compile(fn)
+    before = fn(x).tolist()
+    assert [compiled(x).tolist() for _ in range(3)] == [before] * 3
+    assert len(compiled._paths()) == 1  # it is not that it ran eagerly
+    change()
+    after = fn(x).tolist()
+    assert after != before
+    assert [compiled(x).tolist() for _ in range(2)] == [after] * 2
+
+
+@pytest.mark.parametrize("make", [lambda: itertools.count(1), lambda: (i for i in range(1, 9))])
+def test_a_function_that_takes_from_an_iterator_runs_eagerly(make):
+    numbers = make()
+    compiled = compile(lambda x: x * float(next(numbers)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [compiled(tensor(1.0)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
