@@ -46,3 +46,19 @@ def pytest_collection_modifyitems(items):
 def pytest_unconfigure():
     """Remove the session's compiler cache."""
     shutil.rmtree(_CACHE_DIR, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    """The default generator goes back after each test; one that leaves a mode on fails itself."""
+    from probtorch.core.dispatch import grad_enabled, recorder, set_grad_enabled, set_recorder
+    from probtorch.core.rng import default_generator
+
+    state = default_generator.get_state()
+    yield
+    default_generator.set_state(state)
+    left = [] if grad_enabled() else ["gradients switched off"]
+    left += [] if recorder() is None else ["a recorder"]
+    set_grad_enabled(True)
+    set_recorder(None)
+    assert not left, f"left behind: {', '.join(left)}"
