@@ -11,7 +11,7 @@ from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ShapeError
-from probtorch.ops.elementwise import clone, where
+from probtorch.ops.elementwise import clone, logical_not, where
 from probtorch.ops.movement import reshape
 
 __all__ = ["cond", "while_loop"]
@@ -89,7 +89,7 @@ def cond(pred, true_fn, false_fn, *operands):
     if whole and not _differentiated(items):
         return active.cond(pred, true_fn, false_fn, items, structure)
     if _differs(active, pred):
-        return _both(pred, true_fn, false_fn, items, structure)
+        return _both(active, reshape(pred, ()), true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
     return branch(*unflatten(structure, [clone(x) for x in items]))
 
@@ -100,13 +100,21 @@ def _differs(active, t):
     return asked is not None and isinstance(t, TensorBase) and asked(t)
 
 
-def _both(pred, true_fn, false_fn, items, structure):
-    """Evaluate both branches, and choose slice by slice."""
-    found = [fn(*unflatten(structure, [clone(x) for x in items])) for fn in (true_fn, false_fn)]
-    (yes, one), (no, other) = map(flatten, found)
-    yes, no = ([as_tensor(x, "cond") for x in branch] for branch in (yes, no))
+def _both(active, pred, true_fn, false_fn, items, structure):
+    """Evaluate the branches that any slice takes, and choose slice by slice.
+
+    Slices that do not take a branch are given the operands of one that does: theirs may be where
+    it has no value, and a nan would reach their gradient.
+    """
+    sides = []
+    for test, fn in ((pred, true_fn), (logical_not(pred), false_fn)):
+        if active.holds_somewhere(test):
+            given = _chosen(test, items, [active.of_one_where(test, x) for x in items])
+            out, found = flatten(fn(*unflatten(structure, given)))
+            sides.append(([as_tensor(x, "cond") for x in out], found))
+    (yes, one), (no, other) = sides[0], sides[-1]
     check_same_state("cond", [x._data for x in yes], [x._data for x in no], one == other)
-    return unflatten(one, _chosen(pred, yes, no))
+    return unflatten(one, yes if len(sides) == 1 else _chosen(pred, yes, no))
 
 
 def _chosen(test, yes, no):

@@ -213,6 +213,16 @@ def test_branch_is_taken_slice_by_slice():
     assert_close(vmap(fn)(X), loop(fn, X))
 
 
+def test_branch_not_taken_leaves_no_nan_in_the_gradient():
+    def fn(x):
+        return pt.cond(x > 0.0, lambda x: x.sqrt(), lambda x: x * 3.0, x)
+
+    x = pt.tensor([4.0, -1.0, 0.25])
+    assert_close(vmap(grad(fn))(x), pt.tensor([0.25, 3.0, 1.0]))
+    assert_close(grad(lambda x: vmap(fn)(x).sum())(x), pt.tensor([0.25, 3.0, 1.0]))
+    assert_close(vmap(grad(fn))(-x.abs()), pt.tensor([3.0, 3.0, 3.0]))
+
+
 def test_scan_inside():
     def fn(r):
         return pt.scan(lambda c, x: (c + x, c * x), r[0] * 0, r)[1]
