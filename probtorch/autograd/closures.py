@@ -17,7 +17,7 @@ from probtorch.ops.control import cond, while_loop
 __all__ = ["captured", "cut_off", "is_float", "stand_in"]
 
 
-def captured(fn, own, branches=False):
+def captured(fn, own, branches=False, others=None):
     """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
 
     Parameters
@@ -26,7 +26,9 @@ def captured(fn, own, branches=False):
     own : list of Tensor
         What it is called with in fact: stand-ins of states and slices.
     branches : bool
-        Whether Python may branch on tensors in it.
+        Whether Python may branch on tensors in it; then the call always comes to its end.
+    others : list, optional
+        Gets the other tensors that it closes over.
 
     Returns
     -------
@@ -43,6 +45,11 @@ def captured(fn, own, branches=False):
         return None
     finally:
         set_recorder(before)
+    if probe.refused:
+        return None
+    if others is not None:
+        needed = {id(t) for t in probe.captured}
+        others += [t for t in probe.outside.values() if id(t) not in needed]
     return probe.captured
 
 
@@ -91,13 +98,14 @@ class _Probe(Listener):
         self.depth = 0  # of loops and branches within the step
         self.own = {id(t): t for t in own}
         self.captured = []
-        self._known = {}
+        self.outside = {}
+        self.refused = False
 
     def record(self, op, inputs, attrs, out):
         """Note inputs that no earlier operation of the step made."""
         for x in inputs:
-            if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self._known:
-                self._known[id(x)] = x
+            if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self.outside:
+                self.outside[id(x)] = x
                 if x.requires_grad and is_float(x):
                     self.captured.append(x)
         self._made(*(out if type(out) is tuple else (out,)))
@@ -129,11 +137,16 @@ class _Probe(Listener):
 
     def draw(self, what, generator, count):
         """Refuse a random draw."""
-        raise _Unrolled
+        self._refuse()
 
     def inplace(self, target, value):
         """Refuse a change of a tensor from outside."""
         if id(target) not in self.own:
+            self._refuse()
+
+    def _refuse(self):
+        self.refused = True
+        if not self.branches:
             raise _Unrolled
 
     def is_constant(self, t):

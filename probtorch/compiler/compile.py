@@ -386,9 +386,16 @@ class CompiledFunction:
 
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
+        if self._changes > MAX_CHANGES:
+            return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
-            version = self._taped[key] = Differentiable(self, CompiledFunction, leaves, structure)
+            version = Differentiable(self, CompiledFunction, leaves, structure)
+            first, version.first = version.first, None
+            self._taped[key] = version
+            # Where each call changes what it reads, all are Python's own.
+            self._changes = 0 if version.holds() else self._changes + 1
+            return first
         needed = [*tensors, *(version.closed_over or ())]
         if version.closed_over is None or not any(t.requires_grad for t in needed):
             return self.fn(*args, **kwargs)

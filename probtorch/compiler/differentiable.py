@@ -3,7 +3,12 @@
 A call whose result needs a gradient is one entry on the tape. Forward it is the compiled function
 without a tape; backward another compiled function, which runs the first one on the tape and pulls
 the gradient through it. So both directions are native, and the forward pass is computed twice.
+
+The first call of a version is Python's own, on the tape, and watched: what the function closes over
+belongs to the entry. What has changed between a call and its backward pass is an error.
 """
+
+import numpy as np
 
 from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
@@ -13,6 +18,7 @@ from probtorch.compiler.environment import Environment
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.errors import AutogradError
 
 __all__ = ["Differentiable"]
 
@@ -29,16 +35,27 @@ class Differentiable:
         Of the arguments; tensors among them vary, all else is part of the version.
     structure
         Of the arguments.
+
+    Attributes
+    ----------
+    first : object
+        The result of the first call.
     """
 
     def __init__(self, owner, compile, leaves, structure):
         self.owner = owner
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
-        own = [stand_in(x) for x in leaves if isinstance(x, TensorBase)]
+        # Views, since the function may close over an argument too.
+        own = [x[None][0] if x.requires_grad else x for x in leaves if isinstance(x, TensorBase)]
+        args, kwargs = self.arguments(own)
         self.environment = Environment((owner.fn, *owner.roots()), owner.values)
         # None where the function draws or changes tensors outside: it must not run twice.
-        self.closed_over = captured(lambda: self.on_tape(own), own, branches=True)
+        self.others, found = [], []
+        self.closed_over = captured(
+            lambda: found.append(owner.fn(*args, **kwargs)), own, branches=True, others=self.others
+        )
+        (self.first,) = found
         self.pull = compile(self._pull, roots=owner.roots, values=owner.values, name=owner.name)
 
     def holds(self):
@@ -69,6 +86,24 @@ class Differentiable:
             out, structure = flatten(self.owner(*args, **kwargs))
         self.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
         return [x for x in out if isinstance(x, TensorBase)]
+
+    def check(self, tensors, before):
+        """Refuse to go backwards where Python values are others, if the results `before` tell."""
+        name = self.environment.changed()
+        if name is None:
+            return
+        now = self.forward(tensors)
+        for a, b in zip(
+            *([t.detach().cpu().numpy() for t in x] for x in (now, before)), strict=True
+        ):
+            tolerance = 100 * np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0.0
+            if not np.allclose(a, b, tolerance, tolerance, equal_nan=b.dtype.kind == "f"):
+                raise AutogradError(
+                    f"backward through {self.owner.name}, which is compiled",
+                    expected="Python values that are what they were at the call",
+                    got=f"a change of {name}",
+                    fix="change it after backward(), or pass it as an argument",
+                )
 
     def gradients(self, tensors, cotangents, create_graph):
         """Run the function on the tape; returns gradients of tensors and what it closes over."""
@@ -104,7 +139,8 @@ class _Call(Function):
     def forward(ctx, version, count, *items):
         outs = version.forward(items[:count])
         ctx.version, ctx.count = version, count
-        ctx.save_for_backward(*items[:count])
+        ctx.save_for_backward(*items, *version.others)
+        ctx.results = [x.detach() for x in outs]
         for x in outs:
             if not is_float(x):
                 ctx.mark_non_differentiable(x)
@@ -112,7 +148,8 @@ class _Call(Function):
 
     @staticmethod
     def backward(ctx, *cotangents):
-        version, tensors = ctx.version, list(ctx.saved_tensors)
+        version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
+        version.check(tensors, ctx.results)
         if grad_enabled():
             return (None, None, *version.gradients(tensors, cotangents, True))
         plain = [t.detach() for t in tensors]

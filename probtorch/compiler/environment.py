@@ -325,7 +325,8 @@ def _names(code):
     found = {}
     for c in _codes(code):
         found.update(dict.fromkeys(c.co_names))
-        found.update((x, None) for x in c.co_consts if isinstance(x, str) and x.isidentifier())
+        if not {"getattr", "globals", "vars"}.isdisjoint(c.co_names):
+            found.update((x, None) for x in c.co_consts if isinstance(x, str) and x.isidentifier())
     return list(found)
 
 

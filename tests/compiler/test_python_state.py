@@ -14,7 +14,9 @@ import warnings
 import numpy as np
 import pytest
 
+from probtorch.autograd.modes import no_grad
 from probtorch.compiler.compile import compile
+from probtorch.errors import AutogradError
 from probtorch.tensor import tensor
 
 number = 2.0
@@ -247,3 +249,69 @@ def test_a_function_that_takes_from_an_iterator_runs_eagerly(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert [compiled(tensor(1.0)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
+# ----------------------------------------------------------------------- gradients through a call
+
+
+def test_a_function_that_counts_its_calls_counts_each_once_under_a_gradient():
+    calls = types.SimpleNamespace(number=0)
+
+    def fn(x):
+        calls.number += 1
+        return (x * float(calls.number)).sum()
+
+    compiled = compile(fn)
+    found = []
+    for _ in range(5):
+        x = tensor([1.0, 2.0], requires_grad=True)
+        out = compiled(x)
+        out.backward()
+        found.append((out.item(), x.grad.tolist()[0], calls.number))
+    assert found == [(3.0 * i, i, i) for i in range(1, 6)]
+
+
+def test_what_a_call_closes_over_may_not_change_in_place_before_its_backward_pass():
+    weight, data = tensor([1.0, 2.0], requires_grad=True), tensor([1.0, 1.0])
+    compiled = compile(lambda x: (x * weight * weight * data).sum())
+    for changed in (weight, data) * 2:
+        x = tensor([1.0, 2.0], requires_grad=True)
+        out = compiled(x)
+        with no_grad():
+            changed.mul_(2.0)
+        with pytest.raises(AutogradError, match="in place"):
+            out.backward()
+
+
+def test_a_python_value_that_changes_before_the_backward_pass_gives_no_wrong_gradient():
+    other = types.SimpleNamespace(factor=1.0, steps=0)
+
+    def fn(x):
+        assert other.steps >= 0
+        return (x * x * number * other.factor).sum()
+
+    compiled = compile(fn)
+    set_number(2.0)
+    for _ in range(3):
+        x = tensor([3.0], requires_grad=True)
+        compiled(x).backward()
+        assert x.grad.item() == 12.0
+    x = tensor([3.0], requires_grad=True)
+    out = compiled(x)
+    other.steps = 1  # another value, the same function
+    out.backward()
+    assert x.grad.item() == 12.0
+    compiled(x), compiled(x)
+    out = compiled(x)
+    set_number(5.0)
+    with pytest.raises(AutogradError, match="number"):
+        out.backward()
+
+
+def test_an_argument_that_the_function_closes_over_too_has_its_whole_gradient():
+    weight = tensor([1.0, 2.0], requires_grad=True)
+    compiled = compile(lambda x: (x * weight).sum())
+    for _ in range(3):
+        weight.grad = None
+        compiled(weight).backward()
+        assert weight.grad.tolist() == [2.0, 4.0]
