@@ -383,7 +383,7 @@ def first_above(rows, row, v, *, right=True):
     Parameters
     ----------
     rows : ndarray, shape (m, n)
-        Each row in ascending order.
+        Each row in ascending order, nan last.
     row, v : ndarray of one shape
         Which row to search, and for what.
 
@@ -396,7 +396,11 @@ def first_above(rows, row, v, *, right=True):
         middle = (low + high) // 2
         inside = low < high
         element = rows[row, np.minimum(middle, rows.shape[-1] - 1)]
-        beyond = element > v if right else element >= v
+        # In the order that sorting makes, where nan is larger than all numbers.
+        if right:
+            beyond = (element > v) | (np.isnan(element) & ~np.isnan(v))
+        else:
+            beyond = ~((element < v) | (np.isnan(v) & ~np.isnan(element)))
         high = np.where(inside & beyond, middle, high)
         low = np.where(inside & ~beyond, middle + 1, low)
     return low

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.core.dtype import float32, float64, int64
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.sorting import (
@@ -209,3 +210,14 @@ def test_methods_of_tensor_are_the_functions():
     assert x.sort()[0].tolist() == [1.0, 2.0, 3.0] and x.argsort().tolist() == [1, 2, 0]
     assert x.topk(1)[0].tolist() == [3.0] and x.median().item() == 2.0
     assert x.quantile(0.5).item() == 2.0
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted_takes_nan_for_the_largest_number_in_every_row(right):
+    rows = np.array([[1.0, 2.0, np.nan, np.nan], [0.0, 1.0, 2.0, 3.0], [np.nan] * 4])
+    values = np.array([[1.0, 2.0, np.nan, 9.0]] * 3)
+    side = "right" if right else "left"
+    expected = np.stack([np.searchsorted(r, v, side) for r, v in zip(rows, values, strict=True)])
+    native = compile(lambda r, v: searchsorted(r, v, right=right))
+    for fn in (lambda r, v: searchsorted(r, v, right=right), native, native):
+        np.testing.assert_array_equal(fn(tensor(rows), tensor(values)).numpy(), expected)

@@ -61,8 +61,6 @@ def lower_searchsorted(low, node, block):
     rows = math.prod(sequence.shape[:-1])
     per_row = math.prod(values.shape) // rows
     found = low.temporary(out.dtype, math.prod(out.shape))
-    # One vector for all follows NumPy, in whose order nan is the largest number.
-    nan_last = int(len(sequence.shape) == 1)
     g = call(
         low,
         block,
@@ -75,7 +73,6 @@ def lower_searchsorted(low, node, block):
             n,
             per_row,
             int(node.attrs["right"]),
-            nan_last,
             found,
         ],
     )

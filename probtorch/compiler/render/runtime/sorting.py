@@ -17,7 +17,7 @@ _RUN = 12
 _POINTERS = {
     "argsort": ("void", ["ptr", "i64", "i64", "i64", "ptr", "ptr"]),
     "order_statistic": ("void", ["ptr", "i64", "i64", "i64", "ptr", "ptr"]),
-    "searchsorted": ("void", ["ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "ptr"]),
+    "searchsorted": ("void", ["ptr", "ptr", "i64", "i64", "i64", "i64", "ptr"]),
 }
 
 
@@ -160,14 +160,13 @@ def _write_order_statistic(text, ty):
 
 
 def _write_searchsorted(text, ty):
-    """Search (rows, values, number of rows, their length, values per row, right, nan_last, out).
-
-    With `nan_last` nan counts as the largest number; else it is above and below nothing.
+    """Search (rows, values, number of rows, their length, values per row, right, out), in the order
+    that sorting makes: nan is the largest number.
     """
     types = _POINTERS["searchsorted"][1]
     w = Writer(text, f"pt_searchsorted_{ty}", "void", types)
-    x, values, rows, n, count, right, nan_last, out = w.arguments
-    right, nan_last = w.truth(right), w.truth(nan_last)
+    x, values, rows, n, count, right, out = w.arguments
+    right = w.truth(right)
     with w.loop(0, rows) as r:
         row = w.offset(x, r * n, ty)
         with w.loop(0, count) as i:
@@ -177,8 +176,7 @@ def _write_searchsorted(text, ty):
             with w.repeat_while(lambda low=low, high=high: low.value < high.value):
                 middle = w.emit(f"lshr i64 {(low.value + high.value).name}, 1", "i64")
                 element = w.load(row, middle, ty)
-                above = w.where(nan_last, _before(w, v, element), v < element)
-                reached = w.where(nan_last, w.logical_not(_before(w, element, v)), element >= v)
+                above, reached = _before(w, v, element), w.logical_not(_before(w, element, v))
                 beyond, within = w.branch(w.where(right, above, reached))
                 with beyond:
                     high.value = middle
