@@ -30,7 +30,14 @@ from probtorch.compiler.profile import Kept
 from probtorch.compiler.record import record
 from probtorch.compiler.repeat import Commit
 from probtorch.config import settings
-from probtorch.core.dispatch import changed_since, grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import (
+    changed_since,
+    grad_enabled,
+    mark_changed,
+    recorder,
+    surroundings,
+    wrap,
+)
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -357,10 +364,11 @@ class CompiledFunction:
         self._taped = {}  # versions whose result needs a gradient
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
+        self._statements = False  # whether it performs model statements
 
     def __call__(self, *args, **kwargs):
         self.last = self.recorded = None
-        if not settings.jit or recorder() is not None:
+        if not settings.jit or recorder() is not None or self._surrounded():
             return self.fn(*args, **kwargs)
         leaves, structure = flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
@@ -384,13 +392,19 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         return self._record(leaves, structure, tensors, key)
 
+    def _surrounded(self):
+        """Whether handlers or plates outside may change what model statements in it mean."""
+        return self._statements and surroundings().active()
+
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
         if self._changes > MAX_CHANGES:
             return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
+            performed = surroundings().performed()
             version = Differentiable(self, CompiledFunction, leaves, structure)
+            self._met_statements(performed, version.environment)
             first, version.first = version.first, None
             self._taped[key] = version
             # Where each call changes what it reads, all are Python's own.
@@ -400,6 +414,13 @@ class CompiledFunction:
         if version.closed_over is None or not any(t.requires_grad for t in needed):
             return self.fn(*args, **kwargs)
         return version(tensors)
+
+    def _met_statements(self, performed, environment):
+        """Note whether model statements were performed, and what they read in a plain script."""
+        if surroundings().performed() != performed:
+            self._statements = True
+            if self.roots is tuple:  # whoever names roots has named these
+                environment.extend(surroundings().roots())
 
     def _promote(self, key, path):
         """Let `path` be tried first next time."""
@@ -427,7 +448,7 @@ class CompiledFunction:
         except TypeError:
             return None, []
         arrays = [contiguous(t._data) for t in tensors]
-        return (paths[0] if paths else None), arrays
+        return (paths[0] if paths and not self._surrounded() else None), arrays
 
     def _record(self, leaves, structure, tensors, key):
         found = []
@@ -440,8 +461,12 @@ class CompiledFunction:
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
         before = Environment((self.fn, *self.roots()), self.values)
+        performed = surroundings().performed()
         rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
         out, out_structure = found
+        self._met_statements(performed, before)
+        if self._surrounded():
+            return unflatten(out_structure, out)
         if before.drew():
             rec.refuse("draws from a random generator of Python or NumPy")
         changed = before.changed()

@@ -108,6 +108,10 @@ class Environment:
         self._seen = {}
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named = {}, {}
+        self.extend(roots)
+
+    def extend(self, roots):
+        """Note what these objects depend on, too, as it is now."""
         todo = list(roots)
         while todo and len(self) < MAX_ENTRIES:
             self._visit(todo.pop(), todo)

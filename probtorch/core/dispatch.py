@@ -51,6 +51,8 @@ __all__ = [
     "saved_output",
     "set_grad_enabled",
     "set_recorder",
+    "set_surroundings",
+    "surroundings",
     "set_tensor_class",
     "stale",
     "take_over",
@@ -98,6 +100,36 @@ def set_tensor_class(cls):
     """Make `cls` the class of every tensor built here; called once, by probtorch.tensor."""
     global _Tensor
     _Tensor = cls
+
+
+class Surroundings:
+    """What model statements do and read, as the compiler has to know; see effects/runtime.py."""
+
+    def performed(self):
+        """Return how many statements this thread has performed."""
+        return 0
+
+    def active(self):
+        """Whether statements mean something else here than in a plain script."""
+        return False
+
+    def roots(self):
+        """Return objects whose Python values statements read in a plain script."""
+        return ()
+
+
+_surroundings = Surroundings()
+
+
+def surroundings():
+    """Return what tells about model statements."""
+    return _surroundings
+
+
+def set_surroundings(found):
+    """Set what tells about model statements; called once, by the module that performs them."""
+    global _surroundings
+    _surroundings = found
 
 
 def grad_enabled():

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.compiler.environment import Entries
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.transforms.registry import transform_to
-from probtorch.effects.runtime import STATE
+from probtorch.effects.runtime import STATE, SURROUNDINGS
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
@@ -324,6 +325,15 @@ class ParamStore:
 
 # What scripts see: whoever optimises activates a store of its own, and shows it.
 _SCRIPT_STORE = ParamStore()
+
+
+def _read_by_scripts():
+    """What compiled functions of a script depend on, if they perform statements."""
+    found = {} if _SCRIPT_STORE is None else vars(_SCRIPT_STORE)
+    return Entries(globals(), ("_SCRIPT_STORE",)), found
+
+
+SURROUNDINGS.read_by_scripts = _read_by_scripts
 
 
 def get_param_store() -> ParamStore:

@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
+from probtorch.core.dispatch import Surroundings, set_surroundings
 from probtorch.core.rng import Generator
 from probtorch.effects.site import Frame, Site
 
 __all__ = [
     "STATE",
+    "SURROUNDINGS",
     "Chains",
     "Handler",
     "Placement",
@@ -85,9 +87,32 @@ class _State(threading.local):
     chains: Chains = Chains()
     params: Any = None
     rows: Any = None
+    performed: int = 0
 
 
 STATE = _State()
+
+
+class _Surroundings(Surroundings):
+    """What a compiled function that performs statements depends on."""
+
+    # Filled in by the module that owns the parameters.
+    read_by_scripts: Callable[[], tuple[Any, ...]] = staticmethod(tuple)
+
+    def performed(self):
+        return STATE.performed
+
+    def active(self):
+        return bool(STATE.handlers or STATE.plates.frames or STATE.chains.links) or not (
+            STATE.params is None and STATE.rows is None
+        )
+
+    def roots(self):
+        return self.read_by_scripts()
+
+
+SURROUNDINGS = _Surroundings()
+set_surroundings(SURROUNDINGS)
 
 # What a kind of site does when no handler gave it a value; filled in by the module that owns the
 # primitive.
@@ -106,6 +131,7 @@ def default_for(kind: str) -> Callable[[Callable[[Site], Any]], Callable[[Site],
 
 def perform(site: Site) -> Any:
     """Send `site` through the handler stack and return its value."""
+    STATE.performed += 1
     stack = STATE.handlers
     if not stack:
         if site.value is None:

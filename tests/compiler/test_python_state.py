@@ -14,8 +14,11 @@ import warnings
 import numpy as np
 import pytest
 
+import probtorch
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.compile import compile
+from probtorch.distributions import Normal
+from probtorch.effects.handlers import condition, seed, trace
 from probtorch.errors import AutogradError
 from probtorch.tensor import tensor
 
@@ -315,3 +318,47 @@ def test_an_argument_that_the_function_closes_over_too_has_its_whole_gradient():
         weight.grad = None
         compiled(weight).backward()
         assert weight.grad.tolist() == [2.0, 4.0]
+
+
+# ------------------------------------------------------------------------------- model statements
+
+
+def with_a_draw(x):
+    return x + probtorch.sample("z", Normal(0.0, 1.0))
+
+
+def test_handlers_see_the_statements_of_a_compiled_function():
+    compiled = compile(with_a_draw)
+    x = tensor([1.0, 2.0])
+    for _ in range(3):
+        compiled(x)
+    assert len(compiled._paths()) == 1
+    assert condition(compiled, {"z": tensor(5.0)})(x).tolist() == [6.0, 7.0]
+    assert "z" in trace(compiled).get_trace(x).nodes
+    with seed(rng_seed=3):
+        expected = with_a_draw(x).tolist()
+    for _ in range(2):
+        with seed(rng_seed=3):
+            assert compiled(x).tolist() == expected
+
+
+def test_a_function_compiled_under_a_handler_forgets_it():
+    compiled = compile(with_a_draw)
+    x = tensor([1.0, 2.0])
+    given = condition(compiled, {"z": tensor(5.0)})
+    assert [given(x).tolist() for _ in range(3)] == [[6.0, 7.0]] * 3
+    assert len({compiled(x).tolist()[0] for _ in range(4)}) == 4
+
+
+@pytest.mark.parametrize("taped", [False, True])
+def test_a_parameter_made_anew_is_read_anew(taped):
+    probtorch.clear_param_store()
+    compiled = compile(lambda x: x * probtorch.param("k", tensor(2.0)))
+    x = tensor([1.0, 2.0])
+    with probtorch.set_grad_enabled(taped):
+        for value in (2.0, 3.0, 4.0):
+            probtorch.clear_param_store()
+            probtorch.param("k", tensor(value))
+            for _ in range(3):
+                assert compiled(x).tolist() == [value, 2 * value]
+    probtorch.clear_param_store()
