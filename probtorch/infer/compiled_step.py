@@ -118,7 +118,7 @@ class CompiledStep:
         """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
         svi = self.svi
         found = [svi.model, svi.guide, svi.objective, vars(svi.params)]
-        found.append(Entries(vars(svi), ("generator", "objective")))
+        found.append(Entries(vars(svi), ("model", "guide", "generator", "objective", "params")))
         if isinstance(svi.objective, ELBO):
             found.append(vars(svi.objective))
         found.append(vars(svi._updater))

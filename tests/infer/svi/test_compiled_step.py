@@ -326,3 +326,23 @@ def test_an_optimizer_that_is_given_more_parameters_moves_them():
     for _ in range(5):
         svi.step(X, Y)
     assert late.item() == pytest.approx(1.5, abs=0.05)
+
+
+def test_a_model_put_in_the_place_of_another_is_the_one_that_steps_use():
+    def model(loc):
+        def found():
+            probtorch.sample("z", dist.Normal(loc, 1.0))
+
+        return found
+
+    def guide():
+        probtorch.sample("z", dist.Normal(probtorch.param("loc", tensor(0.0)), 1.0))
+
+    def losses(jit):
+        with configure(jit=jit):
+            svi = SVI(model(0.0), guide, SGD, probtorch.infer.Trace_ELBO(), seed=0, lr=0.1)
+            before = [svi.step() for _ in range(4)]
+            svi.model = model(5.0)
+            return before + [svi.step() for _ in range(4)]
+
+    assert losses(True) == pytest.approx(losses(False), abs=1e-5)
