@@ -19,6 +19,7 @@ from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
+from probtorch.ops.movement import squeeze, unsqueeze
 
 __all__ = ["Differentiable"]
 
@@ -47,7 +48,11 @@ class Differentiable:
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        own = [x[None][0] if x.requires_grad else x for x in leaves if isinstance(x, TensorBase)]
+        own = [
+            squeeze(unsqueeze(x, 0), 0) if x.requires_grad else x
+            for x in leaves
+            if isinstance(x, TensorBase)
+        ]
         args, kwargs = self.arguments(own)
         self.environment = Environment((owner.fn, *owner.roots()), owner.values)
         # None where the function draws or changes tensors outside: it must not run twice.
