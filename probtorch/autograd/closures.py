@@ -13,8 +13,9 @@ from probtorch.core.dispatch import set_recorder
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
 from probtorch.ops.control import cond, while_loop
+from probtorch.ops.movement import squeeze, unsqueeze
 
-__all__ = ["captured", "cut_off", "is_float", "stand_in"]
+__all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
 
 
 def captured(fn, own, branches=False, others=None):
@@ -59,6 +60,11 @@ def stand_in(x):
     if is_float(t):
         t.requires_grad_()
     return t
+
+
+def another(x):
+    """A view of all of `x`: another tensor on the tape, where `x` may count twice."""
+    return squeeze(unsqueeze(x, 0), 0)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ A step with Python branches on tensors or with random draws cannot be recorded o
 the loop is then unrolled on the tape.
 """
 
+import copy
 from typing import Any
 
-from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
+from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
@@ -245,9 +246,12 @@ class _Loop:
 
     def backward_on_tape(self, closed_over, gradients):
         """Do the same with every step on the tape, for derivatives of the gradient."""
-        sources = [*self.carry, *self.xs, *closed_over]
+        # The step may close over a state or what it takes slices of, too.
+        loop = copy.copy(self)
+        loop.carry, loop.xs = [another(x) for x in self.carry], [another(x) for x in self.xs]
+        sources = [*loop.carry, *loop.xs, *closed_over]
         with cut_off(sources):
-            last, ys = self.unrolled()
+            last, ys = loop.unrolled()
             ends = [*flatten(last)[0], *flatten(ys)[0]]
             pairs = [(e, g) for e, g in zip(ends, gradients, strict=True) if e.requires_grad]
             wanted = [x for x in sources if x.requires_grad]

@@ -10,7 +10,7 @@ belongs to the entry. What has changed between a call and its backward pass is a
 
 import numpy as np
 
-from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
+from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
@@ -19,7 +19,6 @@ from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
-from probtorch.ops.movement import squeeze, unsqueeze
 
 __all__ = ["Differentiable"]
 
@@ -48,11 +47,7 @@ class Differentiable:
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        own = [
-            squeeze(unsqueeze(x, 0), 0) if x.requires_grad else x
-            for x in leaves
-            if isinstance(x, TensorBase)
-        ]
+        own = [another(x) if x.requires_grad else x for x in leaves if isinstance(x, TensorBase)]
         args, kwargs = self.arguments(own)
         self.environment = Environment((owner.fn, *owner.roots()), owner.values)
         # None where the function draws or changes tensors outside: it must not run twice.
@@ -156,7 +151,8 @@ class _Call(Function):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         version.check(tensors, ctx.results)
         if grad_enabled():
-            return (None, None, *version.gradients(tensors, cotangents, True))
+            own = [another(x) if x.requires_grad else x for x in tensors]
+            return (None, None, *version.gradients(own, cotangents, True))
         plain = [t.detach() for t in tensors]
         found = version.pull(plain, [g.detach() for g in cotangents])
         sources = [*tensors, *version.closed_over]

@@ -256,3 +256,33 @@ def test_what_is_wrong_is_said():
         scan(lambda c, x: c, tensor(1.0), X)
     with pytest.raises(ShapeError, match="keeps its shape"):
         scan(lambda c, x: (c + x, None), tensor(1.0, dtype=np.float64), X)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_second_derivatives_of_a_loop_that_closes_over_its_own_slices_and_state(compiled):
+    def loss(w):
+        last, _ = scan(lambda h, t: (h + t * w[0] * h, None), w.sum(), w)
+        return last * last
+
+    def curvature(w):
+        w = w.detach().requires_grad_()
+        (g,) = grad(loss(w), [w], create_graph=True)
+        return grad((g * g).sum(), [w])[0]
+
+    def gradient(x):
+        # The loss is (sum(x) (1 + x0^2) (1 + x0 x1))^2.
+        def f(x):
+            return (x.sum() * (1 + x[0] * x[0]) * (1 + x[0] * x[1])) ** 2
+
+        h = 1e-5
+        return np.array([(f(x + h * e) - f(x - h * e)) / (2 * h) for e in np.eye(2)])
+
+    x = np.array([0.3, 0.5])
+    h = 1e-4
+    expected = [
+        ((gradient(x + h * e) ** 2).sum() - (gradient(x - h * e) ** 2).sum()) / (2 * h)
+        for e in np.eye(2)
+    ]
+    fn = probtorch.compile(curvature) if compiled else curvature
+    for _ in range(2):
+        np.testing.assert_allclose(fn(tensor(x)).numpy(), expected, rtol=1e-4)

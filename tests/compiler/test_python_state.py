@@ -16,6 +16,7 @@ import pytest
 
 import probtorch
 from probtorch.autograd.modes import no_grad
+from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition, seed, trace
@@ -362,3 +363,12 @@ def test_a_parameter_made_anew_is_read_anew(taped):
             for _ in range(3):
                 assert compiled(x).tolist() == [value, 2 * value]
     probtorch.clear_param_store()
+
+
+def test_second_derivatives_where_a_function_closes_over_its_argument():
+    weight = tensor([2.0], requires_grad=True)
+    compiled = compile(lambda x: (x * weight * weight).sum())
+    for _ in range(3):
+        (g,) = grad(compiled(weight), [weight], create_graph=True)
+        (second,) = grad(g.sum(), [weight])
+        assert (g.item(), second.item()) == (12.0, 12.0)
