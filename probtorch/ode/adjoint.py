@@ -10,7 +10,7 @@ equations", appendix B). It needs no memory for steps, and is exact only as far 
 are.
 """
 
-from probtorch.autograd.closures import cut_off, stand_in
+from probtorch.autograd.closures import another, cut_off, stand_in
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
@@ -149,9 +149,10 @@ def _on_tape(problem, closed_over, g, begins, sizes, ends, count):
             got="second derivatives in t",
             fix="detach t, or scale time: dy/ds = T * func(s * T, y)",
         )
-    sources = [problem.y, *closed_over]
+    # What is solved may close over the first state, too.
+    y = another(problem.y)
+    sources = [y, *closed_over]
     with cut_off(sources):
-        y = problem.y
         rows = {0: y}
         for i in range(int(count)):
             y, _ = problem.method.step(problem.f, begins[i], y, sizes[i])

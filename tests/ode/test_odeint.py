@@ -306,3 +306,24 @@ def test_what_is_wrong_is_said():
     rate = tensor(1.0, requires_grad=True)
     with pytest.raises(ArgumentError, match="branches in Python"):
         odeint(lambda t, y: -y * rate if y > 0 else y * rate, y0, t)
+
+
+def test_second_derivatives_where_the_function_closes_over_the_first_state():
+    # y' = -a^2 y, y(0) = a: the loss is a^2 exp(-2 a^2 T).
+    def derivatives(a):
+        a = a.detach().requires_grad_()
+        y = odeint(
+            lambda t, y: -y * a * a,
+            a,
+            tensor([0.0, 0.7], dtype=probtorch.float64),
+            rtol=1e-9,
+            atol=1e-9,
+        )
+        (g,) = grad((y[-1] ** 2).sum(), [a], create_graph=True)
+        return g.detach(), grad(g.sum(), [a])[0]
+
+    first, second = derivatives(tensor([0.6], dtype=probtorch.float64))
+    # With E = exp(-1.4 a^2): L' = (2a - 2.8 a^3) E, L'' = (2 - 14 a^2 + 7.84 a^4) E.
+    e = np.exp(-1.4 * 0.36)
+    assert first.item() == pytest.approx((1.2 - 2.8 * 0.216) * e, rel=1e-6)
+    assert second.item() == pytest.approx((2 - 14 * 0.36 + 7.84 * 0.1296) * e, rel=1e-5)
