@@ -186,7 +186,10 @@ class Environment:
 
     def _container(self, x, todo):
         if isinstance(x, dict):
-            self._orders.add(x, None, tuple(x))
+            if len(x) > 1:
+                self._orders.add(x, None, tuple(x))
+            else:  # most of those in modules, and quicker
+                self._sizes.add(x, None, len(x))
             if len(x) <= MAX_ITEMS:
                 self._entries(x, list(x), todo)
             else:
