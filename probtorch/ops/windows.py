@@ -229,8 +229,9 @@ _WINDOW_SUM = linear(
     ),
     doc="Sum over each window of the last dims.",
 )
-_WINDOW_SUM.extra["decompose"] = lambda x, sizes, stride, dilation: sum(
-    windows(x, sizes, stride, dilation), tuple(range(len(sizes)))
+# `sum` widens small integers; adding in place does not.
+_WINDOW_SUM.extra["decompose"] = lambda x, sizes, stride, dilation: cast(
+    sum(windows(x, sizes, stride, dilation), tuple(range(len(sizes)))), x._data.dtype
 )
 
 

@@ -11,7 +11,8 @@ import warnings
 import numpy as np
 import pytest
 
-import probtorch  # noqa: F401  registers the ops
+import probtorch
+import probtorch.nn  # noqa: F401  registers the last of the ops
 from probtorch.autograd.tape import grad
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.compile import compile
