@@ -66,7 +66,10 @@ def check_density(program):
     places = [i for i, a in enumerate(program.inputs[0]) if a.dtype == np.float64 and a.size]
     captured = tensors(program.captured)
 
+    summed = []  # sizes of the results that are added up
+
     def log_density(q):
+        summed.clear()
         xs, at = [wrap(a) for a in program.inputs[0]], 0
         for i in places:
             shape, size = xs[i]._data.shape, xs[i]._data.size
@@ -75,6 +78,7 @@ def check_density(program):
         total = q[0] * 0.0
         for x in program.run(xs, captured):
             if x._data.dtype.kind == "f":
+                summed.append(x._data.size)
                 total = total + x.double().sum()
         return total
 
@@ -87,7 +91,11 @@ def check_density(program):
             found, g = density.eager(points[k].copy())
             return [np.asarray(found), g]
 
-        assert_agreement(program, [np.asarray(value), gradient], spread(eager), f"point {k}")
+        (total, gap, agree), *rest = spread(eager)
+        # NumPy adds in pairs, native code in lanes: rounding that no perturbed run shows.
+        gap = gap + np.finfo(np.float64).eps * np.sqrt(sum(summed)) * np.abs(total)
+        expected = [(total, np.where(np.isfinite(gap), gap, 0.0), agree), *rest]
+        assert_agreement(program, [np.asarray(value), gradient], expected, f"point {k}")
     assert density.reason is None, (density.reason, program)
 
 
