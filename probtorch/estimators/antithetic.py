@@ -11,6 +11,7 @@ keeps the rows apart.
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 from probtorch.core.dispatch import as_tensor, cast
@@ -47,9 +48,9 @@ class _Antithetic(Estimator):
             return None
         return Refusal(expected, f"a {type(q).__name__}")
 
+    @abc.abstractmethod
     def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
         """Return what the difference of costs f(b) - f(b') is multiplied with, shape (n, *B)."""
-        raise NotImplementedError(f"{type(self).__name__} has no weight")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of the pairs."""

@@ -13,6 +13,7 @@ proper is cut off, where it would be noise around 0.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -42,9 +43,9 @@ __all__ = ["REBAR", "RELAX"]
 
 
 class _Controlled(Estimator):
+    @abc.abstractmethod
     def control(self, problem: Problem) -> Callable[[Any], Any]:
         """Return the function c from continuous z, shape (n, ...), to costs, shape (n, *C)."""
-        raise NotImplementedError(f"{type(self).__name__} has no control variate")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of the discrete draws."""

@@ -16,6 +16,7 @@ docs/internals/estimators.md has the protocol; score_function.py is the example 
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def unwrapped(q: Distribution) -> tuple[Distribution, int]:
     return q, dims
 
 
-class Estimator:
+class Estimator(abc.ABC):
     """Base of all gradient estimators: frozen records whose fields are options.
 
     Attributes
@@ -183,10 +184,10 @@ class Estimator:
         """The least number of samples."""
         return 1
 
+    @abc.abstractmethod
     def refusal(self, q: Distribution) -> Refusal | None:
         """Return why the estimator does not apply to q (which is unwrapped); None if it does."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it applies to")
 
+    @abc.abstractmethod
     def estimate(self, problem: Problem) -> Estimated:
         """Return value and surrogate."""
-        raise NotImplementedError(f"{type(self).__name__} has no estimate")

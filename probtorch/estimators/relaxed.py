@@ -7,6 +7,7 @@ variates of control_variates.py stand on the same functions.
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 from probtorch.core.tree import record, static
@@ -86,9 +87,9 @@ class _Relaxed(Estimator):
         """Return why q has no relaxation."""
         return relaxed_refusal(q)
 
+    @abc.abstractmethod
     def draw(self, problem: Problem) -> Any:
         """Return a draw that is differentiable in the parameters."""
-        raise NotImplementedError(f"{type(self).__name__} has no draw")
 
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean cost of such draws."""
