@@ -6,6 +6,8 @@ autoregressive flow (Kingma et al. 2016). The other direction, ``.inv``, is the 
 autoregressive flow (Papamakarios et al. 2017), whose densities take one pass.
 """
 
+import abc
+
 import numpy as np
 
 from probtorch.backends.registry import to_host
@@ -38,7 +40,7 @@ def soft_clip(x, low, high):
     return where(x > 0.0, high * tanh(x / high), low * tanh(x / low))
 
 
-class Autoregressive(TransformModule):
+class Autoregressive(TransformModule, abc.ABC):
     """Base of transforms that are elementwise once the numbers before are known.
 
     Parameters
@@ -60,13 +62,13 @@ class Autoregressive(TransformModule):
         super().__init__()
         self.arn = autoregressive_nn
 
+    @abc.abstractmethod
     def _forward(self, parameters, x):
         """Return ``(y, log derivatives)``, elementwise."""
-        raise NotImplementedError("a flow needs _forward(parameters, x)")
 
+    @abc.abstractmethod
     def _backward(self, parameters, y):
         """Return x, elementwise."""
-        raise NotImplementedError("a flow needs _backward(parameters, y)")
 
     def _call(self, x):
         return self._forward(self.arn(x), x)[0]
