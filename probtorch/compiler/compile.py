@@ -116,7 +116,7 @@ class _Path:
         self.previous = rec.originals
         self.tick = -1
         self.local = threading.local()
-        self.kept = Kept(program.graph)
+        self.kept = Kept(program)
         # Draws and updates go through tensors that all threads share.
         self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
 
@@ -176,7 +176,7 @@ class _Path:
         Nothing is run where the path does not fit, or does not write to contiguous memory.
         """
         caller = self.caller(arrays)
-        first = self.program.graph.outputs[0]
+        first = self.program.outputs[0]
         results = np.empty((steps, *first.shape), first.dtype)
         if caller is None or not isinstance(caller.commit, Commit):
             return results[:0], []
@@ -247,8 +247,8 @@ class _Caller:
         self.binding = path.program.bind()
         # Contiguous copies where a tensor is none; made anew at each run.
         self.copied = [i for i, x in enumerate(refs) if not x.flags.c_contiguous]
-        first = len(path.program.graph.outputs) - len(path.updates)
-        self.shapes = [(v.shape, v.dtype) for v in path.program.graph.outputs[:first]]
+        first = len(path.program.outputs) - len(path.updates)
+        self.shapes = [(v.shape, v.dtype) for v in path.program.outputs[:first]]
         self.binding.attach((), (), [np.asarray(x, order="C") for x in refs])
         targets = [t._data for t in path.updates]
         kind = Commit if all(x.flags.c_contiguous for x in targets) else _Scatter

@@ -33,7 +33,7 @@ from probtorch.compiler import cache, host, library
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib, runtime
 
-__all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "runtime_address"]
+__all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "runtime_address"]
 
 # IR lines in one function from which on the level is 1 at most.
 LARGE_FUNCTION = 4000
@@ -53,10 +53,13 @@ class NativeModule:
         The relocatable object code.
     from_cache : bool
         Whether it was read from the disk cache.
+    name : str
+        Of its entry there, for `load_module`.
     """
 
     object_bytes: bytes
     from_cache: bool
+    name: str
     _loaded: host.LoadedObject
     # Addresses taken from other modules are good only while those live.
     _keep: tuple[object, ...] = ()
@@ -140,18 +143,31 @@ def compile_module(
         name = cache.key_of(str(ir) if key is None else f"key {key}", level, slp)
         entry = cache.load(name)
         if entry is not None:
-            data, defined, called = entry.data, entry.meta["defines"], entry.meta["calls"]
-        else:
-            text = ir if isinstance(ir, str) else ir()
-            defined = _DEFINE.findall(text)
-            called = [c for c in _DECLARE.findall(text) if not c.startswith("llvm.")]
+            return _linked(name, entry, given, tuple(keep))
+        text = ir if isinstance(ir, str) else ir()
+        defined = _DEFINE.findall(text)
+        called = [c for c in _DECLARE.findall(text) if not c.startswith("llvm.")]
         # Before compiling: an unknown symbol is the likelier fault, and cheap to find.
         addresses = _resolve(called, given)
-        if entry is None:
-            data = host.emit_object(text, level=_suitable(level, text), slp=slp)
-            cache.store(name, data, {"defines": defined, "calls": called})
+        data = host.emit_object(text, level=_suitable(level, text), slp=slp)
+        cache.store(name, data, {"defines": defined, "calls": called})
         loaded = host.load_object(data, defined, addresses)
-    return NativeModule(data, entry is not None, loaded, tuple(keep))
+    return NativeModule(data, False, name, loaded, tuple(keep))
+
+
+def load_module(name: str) -> NativeModule | None:
+    """Load a module from the disk cache by the name that it has there; None if it is gone."""
+    with host.lock:
+        entry = cache.load(name)
+        return None if entry is None else _linked(name, entry, {}, ())
+
+
+def _linked(
+    name: str, entry: cache.Entry, given: Mapping[str, int], keep: tuple[object, ...]
+) -> NativeModule:
+    addresses = _resolve(entry.meta["calls"], given)
+    loaded = host.load_object(entry.data, entry.meta["defines"], addresses)
+    return NativeModule(entry.data, True, name, loaded, keep)
 
 
 def _suitable(level: int, text: str) -> int:

@@ -1,23 +1,31 @@
 """Running compiled programs: pointer tables, memory, and the way back to arrays.
 
-A `Program` is a graph turned into machine code. A `Binding` is one caller's memory for it: pointer
+A `Program` is a graph turned into machine code: by passes, lowering and renderer or, where the disk
+cache knows the recorded graph, without them. A `Binding` is one caller's memory for it: pointer
 table, arena, scalars. Two threads share a program and each have a binding; calling `run` releases
 the interpreter lock.
 """
 
+import contextlib
 import ctypes
+import threading
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from probtorch.compiler import (
+    cache,
     eager_draws,  # noqa: F401  makes eager draws native too
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
+from probtorch.compiler.keys import key_of_graph
 from probtorch.compiler.loops import address as address_of
 from probtorch.compiler.lowering import Lowering
 from probtorch.compiler.passes import optimise
+from probtorch.compiler.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.render.llvm import render
 
 __all__ = ["Binding", "Program", "address_of"]
@@ -28,30 +36,44 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 class Program:
     """Machine code of one recorded graph.
 
-    Attributes
+    Where the disk cache knows the graph (`keys`, `plans`), no pass and no renderer runs: `graph`,
+    `lowering` and `ir` are made when somebody asks for them.
+
+    Parameters
     ----------
     graph : Graph
-        After the passes.
-    plan : Plan
+        As recorded; belongs to the program from here on.
+
+    Attributes
+    ----------
+    inputs, outputs : list of Value
+        Of the graph, for their shapes and dtypes.
+    plan : Plan or StoredPlan
         Where each buffer lies.
     seconds : dict of str to float
-        Time spent in "passes", "render" and "native" (compiling or loading from the cache).
+        Time spent in "key" (naming the graph), "passes", "render", "native" (compiling, or loading
+        from the cache); the middle two are absent where they were not needed.
     from_cache : bool
+        Whether the code was read from the disk cache.
     """
 
     def __init__(self, graph):
-        times = [time.perf_counter()]
-        self.graph = optimise(graph)
-        times.append(time.perf_counter())
-        self.lowering = Lowering(graph)
-        self.ir, self.plan = render(self.lowering)
-        times.append(time.perf_counter())
-        self.native = engine.compile_module(self.ir)
-        times.append(time.perf_counter())
+        self.inputs, self.outputs = tuple(graph.inputs), tuple(graph.outputs)
+        self._recorded, self._text = graph, None
+        self.seconds = seconds = {}
+        with _timed(seconds, "key"):
+            key = key_of_graph(graph) if cache.directory() is not None else None
+        with _timed(seconds, "native"):
+            stored = None if key is None else load_plan(key)
+        if stored is not None:
+            self.plan, self.native = stored
+        else:
+            self.plan = self._render(seconds).plan
+            with _timed(seconds, "native"):
+                self.native = engine.compile_module(self.ir)
+            if key is not None:
+                store_plan(key, self.lowering, self.plan, self.native)
         self.from_cache = self.native.from_cache
-        self.seconds = dict(
-            zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
-        )
         self.address = self.native.address("run")
         self.call = _RUN(self.address)
         plan = self.plan
@@ -62,9 +84,63 @@ class Program:
             raw[i * 8 : i * 8 + data.size] = data
         self.consts = [np.asarray(a, order="C") for a in plan.consts]
 
+    def _render(self, seconds=None):
+        """Return the text and what it was made from, the first time by passes and renderer."""
+        seconds = {} if seconds is None else seconds
+        with _rendering:
+            if self._text is None:
+                with _timed(seconds, "passes"):
+                    optimise(self._recorded)
+                with _timed(seconds, "render"):
+                    lowering = Lowering(self._recorded)
+                    self._text = _Text(lowering, *render(lowering))
+            return self._text
+
+    @property
+    def graph(self):
+        """The graph after the passes."""
+        return self._render().lowering.graph
+
+    @property
+    def lowering(self):
+        """The loop nests that the text was written from."""
+        return self._render().lowering
+
+    @property
+    def ir(self):
+        """The LLVM IR text."""
+        return self._render().ir
+
+    def is_unchanged(self):
+        """Whether the text, if it was written only now, is that of the code: small constants might
+        have been overwritten since.
+        """
+        plan = self._render().plan
+        return plan is self.plan or layout_of(plan) == layout_of(self.plan)
+
     def bind(self):
         """Return fresh memory to run this program in."""
         return Binding(self)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What the long way makes of a graph."""
+
+    lowering: Lowering
+    ir: str
+    plan: Any
+
+
+@contextlib.contextmanager
+def _timed(seconds, what):
+    start = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+# Passes change graphs in place: one thread at a time.
+_rendering = threading.Lock()
 
 
 class Binding:
@@ -112,4 +188,4 @@ class Binding:
 
     def new_outputs(self):
         """Return uninitialised arrays for the results."""
-        return [np.empty(v.shape, v.dtype) for v in self.program.graph.outputs]
+        return [np.empty(v.shape, v.dtype) for v in self.program.outputs]

@@ -15,9 +15,13 @@ from probtorch.compiler.layout import Layout, contiguous
 from probtorch.compiler.loops import Block, Buffer, Group, Item, Mem, Reg, Root, address, squeeze
 from probtorch.errors import CompileError
 
-__all__ = ["Lowering", "lowers"]
+__all__ = ["SMALL", "Lowering", "arranged", "lowers"]
 
 RULES = {}
+
+# Constants of so many elements or fewer are one if their elements are the same; larger ones, if
+# their memory is.
+SMALL = 64
 
 
 def lowers(*names):
@@ -31,8 +35,26 @@ def lowers(*names):
     return register
 
 
+def arranged(array):
+    """Return the memory that a constant needs, contiguous, and the order of the dims in it.
+
+    An expanded array has strides of 0: one element per such dim is kept. A transposed one keeps its
+    memory too.
+    """
+    cut = [slice(0, 1) if s == 0 else slice(None) for s in array.strides]
+    small = array[tuple(cut)] if array.size else array
+    order = sorted(range(small.ndim), key=lambda d: -small.strides[d])
+    moved = small.transpose(order)
+    if not moved.flags.c_contiguous:
+        order, moved = list(range(small.ndim)), np.asarray(small, order="C")
+    return moved, order
+
+
 class Lowering:
     """Lowers one graph; `block` is the result, `buffers` all buffers by kind.
+
+    `consts` and `refs` are the arrays and tensors that the program reads besides its inputs,
+    `const_values` and `ref_values` the values of the graph that they stand for.
 
     Parameters
     ----------
@@ -43,9 +65,8 @@ class Lowering:
         self.graph = graph
         self.block = Block()
         self.buffers = []
-        self.consts = []
-        self.refs = []
-        self.packed = {}
+        self.consts, self.const_values = [], []
+        self.refs, self.ref_values = [], []
         self.packed_values = []
         self._const_of = {}
         self.places = {}
@@ -77,6 +98,7 @@ class Lowering:
     def _constant(self, v):
         if v.kind == "ref":
             self.refs.append(v.array)
+            self.ref_values.append(v)
             buffer = self.buffer("ref", v.dtype, math.prod(v.shape), len(self.refs) - 1)
             return Root(v.shape, v.dtype, None, -1, buffer=buffer), contiguous(v.shape)
         if v.array is None:
@@ -87,21 +109,14 @@ class Lowering:
                 fix="record every op of the function in one recording",
             )
         array = to_host(v.array)
-        # An expanded array has strides of 0: keep one element per such dim. A transposed one keeps
-        # its memory too.
-        cut = [slice(0, 1) if s == 0 else slice(None) for s in array.strides]
-        small = array[tuple(cut)] if array.size else array
-        order = sorted(range(small.ndim), key=lambda d: -small.strides[d])
-        moved = small.transpose(order)
-        if not moved.flags.c_contiguous:
-            order, moved = list(range(small.ndim)), np.asarray(small, order="C")
-        root = self._constant_root(moved)
-        back = tuple(order.index(d) for d in range(small.ndim))
+        moved, order = arranged(array)
+        root = self._constant_root(moved, v)
+        back = tuple(order.index(d) for d in range(array.ndim))
         layout = contiguous(moved.shape).view("permute", {"dims": back})
         return root, Layout(array.shape, layout.broadcast(array.shape), 0)
 
-    def _constant_root(self, array):
-        place = array.tobytes() if array.size <= 64 else address(array)
+    def _constant_root(self, array, v):
+        place = array.tobytes() if array.size <= SMALL else address(array)
         key = (array.dtype.str, array.shape, place)
         root = self._const_of.get(key)
         if root is None:
@@ -111,6 +126,7 @@ class Lowering:
                 buffer = self.buffer("packed", array.dtype, 1, slot)
             else:
                 self.consts.append(array)
+                self.const_values.append(v)
                 buffer = self.buffer("const", array.dtype, array.size, len(self.consts) - 1)
             root = self._const_of[key] = Root(array.shape, array.dtype, None, -1, buffer=buffer)
         return root

@@ -128,6 +128,8 @@ def _refusal(program, example):
     calls = (s for s in timed(program.lowering.block) if isinstance(s, Call))
     if any(s.name == "density" for s in calls):
         return "it calls a density by its address; profile that one"
+    if not program.is_unchanged():
+        return "arrays that are constants of it have been overwritten since it was compiled"
     if example is None:
         return "the arguments of the last call are gone; keep them and call again"
     return ""

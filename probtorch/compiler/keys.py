@@ -1,0 +1,254 @@
+"""The name of a recorded graph: equal for graphs that become the same code, and only for those.
+
+`key_of_graph` walks a recording once, before any pass, and writes down what passes, lowering and
+renderers look at: ops, inputs, Python numbers by their bits, static arguments by type and value,
+shapes, dtypes, wiring, subgraphs of loops and branches, guards. A hash of that names an entry of
+the disk cache (`plans.py`), so that a second process runs no pass and writes no text.
+
+A constant array counts for what the compiler may ask of it (`arranged`): its dtype, shape, strides
+and which others lie at the same address. The elements of a small one count too, since equal ones
+are merged, and ones and zeros vanish; of whole numbers, which may be indices, the bounds. Elements
+of large floating-point constants (data) are read when the program runs and do not count.
+
+What is not known here has no key: attributes of other types, ops declared outside the package
+(their formulas may change with no file of ours), arrays that are none of NumPy's. Such a graph is
+compiled the long way.
+
+The name also holds what else the code depends on: the machine (`host`), the versions of LLVM, NumPy
+and SciPy, and this package's sources by size and times of change. A source that is younger than the
+process switches all of it off: the code in memory is then another than that on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler import cache
+from probtorch.compiler.graph import Graph, Value
+from probtorch.compiler.lowering import RULES, SMALL, arranged
+from probtorch.core.op import REGISTRY
+
+__all__ = ["GraphKey", "key_of_graph", "sources"]
+
+# Part of every key: raise it when what is written down changes its meaning.
+VERSION = 1
+
+# What the compiler is made of: formulas, rules, passes, renderers.
+_FOLDERS = ("backends", "core", "ops", "compiler")
+
+# When the compiler was imported. What changed from some seconds before on (its import took no
+# longer) may not be what was imported.
+_LOADED = time.time()
+_IMPORT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class GraphKey:
+    """The name of a graph, and its constants and references in the order in which it met them.
+
+    Attributes
+    ----------
+    name : str
+        64 hex digits.
+    given : list of Value
+    numbers : dict of int to int
+        The place in `given` by a value's id.
+    """
+
+    name: str
+    given: list[Any]
+    numbers: dict[int, int]
+
+
+class _Unknown(Exception):
+    """Something that cannot be named."""
+
+
+def key_of_graph(graph: Any) -> GraphKey | None:
+    """Return the key of a graph that no pass has changed yet; None for one that has none."""
+    here = sources()
+    if here is None:
+        return None
+    walk = _Walk()
+    try:
+        walk.graph(graph)
+    except _Unknown:
+        return None
+    text = "\n".join(walk.lines)
+    return GraphKey(cache.key_of(text, VERSION, here), walk.given, walk.numbers)
+
+
+@functools.cache
+def sources() -> str | None:
+    """Return a text that changes with the compiler and the libraries under it; None if unknown."""
+    return sources_below(Path(__file__).resolve().parents[1], _LOADED)
+
+
+def sources_below(root: Path, loaded: float) -> str | None:
+    """Return that text for a package in the folder `root` that was imported at a time."""
+    lines, youngest = [str(root)], 0.0
+    try:
+        for folder in _FOLDERS:
+            youngest = max(youngest, _list(os.path.join(root, folder), lines))
+    except OSError:  # imported from an archive
+        return None
+    if youngest > loaded - _IMPORT_SECONDS:
+        return None
+    lines += map(_library, ("numpy", "scipy", "llvmlite"))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _library(name: str) -> str:
+    """A text that changes when an installed library does; without importing it."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        return name
+    status = os.stat(found.origin)
+    return f"{found.origin} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _list(folder: str, lines: list[str]) -> float:
+    """Append a line for each source in a folder; returns when the youngest of them was changed."""
+    youngest = 0.0
+    with os.scandir(folder) as found:
+        for entry in sorted(found, key=lambda entry: entry.name):
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    youngest = max(youngest, _list(entry.path, lines))
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                times = status.st_mtime_ns, status.st_ctime_ns
+                lines.append(f"{entry.path} {status.st_size} {times}")
+                youngest = max(youngest, status.st_mtime, status.st_ctime)
+    return youngest
+
+
+class _Walk:
+    """One walk through a graph and its subgraphs; `lines` is what it is."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.given: list[Any] = []
+        self.numbers: dict[int, int] = {}
+        self._names: dict[int, str] = {}  # of values, by id
+        self._types: dict[Any, str] = {}  # of dtypes
+        self._places: dict[int, int] = {}  # number of an address
+        self._ours: dict[str, bool] = {}
+        self._encoders: dict[type, Callable[[Any], str]] = {
+            bool: repr,
+            type(None): repr,
+            int: lambda x: hex(x),
+            float: _bits,
+            str: lambda x: f"s{json.dumps(x)}",
+            tuple: lambda x: f"({','.join(map(self._encode, x))})",
+            list: lambda x: f"[{','.join(map(self._encode, x))}]",
+            slice: lambda x: f"slice{self._encode((x.start, x.stop, x.step))}",
+            Graph: self._inner,
+        }
+
+    def graph(self, graph: Any) -> None:
+        """Write a graph down."""
+        write = self.lines.append
+        write("inputs " + " ".join([self._new(v, "") for v in graph.inputs]))
+        names, encode = self._names, self._encode
+        for node in graph.nodes:
+            if node.op is not None and not self._known(node):
+                raise _Unknown
+            parts = [node.name if node.op is not None else f"!{node.name}"]
+            for x in node.inputs:
+                if type(x) is Value:
+                    parts.append(names.get(x.id) or self._given(x))
+                else:
+                    parts.append(encode(x))
+            for key, value in node.attrs.items():
+                parts.append(f"{key}={encode(value)}")
+            parts.append(">")
+            parts += [self._new(v, "") for v in node.outs]
+            write(" ".join(parts))
+        write(f"guards {len(graph.guards)}")
+        write("outputs " + " ".join([names.get(v.id) or self._given(v) for v in graph.outputs]))
+
+    def _inner(self, graph: Any) -> str:
+        self.lines.append("{")
+        self.graph(graph)
+        self.lines.append("}")
+        return "graph"
+
+    def _encode(self, x: Any) -> str:
+        encoder = self._encoders.get(type(x))
+        if encoder is not None:
+            return encoder(x)
+        if isinstance(x, np.dtype):
+            return self._type(x)
+        if isinstance(x, np.generic):
+            return f"n{self._type(x.dtype)}{x.tobytes().hex()}"
+        raise _Unknown
+
+    def _type(self, dtype: Any) -> str:
+        text = self._types.get(dtype)
+        if text is None:
+            if dtype.kind not in "biuf" or not dtype.isnative:
+                raise _Unknown
+            text = self._types[dtype] = dtype.str
+        return text
+
+    def _new(self, v: Any, what: str) -> str:
+        """Name a value; returns what is to be written where it is first met."""
+        name = f"%{len(self._names)}"
+        if self._names.setdefault(v.id, name) is not name:
+            raise _Unknown  # met before it was made
+        return f"{name}:{self._type(v.dtype)}{v.shape}{what}"
+
+    def _given(self, v: Any) -> str:
+        """Name a constant or reference."""
+        if v.kind == "const" and isinstance(v.array, np.ndarray):
+            text = self._new(v, self._constant(v.array))
+        elif v.kind == "ref":
+            text = self._new(v, "ref")
+        else:
+            raise _Unknown
+        self.numbers[v.id] = len(self.given)
+        self.given.append(v)
+        return text
+
+    def _constant(self, array: Any) -> str:
+        """What the compiler may ask of a constant."""
+        moved, _ = arranged(array)
+        text = f"const{self._type(array.dtype)}{array.shape}{array.strides}"
+        if moved.size <= SMALL:
+            return f"{text}={moved.tobytes().hex()}"
+        address = array.__array_interface__["data"][0]
+        text += f"@{self._places.setdefault(address, len(self._places))}"
+        if array.dtype.kind != "f":
+            text += f" {array.min()} {array.max()}"
+        return text
+
+    def _known(self, node: Any) -> bool:
+        """Whether an op, its formula and its rule are the package's own."""
+        known = self._ours.get(node.name)
+        if known is None:
+            parts = [f for f in (node.op.formula, RULES.get(node.name)) if f is not None]
+            known = REGISTRY.get(node.name) is node.op and all(map(_ours, parts))
+            self._ours[node.name] = known
+        return known
+
+
+def _ours(function: Any) -> bool:
+    return getattr(function, "__module__", "").startswith("probtorch.")
+
+
+def _bits(x: float) -> str:
+    # Not its text: there are many nan, and -0.0 is another number than 0.0.
+    return "f" + struct.pack("<d", x).hex()
