@@ -298,8 +298,10 @@ _LAZY_PACKAGES = frozenset(
 _LAZY_NAMES = {
     "compile": "probtorch.compiler.compile",
     "configure": "probtorch.config",
+    "get_num_threads": "probtorch.compiler.threads",
     "load": "probtorch.serialization",
     "save": "probtorch.serialization",
+    "set_num_threads": "probtorch.compiler.threads",
     "settings": "probtorch.config",
     **dict.fromkeys(
         "clear_param_store deterministic factor get_param_store handlers markov module param "

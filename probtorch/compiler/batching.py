@@ -11,7 +11,6 @@ branch both sides are computed.
 Several blocks are given to several threads.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -21,6 +20,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Value
 from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.threads import get_num_threads, occupied
 from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
 from probtorch.errors import CompileError, DomainError, ShapeError
 from probtorch.ops.control import cond, while_loop
@@ -385,15 +385,16 @@ class _Path:
         if not rows.size:
             return rows
         blocks = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
-        workers = min(len(blocks), len(os.sched_getaffinity(0)))
+        workers = min(len(blocks), get_num_threads())
         while len(self._bindings) < workers:
             self._bindings.append(self.program.bind())
 
         def work(number):
-            return [
-                self._block(self._bindings[number], q, block, values, gradients, failed)
-                for block in blocks[number::workers]
-            ]
+            with occupied():
+                return [
+                    self._block(self._bindings[number], q, block, values, gradients, failed)
+                    for block in blocks[number::workers]
+                ]
 
         if workers == 1:
             left = work(0)

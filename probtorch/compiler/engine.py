@@ -29,9 +29,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from probtorch.compiler import cache, host, library
+from probtorch.compiler import cache, host, library, threads
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib, runtime
+from probtorch.compiler.render.runtime import pool
 
 __all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "runtime_address"]
 
@@ -204,7 +205,10 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
 @functools.cache
 def _runtime_module(name: str) -> NativeModule:
     """Link a module of render/runtime, once per process; other code keeps its addresses."""
-    return compile_module(runtime.module_text(name))
+    module = compile_module(runtime.module_text(name))
+    if name == pool.MODULE:
+        threads.attach(module.address)
+    return module
 
 
 def runtime_address(symbol: str) -> int:

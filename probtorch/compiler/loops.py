@@ -109,7 +109,8 @@ class Item:
 
 class Group:
     """A loop nest over `domain` with `items` in order; `fills` lists (buffer, number) to set before
-    it runs, `scratch` buffers that only the renderer uses.
+    it runs, `scratch` buffers that only the renderer uses; `parts` is how threads share it, if they
+    do (`render/parts.py`).
     """
 
     def __init__(self, domain):
@@ -117,6 +118,7 @@ class Group:
         self.items = []
         self.fills = []
         self.scratch = []
+        self.parts = None
 
 
 class Call:

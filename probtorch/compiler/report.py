@@ -241,4 +241,5 @@ def _title(statement):
         return "fill"
     names = [i.node.name if i.node is not None else i.kind for i in statement.items]
     shape = "x".join(map(str, statement.domain)) or "scalar"
-    return f"nest over {shape}: {' '.join(map(visible, names))}"
+    cut = "" if statement.parts is None else f"; {statement.parts.count} parts for threads"
+    return f"nest over {shape}: {' '.join(map(visible, names))}{cut}"

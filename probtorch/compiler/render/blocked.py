@@ -14,7 +14,7 @@ from probtorch.compiler.loops import Reg
 from probtorch.compiler.render.algebra import FLOATS, in_memory, ir_type, literal
 from probtorch.compiler.render.nest import Nest
 
-__all__ = ["write_nest"]
+__all__ = ["BLOCK", "in_blocks", "write_nest"]
 
 # Rows per block: 64 rows of 50 doubles are 25 kB, which stay in the first-level cache between the
 # phases.
@@ -33,14 +33,17 @@ def write_nest(module, group):
     """Write the function of a loop nest in the form that suits it; returns (name, parameters,
     whether it returns a status).
     """
+    return (BlockedNest if in_blocks(group) else Nest)(module, group).define()
+
+
+def in_blocks(group):
+    """Return whether a nest is written in blocks of rows."""
     products = [i for i in group.items if i.kind in _PRODUCTS]
     rows = len(group.domain) == 1 and group.domain[0] >= 2 * BLOCK
     indexed = any(i.kind in _INDEXED for i in group.items)
     work = sum(i.kind == "compute" for i in group.items)
     split = products or (indexed and work >= _WORTH_SPLITTING)
-    if rows and split and all(ir_type(i.root.dtype) in FLOATS for i in products):
-        return BlockedNest(module, group).define()
-    return Nest(module, group).define()
+    return bool(rows and split and all(ir_type(i.root.dtype) in FLOATS for i in products))
 
 
 class BlockedNest(Nest):
@@ -50,20 +53,33 @@ class BlockedNest(Nest):
         (n,) = self.group.domain
         phases = self._phases()
         self.cells = {}
+        full, rest = divmod(n, BLOCK)
+        parts = self.group.parts
+        first, end = ("0", full) if parts is None else self._part_bounds(full)
         reduces = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
         for item in reduces:
             self._begin(item)
-        full, rest = divmod(n, BLOCK)
-        k, i, opened = self._open(full)
+        k, i, opened = self._open(end, first)
         self.index.pop()
         start = "0" if opened is None else self.emit(f"mul nsw i64 {i}, {BLOCK}", "i64").name
         self._write_block(phases, start, BLOCK)
         self.index.append(i)
-        self._close(k, i, opened, full)
-        if rest:
+        self._close(k, i, opened, end)
+        if rest and parts is None:
             self._write_block(phases, str(full * BLOCK), rest)
+        elif rest:
+            self._in_last_part(lambda: self._write_block(phases, str(full * BLOCK), rest))
         for item in reduces:
             self._finish_reduction(item)
+
+    def _in_last_part(self, write):
+        """Write what only the last part does: the rows that fill no block."""
+        last = self.emit(f"icmp eq i64 %part, {self.group.parts.count - 1}", "i1").name
+        self.lines += [f"  br i1 {last}, label %rest, label %end", "rest:"]
+        self.label = "rest"
+        write()
+        self.lines += ["  br label %end", "end:"]
+        self.label = "end"
 
     def _phases(self):
         """Split the items into phases: products and indexed access, and elementwise work, in turn,

@@ -4,6 +4,7 @@ One internal function per loop nest, and a driver ``i64 run(ptr io)`` that calls
 does what is not a loop nest: native loops, branches, guards and library calls. `io` is a table of
 pointers: inputs, outputs, constants, references, then the packed scalar constants, the scalars and
 the arena. Buffers come in as ``noalias`` parameters, so loops vectorise without run-time checks.
+Large nests are cut into parts that threads share (`parts`, `region`).
 `run` returns 0, or 1 + the index of the guard that failed, or -1 for an index out of bounds.
 
 Strict IEEE arithmetic plus ``contract``; only sums, products and dot products may be reassociated.
@@ -17,6 +18,8 @@ from probtorch.compiler.render.algebra import Algebra, in_memory, ir_type, liter
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text
 from probtorch.compiler.render.guards import holds
+from probtorch.compiler.render.parts import plan_parts
+from probtorch.compiler.render.region import write_join, write_region
 
 __all__ = ["Plan", "render"]
 
@@ -118,6 +121,8 @@ class Module:
 
     def __init__(self, lowering, plan=None):
         self.lowering = lowering
+        if plan is None:
+            plan_parts(lowering)
         self.plan = plan or Plan(lowering)
         self.functions = []
         self.declarations = {}
@@ -207,12 +212,19 @@ class Driver:
         if not group.items or 0 in group.domain:
             return
         name, params, checked = write_nest(self.module, group)
-        args = ", ".join(f"ptr {self._argument(p)}" for p in params)
-        if checked:
+        arguments = [self._argument(p) for p in params]
+        args = ", ".join(f"ptr {a}" for a in arguments)
+        status = None
+        if group.parts is not None:
+            status = write_region(self, group.parts, name, arguments, checked)
+        elif checked:
             status = self.s.emit(f"call i64 @{name}({args})", "i64")
-            self.leave_unless(self.s.compare("eq", status, 0), "-1")
         else:
             lines.append(f"  call void @{name}({args})")
+        if checked:
+            self.leave_unless(self.s.compare("eq", status, 0), "-1")
+        if group.parts is not None:
+            write_join(self, group.parts, name)
 
     def _argument(self, p):
         return {"S": "%scalars", "P": "%packed"}[p] if isinstance(p, str) else self.pointer(p)

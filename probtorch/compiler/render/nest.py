@@ -3,6 +3,10 @@
 Loops are written with phi nodes, accumulators as stack cells that LLVM turns into registers. Every
 buffer is a ``noalias`` parameter, scalars and packed constants come as one area each ("S", "P").
 Only sums, products and dot products may be reassociated.
+
+The function of a nest that is cut into parts (`parts.py`) has the number of the part as its last
+parameter: one loop has bounds that depend on it, and what parts must not share lies elsewhere for
+each.
 """
 
 import math
@@ -23,7 +27,7 @@ from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
 
-__all__ = ["Nest"]
+__all__ = ["Nest", "combined", "kept_strides"]
 
 
 class Nest(Algebra):
@@ -37,6 +41,7 @@ class Nest(Algebra):
         self.registers = {}
         self.loaded = {}
         self.written = {id(b) for b in self._written()}
+        self.own = {}
         self.allocas = []
         self.label = "entry"
         self.labels = 0
@@ -54,6 +59,8 @@ class Nest(Algebra):
 
     def base(self, b):
         """Return ``(pointer name, element offset)`` of a buffer inside this function."""
+        if b in self.own:
+            return self.own[b], 0
         if b.kind in ("scalar", "packed"):
             key = "S" if b.kind == "scalar" else "P"
             self.params.setdefault(key, f"%{key}")
@@ -110,15 +117,44 @@ class Nest(Algebra):
             i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] is not None
         ]
         closers = []
-        for depth, size in enumerate(self.group.domain):
+        first, bounds = "0", list(self.group.domain)
+        parts = self.group.parts
+        if parts is not None:
+            first, bounds[parts.dim] = self._part_bounds(bounds[parts.dim])
+        for depth, size in enumerate(bounds):
             self._open_reductions(reduces, depth)
-            closers.append(self._open(size))
+            cut = parts is not None and depth == parts.dim
+            closers.append(self._open(size, first if cut else "0"))
         for item in self.group.items:
             self._write_item(item)
         for depth in reversed(range(self.rank)):
             k, i, opened = closers[depth]
-            self._close(k, i, opened, self.group.domain[depth])
+            self._close(k, i, opened, bounds[depth])
             self._close_reductions(reduces, depth)
+
+    def _part_bounds(self, steps):
+        """Emit where this part of `steps` begins and ends, and what it has for itself."""
+        parts = self.group.parts
+        for own in parts.own.values():
+            base = self.params.setdefault(own.buffer, f"%p{len(self.params)}")
+            nbytes = own.step * own.buffer.dtype.itemsize
+            shift = self.emit(f"mul nuw nsw i64 %part, {nbytes}", "i64").name
+            mine = self.emit(f"getelementptr i8, ptr {base}, i64 {shift}", "ptr").name
+            self.own[own.target] = mine
+            if not own.is_total:
+                self._clear(own, mine)
+        first = self.emit(f"mul nuw nsw i64 %part, {parts.size}", "i64")
+        last = self.emit(f"add nuw nsw i64 {first.name}, {parts.size}", "i64")
+        return first.name, self.minimum(last, self.value(steps, "i64")).name
+
+    def _clear(self, own, pointer):
+        """Set a part's own sums to what changes nothing: of floats that is -0."""
+        ty = ir_type(own.target.dtype)
+        zero = -0.0 if ty in FLOATS else 0
+        start = literal(zero, in_memory(ty)) if own.kind == "sum" else self.start_of(own.kind, ty)
+        ty, count = in_memory(ty), own.target.numel
+        self.module.helpers.add(f"fill_{ty}")
+        self.lines.append(f"  call void @pt_fill_{ty}(ptr {pointer}, i64 {count}, {ty} {start})")
 
     def _write_item(self, item):
         try:
@@ -148,6 +184,8 @@ class Nest(Algebra):
         signature = ", ".join(
             f"ptr noalias {'readonly ' if p == 'P' else ''}{self.params[p]}" for p in params
         )
+        if self.group.parts is not None:
+            signature += ", i64 %part"
         inline = "" if self.module.inline and len(self.group.items) < 100 else " noinline"
         ending = "  ret void"
         if self.checked:
@@ -167,7 +205,7 @@ class Nest(Algebra):
         )
         return name, params, self.checked
 
-    def _open(self, size):
+    def _open(self, size, start="0"):
         self.labels += 1
         k = self.labels
         i = f"%i{k}"
@@ -177,7 +215,7 @@ class Nest(Algebra):
         self.lines += [
             f"  br label %h{k}",
             f"h{k}:",
-            f"  {i} = phi i64 [ 0, %{self.label} ], [ {i}.n, %l{k} ]",
+            f"  {i} = phi i64 [ {start}, %{self.label} ], [ {i}.n, %l{k} ]",
         ]
         self.label = f"h{k}"
         self.index.append(i)
@@ -393,7 +431,7 @@ class Nest(Algebra):
         v = self.convert(self.read(item.operands[0], ty), ty)
         if depth is None:
             pointer = self.address(item.root.buffer, 0, item.attrs["strides"])
-            self.store_at(self._combine(kind, self.load_at(pointer, ty), v), pointer)
+            self.store_at(combined(self, kind, self.load_at(pointer, ty), v), pointer)
             return
         if depth == self.rank:
             self._begin(item)
@@ -414,7 +452,7 @@ class Nest(Algebra):
             )
             self.lines.append(f"  store i64 {position.name}, ptr {best}")
         else:
-            new = self._combine(kind, self.load_at(total, ty), v)
+            new = combined(self, kind, self.load_at(total, ty), v)
             self.store_at(new, total)
         if depth == self.rank:
             self._finish_reduction(item)
@@ -427,13 +465,6 @@ class Nest(Algebra):
             total = self.emit(f"add nsw i64 {scaled}, {i}", "i64").name
         return total
 
-    def _combine(self, kind, a, b):
-        if kind == "sum":
-            return self._plus(a, b)
-        if kind == "prod":
-            return self.binary("mul", a, b, "reassoc contract")
-        return self.maximum(a, b) if kind == "amax" else self.minimum(a, b)
-
     def _close_reductions(self, reduces, depth):
         for item in reduces:
             if item.attrs["depth"] == depth:
@@ -444,6 +475,15 @@ class Nest(Algebra):
         ty = "i64" if name else self._reduced_type(item)
         v = self.load_at(name or item.attrs["total"], ty)
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
+
+
+def combined(s, kind, a, b):
+    """Emit the step of a reduction with the algebra `s`."""
+    if kind == "sum":
+        return s.binary("add", a, b, "reassoc contract")
+    if kind == "prod":
+        return s.binary("mul", a, b, "reassoc contract")
+    return s.maximum(a, b) if kind == "amax" else s.minimum(a, b)
 
 
 def kept_strides(shape):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.compiler.threads import occupied
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator, default_generator
@@ -458,7 +459,7 @@ class MCMC:
         checked = validation_in_force()
 
         def work():
-            with contextlib.suppress(queue.Empty), validation_enabled(checked):
+            with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
                 while not stop.is_set():
                     waiting.get_nowait().run(stop)
             ended.release()

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probtorch.compiler.threads import set_num_threads
 from probtorch.core.rng import default_generator, philox_bits
 from probtorch.core.tree import record
 from probtorch.errors import ArgumentError, ProbtorchError
@@ -195,6 +196,8 @@ def _main(fetcher, tasks, results, at, others, worker_id, count, init_fn):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for end in others:
         end.close()
+    # Workers are what fills the processors; one that wants more says so in worker_init_fn.
+    set_num_threads(1)
     outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(outbox, results), daemon=True).start()
     worker = _Inside(fetcher, worker_id, count, init_fn)

@@ -1,4 +1,4 @@
-"""The runtime's larger functions: sorting, factorisations, incomplete integrals, draws.
+"""The runtime's larger functions: sorting, factorisations, incomplete integrals, draws, threads.
 
 They are written with a `Writer`, one file per kin, in modules that are compiled once per machine
 and read from the disk cache after. A generated program calls them by symbol, so an op that uses
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.runtime import draws, incomplete, matrices, sorting
+from probtorch.compiler.render.runtime import draws, incomplete, matrices, pool, sorting
 from probtorch.compiler.render.writer import Text
 from probtorch.ops.rejection import SAMPLERS
 
@@ -51,6 +51,7 @@ def _modules():
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = Module(draws.signatures(name), write)
     out["integers"] = Module(draws.integer_signatures(), draws.write_integers)
+    out[pool.MODULE] = Module(pool.SIGNATURES, pool.write)
     out["angles"] = Module(incomplete.angle_signatures(), incomplete.write_angle)
     return out
 
