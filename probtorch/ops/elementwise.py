@@ -331,7 +331,7 @@ sigmoid = elementwise(
 
 def _softplus(s, x):
     # max(x, 0) + log1p(exp(-|x|)): exact to rounding at both ends, and smooth in every derivative.
-    return s.maximum(x, 0.0) + s.log1p(s.exp(-s.abs(x)))
+    return s.maximum(x, 0.0) + s.log1p_unit(s.exp(-s.abs(x)))
 
 
 softplus = elementwise(
@@ -358,7 +358,7 @@ def _logaddexp(s, x, y):
     m = s.maximum(x, y)
     # Equal infinities would give inf - inf; then the larger one is already the answer.
     d = s.where(x == y, 0.0, -s.abs(x - y))
-    return m + s.log1p(s.exp(d))
+    return m + s.log1p_unit(s.exp(d))
 
 
 logaddexp = elementwise(

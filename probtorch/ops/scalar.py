@@ -49,6 +49,7 @@ INTRINSICS = _rows(
 exp        exp               pt.exp            exp
 log        log               pt.log            log
 log1p      log1p             pt.log1p          log1p
+log1p_unit log1p             pt.log1p_unit     log1p
 expm1      expm1             pt.expm1          expm1
 tanh       tanh              pt.tanh           tanh
 exp2       exp2              libm.exp2         exp2
@@ -85,6 +86,7 @@ erfcx      special.erfcx     scipy.erfcx       erfcx
 ndtr       special.ndtr      scipy.ndtr        normcdf
 log_ndtr   special.log_ndtr  scipy.log_ndtr    pt_log_ndtr
 ndtri      special.ndtri     scipy.ndtri       normcdfinv
+normal_quantile special.ndtri pt.normal_quantile normcdfinv
 zeta       special.zeta      pt.zeta           pt_zeta          2
 gammainc   special.gammainc  scipy.gammainc    pt_gammainc      2
 gammaincc  special.gammaincc scipy.gammaincc   pt_gammaincc     2

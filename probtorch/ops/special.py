@@ -345,7 +345,7 @@ log_ndtr = elementwise(
 )
 ndtri = elementwise(
     "ndtri",
-    formula=lambda s, p: s.ndtri(p),
+    formula=lambda s, p: s.normal_quantile(p),
     partials=(lambda g, x, _p: g * (exp(x * x * 0.5) * SQRT_2PI),),
     domain=("probability",),
     eager="special.ndtri",

@@ -31,7 +31,7 @@ def test_compiled_draws_equal_eager_ones_call_by_call(dtype):
         # Logarithms and fused products may differ in the last place.
         for a, b in zip(got, draws(theirs, dtype), strict=True):
             assert a.dtype == b.dtype
-            rtol = 4e-7 if a.dtype == np.float32 else 4e-16
+            rtol = 4e-7 if a.dtype == np.float32 else 1e-15
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=rtol)
     assert compiled.reason is None
     assert mine.get_state() == theirs.get_state()

@@ -1,4 +1,4 @@
-"""Our vector runtime: exp, log, log1p, expm1, tanh and Philox, for scalars and for vectors.
+"""Our vector runtime: exp, log, log1p, expm1, tanh, Philox and more, for scalars and vectors.
 
 Why: LLVM does not vectorise a loop that calls libm, and inlining polynomials into every loop
 makes compiling six times slower. So a generated loop calls ``pt_exp_f64``, a symbol of this
@@ -15,6 +15,7 @@ fused multiply-add. The largest errors met among 8 million or more random argume
 80-bit arithmetic for double and double for float (ulp, double / float):
 
     exp 0.83 / 0.80   log 0.83 / 0.84   log1p 0.84 / 0.84   expm1 0.83 / 0.71   tanh 0.83 / 0.83
+    log1p_unit (log1p on [0, 1]) 0.89 / 0.91
 
 The polynomials are minimax fits by Remez exchange in 200-bit arithmetic, coefficients then
 rounded to the format; the fitted function and interval stand beside each table. Argument
@@ -27,12 +28,12 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from probtorch.compiler import cache, host
-from probtorch.compiler.render import zeta
+from probtorch.compiler.render import quantile, zeta
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = ["FUNCTIONS", "declarations", "ensure_loaded", "lanes", "philox_ir", "runtime_ir"]
@@ -68,6 +69,8 @@ class _Format:
     expm1_tail: tuple[float, ...]
     # (2 atanh(s) - 2 s) / s**3 as a polynomial in s**2, |s| <= (sqrt(2) - 1) / (sqrt(2) + 1).
     log_tail: tuple[float, ...]
+    # The same for |s| <= 1/5.
+    log1p_unit_tail: tuple[float, ...]
     # (tanh(x) - x) / x**3 as a polynomial in x**2, |x| <= 0.55.
     tanh_tail: tuple[float, ...]
 
@@ -121,6 +124,16 @@ F64 = _Format(
         0.15314449255593873,
         0.1479226224627905,
     ),
+    log1p_unit_tail=(
+        0.666666666666666,
+        0.400000000000559,
+        0.2857142855601502,
+        0.2222222427548372,
+        0.18181667124721493,
+        0.15391071406775825,
+        0.13174276987909503,
+        0.1383847514890804,
+    ),
     tanh_tail=(
         -0.333333333333333,
         0.1333333333332689,
@@ -171,6 +184,12 @@ F32 = _Format(
         0.40000331919869014,
         0.2853747880557772,
         0.23579393027881104,
+    ),
+    log1p_unit_tail=(
+        0.6666666269302368,
+        0.4000086188316345,
+        0.28507134318351746,
+        0.24098454415798187,
     ),
     tanh_tail=(
         -0.33333318085116515,
@@ -252,6 +271,14 @@ def _log1p(w: _Writer, x: _Value) -> _Value:
     return _log_corners(w, x, zero=x.equals(-1.0), below=x < -1.0, result=result)
 
 
+def _log1p_unit(w: _Writer, x: _Value) -> _Value:
+    """log1p(x) for x in [0, 1], at half the cost: k ln 2 + log(1 + f) with f in (-1/4, 1/2]."""
+    upper = x > 0.5
+    f = w.select(upper, (x - 1.0) * 0.5, x)  # exact
+    k = w.select(upper, 1.0, 0.0)
+    return _log_of_split(w, k, f, 0.0, w.format.log1p_unit_tail)
+
+
 def _tanh(w: _Writer, x: _Value) -> _Value:
     """An odd polynomial below 0.55, above it 1 - 2 / (exp(2 |x|) + 1) with exp in two parts."""
     f = w.format
@@ -276,10 +303,15 @@ def _tanh(w: _Writer, x: _Value) -> _Value:
     return w.copysign(w.select(a < 0.55, small, t + t_low), x)
 
 
+def _normal_quantile(w: _Writer, p: _Value) -> _Value:
+    return quantile.normal_quantile(w, _log, p)
+
+
 FUNCTIONS: dict[str, Callable[[_Writer, _Value], _Value]] = {
     "exp": _exp,
     "log": _log,
     "log1p": _log1p,
+    "log1p_unit": _log1p_unit,
     "expm1": _expm1,
     "tanh": _tanh,
 }
@@ -296,8 +328,12 @@ def _reduce(w: _Writer, x: _Value) -> tuple[_Value, _Value, _Value]:
 
 def _scale(w: _Writer, y: _Value, n: _Value) -> _Value:
     """Return y 2**n by two factors: only the second can overflow or lose bits."""
-    half = w.round(n * 0.5)
-    return (y * w.power_of_two(half)) * w.power_of_two(n - half)
+    f = w.format
+    # In integers, which leaves the units for floats free; the low bits of n + magic are n.
+    whole = w.to_bits(n + f.magic) - w.bits_of(f.magic)
+    half = whole.half()
+    first, second = (w.from_bits((part + f.bias) << f.mantissa) for part in (half, whole - half))
+    return (y * first) * second
 
 
 def _split(w: _Writer, x: _Value) -> tuple[_Value, _Value]:
@@ -314,7 +350,13 @@ def _split(w: _Writer, x: _Value) -> tuple[_Value, _Value]:
     return k, m
 
 
-def _log_of_split(w: _Writer, k: _Value, f: _Value, correction: _Value | float) -> _Value:
+def _log_of_split(
+    w: _Writer,
+    k: _Value,
+    f: _Value,
+    correction: _Value | float,
+    tail_of: tuple[float, ...] | None = None,
+) -> _Value:
     """Return k ln 2 + log(1 + f) + correction.
 
     log(1 + f) is 2 atanh(s), s = f / (2 + f), arranged so that f itself keeps all its bits.
@@ -322,7 +364,7 @@ def _log_of_split(w: _Writer, k: _Value, f: _Value, correction: _Value | float) 
     half_square = (f * f) * 0.5
     s = f / (2.0 + f)
     z = s * s
-    tail = z * w.polynomial(z, w.format.log_tail)
+    tail = z * w.polynomial(z, tail_of or w.format.log_tail)
     low = w.fma(k, w.format.ln2_low, correction)
     return k * w.format.ln2_high - ((half_square - w.fma(s, half_square + tail, low)) - f)
 
@@ -413,10 +455,10 @@ def ensure_loaded() -> Mapping[str, int]:
     with host.lock:
         key = cache.key_of(_fingerprint(), 2)
         entry = cache.load(key)
-        data = host.emit_object(runtime_ir()) if entry is None else entry.data
-        loaded = host.load_object(data, symbols(), {})
         if entry is None:
-            cache.store(key, data, {})
+            entry = cache.Entry(host.emit_object(runtime_ir()), {"symbols": symbols()})
+            cache.store(key, entry.data, entry.meta)
+        loaded = host.load_object(entry.data, entry.meta["symbols"], {})
         # The runtime is never unloaded: other code has its addresses.
         _loaded.append(loaded)
         return loaded.addresses
@@ -429,7 +471,10 @@ def _fingerprint() -> str:
     """Return a text that changes when the runtime does; its whole IR takes 10 ms to write."""
     parts = [repr((MULTIPLIERS, INCREMENTS, ROUNDS))]
     try:
-        parts += [Path(file).read_text(encoding="utf-8") for file in (__file__, zeta.__file__)]
+        parts += [
+            Path(file).read_text(encoding="utf-8")
+            for file in (__file__, quantile.__file__, zeta.__file__)
+        ]
     except OSError:  # imported from an archive
         return runtime_ir()
     return "\n".join(parts)
@@ -480,6 +525,7 @@ def _functions() -> dict[str, _Function]:
         for f in _FORMATS
         for name, formula in FUNCTIONS.items()
     }
+    table["pt_normal_quantile_f64"] = _Function("double", "v", F64, _normal_quantile)
     table["pt_philox"] = _Function("i64", "uuv", F64, _philox)
     table["pt_zeta_f64"] = _Function("double", "vv")
     return table
@@ -591,6 +637,10 @@ class _Value:
     def __lshift__(self, count: int) -> _Value:
         return self._binary("shl", count)
 
+    def half(self) -> _Value:
+        """The integer over 2, rounded down."""
+        return self._binary("ashr", 1)
+
     def __lt__(self, other: float) -> _Value:
         return self._compare("olt", other)
 
@@ -653,7 +703,7 @@ class _Writer:
         b, c = self.value(b, True), self.value(c, True)
         return self.intrinsic("fma", a, b, c) if self.fused else a * b + c
 
-    def polynomial(self, x: _Value, coefficients: tuple[float, ...]) -> _Value:
+    def polynomial(self, x: _Value, coefficients: Sequence[_Value | float]) -> _Value:
         """Evaluate by Estrin's scheme, for latency, but the last step by Horner, for accuracy."""
         first, *terms = [self.value(c, True) for c in coefficients]
         power = x
