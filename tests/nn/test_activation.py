@@ -80,6 +80,15 @@ def test_in_place_form_overwrites_its_input(name):
     assert_close(x, FORMULAS[name](X), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softplus_is_its_argument_beyond_the_threshold(dtype):
+    x = tensor(np.array([20.1, 25.0, 80.0, 300.0], dtype), requires_grad=True)
+    y = F.softplus(x)
+    y.sum().backward()
+    np.testing.assert_array_equal(y.detach().numpy(), x.detach().numpy())
+    np.testing.assert_array_equal(x.grad.numpy(), np.ones(4, dtype))
+
+
 def test_settings_reach_the_function():
     x = tensor(X)
     assert_close(nn.Softplus(2.0, 1.0)(x), np.where(X > 0.5, X, np.log1p(np.exp(2 * X)) / 2))

@@ -7,6 +7,8 @@ that no gradient meets infinity times zero.
 import math
 import warnings
 
+import numpy as np
+
 from probtorch.core.dispatch import as_tensor, assign
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import elementwise as ops
@@ -180,8 +182,15 @@ def mish(input, inplace=False):
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
+    if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x._data.dtype, threshold):
+        return ops.softplus(x)
     scaled = x * float(beta)
     return where(gt(scaled, float(threshold)), x, ops.softplus(scaled) / float(beta))
+
+
+def _rounds_to_x(dtype, threshold):
+    """Whether above it softplus(x) is x, and its derivative 1, in this dtype anyway."""
+    return threshold > -math.log(np.finfo(dtype).eps / 4.0)
 
 
 def softsign(input):
