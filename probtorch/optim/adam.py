@@ -114,10 +114,10 @@ class Adam(ElementwiseOptimizer):
         return dict.fromkeys(names, 0.0)
 
     def scalars(self, group, step):
-        """Return the step size, sqrt(1 - b2^t), and what decoupled decay leaves of a parameter."""
+        """Return the step size, 1 / sqrt(1 - b2^t), and what decoupled decay leaves of a parameter."""
         lr, (b1, b2) = group["lr"], group["betas"]
         kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
-        return lr / (1 - b1**step), elementwise.sqrt(1 - b2**step), kept
+        return lr / (1 - b1**step), 1.0 / elementwise.sqrt(1 - b2**step), kept
 
     def rule(self, s, group, numbers, p, g, m, v, *largest):
         """Return the parameter and its moments after one step."""
@@ -130,7 +130,7 @@ class Adam(ElementwiseOptimizer):
         m = m + (g - m) * (1 - b1)
         v = v * b2 + g * (1 - b2) * g
         largest = (s.maximum(largest[0], v),) if largest else ()
-        root = s.sqrt(largest[0] if largest else v) / correction + group["eps"]
+        root = s.sqrt(largest[0] if largest else v) * correction + group["eps"]
         return p - m / root * size, m, v, *largest
 
 
