@@ -33,6 +33,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import (
     changed_since,
     grad_enabled,
+    last_change,
     mark_changed,
     recorder,
     surroundings,
@@ -111,6 +112,8 @@ class _Path:
         self.wanted = [t.requires_grad for t in self.refs]
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
+        # Where each run finds the seed, the stream and the first counter of its draws.
+        self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
         self.saving = saving
         # What updated tensors held before the last run, and the tick at which that ended.
         self.previous = rec.originals
@@ -212,7 +215,9 @@ class _Path:
         return None if inputs is None else (inputs, refs)
 
     def _refresh(self, caller):
-        if self.saving and any(changed_since(t, self.tick) for t in self.updates):
+        if not self.saving or last_change() == self.tick:
+            return
+        if any(changed_since(t, self.tick) for t in self.updates):
             caller.commit.refresh()
 
     def _note(self, caller):
@@ -230,11 +235,12 @@ class _Path:
     def draw(self):
         """Reserve this run's draws; returns the generators and the states they had before."""
         before = []
-        for generator, count, seed, stream, first in self.draws:
+        for (generator, count, *_), (seed, stream, first) in zip(
+            self.draws, self.words, strict=True
+        ):
             before.insert(0, (generator, generator.get_state()))
-            words = (generator.initial_seed(), generator.stream, generator.advance(count))
-            for t, word in zip((seed, stream, first), words, strict=True):
-                t._data[...] = np.array(word, np.uint64).view(np.int64)
+            seed[()], stream[()] = generator.initial_seed(), generator.stream
+            first[()] = generator.advance(count)
         return before
 
 
@@ -348,11 +354,25 @@ class CompiledFunction:
         Returns a tuple of further Python values that a path depends on.
     saving : bool
         Keep what updated tensors held before the last run.
+    convert : callable, optional
+        Applied to each leaf of the arguments.
+    quiet : bool
+        Do not warn where it runs eagerly; `reason` tells.
     name : str, optional
         For messages.
     """
 
-    def __init__(self, fn, *, roots=tuple, values=None, saving=False, name=None):
+    def __init__(
+        self,
+        fn,
+        *,
+        roots=tuple,
+        values=None,
+        saving=False,
+        convert=None,
+        quiet=False,
+        name=None,
+    ):
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
@@ -360,6 +380,7 @@ class CompiledFunction:
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
         self.roots, self.values, self.saving = roots, values, saving
+        self._convert, self._quiet = convert, quiet
         self._versions = {}
         self._taped = {}  # versions whose result needs a gradient
         self._counts = {}  # shapes and types of arguments -> number of versions
@@ -370,9 +391,7 @@ class CompiledFunction:
         self.last = self.recorded = None
         if not settings.jit or recorder() is not None or self._surrounded():
             return self.fn(*args, **kwargs)
-        leaves, structure = flatten((args, kwargs))
-        tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
+        leaves, structure, tensors, key = self._leaves(args, kwargs)
         try:
             paths = self._versions.get(key, ())
         except TypeError:
@@ -391,6 +410,15 @@ class CompiledFunction:
         if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs)
         return self._record(leaves, structure, tensors, key)
+
+    def _leaves(self, args, kwargs):
+        """Return the leaves of arguments, their structure, the tensors, and the version's key."""
+        leaves, structure = flatten((args, kwargs))
+        if self._convert is not None:
+            leaves = list(map(self._convert, leaves))
+        tensors = [x for x in leaves if isinstance(x, TensorBase)]
+        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
+        return leaves, structure, tensors, key
 
     def _surrounded(self):
         """Whether handlers or plates outside may change what model statements in it mean."""
@@ -435,14 +463,12 @@ class CompiledFunction:
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
             reason = f"more than {MAX_VERSIONS} values of numbers among the arguments"
-            warn_eager(self.name, reason + ": pass what changes as a tensor", "")
+            self._warn(reason + ": pass what changes as a tensor", "")
         return count <= MAX_VERSIONS
 
     def find(self, *args, **kwargs):
         """Return ``(path, arrays)``, the path that a call would try first; None without one."""
-        leaves, structure = flatten((args, kwargs))
-        tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
+        _, _, tensors, key = self._leaves(args, kwargs)
         try:
             paths = self._versions.get(key)
         except TypeError:
@@ -532,7 +558,11 @@ class CompiledFunction:
 
     def _give_up(self, reason, location):
         self.reason = (reason, location)
-        warn_eager(self.name, reason, location)
+        self._warn(reason, location)
+
+    def _warn(self, reason, location):
+        if not self._quiet:
+            warn_eager(self.name, reason, location)
 
     def _paths(self):
         return [p for paths in self._versions.values() for p in paths]

@@ -23,6 +23,7 @@ import dis
 import functools
 import gc
 import importlib.util
+import itertools
 import operator
 import os
 import random
@@ -34,6 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probtorch.compiler import dict_versions
+from probtorch.compiler.dict_versions import DictVersions
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 
@@ -63,10 +66,13 @@ class Entries(NamedTuple):
     ----------
     items : dict
     keys : tuple
+    busy : bool
+        Whether other entries of the dict change all the time.
     """
 
     items: Any
     keys: Any
+    busy: bool = False
 
 
 class Environment:
@@ -81,27 +87,29 @@ class Environment:
     """
 
     def __init__(self, roots, values=None):
-        self._values = (values, None if values is None else values())
+        self._options = (values, None if values is None else values())
         self._opaque = None
-        self._sizes = _Watch(lambda x, _: len(x), "the number of items in a {0}")
-        self._orders = _Watch(lambda x, _: tuple(x), "the items of a {0}", _alike)
+        # Containers first, so that no item is looked for where there is none.
+        self._items = _Contents(iter, _item_name)
+        self._keys = _Contents(iter, _item_name)
+        self._values = _Contents(dict.values, lambda x, i: str([*x][i]))
         self._variables = _Watch(lambda x, _: x.get(None), "a context variable")
         self._dicts = _Watch(dict.get, "{1}")
+        self._busy = _Watch(dict.get, "{1}")
         self._classes = _Watch(types.MappingProxyType.get, "{1}")
         self._slots = _Watch(lambda x, name: getattr(x, name, None), "{1}")
-        self._lists = _Watch(operator.getitem, "item {1} of a list")
         self._cells = _Watch(lambda x, _: _contents(x), "a variable of an enclosing function")
-        # Sizes first, so that no item is looked for where there is none.
-        self._watches = (
-            self._sizes,
-            self._orders,
+        self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
+        self._others: tuple[Any, ...] = (
+            self._items,
+            self._busy,
             self._variables,
-            self._dicts,
             self._classes,
             self._slots,
-            self._lists,
             self._cells,
         )
+        # Of all dicts above, where there is such a thing; made when it is first asked for.
+        self._versions = None
         self._arrays = []  # (array, copy)
         # (function that tells the state of a random generator, state)
         self._generators = [(f, f()) for f in (random.getstate, _numpy_state)]
@@ -112,6 +120,7 @@ class Environment:
 
     def extend(self, roots):
         """Note what these objects depend on, too, as it is now."""
+        self._versions = None
         todo = list(roots)
         while todo and len(self) < MAX_ENTRIES:
             self._visit(todo.pop(), todo)
@@ -119,20 +128,29 @@ class Environment:
                 self._attributes(todo)
 
     def __len__(self):
-        return sum(len(watch.values) for watch in self._watches)
+        return sum(map(len, (*self._of_dicts, *self._others)))
 
     def changed(self):
         """Return the name of something that is not what it was, None if all is."""
         if self._opaque is not None:
             return self._opaque
-        for watch in self._watches:
+        for watch in self._others:
             found = watch.changed()
             if found is not None:
                 return found
+        if self._versions is None or not self._versions.same():
+            # Tags before contents: what changes in between is then noticed the next time.
+            places = (place for watch in self._of_dicts for place in watch.places)
+            versions = DictVersions(places) if dict_versions.available() else None
+            for watch in self._of_dicts:
+                found = watch.changed()
+                if found is not None:
+                    return found
+            self._versions = versions
         for x, copy in self._arrays:
             if x.shape != copy.shape or x.tobytes() != copy.tobytes():
                 return "the elements of an array"
-        values, before = self._values
+        values, before = self._options
         if values is not None and not _equal(values(), before):
             return "an option"
         return None
@@ -153,11 +171,14 @@ class Environment:
             todo += (x.__self__, x.__func__)
         elif isinstance(x, np.ndarray):
             if x.dtype == object:
-                self._items(x.ravel(), list(x.flat), todo)
+                self._items.add(x.ravel())
+                todo += x.flat if x.size <= MAX_ITEMS else ()
             elif x.size <= MAX_ITEMS:
                 self._arrays.append((x, x.copy()))
         elif isinstance(x, Entries):
-            self._entries(x.items, x.keys, [])
+            for key in x.keys:
+                watch = self._busy if x.busy else self._dicts
+                watch.add(x.items, key, x.items[key])
         elif isinstance(x, np.random.Generator):
             self._generators.append(
                 (lambda: str(x.bit_generator.state), str(x.bit_generator.state))
@@ -186,30 +207,19 @@ class Environment:
 
     def _container(self, x, todo):
         if isinstance(x, dict):
-            if len(x) > 1:
-                self._orders.add(x, None, tuple(x))
-            else:  # most of those in modules, and quicker
-                self._sizes.add(x, None, len(x))
-            if len(x) <= MAX_ITEMS:
-                self._entries(x, list(x), todo)
-            else:
-                self._items(x.values(), tuple(x.values()), todo)
-        elif isinstance(x, list) and len(x) > MAX_ITEMS:
-            self._items(x, x, todo)
-        elif isinstance(x, list):
-            self._sizes.add(x, None, len(x))
-            for i, item in enumerate(x):
-                self._lists.add(x, i, item)
-            todo += x
+            self._whole(x, todo)
         elif isinstance(x, (tuple, frozenset)):
             todo += x if len(x) <= MAX_ITEMS else ()
-        elif isinstance(x, (set, collections.deque, bytearray, array.array)):
-            self._items(x, x, todo)
+        elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
+            self._items.add(x)
+            todo += x if len(x) <= MAX_ITEMS else ()
 
-    def _items(self, place, items, todo):
-        """Note all items of a container that has no places by which they could be looked up."""
-        self._orders.add(place, None, tuple(items))
-        todo += items if len(items) <= MAX_ITEMS else ()
+    def _whole(self, d, todo):
+        """Note all keys and values of a dict."""
+        # An OrderedDict keeps its order beside the dict.
+        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
+        self._values.add(d)
+        todo += d.values() if len(d) <= MAX_ITEMS else ()
 
     def _holder(self, x, todo):
         if isinstance(x, Iterator):
@@ -217,8 +227,7 @@ class Environment:
         elif hasattr(x, "__wrapped__"):  # functools.cache keeps results, which follow from others
             todo.append(x.__wrapped__)
         elif hasattr(x, "__dict__") and not isinstance(x, functools.partial):
-            self._sizes.add(x.__dict__, None, len(x.__dict__))
-            self._entries(x.__dict__, list(x.__dict__), todo)
+            self._whole(x.__dict__, todo)
         elif not isinstance(x, (list, dict, tuple, set, frozenset, collections.deque)):
             todo += gc.get_referents(x)
 
@@ -233,7 +242,7 @@ class Environment:
     def _class(self, x, todo):
         if _in_library(x.__module__):
             return
-        self._sizes.add(x.__dict__, None, len(x.__dict__))
+        self._items.add(x.__dict__)
         self._entries(x.__dict__, _own_names(x), todo)
         todo += (type(x), *x.__mro__[1:])
 
@@ -246,8 +255,7 @@ class Environment:
     def _object(self, x, todo):
         own = getattr(x, "__dict__", None)
         if own is not None:
-            self._sizes.add(own, None, len(own))
-            self._entries(own, list(own), todo)
+            self._whole(own, todo)
         for cls in type(x).__mro__:
             if _in_library(cls.__module__):
                 continue
@@ -286,11 +294,22 @@ class Environment:
 
 
 class _Watch:
-    """Places of one kind, and what was found there."""
+    """Places of one kind, and what was found there.
 
-    def __init__(self, get, name, same=operator.is_):
-        self.get, self.name, self.same = get, name, same
+    Parameters
+    ----------
+    get : callable
+        From a place and a key to the value there.
+    name : str
+        What to call a place, a format of its type and key.
+    """
+
+    def __init__(self, get, name):
+        self.get, self.name = get, name
         self.places, self.keys, self.values = [], [], []
+
+    def __len__(self):
+        return len(self.values)
 
     def add(self, place, key, value):
         self.places.append(place)
@@ -300,13 +319,80 @@ class _Watch:
     def changed(self):
         """Return the name of the first place with another value, None if there is none."""
         # Nearly always all is the very same, which takes no step of Python per place to see.
-        if all(map(self.same, map(self.get, self.places, self.keys), self.values)):
+        if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
             return None
-        for place, key, value in zip(self.places, self.keys, self.values, strict=True):
+        for i, (place, key, value) in enumerate(
+            zip(self.places, self.keys, self.values, strict=True)
+        ):
             now = self.get(place, key)
-            if now is not value and not _equal(now, value):
-                return self.name.format(type(place).__name__, key)
+            if now is not value:
+                if not _equal(now, value):
+                    return self.name.format(type(place).__name__, key)
+                self.values[i] = now
         return None
+
+
+class _Contents:
+    """Containers of which everything counts, in its order: one pass over all of them.
+
+    Parameters
+    ----------
+    items : callable
+        From a container to an iterable over what counts.
+    name : callable
+        From a container and a position to what to call what is there.
+    """
+
+    def __init__(self, items, name):
+        self.items, self.name = items, name
+        self.places, self.sizes, self.values = [], [], []
+        # Those that are not empty, which is most of the time; texts alone may be compared by value.
+        self._texts, self._before, self._filled, self._found = [], [], [], []
+        self._count = 0
+
+    def __len__(self):
+        return self._count
+
+    def add(self, place):
+        found = list(self.items(place))
+        self._count += len(found) if len(found) <= MAX_ITEMS else 1
+        self.places.append(place)
+        self.sizes.append(len(found))
+        self.values.append(found)
+        if found and all(type(x) is str for x in found):
+            self._texts.append(place)
+            self._before.append(found)
+        elif found:
+            self._filled.append(place)
+            self._found += found
+
+    def changed(self):
+        """Return the name of the first item that is another, None if there is none."""
+        # Nearly always all is the very same, which takes no step of Python per item to see.
+        try:
+            found = itertools.chain.from_iterable(map(self.items, self._filled))
+            if (
+                list(map(len, self.places)) == self.sizes
+                and list(map(list, map(self.items, self._texts))) == self._before
+                and all(map(operator.is_, found, self._found))
+            ):
+                return None
+        except Exception:  # another thread adds to one while we look, or a key refuses comparison
+            pass
+        for place, before in zip(self.places, self.values, strict=True):
+            now = list(self.items(place))
+            if len(now) != len(before):
+                return f"the number of items in a {type(place).__name__}"
+            for i, (a, b) in enumerate(zip(now, before, strict=True)):
+                if a is not b and not _equal(a, b):
+                    return self.name(place, i)
+        return None
+
+
+def _item_name(place, i):
+    if isinstance(place, list) and len(place) <= MAX_ITEMS:
+        return f"item {i} of a list"
+    return f"the items of a {type(place).__name__}"
 
 
 def _own_names(cls):
@@ -351,11 +437,6 @@ def _imports(code, package):
                     name = importlib.util.resolve_name("." * level + name, package)
                 found[name] = None
     return list(found)
-
-
-def _alike(a, b):
-    """Whether two tuples have the very same items."""
-    return len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 def _numpy_state():

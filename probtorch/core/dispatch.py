@@ -282,6 +282,11 @@ def mark_changed(*tensors):
     return _CLOCK
 
 
+def last_change():
+    """Return the tick of the last in-place change of any tensor."""
+    return _CHANGED
+
+
 def changed_since(t, epoch):
     """Whether the memory of `t` changed in place after tick `epoch`."""
     return (t if t._base is None else t._base)._version > epoch

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,14 +25,12 @@ import numpy as np
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
-from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.environment import Entries
 from probtorch.compiler.explain import explain_reason
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import map_tree
 from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.objectives.elbo import ELBO, Estimate
 from probtorch.ops.elementwise import isfinite
@@ -97,6 +94,9 @@ class CompiledStep:
                 roots=self._roots,
                 values=self._which_rates,
                 saving=True,
+                convert=_as_tensor,
+                # Whoever wants to know asks explain(): an eager step is slower, not worse.
+                quiet=True,
                 name="SVI.step",
             )
         return self.reason is None
@@ -118,7 +118,8 @@ class CompiledStep:
         """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
         svi = self.svi
         found = [svi.model, svi.guide, svi.objective, vars(svi.params)]
-        found.append(Entries(vars(svi), ("model", "guide", "generator", "objective", "params")))
+        fixed = "model", "guide", "generator", "objective", "params"
+        found.append(Entries(vars(svi), fixed, busy=True))
         if isinstance(svi.objective, ELBO):
             found.append(vars(svi.objective))
         found.append(vars(svi._updater))
@@ -171,14 +172,12 @@ class CompiledStep:
         """Take one step; returns its loss, or None if it has to be taken eagerly."""
         svi, function = self.svi, self._function
         # The batches of plates with loaders are inputs as the arguments are.
-        inputs = map_tree(_as_tensor, (args, kwargs, svi.feed.batches()))
+        inputs = (args, kwargs, svi.feed.batches())
         assert function is not None  # made by ready()
         start = svi._generator_states()
         svi._buffers = []  # a recording runs the model, and holds them first
         try:
-            with enable_grad(), warnings.catch_warnings():
-                # Whoever wants to know asks explain(): an eager step is slower, not worse.
-                warnings.simplefilter("ignore", CompileWarning)
+            with enable_grad():
                 loss = function(*inputs)
                 if function.recorded is not None:
                     function.recorded.restore()
@@ -260,7 +259,7 @@ class CompiledStep:
         # Plates with loaders want another batch at each step.
         if svi.feed or not self.ready() or self._function is None:
             return []
-        inputs = map_tree(_as_tensor, (args, kwargs, {}))
+        inputs = (args, kwargs, {})
         begin = time.perf_counter()
         if self._seconds:
             steps = min(steps, MAX_CHUNK, max(1, int(CHUNK / self._seconds)))

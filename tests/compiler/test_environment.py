@@ -174,5 +174,7 @@ def test_a_walk_ends_on_cycles_and_large_data():
     found = Environment([thing])
     assert found.changed() is None
     assert len(found) < 50
-    thing.data.append(1)
+    thing.data[-1] = 1
     assert found.changed() == "the items of a list"
+    thing.data.append(1)
+    assert found.changed() == "the number of items in a list"
