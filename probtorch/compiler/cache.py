@@ -36,7 +36,7 @@ __all__ = ["Entry", "directory", "forget_directories", "key_of", "load", "prune"
 
 # Part of every key: raise it when the meaning of an entry changes, and old ones are never found
 # again.
-VERSION = 1
+VERSION = 2
 
 # Least recently used entries go when the sum of all sizes passes this; a model's code is 10 to 100
 # kB.

@@ -33,6 +33,7 @@ from probtorch.compiler import cache, host, library, threads
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.runtime import pool
+from probtorch.compiler.sources import sources
 
 __all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "runtime_address"]
 
@@ -183,11 +184,13 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     """Find the address of every called function, or say which one nobody has."""
     found = {name: given[name] for name in called if name in given}
     ours = [name for name in called if name.startswith("pt_") and name not in found]
-    vector = mathlib.ensure_loaded() if any(map(_is_runtime, ours)) else {}
-    found.update((name, vector[name]) for name in ours if name in vector)
     for name in filter(runtime.knows, ours):
         found[name] = _runtime_module(runtime.module_of(name)).address(name)
     found.update(library.require(name for name in ours if library.knows(name)))
+    # The names of the rest are only known where it is: they depend on the processor.
+    rest = [name for name in ours if name not in found]
+    vector = mathlib.ensure_loaded() if rest else {}
+    found.update((name, vector[name]) for name in rest if name in vector)
     for name in called:
         if name not in found:
             address = None if name.startswith("pt_") else host.process_symbol(name)
@@ -205,7 +208,14 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
 @functools.cache
 def _runtime_module(name: str) -> NativeModule:
     """Link a module of render/runtime, once per process; other code keeps its addresses."""
-    module = compile_module(runtime.module_text(name))
+    here = sources()
+    if here is None:
+        module = compile_module(runtime.module_text(name))
+    else:
+        # Not even its text is needed where its code is in the cache.
+        module = compile_module(
+            functools.partial(runtime.module_text, name), key=f"runtime {name} {here}"
+        )
     if name == pool.MODULE:
         threads.attach(module.address)
     return module
@@ -215,12 +225,3 @@ def runtime_address(symbol: str) -> int:
     """Return the address of a function of render/runtime, good for the life of the process."""
     with host.lock:
         return _runtime_module(runtime.module_of(symbol)).address(symbol)
-
-
-@functools.cache
-def _runtime_names() -> frozenset[str]:
-    return frozenset(mathlib.symbols())
-
-
-def _is_runtime(name: str) -> bool:
-    return name in _runtime_names()

@@ -8,20 +8,25 @@ for several threads at once.
 This is the lowest room of the compiler. `engine` adds the cache and finds the symbols that a
 module calls; use that one unless you are the vector runtime, which the engine itself needs.
 
-llvmlite is imported at the first use (it takes 0.15 s), so importing the package stays cheap.
+llvmlite is imported at the first use, so importing the package stays cheap; on x86-64 Linux code
+from the cache runs without it (`elf`).
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
+import platform
 import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from probtorch.compiler import elf
 from probtorch.errors import ProbtorchError
 
 __all__ = [
@@ -104,11 +109,56 @@ def target() -> Target:
         )
 
 
+@functools.cache
 def target_signature() -> str:
-    """Return a text on which it depends whether object code made elsewhere runs the same here."""
+    """Return a text on which it depends whether object code made elsewhere runs the same here.
+
+    On Linux that is what the kernel says of the processor, and which llvmlite is installed: it is
+    known without loading LLVM, which takes longer than all else in a process that compiles nothing.
+    """
+    known = _processor(), _llvmlite()
+    if all(known):
+        return "|".join((platform.machine(), *known))
     here = target()
     version = ".".join(str(part) for part in here.llvm_version)
     return f"{here.triple}|{here.cpu}|{here.features}|LLVM {version}"
+
+
+# What /proc/cpuinfo has on the kind of a processor, not on its state or the kernel's view of it:
+# on x86, on ARM.
+_KINDS = (
+    ("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+def _processor() -> str:
+    """The kind and features of this processor, as Linux tells them; "" if unknown."""
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as stream:
+            # The first of perhaps hundreds, whose clocks would all be asked.
+            first, end, _ = stream.read(16384).decode().partition("\n\n")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    lines = (line.partition(":") for line in first.splitlines())
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    for kind in _KINDS:
+        if end and all(fields.get(name) for name in kind):
+            return "|".join(fields[name] for name in kind)
+    return ""
+
+
+def _llvmlite() -> str:
+    """The version of llvmlite, and the size of its library; "" if unknown."""
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        return ""
+    folder = Path(found.origin).parent
+    try:
+        version = (folder / "_version.py").read_text(encoding="utf-8")
+        return f"{version}|{(folder / 'binding' / 'libllvmlite.so').stat().st_size}"
+    except OSError:
+        return ""
 
 
 def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
@@ -178,12 +228,15 @@ def load_object(data: bytes, exports: Iterable[str], symbols: Mapping[str, int])
     InternalCompilerError
         If a symbol stays unresolved.
     """
+    names = list(exports)
+    linked = elf.link(data, names, symbols)
+    if linked is not None:
+        return LoadedObject(linked.addresses, linked.memory)
     with lock:
         jit = _jit()
         builder = _llvm().JITLibraryBuilder().add_object_img(data).add_current_process()
         for name, address in symbols.items():
             builder.import_symbol(name, address)
-        names = list(exports)
         for name in names:
             builder.export_symbol(name)
         try:
@@ -200,6 +253,9 @@ def load_object(data: bytes, exports: Iterable[str], symbols: Mapping[str, int])
 
 def process_symbol(name: str) -> int | None:
     """Return the address of a C symbol of this process, or None."""
+    found = elf.process_symbol(name) if elf.is_usable() else None
+    if found is not None:
+        return found
     with lock:
         _jit()  # LLVM does not see the process's symbols before it has a linker.
         return _llvm().address_of_symbol(name)

@@ -14,23 +14,16 @@ What is not known here has no key: attributes of other types, ops declared outsi
 (their formulas may change with no file of ours), arrays that are none of NumPy's. Such a graph is
 compiled the long way.
 
-The name also holds what else the code depends on: the machine (`host`), the versions of LLVM, NumPy
-and SciPy, and this package's sources by size and times of change. A source that is younger than the
-process switches all of it off: the code in memory is then another than that on disk.
+The name also holds what else the code depends on: the machine (`host`) and the compiler itself
+(`sources`).
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import importlib.util
 import json
-import os
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,20 +31,13 @@ import numpy as np
 from probtorch.compiler import cache
 from probtorch.compiler.graph import Graph, Value
 from probtorch.compiler.lowering import RULES, SMALL, arranged
+from probtorch.compiler.sources import sources
 from probtorch.core.op import REGISTRY
 
-__all__ = ["GraphKey", "key_of_graph", "sources"]
+__all__ = ["GraphKey", "key_of_graph"]
 
 # Part of every key: raise it when what is written down changes its meaning.
 VERSION = 1
-
-# What the compiler is made of: formulas, rules, passes, renderers.
-_FOLDERS = ("backends", "core", "ops", "compiler")
-
-# When the compiler was imported. What changed from some seconds before on (its import took no
-# longer) may not be what was imported.
-_LOADED = time.time()
-_IMPORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -88,51 +74,6 @@ def key_of_graph(graph: Any) -> GraphKey | None:
         return None
     text = "\n".join(walk.lines)
     return GraphKey(cache.key_of(text, VERSION, here), walk.given, walk.numbers)
-
-
-@functools.cache
-def sources() -> str | None:
-    """Return a text that changes with the compiler and the libraries under it; None if unknown."""
-    return sources_below(Path(__file__).resolve().parents[1], _LOADED)
-
-
-def sources_below(root: Path, loaded: float) -> str | None:
-    """Return that text for a package in the folder `root` that was imported at a time."""
-    lines, youngest = [str(root)], 0.0
-    try:
-        for folder in _FOLDERS:
-            youngest = max(youngest, _list(os.path.join(root, folder), lines))
-    except OSError:  # imported from an archive
-        return None
-    if youngest > loaded - _IMPORT_SECONDS:
-        return None
-    lines += map(_library, ("numpy", "scipy", "llvmlite"))
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _library(name: str) -> str:
-    """A text that changes when an installed library does; without importing it."""
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
-        return name
-    status = os.stat(found.origin)
-    return f"{found.origin} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-
-
-def _list(folder: str, lines: list[str]) -> float:
-    """Append a line for each source in a folder; returns when the youngest of them was changed."""
-    youngest = 0.0
-    with os.scandir(folder) as found:
-        for entry in sorted(found, key=lambda entry: entry.name):
-            if entry.is_dir():
-                if entry.name != "__pycache__":
-                    youngest = max(youngest, _list(entry.path, lines))
-            elif entry.name.endswith(".py"):
-                status = entry.stat()
-                times = status.st_mtime_ns, status.st_ctime_ns
-                lines.append(f"{entry.path} {status.st_size} {times}")
-                youngest = max(youngest, status.st_mtime, status.st_ctime)
-    return youngest
 
 
 class _Walk:

@@ -18,9 +18,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import os
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import Any
 
 from probtorch.compiler import host
 from probtorch.errors import CompileError
@@ -201,7 +206,7 @@ def _find(name: str) -> _Routine | None:
     """Look a symbol up in its SciPy module by name and signature."""
     module_name, theirs, arity = _places()[name]
     with host.lock:
-        capsules = importlib.import_module(module_name).__pyx_capi__
+        capsules = _module(module_name).__pyx_capi__
     for key, capsule in capsules.items():
         # Cython's fused functions are numbered: __pyx_fuse_1psi, __pyx_fuse_0_1kn.
         if re.sub(r"^__pyx_fuse(_\d+)+", "", key) == theirs:
@@ -209,6 +214,23 @@ def _find(name: str) -> _Routine | None:
             if routine is not None:
                 return routine
     return None
+
+
+def _module(name: str) -> Any:
+    """Import a module of SciPy's; those of `scipy.linalg` without the package around them, which
+    takes 100 ms and more and which they do not need.
+    """
+    package = name.rpartition(".")[0]
+    if name in sys.modules or package in sys.modules or package != "scipy.linalg":
+        return importlib.import_module(name)
+    (folder,) = importlib.import_module("scipy").__path__
+    spec = PathFinder.find_spec(name, [os.path.join(folder, "linalg")])
+    if spec is None or spec.loader is None:
+        return importlib.import_module(name)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # Whoever imports the package finds this one.
+    return sys.modules.setdefault(name, module)
 
 
 def _parse(text: bytes, capsule: object, arity: int) -> _Routine | None:

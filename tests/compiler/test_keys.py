@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probtorch.compiler import cache, keys, lowering
+from probtorch.compiler import cache, keys, lowering, sources
 from probtorch.compiler.graph import Graph
 from probtorch.core.op import REGISTRY
 from probtorch.ops.families import elementwise
@@ -205,7 +205,7 @@ def package(tmp_path):
 
 def digest(package):
     # As in a process that starts later.
-    return keys.sources_below(package, loaded=2.0**40)
+    return sources.sources_below(package, loaded=2.0**40)
 
 
 def change_text(file):
@@ -251,12 +251,12 @@ def test_what_is_no_source_does_not_count(package):
 def test_sources_younger_than_the_process_have_no_names(package):
     # What runs is then not what lies on the disk.
     changed = (package / "ops" / "a.py").stat().st_ctime
-    assert keys.sources_below(package, loaded=changed - 1.0) is None
-    assert keys.sources_below(package, loaded=changed + 60.0) is not None
+    assert sources.sources_below(package, loaded=changed - 1.0) is None
+    assert sources.sources_below(package, loaded=changed + 60.0) is not None
 
 
 def test_a_package_without_files_has_no_names(tmp_path):
-    assert keys.sources_below(tmp_path, loaded=2.0**40) is None
+    assert sources.sources_below(tmp_path, loaded=2.0**40) is None
 
 
 def test_without_known_sources_no_graph_has_a_name(monkeypatch):

@@ -1,0 +1,72 @@
+"""What the compiler itself is, as a text that changes when it does: part of names in the cache.
+
+It counts files by size and times of change instead of reading them: 0.5 ms instead of 4. Sources
+that are younger than the process have no such text, since what runs is then another compiler than
+that on the disk; nor has a package without files of its own (in an archive).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import time
+from pathlib import Path
+
+__all__ = ["sources", "sources_below"]
+
+# What the compiler is made of: formulas, rules, passes, renderers.
+_FOLDERS = ("backends", "core", "ops", "compiler")
+# What it takes text or addresses from.
+_LIBRARIES = ("numpy", "scipy", "llvmlite")
+
+# When the compiler was imported. What changed from some seconds before on (its import took no
+# longer) may not be what was imported.
+_LOADED = time.time()
+_IMPORT_SECONDS = 5.0
+
+
+@functools.cache
+def sources() -> str | None:
+    """Return a text that changes with the compiler and the libraries under it; None if unknown."""
+    return sources_below(Path(__file__).resolve().parents[1], _LOADED)
+
+
+def sources_below(root: Path, loaded: float) -> str | None:
+    """Return that text for a package in the folder `root` that was imported at a time."""
+    lines, youngest = [str(root)], 0.0
+    try:
+        for folder in _FOLDERS:
+            youngest = max(youngest, _list(os.path.join(root, folder), lines))
+    except OSError:  # imported from an archive
+        return None
+    if youngest > loaded - _IMPORT_SECONDS:
+        return None
+    lines += map(_library, _LIBRARIES)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _library(name: str) -> str:
+    """A text that changes when an installed library does; without importing it."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        return name
+    status = os.stat(found.origin)
+    return f"{found.origin} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _list(folder: str, lines: list[str]) -> float:
+    """Append a line for each source in a folder; returns when the youngest of them was changed."""
+    youngest = 0.0
+    with os.scandir(folder) as found:
+        for entry in sorted(found, key=lambda entry: entry.name):
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    youngest = max(youngest, _list(entry.path, lines))
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                times = status.st_mtime_ns, status.st_ctime_ns
+                lines.append(f"{entry.path} {status.st_size} {times}")
+                youngest = max(youngest, status.st_mtime, status.st_ctime)
+    return youngest
