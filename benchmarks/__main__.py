@@ -7,12 +7,18 @@ restrict_to_one_core()
 import argparse  # noqa: E402 - after the thread settings, on principle
 import sys  # noqa: E402
 
-from benchmarks import density, eager, nuts, svi  # noqa: E402
+from benchmarks import compile_time, density, eager, nuts, svi  # noqa: E402
 from benchmarks.peers import OURS, PEERS, adapter, missing  # noqa: E402
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import write_section  # noqa: E402
 
-SUITES = {"eager": eager, "density": density, "nuts": nuts, "svi": svi}
+SUITES = {
+    "eager": eager,
+    "density": density,
+    "nuts": nuts,
+    "svi": svi,
+    "compile_time": compile_time,
+}
 
 
 def main() -> int:
