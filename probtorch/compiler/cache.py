@@ -4,9 +4,10 @@ What is read back here is executed, so this file is written for distrust. The di
 (``$PROBTORCH_CACHE_DIR``, or ``~/.cache/probtorch``) is created for its owner alone and refused,
 with a warning, if anybody else owns it or can write to it, or could put another in its place
 because everybody may write to a directory above it. Each entry is one file: a line of
-JSON, the object code, and an HMAC-SHA256 of both under a key that only the user can read. The
-JSON repeats the entry's name, so a valid entry under another name is refused too. Whatever fails
-a check is deleted and compiled again, with one warning per process; nothing is ever unpickled.
+JSON, the object code (none in those of `plans`), and an HMAC-SHA256 of both under a key that only
+the user can read. The JSON repeats the entry's name, so a valid entry under another name is refused
+too. Whatever fails a check is deleted and compiled again, with one warning per process; nothing is
+ever unpickled.
 
 Entries are named by a SHA-256 of everything that the code depends on (`key_of`): IR text, level,
 processor and features, LLVM version, the version of this format. Writers write a temporary file,
@@ -41,6 +42,8 @@ VERSION = 2
 # Least recently used entries go when the sum of all sizes passes this; a model's code is 10 to 100
 # kB.
 MAX_BYTES = 256 * 2**20
+# So many, too, since looking for them takes time, and plans are small.
+MAX_ENTRIES = 4096
 
 # Counting the directory takes a millisecond per few hundred entries, so not at every store.
 _STORES_PER_PRUNE = 32
@@ -129,7 +132,7 @@ def store(key: str, data: bytes, meta: dict[str, Any]) -> None:
 
 
 def prune(path: Path) -> None:
-    """Delete what dead processes left, and the least recently used entries beyond `MAX_BYTES`."""
+    """Delete what dead processes left, and the least recently used entries beyond the bounds."""
     entries, now = [], time.time()
     for file in path.iterdir():
         try:
@@ -140,12 +143,12 @@ def prune(path: Path) -> None:
             _remove(file)
         elif file.suffix == _SUFFIX:
             entries.append((status.st_mtime, status.st_size, file))
-    total = sum(size for _, size, _ in entries)
+    total, count = sum(size for _, size, _ in entries), len(entries)
     for _, size, file in sorted(entries, key=lambda entry: entry[0]):
-        if total <= MAX_BYTES:
+        if total <= MAX_BYTES and count <= MAX_ENTRIES:
             break
         _remove(file)
-        total -= size
+        total, count = total - size, count - 1
 
 
 def forget_directories() -> None:

@@ -5,10 +5,10 @@ renderers look at: ops, inputs, Python numbers by their bits, static arguments b
 shapes, dtypes, wiring, subgraphs of loops and branches, guards. A hash of that names an entry of
 the disk cache (`plans.py`), so that a second process runs no pass and writes no text.
 
-A constant array counts for what the compiler may ask of it (`arranged`): its dtype, shape, strides
-and which others lie at the same address. The elements of a small one count too, since equal ones
-are merged, and ones and zeros vanish; of whole numbers, which may be indices, the bounds. Elements
-of large floating-point constants (data) are read when the program runs and do not count.
+A constant array counts for what the compiler may ask of it: its dtype, shape and strides; which
+others lie at the same address or, of small ones, have the same elements, since these are merged;
+the bounds of whole numbers, which may be indices; and the element of those that have one only,
+since ones and zeros vanish. Other elements (data) are read when the program runs and do not count.
 
 What is not known here has no key: attributes of other types, ops declared outside the package
 (their formulas may change with no file of ours), arrays that are none of NumPy's. Such a graph is
@@ -85,7 +85,7 @@ class _Walk:
         self.numbers: dict[int, int] = {}
         self._names: dict[int, str] = {}  # of values, by id
         self._types: dict[Any, str] = {}  # of dtypes
-        self._places: dict[int, int] = {}  # number of an address
+        self._kinds: dict[Any, int] = {}  # numbers of elements and addresses
         self._ours: dict[str, bool] = {}
         self._encoders: dict[type, Callable[[Any], str]] = {
             bool: repr,
@@ -105,7 +105,7 @@ class _Walk:
         write("inputs " + " ".join([self._new(v, "") for v in graph.inputs]))
         names, encode = self._names, self._encode
         for node in graph.nodes:
-            if node.op is not None and not self._known(node):
+            if not self._known(node):
                 raise _Unknown
             parts = [node.name if node.op is not None else f"!{node.name}"]
             for x in node.inputs:
@@ -167,21 +167,31 @@ class _Walk:
     def _constant(self, array: Any) -> str:
         """What the compiler may ask of a constant."""
         moved, _ = arranged(array)
-        text = f"const{self._type(array.dtype)}{array.shape}{array.strides}"
-        if moved.size <= SMALL:
+        dtype = self._type(array.dtype)
+        text = f"const{dtype}{array.shape}{array.strides}"
+        if moved.size == 1:
             return f"{text}={moved.tobytes().hex()}"
-        address = array.__array_interface__["data"][0]
-        text += f"@{self._places.setdefault(address, len(self._places))}"
-        if array.dtype.kind != "f":
+        if array.size <= SMALL:
+            text += f"#{self._kind_of((dtype, array.shape, array.tobytes()))}"
+        if moved.size <= SMALL:
+            text += f"#{self._kind_of((dtype, moved.shape, moved.tobytes(), 'moved'))}"
+        else:
+            text += f"@{self._kind_of(array.__array_interface__['data'][0])}"
+        if dtype[1] != "f" and array.size:
             text += f" {array.min()} {array.max()}"
         return text
+
+    def _kind_of(self, what: Any) -> int:
+        """A number for what is the same among constants."""
+        return self._kinds.setdefault(what, len(self._kinds))
 
     def _known(self, node: Any) -> bool:
         """Whether an op, its formula and its rule are the package's own."""
         known = self._ours.get(node.name)
         if known is None:
-            parts = [f for f in (node.op.formula, RULES.get(node.name)) if f is not None]
-            known = REGISTRY.get(node.name) is node.op and all(map(_ours, parts))
+            parts = [RULES.get(node.name), node.op and node.op.formula]
+            same = REGISTRY.get(node.name) is node.op
+            known = same and all(_ours(f) for f in parts if f is not None)
             self._ours[node.name] = known
         return known
 

@@ -216,6 +216,17 @@ def test_the_least_recently_used_entries_are_removed_beyond_the_bound(place, mon
     assert left == [keys[0], keys[3]]
 
 
+def test_there_are_not_too_many_entries(place, monkeypatch):
+    monkeypatch.setattr(cache, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(cache, "_stores", itertools.count(1))
+    keys = [c * 64 for c in "cde"]
+    for age, key in enumerate(keys):
+        cache.store(key, b"", {})
+        os.utime(entry_file(place, key), (1e9 + age, 1e9 + age))
+    cache.prune(place)
+    assert [cache.load(key) is not None for key in keys] == [False, True, True]
+
+
 def test_pruning_removes_what_dead_processes_left_and_nothing_else(place):
     cache.store(KEY, DATA, {})
     stale, fresh = place / "x.tmp", place / "y.tmp"

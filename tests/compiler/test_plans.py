@@ -144,12 +144,29 @@ def test_data_and_outside_tensors_are_those_of_the_new_recording(counts):
     assert counts["render"] == 1
 
 
-def test_small_constants_are_compiled_anew():
-    for values in ([1.0, 2.0], [1.0, 3.0], [2.0, 2.0]):
-        constant = np.array(values)
-        x = np.array([3.0, 4.0])
+def test_numbers_are_compiled_anew(counts):
+    x = np.array([3.0, 4.0])
+    for n, value in enumerate((1.0, 0.0, -0.0, np.nan, 2.5), 1):
+        constant = np.array(value)
         program = program_of(lambda x, c=constant: x * twins.wrap(c), x)
         assert_same(run(program, x), [x * constant])
+        assert counts["render"] == n
+
+
+@pytest.mark.parametrize("size", [2, 8, 9, 64, 65])
+def test_arrays_are_read_anew(size, counts):
+    x = np.linspace(3.0, 4.0, size)
+    rng = np.random.default_rng(size)
+    for _ in range(3):
+        # Two equal ones among them: they are merged, in whatever memory they lie.
+        one, other = rng.normal(size=size), rng.normal(size=size)
+        arrays = one, other, one.copy()
+        program = program_of(lambda x, cs=arrays: [x * twins.wrap(c) for c in cs], x)
+        assert_same(run(program, x), [x * c for c in arrays])
+    assert counts["render"] == 1
+    arrays = one, other, other.copy()
+    program = program_of(lambda x, cs=arrays: [x * twins.wrap(c) for c in cs], x)
+    assert_same(run(program, x), [x * c for c in arrays])
 
 
 def test_an_index_array_with_other_bounds_is_not_run_unchecked():

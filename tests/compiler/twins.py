@@ -180,9 +180,14 @@ PAIRS = {
         of(lambda x: probtorch.linalg.solve_triangular(x, x, upper=False), SQUARE),
     ),
     "cumulative dim": (of(lambda x: x.cumsum(0), SQUARE), of(lambda x: x.cumsum(1), SQUARE)),
-    "small constant": (plus(np.array([1.0, 2.0])), plus(np.array([1.0, 2.5]))),
-    "sign of zero in a constant": (plus(np.zeros(2)), plus(np.array([0.0, -0.0]))),
-    "nan in a constant": (plus(np.array([1.0, np.nan])), plus(np.array([1.0, NAN]))),
+    "constant": (plus(np.array(1.0)), plus(np.array(1.5))),
+    "constant of one element": (plus(np.array([[2.0]])), plus(np.array([[3.0]]))),
+    "expanded constant": (
+        plus(np.broadcast_to(np.array(2.0), (200,))),
+        plus(np.broadcast_to(np.array(3.0), (200,))),
+    ),
+    "sign of zero in a constant": (plus(np.array(0.0)), plus(np.array(-0.0))),
+    "nan in a constant": (plus(np.array(np.nan)), plus(np.array(NAN))),
     "constant dtype": (plus(np.zeros(100)), plus(np.zeros(100, np.float32))),
     "constant shape": (plus(LONG.reshape(2, 100)), plus(LONG.reshape(100, 2))),
     "strides": (plus(LONG.reshape(10, 20)[:, :10]), plus(LONG[:100].reshape(10, 10))),
@@ -192,6 +197,14 @@ PAIRS = {
     "the same elements": (
         shared(LONG[:3], LONG[:3].copy()),
         shared(LONG[:3], LONG[:3] + 1.0),
+    ),
+    "the same elements in other memory": (
+        shared(LONG[:6].reshape(2, 3), LONG[:6].reshape(2, 3).T.copy().T),
+        shared(LONG[:6].reshape(2, 3), LONG[:6].reshape(3, 2).copy().T),
+    ),
+    "the same elements as another shape": (
+        shared(LONG[:6].reshape(2, 3), LONG[:6].reshape(2, 3).copy()),
+        shared(LONG[:6].reshape(2, 3), LONG[:6].reshape(2, 3, 1).copy()),
     ),
     "index": (taken(np.array([0, 1])), taken(np.array([0, 2]))),
     "index below zero": (taken(np.array([0, 1])), taken(np.array([0, -1]))),
