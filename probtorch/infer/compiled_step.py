@@ -171,6 +171,7 @@ class CompiledStep:
     def __call__(self, args: Any, kwargs: Any) -> float | None:
         """Take one step; returns its loss, or None if it has to be taken eagerly."""
         svi, function = self.svi, self._function
+        self._settle(args, kwargs)
         # The batches of plates with loaders are inputs as the arguments are.
         inputs = (args, kwargs, svi.feed.batches())
         assert function is not None  # made by ready()
@@ -203,6 +204,15 @@ class CompiledStep:
         path = function.last
         svi._remember(self._checkpoint if path is None else path.restore, start)
         return float(loss.item())
+
+    def _settle(self, args, kwargs):
+        """Let an objective find out what it will of a new pair: that is no part of a step."""
+        svi = self.svi
+        if isinstance(svi.objective, ELBO) and not svi.objective.settled(svi.model, svi.guide):
+            svi._hold_buffers()
+            with contextlib.suppress(Exception):  # the step itself raises it again
+                svi.setup(*args, **kwargs)
+            svi._restore_buffers()
 
     def _step(self, args, kwargs, batches):
         """One step in Tensor operations."""

@@ -273,11 +273,16 @@ class Vectorised:
         # The pair that was checked, and the number of batch dims that its plates take.
         self._checked: tuple[Any, Any, int] | None = None
 
+    def settled(self, model: Any, guide: Any) -> bool:
+        """Whether this pair has been checked."""
+        known = self._checked
+        return known is not None and known[0] is model and known[1] is guide
+
     def __call__(self, model: Any, guide: Any, args: Any, kwargs: Any, handlers: Any = ()) -> Run:
         """Return one run with all particles; see `run_pair`."""
         known = self._checked
         single = None
-        if known is None or known[0] is not model or known[1] is not guide:
+        if known is None or not self.settled(model, guide):
             single = self._quietly(
                 run_pair, model, guide, args, kwargs, allow_missing=self.allow_missing
             )

@@ -37,6 +37,14 @@ def regression(x, y):
         probtorch.sample("y", dist.Normal(x @ beta, sigma), obs=y)
 
 
+def any_number_at_once(x, y):
+    """`regression`, written for particles in dims at the left."""
+    beta = probtorch.sample("beta", dist.Normal(probtorch.zeros(3), 1.0).to_event(1))
+    sigma = probtorch.sample("sigma", dist.HalfNormal(1.0))
+    with probtorch.plate("rows", len(y)):
+        probtorch.sample("y", dist.Normal((x * beta).sum(-1), sigma), obs=y)
+
+
 def coins(x, y):
     p = probtorch.sample("p", dist.Beta(2.0, 2.0))
     with probtorch.plate("rows", len(y)):
@@ -223,10 +231,38 @@ def test_many_native_steps_are_the_single_ones():
         assert value.tolist() == alone.get_params()[name].tolist()
 
 
+KINDS = {
+    "plain": Trace_ELBO,
+    "vectorised": lambda: Trace_ELBO(num_particles=4, vectorize_particles=True),
+    "importance": lambda: RenyiELBO(num_particles=4, vectorize_particles=True),
+    "mean field": TraceMeanField_ELBO,
+}
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize("later", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_an_objective_may_be_swapped_in_the_middle(first, later, seed):
+    runs = []
+    for jit in (True, False):
+        default_generator.manual_seed(3)
+        model, guide = any_number_at_once, AutoNormal(any_number_at_once)
+        svi = SVI(model, guide, Adam({"lr": 0.05}), KINDS[first](), seed=seed)
+        with configure(jit=jit):
+            runs.append([svi.step(X, Y) for _ in range(4)])
+            svi.objective = KINDS[later]()
+            runs[-1] += [svi.step(X, Y) for _ in range(4)]
+        if jit:
+            assert svi.explain().startswith("SVI.step: 2 compiled paths")
+    np.testing.assert_allclose(*runs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("objective", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("at", [1, 2, 5, 20])
-def test_a_resumed_run_goes_on_bit_for_bit(at):
+def test_a_resumed_run_goes_on_bit_for_bit(at, objective):
     def make():
-        return SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+        model, guide = any_number_at_once, AutoNormal(any_number_at_once)
+        return SVI(model, guide, Adam({"lr": 0.05}), objective(), seed=1)
 
     whole = make()
     losses = [whole.step(X, Y) for _ in range(30)]
