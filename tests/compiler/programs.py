@@ -877,6 +877,12 @@ class _Builder:
     def indices(self):
         return self.pick(lambda a: a.dtype.kind in "iu" and a.size <= 60)
 
+    def storable(self, v, a):
+        """Return `v`, made whole where `a` cannot hold its infinities: processors differ there."""
+        if v is None or a.dtype.kind not in "iu" or self.array(v).dtype.kind != "f":
+            return v
+        return self.add("to_integer", v, dtype="int64")
+
     def lookup(self):
         x = self.pick(lambda a: a.ndim > 0 and 0 not in a.shape)
         i = self.indices()
@@ -902,20 +908,20 @@ class _Builder:
         if kind == "gather":
             return self.add("gather", x, i, dim=dim)
         if kind == "scatter":
-            v = self.pick(lambda b: b.ndim in (0, a.ndim))
+            v = self.storable(self.pick(lambda b: b.ndim in (0, a.ndim)), a)
             # Without accumulation, equal indices race in the gradient's meaning but not in order.
             return self.add("scatter", x, i, v, dim=dim, accumulate=self.coin())
         if kind == "index_put":
-            v = self.pick(lambda b: b.ndim <= a.ndim)
+            v = self.storable(self.pick(lambda b: b.ndim <= a.ndim), a)
             return self.add("index_put", x, i, v, accumulate=self.coin())
         if kind == "assign":
-            v = self.pick(lambda b: b.size <= a.size)
+            v = self.storable(self.pick(lambda b: b.size <= a.size), a)
             return self.add(
                 "assign", x, v, key=tuple(k for k in self.basic_key(a.shape) if k is not None)
             )
         if kind == "overlap":
             return self.add("overlap", x, step=self.choose([1, -1]))
-        y = self.fellow(x)
+        y = self.storable(self.fellow(x), a)
         return self.add("in_place", x, y, method=self.choose(["add_", "mul_", "sub_", "copy_"]))
 
     def scan(self):
