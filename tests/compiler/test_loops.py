@@ -1,5 +1,7 @@
 """What shares a loop: statements are counted, not timed."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -283,3 +285,32 @@ def test_every_operand_in_memory_is_a_buffer_with_a_stride_per_dim():
 
 
 X5, Y5, M34 = RNG.standard_normal(5), RNG.standard_normal(5), RNG.standard_normal((3, 4))
+
+
+# --------------------------------------------------------------------------------- turns at once
+
+
+def loops_with_hints(fn, *arrays):
+    """For each loop of the text: whether it calls a function, and whether it has a hint."""
+    text = NativeProgram(lambda t: fn(*t), tuple(map(wrap, arrays))).program.ir
+    found = []
+    for function in re.findall(r"^define internal .*?^}", text, re.DOTALL | re.MULTILINE):
+        for k, body, end in re.findall(r"^h(\d+):(.*?)(br i1 %i\1\.c.*?)$", function, re.S | re.M):
+            calls = re.findall(r"call [^@]*@(?!llvm\.)\w", body)
+            found.append((bool(calls), "!llvm.loop" in end))
+            assert k
+    assert len(set(re.findall(r"!llvm\.loop (!\d+)", text))) == sum(hint for _, hint in found)
+    return found
+
+
+def test_loops_that_call_functions_do_not_take_several_turns_at_once():
+    x = RNG.normal(size=100)
+    found = loops_with_hints(lambda x: (x.exp(), (x - x.exp().sum()).tanh(), x.sum()), x)
+    assert (True, True) in found
+    assert all(calls == hint for calls, hint in found)
+
+
+def test_loops_of_plain_arithmetic_may_take_several_turns_at_once():
+    x = RNG.normal(size=100)
+    found = loops_with_hints(lambda x: ((x * x).sum(), x.abs().sqrt()), x)
+    assert found and not any(calls or hint for calls, hint in found)

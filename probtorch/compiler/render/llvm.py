@@ -129,6 +129,7 @@ class Module:
         self.runtime = set()
         self.helpers = set()
         self.groups = 0
+        self.loops = 0
         self.inline = _count_groups(lowering.block) <= _INLINE_GROUPS
 
     def declare(self, line):
