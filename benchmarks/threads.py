@@ -24,7 +24,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.distributions import Bernoulli, Normal
 
-ROUNDS, ROUND_SECONDS = 25, 0.05
+ROUNDS, ROUND_SECONDS = 300, 0.004
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 

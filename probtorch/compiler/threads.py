@@ -14,13 +14,18 @@ import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import threading
+from pathlib import Path
 
 from probtorch.errors import ArgumentError
 
 __all__ = ["attach", "get_num_threads", "occupied", "set_num_threads"]
 
 _VARIABLES = ("PROBTORCH_NUM_THREADS", "OMP_NUM_THREADS")
+# Where Linux (cgroup v2) says how much processor time a container has: "max 100000", or
+# microseconds in each so many.
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 _lock = threading.Lock()
 
@@ -41,7 +46,8 @@ def get_num_threads():
     """Return on how many threads the large loops of a compiled program run.
 
     That is the number given to `set_num_threads`; at first ``PROBTORCH_NUM_THREADS``, or
-    ``OMP_NUM_THREADS``, or the number of processors that this process may use.
+    ``OMP_NUM_THREADS``, or the number of processors that this process may use (by its affinity, and
+    the quota of its container).
     """
     if _state.count is None:
         _state.count = _from_environment()
@@ -113,8 +119,17 @@ def _from_environment():
         if text.isdecimal() and int(text) > 0:
             return int(text)
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        return min(len(os.sched_getaffinity(0)), _quota())
     return os.cpu_count() or 1
+
+
+def _quota():
+    """How many processors a container may keep busy, rounded up."""
+    try:
+        allowed, period = map(int, _QUOTA.read_text().split())
+    except (OSError, ValueError):
+        return sys.maxsize
+    return max(1, -(-allowed // period))
 
 
 def _add(change):

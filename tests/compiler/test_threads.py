@@ -38,6 +38,7 @@ LARGE = 400_000
 X = RNG.normal(size=LARGE)
 ROWS = RNG.normal(size=(20_000, 20))
 COUNTS = (1, 2, 3, 8)
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @pytest.fixture(autouse=True)
@@ -524,16 +525,32 @@ def test_interrupt_reaches_python():
     [
         ({"PROBTORCH_NUM_THREADS": "3", "OMP_NUM_THREADS": "2"}, 3),
         ({"PROBTORCH_NUM_THREADS": "", "OMP_NUM_THREADS": "5,2"}, 5),
-        ({"OMP_NUM_THREADS": "0"}, len(os.sched_getaffinity(0))),
-        ({"OMP_NUM_THREADS": "many"}, len(os.sched_getaffinity(0))),
+        ({"OMP_NUM_THREADS": "0"}, PROCESSORS),
+        ({"OMP_NUM_THREADS": "many"}, PROCESSORS),
     ],
     ids=str,
 )
-def test_first_number_is_from_the_environment(monkeypatch, environment, expected):
+def test_first_number_is_from_the_environment(monkeypatch, tmp_path, environment, expected):
+    monkeypatch.setattr(threads, "_QUOTA", tmp_path / "none")
     for name in ("PROBTORCH_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(threads._state, "count", None)
+    assert probtorch.get_num_threads() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("max 100000", 64), ("150000 100000", 2), ("1000 100000", 1), ("nonsense", 64), (None, 64)],
+)
+def test_quota_of_a_container_bounds_the_first_number(tmp_path, monkeypatch, text, expected):
+    for name in ("PROBTORCH_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.setattr(threads, "_QUOTA", tmp_path / "cpu.max")
+    if text is not None:
+        (tmp_path / "cpu.max").write_text(text + "\n")
     monkeypatch.setattr(threads._state, "count", None)
     assert probtorch.get_num_threads() == expected
 
@@ -577,6 +594,32 @@ def test_chains_in_threads_leave_fewer_for_loops(monkeypatch):
     # Each chain says when it begins and ends; at the end they may be alone.
     assert len(told) == 5 and set(told) <= {2, 3} and told[-1] == 3
     assert threads._state.busy == 0
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.diagnostics.checks.ConvergenceWarning")
+def test_draws_of_a_sampler_do_not_depend_on_threads():
+    y = wrap(X[:100_000] + 0.5)
+
+    def model():
+        loc = probtorch.sample("loc", Normal(0.0, 1.0))
+        with probtorch.plate("rows", len(y)):
+            probtorch.sample("y", Normal(loc, loc.exp(), validate_args=False), obs=y)
+
+    found = []
+    for count in (1, 4):
+        probtorch.set_num_threads(count)
+        mcmc = probtorch.infer.MCMC(
+            probtorch.infer.NUTS(model),
+            num_samples=120,
+            warmup_steps=40,
+            num_chains=2,
+            progress_bar=False,
+            seed=3,
+        )
+        mcmc.run()
+        found.append(np.asarray(mcmc.get_samples()["loc"]).tobytes())
+    assert "parts for threads" in str(mcmc.target.explain())
+    assert found[0] == found[1]
 
 
 def test_signals_of_the_calling_thread_stay_as_they_were():

@@ -47,7 +47,6 @@ SIGNATURES = {
     "pt_parallel": ("i64", ["ptr", "ptr", "i64"]),
     "pt_pool_reset": ("void", []),
     "pt_pool_limit": ("void", ["i64"]),
-    "pt_pool_started": ("i64", []),
     "pt_pool_stop": ("void", []),
 }
 _C = (
@@ -272,9 +271,6 @@ def _write_control(text):
     w = text.function("pt_pool_limit", *SIGNATURES["pt_pool_limit"])
     _set(w, _LIMIT, w.arguments[0])
     w.finish()
-
-    w = text.function("pt_pool_started", *SIGNATURES["pt_pool_started"])
-    w.finish(_get(w, _STARTED))
 
     w = text.function("pt_pool_stop", *SIGNATURES["pt_pool_stop"])
     # Who asks for a region from now on works alone; one that is open ends first.
