@@ -8,6 +8,8 @@ The first call of a version is Python's own, on the tape, and watched: what the 
 belongs to the entry. What has changed between a call and its backward pass is an error.
 """
 
+import threading
+
 import numpy as np
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
@@ -44,6 +46,8 @@ class Differentiable:
 
     def __init__(self, owner, compile, leaves, structure):
         self.owner = owner
+        # What the last forward pass of each thread returned besides tensors.
+        self.met = threading.local()
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
@@ -66,7 +70,7 @@ class Differentiable:
         """Return the result for these tensors among the arguments."""
         outs = _Call.apply(self, len(tensors), *tensors, *self.closed_over)
         walk = iter(outs if isinstance(outs, tuple) else (outs,))
-        fixed, structure = self.result
+        fixed, structure = self.met.result
         return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
 
     def arguments(self, tensors):
@@ -84,7 +88,7 @@ class Differentiable:
         args, kwargs = self.arguments([t.detach() for t in tensors])
         with no_grad():
             out, structure = flatten(self.owner(*args, **kwargs))
-        self.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
+        self.met.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
         return [x for x in out if isinstance(x, TensorBase)]
 
     def check(self, tensors, before):

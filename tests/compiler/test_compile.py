@@ -2,6 +2,7 @@
 
 import math
 import queue
+import sys
 import threading
 import warnings
 
@@ -682,6 +683,34 @@ def test_threads_may_call_it_at_once():
         t.join()
     assert not wrong
     assert len(paths(f)) >= 2
+
+
+def test_threads_on_different_branches_get_their_own_results_on_the_tape():
+    @compile
+    def f(x):
+        if x.sum() > 0:
+            return (x * x).sum(), "up"
+        return (x * 3.0).sum(), x + 1.0, "down"
+
+    wrong, pause = [], sys.getswitchinterval()
+
+    def work(values, size):
+        x = tensor(values, requires_grad=True)
+        wrong.extend(1 for _ in range(300) if len(f(x)) != size)
+
+    threads = [
+        threading.Thread(target=work, args=case)
+        for case in 2 * [([1.0, 2.0], 2), ([-1.0, -2.0], 3)]
+    ]
+    sys.setswitchinterval(1e-6)
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(pause)
+    assert not wrong
 
 
 def test_one_threads_recording_does_not_hear_of_another_threads_work():
