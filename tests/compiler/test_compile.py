@@ -695,7 +695,7 @@ def test_threads_on_different_branches_get_their_own_results_on_the_tape():
     wrong, pause = [], sys.getswitchinterval()
 
     def work(values, size):
-        x = tensor(values, requires_grad=True)
+        x = tensor(values).requires_grad_(True)
         wrong.extend(1 for _ in range(300) if len(f(x)) != size)
 
     threads = [
