@@ -25,7 +25,7 @@ PROGRAMS = {
     "autoencoder": "autoencoder, training step",
     "thousand": "1000 operations",
 }
-COLD, WARM = 3, 7
+COLD, WARM = 3, 15
 # Seconds beyond the recording that a call may take with its code in the cache.
 WANTED = 0.02
 
@@ -52,8 +52,9 @@ def first_call(program, folder):
 
 def forget_programs(folder):
     """Delete programs from a cache, and leave what all of them share."""
-    for file in Path(folder).glob("*.entry"):
-        meta = json.loads(file.read_bytes().partition(b"\n")[0])["meta"]
+    entries = {file: file.read_bytes() for file in Path(folder).glob("*.entry")}
+    for file, content in entries.items():
+        meta = json.loads(content.partition(b"\n")[0])["meta"]
         if "plan" in meta:
             (Path(folder) / f"{meta['code']}.entry").unlink(missing_ok=True)
             file.unlink()
