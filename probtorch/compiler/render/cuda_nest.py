@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass
 
 from probtorch.compiler.render.algebra import in_memory, ir_type, literal
-from probtorch.compiler.render.cuda_items import ItemWriter, kind_of, summed_type
+from probtorch.compiler.render.cuda_items import ItemWriter
 from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.render.items import combined, kind_of, summed_type
 
 __all__ = ["Piece", "PhaseWriter"]
 
@@ -197,16 +198,11 @@ class PhaseWriter(ItemWriter):
         result = ir_type(item.root.dtype)
         if scaled:
             matrix, vector = item.operands
-            x = self.load_at(
-                self.address(
-                    matrix.buffer, matrix.offset, matrix.strides, ("m", item.attrs["step"])
-                ),
-                result,
-            )
+            x = self._load(matrix, ("m", item.attrs["step"]))
             v = x * self.read(vector, result)
         else:
             v = self.convert(self.read(item.operands[0], result), result)
-        new = self._combine(kind_of(item), self.load_at(total, result), v)
+        new = combined(self, kind_of(item), self.load_at(total, result), v)
         self.store_at(new, total)
         self._close()
         out = self.base(self.phase.partial.get(id(item), item.root.buffer))
@@ -222,10 +218,9 @@ class PhaseWriter(ItemWriter):
 
         def body(row, k):
             self.index = row
-            x = self.load_at(self.address(a.buffer, a.offset, a.strides, (k, steps[0])), result)
-            y = self.load_at(self.address(b.buffer, b.offset, b.strides, (k, steps[1])), result)
+            product = self._load(a, (k, steps[0])) * self._load(b, (k, steps[1]))
             total = item.attrs["total"]
-            self.store_at(self._plus(self.load_at(total, result), x * y), total)
+            self.store_at(self._plus(self.load_at(total, result), product), total)
 
         threads = self._teams([item], self.group.domain, ty, body)
         return self.phase.rows * self.phase.length, threads
@@ -243,7 +238,7 @@ class PhaseWriter(ItemWriter):
         start, step = ("0", "1") if alone else ("threadIdx.x", "blockDim.x")
         self._over("s", phase.slices, start, step)
         v = self.load_at(f"{partial}[s * {phase.rows} + m]", ty)
-        self.store_at(self._combine(kind, self.load_at(total, ty), v), total)
+        self.store_at(combined(self, kind, self.load_at(total, ty), v), total)
         self._close()
         if alone:
             self.lines.append(f"{out}[m] = {total};")
@@ -282,10 +277,7 @@ class PhaseWriter(ItemWriter):
         if owners > 1:
             self.lines.append(f"if ({at} / {step} % {owners} != owner) continue;")
         target = self.address(item.attrs["buffer"], 0, item.attrs["strides"], (at, 1))
-        v = self.read(value, result)
-        if item.attrs["mode"] == "add":
-            v = self.binary("add", self.load_at(target, v.ty), v)
-        self.store_at(v, target)
+        self._put(self.read(value, result), target, item.attrs["mode"])
         self._close()
         self._close()
         return phase.rows * owners * phase.length, phase.rows * owners

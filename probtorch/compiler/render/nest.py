@@ -1,63 +1,40 @@
 """One loop nest as one LLVM function.
 
-Loops are written with phi nodes, accumulators as stack cells that LLVM turns into registers. Every
-buffer is a ``noalias`` parameter, scalars and packed constants come as one area each ("S", "P").
-Only sums, products and dot products may be reassociated.
+What each item does is in `items.py`. Loops are written with phi nodes, accumulators as stack cells
+that LLVM turns into registers. Every buffer is a ``noalias`` parameter, scalars and packed
+constants come as one area each ("S", "P"). Only sums, products and dot products may be
+reassociated.
 
 The function of a nest that is cut into parts (`parts.py`) has the number of the part as its last
 parameter: one loop has bounds that depend on it, and what parts must not share lies elsewhere for
 each.
 """
 
-import math
 import re
 
-from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.loops import Mem
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.algebra import (
-    BYTES,
-    FLOATS,
-    Algebra,
-    V,
-    in_memory,
-    ir_type,
-    limits,
-    literal,
-)
-from probtorch.compiler.render.scans import SCANS
-from probtorch.compiler.render.small import SMALL_MATRICES
-from probtorch.errors import CompileError
+from probtorch.compiler.render.algebra import BYTES, FLOATS, V, in_memory, ir_type, literal
+from probtorch.compiler.render.items import Items, combined, summed_type
 
-__all__ = ["Nest", "combined", "kept_strides"]
+__all__ = ["Nest"]
 
 # A call of a function of the runtime or the C library; LLVM's own become instructions.
 _CALL = re.compile(r" call [^@]*@(?!llvm\.)")
 
 
-class Nest(Algebra):
+class Nest(Items):
     """Writes the function of one loop nest."""
 
     def __init__(self, module, group):
-        super().__init__(module)
-        self.group = group
+        super().__init__(module, group)
         self.rank = len(group.domain)
         self.params = {}
-        self.registers = {}
-        self.loaded = {}
-        self.written = {id(b) for b in self._written()}
         self.own = {}
         self.allocas = []
         self.label = "entry"
         self.labels = 0
-        self.index = []
         self.checked = False
-
-    def _written(self):
-        for item in self.group.items:
-            if "buffer" in item.attrs:
-                yield item.attrs["buffer"]
-            if item.root is not None and item.root.buffer is not None:
-                yield item.root.buffer
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -93,19 +70,6 @@ class Nest(Algebra):
                 f"getelementptr {in_memory(ty)}, ptr {pointer}, i64 {total}", "ptr"
             ).name
         return pointer
-
-    def read(self, x, ty=None):
-        """Return an operand's value at the current index."""
-        if isinstance(x, Reg):
-            return self.registers[id(x.root)]
-        if isinstance(x, Mem):
-            key = (id(x.buffer), x.offset, x.strides)
-            if key not in self.loaded or id(x.buffer) in self.written:
-                self.loaded[key] = self.load_at(
-                    self.address(x.buffer, x.offset, x.strides), ir_type(x.buffer.dtype)
-                )
-            return self.loaded[key]
-        return self.value(x, ty) if ty else x
 
     # ------------------------------------------------------------------------------------- the nest
 
@@ -159,26 +123,6 @@ class Nest(Algebra):
         ty, count = in_memory(ty), own.target.numel
         self.module.helpers.add(f"fill_{ty}")
         self.lines.append(f"  call void @pt_fill_{ty}(ptr {pointer}, i64 {count}, {ty} {start})")
-
-    def _write_item(self, item):
-        try:
-            if item.kind in SMALL_MATRICES:
-                SMALL_MATRICES[item.kind](self, item)
-            else:
-                getattr(self, f"_{item.kind}")(item)
-        except CompileError as e:
-            if item.node is None:
-                raise
-            raise CompileError(
-                f"op {item.node.name}: {e.subject}",
-                expected=e.expected,
-                got=e.got,
-                fix=e.fix,
-                at=item.node.place,
-            ) from None
-        if item.root is not None and item.root.in_register and item.root.buffer is not None:
-            pointer = self.address(item.root.buffer, 0, kept_strides(item.root.shape))
-            self.store_at(self.registers[id(item.root)], pointer)
 
     def _finish_function(self):
         self.module.groups += 1
@@ -265,6 +209,9 @@ class Nest(Algebra):
         self.index.append(i)
         self._close(k, i, opened, size)
 
+    def _counted(self, index):
+        return V(index, "i64", self)
+
     def variable_of(self, ty, start):
         name = self.fresh("a")
         self.allocas.append(f"  {name} = alloca {in_memory(ty)}")
@@ -274,69 +221,21 @@ class Nest(Algebra):
 
     # ---------------------------------------------------------------------------------------- items
 
-    def _compute(self, item):
-        operands = [self.read(x) for x in item.operands]
-        self.registers[id(item.root)] = self.evaluate(item.node, operands)
-
-    def _native(self, item):
-        """A scalar function of render/runtime."""
-        symbol = item.attrs["symbol"]
-        self.module.declare(runtime.declaration(symbol))
-        result, types = runtime.types_of(symbol)
-        operands = [
-            self.convert(self.read(x, ty), ty) for x, ty in zip(item.operands, types, strict=True)
-        ]
-        text = ", ".join(f"{v.ty} {v.name}" for v in operands)
-        out = self.emit(f"call {result} @{symbol}({text})", result)
-        if item.attrs["refuses"]:
-            self.fail_if(self.isnan(out))
-        self.registers[id(item.root)] = self.convert(out, ir_type(item.root.dtype))
-
-    def _demand(self, item):
-        """The first operand; the run ends where the second is false."""
-        x, ok = (self.read(operand) for operand in item.operands)
-        self.fail_if(self.logical_not(ok))
-        self.registers[id(item.root)] = x
-
-    def _store(self, item):
-        a = item.attrs
-        v = self.read(item.operands[0], ir_type(a["buffer"].dtype))
-        pointer = self.address(a["buffer"], a["offset"], a["strides"])
-        if a["mode"] == "add":
-            v = self.binary("add", self.load_at(pointer, v.ty), v)
-        self.store_at(v, pointer)
-
-    def _indexed(self, operands, wraps):
-        """Emit the element offset that index operands make; before the loops if it is the same
-        throughout, so that rows are read and written as vectors.
+    def _element_offset(self, operands, wraps):
+        """Emit an element offset; before the loops if it is the same throughout, so that rows are
+        read and written as vectors.
         """
         fixed = all(
             isinstance(x, Mem) and not any(x.strides) and id(x.buffer) not in self.written
             for x in operands
         )
         if not (fixed and self.rank):
-            return self._element_offset(operands, wraps)
+            return super()._element_offset(operands, wraps)
         lines, loaded = self.lines, self.loaded
         self.lines, self.loaded = self.allocas, {}
-        offset = self._element_offset(operands, wraps)
+        offset = super()._element_offset(operands, wraps)
         self.lines, self.loaded = lines, loaded
         return offset
-
-    def _element_offset(self, operands, wraps):
-        """Emit an element offset, with bounds checks where the indices are not known."""
-        total = None
-        for x, (size, stride, check, negative) in zip(operands, wraps, strict=True):
-            i = self.convert(self.read(x), "i64")
-            if negative:
-                i = self.where(i < 0, i + size, i)
-            if check:
-                bad = self.emit(f"icmp uge i64 {i.name}, {size}", "i1")
-                self.fail_if(bad)
-                i = self.where(bad, 0, i)
-            term = i * stride
-            total = term if total is None else total + term
-        assert total is not None
-        return total.name
 
     def fail_if(self, bad):
         """Note that this run must not count; what follows still runs, harmlessly."""
@@ -344,85 +243,28 @@ class Nest(Algebra):
         before = self.emit("load i64, ptr %bad", "i64")
         self.lines.append(f"  store i64 {self.where(bad, 1, before).name}, ptr %bad")
 
-    def _gather(self, item):
-        source, *index = item.operands
-        at = self._indexed(index, item.attrs["wraps"])
-        pointer = self.address(source.buffer, source.offset, source.strides, (at, 1))
-        self.registers[id(item.root)] = self.load_at(pointer, ir_type(source.buffer.dtype))
+    def _is_beyond(self, i, size):
+        return self.emit(f"icmp uge i64 {i.name}, {size}", "i1")
 
-    def _scatter(self, item):
-        value, *index = item.operands
-        a = item.attrs
-        at = self._indexed(index, a["wraps"])
-        pointer = self.address(a["buffer"], 0, a["strides"], (at, 1))
-        v = self.read(value, ir_type(a["buffer"].dtype))
-        if a["mode"] == "add":
-            v = self.binary("add", self.load_at(pointer, v.ty), v)
-        self.store_at(v, pointer)
+    def _call(self, symbol, ty, operands):
+        self.module.declare(runtime.declaration(symbol))
+        text = ", ".join(f"{v.ty} {v.name}" for v in operands)
+        return self.emit(f"call {ty} @{symbol}({text})", ty)
 
-    def _dot(self, item):
-        a, b = item.operands
-        ty = ir_type(item.root.dtype)
-        total = self.variable_of(ty, literal(0, in_memory(ty)))
-
-        def body(k):
-            x = self.load_at(
-                self.address(a.buffer, a.offset, a.strides, (k, item.attrs["steps"][0])), ty
-            )
-            y = self.load_at(
-                self.address(b.buffer, b.offset, b.strides, (k, item.attrs["steps"][1])), ty
-            )
-            product = self.binary("mul", x, y)
-            self.store_at(self._plus(self.load_at(total, ty), product), total)
-
-        self._inner(item.attrs["size"], body)
-        self.registers[id(item.root)] = self.load_at(total, ty)
-
-    def _plus(self, a, b):
-        return self.binary("add", a, b, "reassoc contract")
-
-    def _axpy(self, item):
+    def _item_axpy(self, item):
         matrix, vector = item.operands
         ty = ir_type(item.root.dtype)
         v = self.read(vector, ty)
         out = item.root.buffer
 
         def body(m):
-            x = self.load_at(
-                self.address(matrix.buffer, matrix.offset, matrix.strides, (m, item.attrs["step"])),
-                ty,
-            )
+            x = self._load(matrix, (m, item.attrs["step"]))
             pointer = self.address(out, 0, (), (m, 1))
             self.store_at(self._plus(self.load_at(pointer, ty), x * v), pointer)
 
         self._inner(item.attrs["size"], body)
 
-    def _scan(self, item):
-        a = item.attrs
-        out = ir_type(a["buffer"].dtype)
-        step = SCANS[item.node.name](self, item, out)
-
-        def body(k):
-            xs = [
-                self.load_at(
-                    self.address(x.buffer, x.offset, x.strides, (k, n)), ir_type(x.buffer.dtype)
-                )
-                for x, n in zip(item.operands, a["steps"], strict=True)
-            ]
-            at = self.address(a["buffer"], 0, a["strides"], (k, a["out_step"]))
-            self.store_at(step(V(k, "i64", self), *xs), at)
-
-        self._inner(a["size"], body)
-
     # ----------------------------------------------------------------------------------- reductions
-
-    def start_of(self, kind, ty):
-        if kind in ("sum", "prod"):
-            return literal(0 if kind == "sum" else 1, in_memory(ty))
-        largest = kind in ("amax", "argmax")
-        if ty in FLOATS:
-            return literal(-math.inf if largest else math.inf, ty)
-        return literal(limits(ty)[0 if largest else 1], in_memory(ty))
 
     def _open_reductions(self, reduces, depth):
         for item in reduces:
@@ -431,20 +273,15 @@ class Nest(Algebra):
 
     def _begin(self, item):
         kind = item.attrs["reduce"]
-        ty = self._reduced_type(item)
+        ty = summed_type(item)
         start = self.start_of(kind, ty)
         item.attrs["total"] = self.variable_of(ty, start)
         if kind in ("argmax", "argmin"):
             item.attrs["best"] = self.variable_of("i64", "-1")
 
-    def _reduced_type(self, item):
-        if item.attrs["reduce"] in ("argmax", "argmin"):
-            return ir_type(item.node.inputs[0].dtype)
-        return ir_type(item.root.dtype)
-
-    def _reduce(self, item):
+    def _item_reduce(self, item):
         kind, depth = item.attrs["reduce"], item.attrs["depth"]
-        ty = self._reduced_type(item)
+        ty = summed_type(item)
         v = self.convert(self.read(item.operands[0], ty), ty)
         if depth is None:
             pointer = self.address(item.root.buffer, 0, item.attrs["strides"])
@@ -489,25 +326,6 @@ class Nest(Algebra):
 
     def _finish_reduction(self, item):
         name = item.attrs.get("best")
-        ty = "i64" if name else self._reduced_type(item)
+        ty = "i64" if name else summed_type(item)
         v = self.load_at(name or item.attrs["total"], ty)
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
-
-
-def combined(s, kind, a, b):
-    """Emit the step of a reduction with the algebra `s`."""
-    if kind == "sum":
-        return s.binary("add", a, b, "reassoc contract")
-    if kind == "prod":
-        return s.binary("mul", a, b, "reassoc contract")
-    return s.maximum(a, b) if kind == "amax" else s.minimum(a, b)
-
-
-def kept_strides(shape):
-    """Row-major strides of `shape` over its domain."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        if n != 1:
-            strides.append(step)
-            step *= n
-    return tuple(reversed(strides))

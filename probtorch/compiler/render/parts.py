@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from probtorch.compiler.loops import Branch, Buffer, Group, Loop, Mem
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
-from probtorch.compiler.render.nest import kept_strides
+from probtorch.compiler.render.items import kept_strides
 from probtorch.compiler.render.runtime import pool
 
 __all__ = ["Own", "Parts", "plan_parts"]

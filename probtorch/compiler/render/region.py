@@ -7,7 +7,7 @@ one thread, in the order of the parts.
 
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.algebra import ir_type
-from probtorch.compiler.render.nest import combined
+from probtorch.compiler.render.items import combined
 from probtorch.compiler.render.writer import Writer
 
 __all__ = ["write_join", "write_region"]

@@ -1,0 +1,244 @@
+"""The items of a loop nest at one index: what is the same in LLVM IR and in CUDA C.
+
+`Items` is a text algebra that also knows a nest: where operands are read, and what each kind of
+item (formula, gather, store, inner product ...) does with them, in terms of a few things that the
+two languages spell differently. Those are its abstract methods; `nest.py` and `cuda_items.py` give
+them, and write the loops, reductions and functions around the items.
+"""
+
+import abc
+import math
+
+from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.render import runtime
+from probtorch.compiler.render.algebra import FLOATS, Algebra, in_memory, ir_type, limits, literal
+from probtorch.compiler.render.scans import SCANS
+from probtorch.compiler.render.small import SMALL_MATRICES
+from probtorch.errors import CompileError
+
+__all__ = ["Items", "combined", "kept_strides", "kind_of", "summed_type"]
+
+
+class Items(Algebra, abc.ABC):
+    """Writes the items of a group at the current index.
+
+    Attributes
+    ----------
+    index : list of str
+        Index registers or variables, one per dim of the group's domain.
+    registers : dict of int to V
+        Values of roots at this index, by the root's id.
+    loaded : dict of tuple to V
+        Elements read at this index, by where they lie.
+    written : dict of int to Buffer
+        What the group writes to, by id: read anew each time.
+    """
+
+    def __init__(self, module, group):
+        super().__init__(module)
+        self.group = group
+        self.index, self.registers, self.loaded = [], {}, {}
+        self.written = {id(b): b for b in _written(group)}
+
+    # ------------------------------------------------------------------ what each language spells
+
+    @abc.abstractmethod
+    def address(self, b, offset, strides, extra=None):
+        """Return where an element of buffer `b` lies; `extra` is a further index and its stride."""
+
+    @abc.abstractmethod
+    def variable_of(self, ty, start):
+        """Return where a new variable lies; `start` is a literal of the IR."""
+
+    @abc.abstractmethod
+    def _inner(self, size, body):
+        """Write an inner loop of `size` around ``body(index)``."""
+
+    @abc.abstractmethod
+    def _counted(self, index):
+        """Return the index of an inner loop as a value."""
+
+    @abc.abstractmethod
+    def _is_beyond(self, i, size):
+        """Return whether index `i` is negative or at least `size`."""
+
+    @abc.abstractmethod
+    def _call(self, symbol, ty, operands):
+        """Return the result of a function of the runtime."""
+
+    def _form_of(self, kind):
+        """Return the method that writes items of a kind."""
+        return getattr(type(self), f"_item_{kind}")
+
+    # ---------------------------------------------------------------------------------------- items
+
+    def read(self, x, ty=None):
+        """Return an operand's value at the current index."""
+        if isinstance(x, Reg):
+            return self.registers[id(x.root)]
+        if isinstance(x, Mem):
+            key = (id(x.buffer), x.offset, x.strides)
+            if key not in self.loaded or id(x.buffer) in self.written:
+                self.loaded[key] = self._load(x)
+            return self.loaded[key]
+        return self.value(x, ty) if ty else x
+
+    def _load(self, x, extra=None):
+        """Return the element of an operand in memory; `extra` as for `address`."""
+        return self.load_at(
+            self.address(x.buffer, x.offset, x.strides, extra), ir_type(x.buffer.dtype)
+        )
+
+    def _write_item(self, item):
+        try:
+            write = SMALL_MATRICES.get(item.kind) or self._form_of(item.kind)
+            write(self, item)
+        except CompileError as e:
+            if item.node is None:
+                raise
+            raise CompileError(
+                f"op {item.node.name}: {e.subject}",
+                expected=e.expected,
+                got=e.got,
+                fix=e.fix,
+                at=item.node.place,
+            ) from None
+        if item.root is not None and item.root.in_register and item.root.buffer is not None:
+            target = self.address(item.root.buffer, 0, kept_strides(item.root.shape))
+            self.store_at(self.registers[id(item.root)], target)
+
+    def _item_compute(self, item):
+        operands = [self.read(x) for x in item.operands]
+        self.registers[id(item.root)] = self.evaluate(item.node, operands)
+
+    def _item_native(self, item):
+        """A scalar function of render/runtime."""
+        symbol = item.attrs["symbol"]
+        result, types = runtime.types_of(symbol)
+        operands = [
+            self.convert(self.read(x, ty), ty) for x, ty in zip(item.operands, types, strict=True)
+        ]
+        out = self._call(symbol, result, operands)
+        if item.attrs["refuses"]:
+            self.fail_if(self.isnan(out))
+        self.registers[id(item.root)] = self.convert(out, ir_type(item.root.dtype))
+
+    def _item_demand(self, item):
+        """The first operand; the run ends where the second is false."""
+        x, ok = (self.read(operand) for operand in item.operands)
+        self.fail_if(self.logical_not(ok))
+        self.registers[id(item.root)] = x
+
+    def _item_store(self, item):
+        a = item.attrs
+        v = self.read(item.operands[0], ir_type(a["buffer"].dtype))
+        self._put(v, self.address(a["buffer"], a["offset"], a["strides"]), a["mode"])
+
+    def _item_gather(self, item):
+        source, *index = item.operands
+        at = self._element_offset(index, item.attrs["wraps"])
+        self.registers[id(item.root)] = self._load(source, (at, 1))
+
+    def _item_scatter(self, item):
+        """On a GPU only one whose destinations are all different."""
+        value, *index = item.operands
+        a = item.attrs
+        at = self._element_offset(index, a["wraps"])
+        target = self.address(a["buffer"], 0, a["strides"], (at, 1))
+        self._put(self.read(value, ir_type(a["buffer"].dtype)), target, a["mode"])
+
+    def _put(self, v, target, mode):
+        if mode == "add":
+            v = self.binary("add", self.load_at(target, v.ty), v)
+        self.store_at(v, target)
+
+    def _element_offset(self, operands, wraps):
+        """Return an element offset, with bounds checks where the indices are not known."""
+        total = None
+        for x, (size, stride, check, negative) in zip(operands, wraps, strict=True):
+            i = self.convert(self.read(x), "i64")
+            if negative:
+                i = self.where(i < 0, i + size, i)
+            if check:
+                bad = self._is_beyond(i, size)
+                self.fail_if(bad)
+                i = self.where(bad, 0, i)
+            term = i * stride
+            total = term if total is None else total + term
+        assert total is not None
+        return total.name
+
+    def _item_dot(self, item):
+        a, b = item.operands
+        ty, steps = ir_type(item.root.dtype), item.attrs["steps"]
+        total = self.variable_of(ty, literal(0, in_memory(ty)))
+
+        def body(k):
+            product = self._load(a, (k, steps[0])) * self._load(b, (k, steps[1]))
+            self.store_at(self._plus(self.load_at(total, ty), product), total)
+
+        self._inner(item.attrs["size"], body)
+        self.registers[id(item.root)] = self.load_at(total, ty)
+
+    def _item_scan(self, item):
+        a = item.attrs
+        step = SCANS[item.node.name](self, item, ir_type(a["buffer"].dtype))
+
+        def body(k):
+            xs = [self._load(x, (k, n)) for x, n in zip(item.operands, a["steps"], strict=True)]
+            target = self.address(a["buffer"], 0, a["strides"], (k, a["out_step"]))
+            self.store_at(step(self._counted(k), *xs), target)
+
+        self._inner(a["size"], body)
+
+    # ----------------------------------------------------------------------------------- reductions
+
+    def start_of(self, kind, ty):
+        """Return what a reduction starts from, as a literal of the IR."""
+        if kind in ("sum", "prod"):
+            return literal(int(kind == "prod"), in_memory(ty))
+        largest = kind in ("amax", "argmax")
+        if ty in FLOATS:
+            return literal(-math.inf if largest else math.inf, ty)
+        return literal(limits(ty)[0 if largest else 1], in_memory(ty))
+
+    def _plus(self, a, b):
+        return combined(self, "sum", a, b)
+
+
+def combined(s, kind, a, b):
+    """Write the step of a reduction with the algebra `s`."""
+    if kind in ("sum", "prod"):
+        return s.binary("add" if kind == "sum" else "mul", a, b, "reassoc contract")
+    return s.maximum(a, b) if kind == "amax" else s.minimum(a, b)
+
+
+def kind_of(item):
+    """The reduction that an item is: scaled rows and dot products are sums."""
+    return item.attrs["reduce"] if item.kind == "reduce" else "sum"
+
+
+def summed_type(item):
+    """The type of the numbers that a reduction combines."""
+    if kind_of(item) in ("argmax", "argmin"):
+        return ir_type(item.node.inputs[0].dtype)
+    return ir_type(item.root.dtype)
+
+
+def kept_strides(shape):
+    """Row-major strides of `shape` over its domain."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        if n != 1:
+            strides.append(step)
+            step *= n
+    return tuple(reversed(strides))
+
+
+def _written(group):
+    """Yield the buffers that the items of a group write to."""
+    for item in group.items:
+        if "buffer" in item.attrs:
+            yield item.attrs["buffer"]
+        if item.root is not None and item.root.buffer is not None:
+            yield item.root.buffer
