@@ -1,9 +1,10 @@
 """Draws by rejection as CUDA C: the formulas of ops/rejection.py, a function per sampler.
 
-A sibling of `runtime/draws.py`. Additions and products are written as functions that are never
-contracted, so each is rounded by itself, as NumPy rounds it. What is left to differ from the CPU is
-CUDA's quantile of the normal distribution, by a unit or two in the last place: a draw then differs
-as little, or, where a test falls between the two, belongs to the next attempt.
+A sibling of `runtime/draws.py`; the random bits (Philox) are here too. Additions and products are
+written as functions that are never contracted, so each is rounded by itself, as NumPy rounds it.
+What is left to differ from the CPU is CUDA's quantile of the normal distribution, by a unit or two
+in the last place: a draw then differs as little, or, where a test falls between the two, belongs to
+the next attempt.
 """
 
 import functools
@@ -15,11 +16,10 @@ from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra, spell
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 from probtorch.ops.rejection import SAMPLERS, STREAM_KEY
 
-__all__ = ["PHILOX_PAIR", "draw_text"]
+__all__ = ["PHILOX", "PHILOX_PAIR", "draw_text"]
 
-# Both halves of a block.
-PHILOX_PAIR = f"""
-static __device__ i64 pt_philox_pair(i64 key, i64 stream, i64 counter, i64 *other) {{
+# A block of Philox 4x32-10: four words c0 .. c3.
+_BLOCK = f"""
   unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)((u64)counter >> 32);
   unsigned int c2 = (unsigned int)stream, c3 = (unsigned int)((u64)stream >> 32);
   unsigned int k0 = (unsigned int)key, k1 = (unsigned int)((u64)key >> 32);
@@ -32,6 +32,16 @@ static __device__ i64 pt_philox_pair(i64 key, i64 stream, i64 counter, i64 *othe
     k0 += {INCREMENTS[0]}u;
     k1 += {INCREMENTS[1]}u;
   }}
+"""
+
+# Its first half, and both halves.
+PHILOX = f"""
+static __device__ i64 pt_philox(i64 key, i64 stream, i64 counter) {{{_BLOCK}
+  return (i64)((u64)c0 | (u64)c1 << 32);
+}}
+"""
+PHILOX_PAIR = f"""
+static __device__ i64 pt_philox_pair(i64 key, i64 stream, i64 counter, i64 *other) {{{_BLOCK}
   *other = (i64)((u64)c2 | (u64)c3 << 32);
   return (i64)((u64)c0 | (u64)c1 << 32);
 }}

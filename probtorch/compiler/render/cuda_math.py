@@ -14,10 +14,9 @@ forms of x**a (1 - x)**b / B(a, b) come too); Bessel functions by their series (
 
 import functools
 
-from probtorch.compiler.render.cuda_draws import PHILOX_PAIR, draw_text
+from probtorch.compiler.render.cuda_draws import PHILOX, PHILOX_PAIR, draw_text
 from probtorch.compiler.render.cuda_writer import module_text, writable
 from probtorch.compiler.render.zeta import bernoulli_terms
-from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = ["FUNCTIONS", "PREAMBLE", "knows", "runtime_text"]
 
@@ -110,24 +109,6 @@ static __device__ i64 pt_power(i64 x, i64 n) {
   for (; n > 0; n >>= 1, base *= base) if (n & 1) product *= base;
   return (i64)product;
 }
-"""
-
-_PHILOX = f"""
-static __device__ i64 pt_philox(i64 seed, i64 stream, i64 counter) {{
-  unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)((u64)counter >> 32);
-  unsigned int c2 = (unsigned int)stream, c3 = (unsigned int)((u64)stream >> 32);
-  unsigned int k0 = (unsigned int)seed, k1 = (unsigned int)((u64)seed >> 32);
-  for (int i = 0; i < {ROUNDS}; ++i) {{
-    const u64 p0 = {MULTIPLIERS[0]}ULL * c0, p1 = {MULTIPLIERS[1]}ULL * c2;
-    c0 = (unsigned int)(p1 >> 32) ^ c1 ^ k0;
-    c2 = (unsigned int)(p0 >> 32) ^ c3 ^ k1;
-    c1 = (unsigned int)p1;
-    c3 = (unsigned int)p0;
-    k0 += {INCREMENTS[0]}u;
-    k1 += {INCREMENTS[1]}u;
-  }}
-  return (i64)((u64)c0 | (u64)c1 << 32);
-}}
 """
 
 # log_ndtr loses nothing: erfcx carries the scale of the lower tail.
@@ -418,7 +399,7 @@ FUNCTIONS = {
     "pt_bits_to_integers": ((), _INTEGERS),
     "philox pair": ((), PHILOX_PAIR),
     "pt_power": ((), _POWER),
-    "pt_philox": ((), _PHILOX),
+    "pt_philox": ((), PHILOX),
     "pt_log_ndtr": ((), _LOG_NDTR),
     "pt_digamma": ((), _DIGAMMA),
     "pt_zeta": ((), _zeta),
