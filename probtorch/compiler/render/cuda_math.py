@@ -209,6 +209,18 @@ static __device__ double pt_lgamma1p(double a) {{
 """
 
 
+# The next term a / (b + ...) of a continued fraction: the factor by which its value changes.
+_LENTZ = r"""
+static __device__ double pt_lentz(double a, double b, double &c, double &d) {
+  d = a * d + b;
+  if (fabs(d) < 1e-300) d = 1e-300;
+  c = b + a / c;
+  if (fabs(c) < 1e-300) c = 1e-300;
+  d = 1.0 / d;
+  return d * c;
+}
+"""
+
 _GAMMAINC = r"""
 // x**a exp(-x) / Gamma(a + 1)
 static __device__ double pt_gamma_term(double a, double x) {
@@ -226,13 +238,9 @@ static __device__ double pt_gamma_fraction(double a, double x) {
   for (int i = 1; i < 100000; ++i) {
     const double an = -i * (i - a);
     b += 2.0;
-    d = an * d + b;
-    if (fabs(d) < 1e-300) d = 1e-300;
-    c = b + an / c;
-    if (fabs(c) < 1e-300) c = 1e-300;
-    d = 1.0 / d;
-    h *= d * c;
-    if (fabs(d * c - 1.0) < 1e-16) break;
+    const double step = pt_lentz(an, b, c, d);
+    h *= step;
+    if (fabs(step - 1.0) < 1e-16) break;
   }
   return pt_gamma_term(a, x) * a * h;
 }
@@ -289,21 +297,12 @@ static __device__ double pt_beta_fraction(double a, double b, double x) {
   d = 1.0 / d;
   double h = d;
   for (int m = 1; m < 100000; ++m) {
-    double an = m / (a + 2.0 * m - 1.0) * ((b - m) / (a + 2.0 * m) * x);
-    d = 1.0 + an * d;
-    if (fabs(d) < 1e-300) d = 1e-300;
-    c = 1.0 + an / c;
-    if (fabs(c) < 1e-300) c = 1e-300;
-    d = 1.0 / d;
-    h *= d * c;
-    an = -(a + m) / (a + 2.0 * m) * ((a + b + m) / (a + 2.0 * m + 1.0) * x);
-    d = 1.0 + an * d;
-    if (fabs(d) < 1e-300) d = 1e-300;
-    c = 1.0 + an / c;
-    if (fabs(c) < 1e-300) c = 1e-300;
-    d = 1.0 / d;
-    h *= d * c;
-    if (fabs(d * c - 1.0) < 1e-16) break;
+    const double even = m / (a + 2.0 * m - 1.0) * ((b - m) / (a + 2.0 * m) * x);
+    const double odd = -(a + m) / (a + 2.0 * m) * ((a + b + m) / (a + 2.0 * m + 1.0) * x);
+    h *= pt_lentz(even, 1.0, c, d);
+    const double step = pt_lentz(odd, 1.0, c, d);
+    h *= step;
+    if (fabs(step - 1.0) < 1e-16) break;
   }
   return pt_beta_term(a, b, x) * h / a;
 }
@@ -407,10 +406,11 @@ FUNCTIONS = {
     "pt_betaln": (("stirling",), _BETALN),
     "pt_lgamma": ((), _LGAMMA),
     "lgamma1p": ((), _lgamma1p),
-    "incomplete gamma": (("stirling", "lgamma1p"), _GAMMAINC),
+    "lentz": ((), _LENTZ),
+    "incomplete gamma": (("stirling", "lgamma1p", "lentz"), _GAMMAINC),
     "pt_gammainc": (("incomplete gamma",), ""),
     "pt_gammaincc": (("incomplete gamma",), ""),
-    "pt_betainc": (("pt_betaln",), _BETAINC),
+    "pt_betainc": (("pt_betaln", "lentz"), _BETAINC),
     "bessel": ((), _BESSEL),
     "pt_i0e": (("bessel",), _I0E),
     "pt_i1e": (("bessel",), _I1E),
