@@ -2,8 +2,8 @@
 
 A model becomes a target in two steps. It is run once to find its latent sites; each gets a slice of
 one flat float64 vector `q` and a bijection from R^n onto the support of its distribution. After
-that, a handler (`_Evaluation`) gives the sites their values from `q`, and the density is the sum of
-all log densities and log-determinants of that run:
+that, a handler gives the sites their values from `q` (slots.py), and the density is the sum of all
+log densities and log-determinants of that run:
 
     log p(q) = sum over sites of log p(x_s, data) + sum over latent sites of log |det dx_s / dq_s|,
     x_s = bijection(q_s).
@@ -12,15 +12,14 @@ The bijection is looked up anew at every run, so a support may depend on sites b
 beta1 in (0, 1 - alpha1)). All is Tensor ops, so the compiler turns the model's run, its gradient
 and the way back to constrained values into native code.
 
-Read effects/runtime.py first; initialization.py finds where to start, results.py labels what comes
-out.
+Read effects/runtime.py and slots.py first; model_runs.py says what holds around a run,
+initialization.py finds where to start, labels.py names the dims for what results.py makes of draws.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -31,96 +30,33 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.compiler.density import NativeDensity
 from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, wrap
-from probtorch.core.dtype import default_dtype_as, float64
+from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator, default_generator
-from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import map_tree, record
-from probtorch.distributions.transforms.registry import biject_to
-from probtorch.distributions.transforms.transform import identity_transform
-from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import trace, uncondition
-from probtorch.effects.minibatches import AllRows
-from probtorch.effects.runtime import STATE, Handler, Placement
+from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
-from probtorch.effects.trace import Trace, plate_info
-from probtorch.errors import (
-    ArgumentError,
-    DomainError,
-    InferenceError,
-    ModelError,
-    ShapeError,
-)
+from probtorch.effects.trace import Trace
+from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
+from probtorch.infer.labels import labels_of
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_runs import OUTSIDE, Surroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
+from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
 from probtorch.infer.summed import (
     OneValue,
     Sums,
     leftmost_plate,
     marginal_density,
     marginal_likelihoods,
-    own_shape,
 )
-from probtorch.ops.movement import reshape
 
-__all__ = ["Slot", "Target", "in_float64", "lifted"]
+__all__ = ["DensityTarget", "ModelTarget", "Target"]
 
-# What evaluating a density may raise at a point where the model is not defined: the point has
-# density 0 then.
-OUTSIDE = (
-    DomainError,
-    np.linalg.LinAlgError,
-    FloatingPointError,
-    ZeroDivisionError,
-    OverflowError,
-)  # fmt: skip
 # Tries to find a first point at which the model runs at all.
 FIRST_RUNS = 10
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
-
-
-def in_float64() -> default_dtype_as:
-    """Return a context in which Python numbers and 0-d tensors are no narrower than float64."""
-    return default_dtype_as(float64, strong_scalars=True)
-
-
-def lifted(tree: Any) -> Any:
-    """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
-
-    def lift(x):
-        if isinstance(x, TensorBase):
-            return cast(x, float64) if x._data.dtype.kind == "f" else x
-        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
-            return x.astype(float64, copy=False)
-        return x
-
-    return map_tree(lift, tree)
-
-
-@record
-class Slot:
-    """Where a latent site lives in the flat vector.
-
-    Attributes
-    ----------
-    name : str
-    start, stop : int
-        Its slice of the flat vector.
-    free_shape : tuple of int
-        Shape of the unconstrained values.
-    shape : tuple of int
-        Shape of the constrained ones, batch and event.
-    location : str
-        The "file:line" of the sample statement.
-    """
-
-    name: str
-    start: int
-    stop: int
-    free_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    location: str = ""
 
 
 class Target(abc.ABC):
@@ -347,7 +283,7 @@ class Target(abc.ABC):
 
     def unpack(self, q: Any) -> dict[str, Any]:
         """Return the unconstrained values at a Tensor `q` by name, as views."""
-        return {name: _part(q, slot) for name, slot in self.slots.items()}
+        return {name: slot_values(q, slot) for name, slot in self.slots.items()}
 
     def _check_names(self, values, what):
         """Refuse unknown and missing names."""
@@ -432,10 +368,7 @@ class ModelTarget(Target):
         self.given = args, kwargs
         with in_float64():
             self.args, self.kwargs = lifted(args), lifted(kwargs)
-        # Sampling evaluates the density in other threads and later: what holds around this call
-        # holds there too, except for traces, which would see every site again at every evaluation.
-        self._around = STATE.plates, STATE.params, AllRows(lifted)
-        self._outer = tuple(h for h in STATE.handlers if not isinstance(h, trace))
+        self._surroundings = Surroundings()
         found, first, self.summed = self._first_run()
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:
@@ -449,29 +382,32 @@ class ModelTarget(Target):
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
         self._sums = Sums(
-            self.run, lambda q: _Evaluation(q, self.slots, sites=False), leftmost_plate(first) - 1
+            self.run, lambda q: Evaluation(q, self.slots, sites=False), leftmost_plate(first) - 1
         )
         if self.summed:
             self._check_sum()
-        self._label(first)
+        shown = (*self.slots, *self.deterministic)
+        labels = labels_of(first, shown, self.model, self.args, self.kwargs)
+        self.dims, self.coords = labels.dims, labels.coords
+        self.observed_data, self.constant_data = labels.observed, labels.constant
         self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
 
     # ----------------------------------------------------------------------------------------- runs
 
     def run(self, *handlers: Handler) -> Any:
         """Run the model under handlers, outermost first, and return its result."""
-        with in_float64(), _stack(handlers + self._outer, *self._around):
+        with self._surroundings.under(*handlers):
             return self.model(*self.args, **self.kwargs)
 
     def unconditioned(self) -> Any:
         """Run the model with its data taken away, under the handlers that are active now too."""
-        with in_float64(), _stack((*STATE.handlers, uncondition(), *self._outer), *self._around):
+        with self._surroundings.under(*STATE.handlers, uncondition()):
             return self.model(*self.args, **self.kwargs)
 
     def trace_at(self, q: Any) -> Trace:
         """Return the trace of a run with the latent sites at a Tensor `q`."""
         tracer = trace()
-        self.run(tracer, _Evaluation(q, self.slots, density=False), *self._discrete())
+        self.run(tracer, Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
 
     def _discrete(self, position=0):
@@ -483,7 +419,7 @@ class ModelTarget(Target):
         failures: list[Exception] = []
         rng = Generator(0)
         while len(failures) < FIRST_RUNS:
-            tracer, finder = trace(), _Discovery(rng if failures else None)
+            tracer, finder = trace(), Discovery(rng if failures else None)
             discrete = OneValue()
             try:
                 self.run(tracer, finder, discrete)
@@ -498,7 +434,7 @@ class ModelTarget(Target):
         if self.summed:
             evaluation, found, enumeration = self._sums.run(q)
             return evaluation.total() + marginal_density(found, enumeration)
-        evaluation = _Evaluation(q, self.slots)
+        evaluation = Evaluation(q, self.slots)
         self.run(evaluation)
         return evaluation.total()
 
@@ -516,7 +452,7 @@ class ModelTarget(Target):
                 return
             runs = []
             for position in range(min(max(self.summed.values()), MANY_VALUES)):
-                evaluation = _Evaluation(q, self.slots, density=False)
+                evaluation = Evaluation(q, self.slots, density=False)
                 self.run(evaluation, *self._discrete(position))
                 runs.append(evaluation.computed)
         finally:
@@ -563,7 +499,7 @@ class ModelTarget(Target):
 
     def constrain(self, q: Any) -> dict[str, Any]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
-        evaluation = _Evaluation(q, self.slots, density=False)
+        evaluation = Evaluation(q, self.slots, density=False)
         self.run(evaluation, *self._discrete())
         computed = evaluation.computed
         if self.summed:
@@ -586,7 +522,7 @@ class ModelTarget(Target):
 
     def _invert(self, value):
         """Run the model with ``value(site)`` at the latent sites; return the point."""
-        inversion = _Inversion(value, self.slots, self.dim)
+        inversion = Inversion(value, self.slots, self.dim)
         before = set_grad_enabled(False)
         try:
             self.run(inversion, *self._discrete())
@@ -615,46 +551,10 @@ class ModelTarget(Target):
         if self.summed:
             _, found, enumeration = self._sums.run(q)
             return marginal_likelihoods(found, enumeration)
-        evaluation = _Evaluation(q, self.slots, density=False)
+        evaluation = Evaluation(q, self.slots, density=False)
         likelihood = _Likelihood()
         self.run(likelihood, evaluation)
         return likelihood.terms
-
-    def _label(self, first):
-        """Take dims, coords and data from the first run."""
-        info = plate_info(first)
-        self.coords = {_spelled(name): list(labels) for name, labels in info.coords.items()}
-        wanted = {*self.slots, *self.deterministic, *first.observation_nodes}
-        for name, dims in info.dims.items():
-            if name in wanted and any(dims):
-                self.dims[name] = tuple(d and _spelled(d) for d in dims)
-        for name in first.observation_nodes:
-            self.observed_data[name] = to_host(first[name].value._data)
-        self.constant_data = self._array_arguments(first)
-
-    def _array_arguments(self, first):
-        """Array arguments of the model by parameter name, without those that were observed."""
-        args, kwargs = self.args, self.kwargs
-        try:
-            # A module takes any arguments, and hands them to this.
-            model = getattr(self.model, "forward", self.model)
-            bound = inspect.signature(model).bind(*args, **kwargs).arguments
-        except (TypeError, ValueError):
-            bound = kwargs
-        found = {}
-        for name, value in bound.items():
-            if isinstance(value, TensorBase):
-                value = to_host(value._data)
-            elif isinstance(value, (list, tuple)):
-                value = _numeric(value)
-            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-                continue
-            seen = self.observed_data.values()
-            if any(value.shape == y.shape and np.array_equal(value, y) for y in seen):
-                continue
-            # A variable of the results already has the name: the argument gets another.
-            found[f"{name}_data" if name in first else name] = value
-        return found
 
 
 class DensityTarget(Target):
@@ -706,158 +606,6 @@ class DensityTarget(Target):
         )
 
 
-# ----------------------------------------------------------------------------------------- handlers
-
-
-def is_latent(site: Site) -> bool:
-    """Whether the site is still without a value and has a density; a point mass has no freedom."""
-    return (
-        not site.observed
-        and site.value is None
-        and hasattr(site.fn, "log_prob")
-        and not isinstance(site.fn, Delta)
-    )
-
-
-class _Discovery(Handler):
-    """Give each latent site a slot, and the value at 0 or at a random point."""
-
-    def __init__(self, generator):
-        super().__init__()
-        self.generator = generator
-        self.slots = []
-
-    def on_sample(self, site):
-        if not is_latent(site):
-            return
-        if site.fn.is_discrete:
-            raise _infinite_site(site)
-        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
-        transform = biject_to(site.fn.support)
-        free = tuple(transform.inverse_shape(shape))
-        size = math.prod(free)
-        start = self.slots[-1].stop if self.slots else 0
-        self.slots.append(Slot(site.name, start, start + size, free, shape, site.location))
-        point = wrap(self._point(size).reshape(free))
-        # On the tape, as in every later run: an error can then name the op that made a bad value.
-        point.requires_grad = True
-        site.value = transform(point)
-
-    def _point(self, size):
-        return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
-
-    def on_plate(self, site):
-        # A loader has the whole dataset for samplers. A subsample would be all rows too, but of
-        # data that may have been cut to it.
-        if site.value is None and "loader" not in site.notes:
-            raise InferenceError(
-                f"plate {site.name!r} draws {site.notes['size']} of {site.notes['full_size']} rows",
-                expected="all rows: a sampler needs the same density at every step",
-                got="a random subsample",
-                fix="leave subsample_size out, or use SVI",
-                at=site.location,
-            )
-
-
-class _Evaluation(Handler):
-    """Give the latent sites their values from the flat vector, and collect what the run says.
-
-    Must be the outermost handler but for those that only read: what it meets without a value is
-    latent.
-    """
-
-    def __init__(self, q, slots, density=True, sites=True):
-        super().__init__()
-        self.q, self.slots, self.density = q, slots, density
-        # Whether the densities of the sites are among the terms, or the log-determinants alone.
-        self.sites = density and sites
-        self.values, self.computed, self.terms = {}, {}, []
-
-    def on_sample(self, site):
-        if not is_latent(site):
-            return
-        slot = self.slots.get(site.name)
-        shape = own_shape(site)
-        if slot is None or slot.shape != shape:
-            raise _changed(site, slot, shape)
-        free = _part(self.q, slot)
-        transform = biject_to(site.fn.support)
-        if transform is identity_transform:
-            site.value = free
-        elif self.density:
-            site.value, log_det = transform.call_and_ladj(free)
-            self.terms.append(log_det.sum() if log_det._data.ndim else log_det)
-        else:
-            site.value = transform(free)
-        if site.value._data.shape != shape:
-            raise _moving_support(site)
-        self.values[site.name] = site.value
-        # The bijection keeps the value in the support: its density needs no check.
-        site.inside = True
-
-    def after_sample(self, site):
-        if self.sites:
-            self.terms.append(site.compute_log_prob_sum())
-
-    after_factor = after_sample
-
-    def after_deterministic(self, site):
-        self.computed[site.name] = site.value
-
-    def total(self):
-        """The sum of all terms, a 0-d float64 tensor."""
-        if len(self.values) < len(self.slots):
-            name = next(name for name in self.slots if name not in self.values)
-            raise ModelError(
-                f"site {name!r} was not met in this run of the model",
-                expected=f"the same latent sites in every run: {', '.join(map(repr, self.slots))}",
-                got=f"only {', '.join(map(repr, self.values)) or 'none'}",
-                fix="make the statement unconditional; choose between values with where()",
-                at=self.slots[name].location,
-            )
-        if not self.terms:
-            return wrap(np.zeros(()))
-        total = self.terms[0]
-        for term in self.terms[1:]:
-            total = total + term
-        return cast(total, float64)
-
-
-class _Inversion(Handler):
-    """Take the latent sites' values from a function, and collect the unconstrained point."""
-
-    def __init__(self, value, slots, dim):
-        super().__init__()
-        self.value, self.slots = value, slots
-        self.q = np.zeros(dim)
-
-    def on_sample(self, site):
-        if not is_latent(site):
-            return
-        slot = self.slots.get(site.name)
-        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
-        if slot is None or slot.shape != shape:
-            raise _changed(site, slot, shape)
-        value = as_value(self.value(site), site.name)
-        value = cast(value, float64) if value._data.dtype.kind in "biuf" else value
-        support = site.fn.support
-        if value._data.shape != shape:
-            value = _fitted(value, site, shape)
-        inside = support.check(value)._data
-        if not inside.all():
-            bad = tuple(int(i) for i in np.argwhere(~inside)[0]) if inside.ndim else ()
-            raise DomainError(
-                f"value of site {site.name!r}",
-                expected=f"values in {support!r}",
-                got=f"{value._data[bad]}" + (f" at index {bad}" if bad else ""),
-                fix="give a value inside the support of the site's distribution",
-                at=site.location,
-            )
-        free = biject_to(support).inv(value)
-        self.q[slot.start : slot.stop] = free._data.reshape(-1)
-        site.value = value
-
-
 class _Likelihood(Handler):
     """Collect the log density of each observation."""
 
@@ -871,91 +619,11 @@ class _Likelihood(Handler):
             self.terms[site.name] = site.unscaled_log_prob
 
 
-@contextlib.contextmanager
-def _stack(handlers, plates: Placement, params, rows):
-    """Replace the handler stack and plates of this thread for a while."""
-    before = STATE.handlers, STATE.plates, STATE.params, STATE.rows
-    STATE.handlers, STATE.plates, STATE.params, STATE.rows = handlers, plates, params, rows
-    try:
-        yield
-    finally:
-        STATE.handlers, STATE.plates, STATE.params, STATE.rows = before
-
-
-# ------------------------------------------------------------------------------------------ helpers
-
-
-def _part(q, slot):
-    """The unconstrained values of one site, shaped."""
-    if slot.free_shape == ():
-        return q[slot.start]
-    part = q[slot.start : slot.stop]
-    return part if len(slot.free_shape) == 1 else reshape(part, slot.free_shape)
-
-
-def _fitted(value, site, shape):
-    """`value` broadcast to the site's shape, or an error."""
-    try:
-        return wrap(np.broadcast_to(value._data, shape).copy())
-    except ValueError:
-        raise ShapeError(
-            f"value of site {site.name!r}",
-            expected=f"shape {shape}",
-            got=f"shape {tuple(value._data.shape)}",
-            fix="give one value per element of the site",
-            at=site.location,
-        ) from None
-
-
-def _numeric(value):
-    try:
-        array = np.array(value)
-    except ValueError:  # a ragged list
-        return None
-    return array if array.dtype.kind in "biuf" else None
-
-
-def _spelled(plate):
-    """A plate's name as a dim of results, where chain, draw and sample mean something else."""
-    return f"{plate}_dim" if plate in ("chain", "draw", "sample") else plate
-
-
 def _equal(a, b):
     """Whether two deterministic values are the same; nan is nan."""
     if not (hasattr(a, "_data") and hasattr(b, "_data")):
         return False
     return np.array_equal(to_host(a._data), to_host(b._data), equal_nan=a._data.dtype.kind == "f")
-
-
-def _infinite_site(site):
-    """Error for a discrete latent site that cannot be summed out."""
-    kind = type(site.fn).__name__
-    if hasattr(site.fn, "reinterpreted_batch_ndims"):
-        got = f"a latent {kind}, whose values are a product of supports"
-        fix = "use a plate in place of to_event(): its rows are summed out one by one"
-    else:
-        got = f"a latent {kind}, whose support {site.fn.support!r} is infinite"
-        fix = (
-            "marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it: a "
-            "finite support is summed out"
-        )
-    return InferenceError(
-        f"Continuous inference cannot handle discrete sample site {site.name!r}",
-        expected="continuous latent sites, or discrete ones with a finite support",
-        got=got,
-        fix=fix,
-        at=site.location,
-    )
-
-
-def _moving_support(site):
-    return InferenceError(
-        f"the support of site {site.name!r} depends on a discrete site that is summed out",
-        expected="one support for all values of the discrete site",
-        got=f"{site.fn.support!r}",
-        fix="sample on a fixed support, and shift or scale the value by the discrete site",
-        at=site.location,
-    )
 
 
 def _no_latent_sites(name, first, summed):
@@ -972,22 +640,4 @@ def _no_latent_sites(name, first, summed):
         expected="at least one sample statement without obs",
         got=f"observed sites {observed}" if observed else "no sample statements",
         fix="leave the value of what is to be inferred out: sample('x', distribution)",
-    )
-
-
-def _changed(site, slot, shape):
-    if slot is None:
-        return ModelError(
-            f"site {site.name!r} was not there when inference began",
-            expected="the same latent sites in every run of the model",
-            got=f"a new latent site {site.name!r}",
-            fix="make the statement unconditional; choose between values with where()",
-            at=site.location,
-        )
-    return ModelError(
-        f"site {site.name!r} changed its shape",
-        expected=f"shape {slot.shape}, as when inference began",
-        got=f"shape {shape}",
-        fix="let no shape depend on the value of another site",
-        at=site.location,
     )

@@ -35,8 +35,8 @@ from probtorch.effects.site import as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
-from probtorch.infer.potential import in_float64, lifted
 
 __all__ = ["Predictive", "log_likelihood"]
 

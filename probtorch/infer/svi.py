@@ -34,10 +34,10 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
 from probtorch.infer.gradient_variance import gradient_variance
+from probtorch.infer.model_runs import OUTSIDE, lifted
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
-from probtorch.infer.potential import OUTSIDE, lifted
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
 from probtorch.infer.updater import Updater, copied, overwrite

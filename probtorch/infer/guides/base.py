@@ -48,7 +48,7 @@ from probtorch.infer.initialization import (
     init_to_feasible,
     uniform_point,
 )
-from probtorch.infer.potential import OUTSIDE, in_float64, lifted
+from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
 from probtorch.infer.summed import OneValue
 
 __all__ = ["AutoGuide", "Latent"]

@@ -31,7 +31,7 @@ from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError, ModelError
-from probtorch.infer.potential import in_float64, lifted
+from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 

@@ -1,0 +1,108 @@
+"""What a model calls its variables and data: dims, coords and arrays for the results.
+
+A plate names a dim and labels it, observed sites are data, and so are arrays among the arguments
+of the model that no site observes. results.py writes them beside the draws.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import record
+from probtorch.effects.trace import Trace, plate_info
+
+__all__ = ["Labels", "labels_of"]
+
+
+@record
+class Labels:
+    """Names and data of a model.
+
+    Attributes
+    ----------
+    dims : dict of str to tuple of str or None
+        Names of the batch dims of each variable, None for a dim without a plate.
+    coords : dict of str to list
+        Labels along the named dims.
+    observed : dict of str to ndarray
+        Values at the observed sites.
+    constant : dict of str to ndarray
+        Array arguments of the model that are not among them.
+    """
+
+    dims: dict[str, tuple[str | None, ...]]
+    coords: dict[str, list[Any]]
+    observed: dict[str, np.ndarray]
+    constant: dict[str, np.ndarray]
+
+
+def labels_of(
+    first: Trace,
+    latent: Iterable[str],
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Labels:
+    """Return the labels that a trace of a model gives.
+
+    Parameters
+    ----------
+    first : Trace
+    latent : iterable of str
+        Names of the latent and deterministic sites that results show.
+    model, args, kwargs
+        What was run.
+    """
+    info = plate_info(first)
+    observed = {name: to_host(first[name].value._data) for name in first.observation_nodes}
+    wanted = {*latent, *observed}
+    constant = {}
+    for name, array in _array_arguments(model, args, kwargs).items():
+        if any(array.shape == y.shape and np.array_equal(array, y) for y in observed.values()):
+            continue
+        # A variable of the results already has the name: the argument gets another.
+        constant[f"{name}_data" if name in first else name] = array
+    return Labels(
+        dims={
+            name: tuple(d and _spelled(d) for d in dims)
+            for name, dims in info.dims.items()
+            if name in wanted and any(dims)
+        },
+        coords={_spelled(name): list(labels) for name, labels in info.coords.items()},
+        observed=observed,
+        constant=constant,
+    )
+
+
+def _array_arguments(model, args, kwargs):
+    """Array arguments of a model by parameter name."""
+    try:
+        # A module takes any arguments, and hands them to this.
+        bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        bound = kwargs
+    arrays = {name: _array(value) for name, value in bound.items()}
+    return {name: x for name, x in arrays.items() if x is not None and x.dtype.kind in "biuf"}
+
+
+def _array(value):
+    """A tensor, an array or a list of numbers as an array, None for anything else."""
+    if isinstance(value, TensorBase):
+        return to_host(value._data)
+    if isinstance(value, (list, tuple)):
+        try:
+            return np.array(value)
+        except ValueError:  # a ragged list
+            return None
+    return value if isinstance(value, np.ndarray) else None
+
+
+def _spelled(plate):
+    """A plate's name as a dim of results, where chain, draw and sample mean something else."""
+    return f"{plate}_dim" if plate in ("chain", "draw", "sample") else plate

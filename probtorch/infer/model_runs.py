@@ -1,0 +1,78 @@
+"""How inference runs a model: in float64, and under what held where inference was set up.
+
+Read effects/runtime.py first: `Surroundings` keeps a copy of its state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import cast
+from probtorch.core.dtype import default_dtype_as, float64
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree
+from probtorch.effects.handlers import trace
+from probtorch.effects.minibatches import AllRows
+from probtorch.effects.runtime import STATE, Handler
+from probtorch.errors import DomainError
+
+__all__ = ["OUTSIDE", "Surroundings", "in_float64", "lifted"]
+
+# What evaluating a density may raise at a point where the model is not defined: the point has
+# density 0 then.
+OUTSIDE = (
+    DomainError,
+    np.linalg.LinAlgError,
+    FloatingPointError,
+    ZeroDivisionError,
+    OverflowError,
+)  # fmt: skip
+
+
+def in_float64() -> default_dtype_as:
+    """Return a context in which Python numbers and 0-d tensors are no narrower than float64."""
+    return default_dtype_as(float64, strong_scalars=True)
+
+
+def lifted(tree: Any) -> Any:
+    """Return `tree` with floating tensors and arrays as float64, everything else as it is."""
+
+    def lift(x):
+        if isinstance(x, TensorBase):
+            return cast(x, float64) if x._data.dtype.kind == "f" else x
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+            return x.astype(float64, copy=False)
+        return x
+
+    return map_tree(lift, tree)
+
+
+class Surroundings:
+    """The handlers, plates and parameters in force here, for runs in other threads and later.
+
+    Traces are left out: they would see every site again at every run. Loaders give all their rows.
+
+    Attributes
+    ----------
+    handlers : tuple of Handler
+    """
+
+    def __init__(self) -> None:
+        self.handlers = tuple(h for h in STATE.handlers if not isinstance(h, trace))
+        self._rest = STATE.plates, STATE.params, AllRows(lifted)
+
+    @contextlib.contextmanager
+    def under(self, *handlers: Handler) -> Iterator[None]:
+        """Return a context in which they hold again, under further handlers, outermost first."""
+        before = STATE.handlers, STATE.plates, STATE.params, STATE.rows
+        STATE.handlers = handlers + self.handlers
+        STATE.plates, STATE.params, STATE.rows = self._rest
+        try:
+            with in_float64():
+                yield
+        finally:
+            STATE.handlers, STATE.plates, STATE.params, STATE.rows = before

@@ -1,0 +1,274 @@
+"""Slots: where latent sites live in one flat vector, and the handlers that go between the two.
+
+`Discovery` gives each latent site of a first run its slot. In later runs `Evaluation` takes the
+values of the sites from the vector and collects the terms of the density; `Inversion` takes them
+from the user and fills the vector. The bijection between the two is looked up anew at every run,
+since a support may depend on sites before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import cast, wrap
+from probtorch.core.dtype import float64
+from probtorch.core.tree import record
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.distributions.transforms.transform import identity_transform
+from probtorch.distributions.uniform import Delta
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site, as_value
+from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
+from probtorch.infer.initialization import uniform_point
+from probtorch.infer.summed import own_shape
+from probtorch.ops.movement import reshape
+
+__all__ = ["Discovery", "Evaluation", "Inversion", "Slot", "slot_values"]
+
+
+@record
+class Slot:
+    """Where a latent site lives in the flat vector.
+
+    Attributes
+    ----------
+    name : str
+    start, stop : int
+        Its slice of the flat vector.
+    free_shape : tuple of int
+        Shape of the unconstrained values.
+    shape : tuple of int
+        Shape of the constrained ones, batch and event.
+    location : str
+        The "file:line" of the sample statement.
+    """
+
+    name: str
+    start: int
+    stop: int
+    free_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    location: str = ""
+
+
+def slot_values(q: Any, slot: Slot) -> Any:
+    """Return the unconstrained values of one site, in its shape: a view of `q`."""
+    if slot.free_shape == ():
+        return q[slot.start]
+    part = q[slot.start : slot.stop]
+    return part if len(slot.free_shape) == 1 else reshape(part, slot.free_shape)
+
+
+class Discovery(Handler):
+    """Give each latent site a slot, and the value at 0 or at a random point."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+        self.slots = []
+
+    def on_sample(self, site):
+        if not _is_latent(site):
+            return
+        if site.fn.is_discrete:
+            raise _infinite_site(site)
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        transform = biject_to(site.fn.support)
+        free = tuple(transform.inverse_shape(shape))
+        size = math.prod(free)
+        start = self.slots[-1].stop if self.slots else 0
+        self.slots.append(Slot(site.name, start, start + size, free, shape, site.location))
+        point = wrap(self._point(size).reshape(free))
+        # On the tape, as in every later run: an error can then name the op that made a bad value.
+        point.requires_grad = True
+        site.value = transform(point)
+
+    def _point(self, size):
+        return np.zeros(size) if self.generator is None else uniform_point(self.generator, (size,))
+
+    def on_plate(self, site):
+        # A loader has the whole dataset for samplers. A subsample would be all rows too, but of
+        # data that may have been cut to it.
+        if site.value is None and "loader" not in site.notes:
+            raise InferenceError(
+                f"plate {site.name!r} draws {site.notes['size']} of {site.notes['full_size']} rows",
+                expected="all rows: a sampler needs the same density at every step",
+                got="a random subsample",
+                fix="leave subsample_size out, or use SVI",
+                at=site.location,
+            )
+
+
+class Evaluation(Handler):
+    """Give the latent sites their values from the flat vector, and collect what the run says.
+
+    Must be the outermost handler but for those that only read: what it meets without a value is
+    latent.
+    """
+
+    def __init__(self, q, slots, density=True, sites=True):
+        super().__init__()
+        self.q, self.slots, self.density = q, slots, density
+        # Whether the densities of the sites are among the terms, or the log-determinants alone.
+        self.sites = density and sites
+        self.values, self.computed, self.terms = {}, {}, []
+
+    def on_sample(self, site):
+        if not _is_latent(site):
+            return
+        slot = self.slots.get(site.name)
+        shape = own_shape(site)
+        if slot is None or slot.shape != shape:
+            raise _changed(site, slot, shape)
+        free = slot_values(self.q, slot)
+        transform = biject_to(site.fn.support)
+        if transform is identity_transform:
+            site.value = free
+        elif self.density:
+            site.value, log_det = transform.call_and_ladj(free)
+            self.terms.append(log_det.sum() if log_det._data.ndim else log_det)
+        else:
+            site.value = transform(free)
+        if site.value._data.shape != shape:
+            raise _moving_support(site)
+        self.values[site.name] = site.value
+        # The bijection keeps the value in the support: its density needs no check.
+        site.inside = True
+
+    def after_sample(self, site):
+        if self.sites:
+            self.terms.append(site.compute_log_prob_sum())
+
+    after_factor = after_sample
+
+    def after_deterministic(self, site):
+        self.computed[site.name] = site.value
+
+    def total(self):
+        """The sum of all terms, a 0-d float64 tensor."""
+        if len(self.values) < len(self.slots):
+            name = next(name for name in self.slots if name not in self.values)
+            raise ModelError(
+                f"site {name!r} was not met in this run of the model",
+                expected=f"the same latent sites in every run: {', '.join(map(repr, self.slots))}",
+                got=f"only {', '.join(map(repr, self.values)) or 'none'}",
+                fix="make the statement unconditional; choose between values with where()",
+                at=self.slots[name].location,
+            )
+        if not self.terms:
+            return wrap(np.zeros(()))
+        total = self.terms[0]
+        for term in self.terms[1:]:
+            total = total + term
+        return cast(total, float64)
+
+
+class Inversion(Handler):
+    """Take the latent sites' values from a function, and collect the unconstrained point."""
+
+    def __init__(self, value, slots, dim):
+        super().__init__()
+        self.value, self.slots = value, slots
+        self.q = np.zeros(dim)
+
+    def on_sample(self, site):
+        if not _is_latent(site):
+            return
+        slot = self.slots.get(site.name)
+        shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+        if slot is None or slot.shape != shape:
+            raise _changed(site, slot, shape)
+        value = as_value(self.value(site), site.name)
+        value = cast(value, float64) if value._data.dtype.kind in "biuf" else value
+        support = site.fn.support
+        if value._data.shape != shape:
+            value = _fitted(value, site, shape)
+        inside = support.check(value)._data
+        if not inside.all():
+            bad = tuple(int(i) for i in np.argwhere(~inside)[0]) if inside.ndim else ()
+            raise DomainError(
+                f"value of site {site.name!r}",
+                expected=f"values in {support!r}",
+                got=f"{value._data[bad]}" + (f" at index {bad}" if bad else ""),
+                fix="give a value inside the support of the site's distribution",
+                at=site.location,
+            )
+        free = biject_to(support).inv(value)
+        self.q[slot.start : slot.stop] = free._data.reshape(-1)
+        site.value = value
+
+
+def _is_latent(site: Site) -> bool:
+    """Whether the site is still without a value and has a density; a point mass has no freedom."""
+    return (
+        not site.observed
+        and site.value is None
+        and hasattr(site.fn, "log_prob")
+        and not isinstance(site.fn, Delta)
+    )
+
+
+def _fitted(value, site, shape):
+    """`value` broadcast to the site's shape, or an error."""
+    try:
+        return wrap(np.broadcast_to(value._data, shape).copy())
+    except ValueError:
+        raise ShapeError(
+            f"value of site {site.name!r}",
+            expected=f"shape {shape}",
+            got=f"shape {tuple(value._data.shape)}",
+            fix="give one value per element of the site",
+            at=site.location,
+        ) from None
+
+
+def _infinite_site(site):
+    """Error for a discrete latent site that cannot be summed out."""
+    kind = type(site.fn).__name__
+    if hasattr(site.fn, "reinterpreted_batch_ndims"):
+        got = f"a latent {kind}, whose values are a product of supports"
+        fix = "use a plate in place of to_event(): its rows are summed out one by one"
+    else:
+        got = f"a latent {kind}, whose support {site.fn.support!r} is infinite"
+        fix = (
+            "marginalise it (a Poisson with a Gamma rate is a NegativeBinomial), or bound it: a "
+            "finite support is summed out"
+        )
+    return InferenceError(
+        f"Continuous inference cannot handle discrete sample site {site.name!r}",
+        expected="continuous latent sites, or discrete ones with a finite support",
+        got=got,
+        fix=fix,
+        at=site.location,
+    )
+
+
+def _moving_support(site):
+    return InferenceError(
+        f"the support of site {site.name!r} depends on a discrete site that is summed out",
+        expected="one support for all values of the discrete site",
+        got=f"{site.fn.support!r}",
+        fix="sample on a fixed support, and shift or scale the value by the discrete site",
+        at=site.location,
+    )
+
+
+def _changed(site, slot, shape):
+    if slot is None:
+        return ModelError(
+            f"site {site.name!r} was not there when inference began",
+            expected="the same latent sites in every run of the model",
+            got=f"a new latent site {site.name!r}",
+            fix="make the statement unconditional; choose between values with where()",
+            at=site.location,
+        )
+    return ModelError(
+        f"site {site.name!r} changed its shape",
+        expected=f"shape {slot.shape}, as when inference began",
+        got=f"shape {shape}",
+        fix="let no shape depend on the value of another site",
+        at=site.location,
+    )
