@@ -20,7 +20,6 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import default_generator
-from probtorch.distributions import constraints
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.flows.autoregressive import affine_autoregressive
@@ -29,8 +28,8 @@ from probtorch.distributions.transforms.scalar import AffineTransform
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError
-from probtorch.infer.guides.base import as_quantiles, check_scale, off_tape
-from probtorch.infer.guides.joint import AutoContinuous
+from probtorch.infer.guides.base import as_quantiles, off_tape
+from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.initialization import init_to_median
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
@@ -41,7 +40,7 @@ __all__ = ["AutoIAFNormal", "AutoNormalizingFlow"]
 FLOW_GENERATOR = (0, 0x666C6F77, 0)
 
 
-class AutoNormalizingFlow(AutoContinuous):
+class AutoNormalizingFlow(ScaledGuide):
     """A normal vector sent through a flow.
 
     Parameters
@@ -95,9 +94,8 @@ class AutoNormalizingFlow(AutoContinuous):
         prefix: str = "auto",
         dtype: Any = float64,
     ) -> None:
-        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
+        super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         self.init_transform_fn = init_transform_fn
-        self.init_scale = check_scale(self.__name__, init_scale)
         self.flow: Any = None
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -140,14 +138,7 @@ class AutoNormalizingFlow(AutoContinuous):
                 for name, p in flow.named_parameters()
             }
             flow = with_parameters(flow, weights)
-        loc = read(param(f"{self.prefix}_loc", self._start))
-        scale = read(
-            param(
-                f"{self.prefix}_scale",
-                lambda: np.full(n, self.init_scale, self.dtype),
-                constraints.softplus_positive,
-            )
-        )
+        loc, scale = map(read, self._loc_and_scale())
         noise = Normal(wrap(np.zeros(n, self.dtype)), wrap(np.ones(n, self.dtype)))
         affine = AffineTransform(loc, scale, 1)
         return TransformedDistribution(noise.to_event(1), [flow, affine], validate_args=False)

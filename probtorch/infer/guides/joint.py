@@ -1,9 +1,9 @@
 """Guides over all latent numbers at once, as one unconstrained vector.
 
-`AutoContinuous` cuts the vector into sites. Its subclasses say how the vector is distributed:
-`AutoDiagonalNormal` without correlations, `AutoMultivariateNormal` with a full covariance,
-`AutoLowRankMultivariateNormal` with a few directions beside the diagonal,
-`AutoLaplaceApproximation` at the mode, with the curvature there.
+`AutoContinuous` cuts the vector into sites, `ScaledGuide` gives it a location and scales. Their
+subclasses say how the vector is distributed: `AutoDiagonalNormal` without correlations,
+`AutoMultivariateNormal` with a full covariance, `AutoLowRankMultivariateNormal` with a few
+directions beside the diagonal, `AutoLaplaceApproximation` at the mode, with the curvature there.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ __all__ = [
     "AutoLaplaceApproximation",
     "AutoLowRankMultivariateNormal",
     "AutoMultivariateNormal",
+    "ScaledGuide",
 ]
 
 
@@ -152,7 +153,44 @@ class AutoContinuous(AutoGuide):
         return self._cut(self.get_posterior().sample(shape, generator), 0)
 
 
-class AutoDiagonalNormal(AutoContinuous):
+class ScaledGuide(AutoContinuous):
+    """Base of guides over one vector that has a location and a scale for each number.
+
+    Parameters
+    ----------
+    model : callable
+    init_loc_fn : callable
+        Where the location starts; see `AutoGuide`.
+    init_scale : float
+        Standard deviation to start with, on the unconstrained scale.
+    prefix, dtype
+        See `AutoGuide`.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        init_loc_fn: Callable[..., Any] = init_to_median,
+        init_scale: float = 0.1,
+        *,
+        prefix: str = "auto",
+        dtype: Any = float64,
+    ) -> None:
+        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
+        self.init_scale = check_scale(self.__name__, init_scale)
+
+    def _loc_and_scale(self, share=1.0):
+        """Return the parameters; scales start at `share` of the standard deviation."""
+        loc = param(f"{self.prefix}_loc", self._start)
+        scale = param(
+            f"{self.prefix}_scale",
+            lambda: np.full(self.dim, self.init_scale * share, self.dtype),
+            constraints.softplus_positive,
+        )
+        return loc, scale
+
+
+class AutoDiagonalNormal(ScaledGuide):
     """Independent normals, as one vector: `AutoNormal` for models without subsampled local sites.
 
     Parameters
@@ -170,30 +208,12 @@ class AutoDiagonalNormal(AutoContinuous):
     Parameters are ``auto_loc`` and ``auto_scale``, of shape (dim,).
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
-        init_scale: float = 0.1,
-        *,
-        prefix: str = "auto",
-        dtype: Any = float64,
-    ) -> None:
-        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
-        self.init_scale = check_scale("AutoDiagonalNormal", init_scale)
-
     def distribution(self) -> Any:
         """Return the normal of the vector."""
-        loc = param(f"{self.prefix}_loc", self._start)
-        scale = param(
-            f"{self.prefix}_scale",
-            lambda: np.full(self.dim, self.init_scale, self.dtype),
-            constraints.softplus_positive,
-        )
-        return Normal(loc, scale).to_event(1)
+        return Normal(*self._loc_and_scale()).to_event(1)
 
 
-class AutoMultivariateNormal(AutoContinuous):
+class AutoMultivariateNormal(ScaledGuide):
     """A normal with a full covariance.
 
     Parameters
@@ -213,36 +233,18 @@ class AutoMultivariateNormal(AutoContinuous):
     ``scale[:, None] * scale_tril``, so that steps are of the size of the scales.
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Any],
-        init_loc_fn: Callable[..., Any] = init_to_median,
-        init_scale: float = 0.1,
-        *,
-        prefix: str = "auto",
-        dtype: Any = float64,
-    ) -> None:
-        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
-        self.init_scale = check_scale("AutoMultivariateNormal", init_scale)
-
     def distribution(self) -> MultivariateNormal:
         """Return the normal of the vector."""
-        n = self.dim
-        loc = param(f"{self.prefix}_loc", self._start)
-        scale = param(
-            f"{self.prefix}_scale",
-            lambda: np.full(n, self.init_scale, self.dtype),
-            constraints.softplus_positive,
-        )
+        loc, scale = self._loc_and_scale()
         tril = param(
             f"{self.prefix}_scale_tril",
-            lambda: np.eye(n, dtype=self.dtype),
+            lambda: np.eye(self.dim, dtype=self.dtype),
             constraints.unit_lower_cholesky,
         )
         return MultivariateNormal(loc, scale_tril=scale.unsqueeze(-1) * tril, validate_args=False)
 
 
-class AutoLowRankMultivariateNormal(AutoContinuous):
+class AutoLowRankMultivariateNormal(ScaledGuide):
     """A normal whose covariance is a diagonal plus a few directions.
 
     Parameters
@@ -273,8 +275,7 @@ class AutoLowRankMultivariateNormal(AutoContinuous):
         prefix: str = "auto",
         dtype: Any = float64,
     ) -> None:
-        super().__init__(model, init_loc_fn, prefix=prefix, dtype=dtype)
-        self.init_scale = check_scale("AutoLowRankMultivariateNormal", init_scale)
+        super().__init__(model, init_loc_fn, init_scale, prefix=prefix, dtype=dtype)
         if rank is not None and (not hasattr(rank, "__index__") or rank < 1):
             raise ArgumentError(
                 "AutoLowRankMultivariateNormal(rank=...)",
@@ -288,13 +289,8 @@ class AutoLowRankMultivariateNormal(AutoContinuous):
         """Return the normal of the vector."""
         n = self.dim
         rank = self.rank or math.isqrt(n - 1) + 1
-        loc = param(f"{self.prefix}_loc", self._start)
-        scale = param(
-            f"{self.prefix}_scale",
-            # Half of the variance each for the diagonal and for the directions.
-            lambda: np.full(n, self.init_scale * math.sqrt(0.5), self.dtype),
-            constraints.softplus_positive,
-        )
+        # Half of the variance each for the diagonal and for the directions.
+        loc, scale = self._loc_and_scale(math.sqrt(0.5))
         factor = param(f"{self.prefix}_cov_factor", lambda: self._directions(n, rank))
         return LowRankNormal(loc, scale.unsqueeze(-1) * factor, scale * scale)
 
