@@ -7,8 +7,9 @@ of the result depends on who ran which part, or on how many there were.
 A dim may be cut if no two parts write the same element. What is summed over the cut dim (also
 products, extremes, scaled rows, indexed additions) each part adds up in memory of its own, which is
 joined to the result in the order of the parts (`region.py`); that must be little work beside the
-nest itself. Other writes that may collide (indexed stores, positions of extremes) keep a nest, or a
-dim of it, in one piece.
+nest itself. Additions to windows that overlap a little (the gradient of ``x[1:] - x[:-1]``) make
+two turns: parts with even numbers, then those with odd ones, of which no two touch. Other writes
+that may collide (indexed stores, positions of extremes) keep a nest, or a dim of it, in one piece.
 
 Read `render/nest.py` and `render/blocked.py` for how a part is written, `region.py` for its call.
 """
@@ -64,11 +65,14 @@ class Own:
 
 @dataclass(frozen=True)
 class Parts:
-    """How a nest is cut: dim `dim`, `count` parts of `size` indices (rows in blocks: of blocks)."""
+    """How a nest is cut: dim `dim`, `count` parts of `size` indices (rows in blocks: of blocks); in
+    two `turns` where neighbours write the same elements.
+    """
 
     dim: int
     size: int
     count: int
+    turns: int = 1
     own: dict[Buffer, Own] = field(default_factory=dict)
 
 
@@ -115,45 +119,61 @@ def _cut(group, lowering):
     if best is None:
         return None
     dim, shared = best
-    steps = group.domain[0] // BLOCK if in_blocks(group) else group.domain[dim]
+    steps = _steps(group, dim)
     size = -(-steps // most)
     count = -(-steps // size)
     own = {}
-    for target, (kind, is_total) in shared.items():
+    for target, (kind, is_total) in shared.own.items():
         # Parts have cache lines of their own, but for single numbers, which are written once.
         line = max(1, 64 // target.dtype.itemsize)
         step = -(-target.numel // line) * line if target.numel > 1 else 1
         buffer = lowering.buffer("arena", target.dtype, count * step)
         group.scratch.append(buffer)
         own[target] = Own(target, buffer, kind, step, is_total)
-    return Parts(dim, size, count, own)
+    return Parts(dim, size, count, 2 if shared.reach else 1, own)
 
 
 def _count(group, dim, shared, cost):
     """How many parts a cut of `dim` gives."""
-    steps = group.domain[dim]
+    steps, reach = _steps(group, dim), shared.reach
     if in_blocks(group):
-        steps //= BLOCK
+        reach = -(-reach // BLOCK)
     elif dim == len(group.domain) - 1:
-        steps //= LEAST_INNER
-    joined = sum(b.numel for b in shared)
+        reach = max(reach, LEAST_INNER)
+    joined = sum(b.numel for b in shared.own)
     wanted = min(cost / PART, MOST)
     if joined:
         wanted = min(wanted, JOINING * cost / (JOIN_ELEMENT * joined))
-    return min(steps, int(wanted))
+    return min(steps // max(reach, 1), int(wanted))
+
+
+def _steps(group, dim):
+    """How many steps a cut goes between: indices, or blocks of rows."""
+    return group.domain[0] // BLOCK if in_blocks(group) else group.domain[dim]
 
 
 # ---------------------------------------------------------------------------- what parts may share
 
 
 @dataclass(frozen=True)
+class _Shared:
+    """What parts have for themselves, as {buffer: (how they are joined, whether it is a total)},
+    and how many indices of the cut dim apart two of them may still write the same element.
+    """
+
+    own: dict[Buffer, tuple[str, bool]]
+    reach: int = 0
+
+
+@dataclass(frozen=True)
 class _Access:
-    """A write: its offset, and (stride, size, whether this dim is cut) for each dim it moves
-    along.
+    """A write: its offset, (stride, size, whether this dim is cut) for each dim it moves along, and
+    whether it adds to what is there.
     """
 
     offset: int
     moves: tuple[tuple[int, int, bool], ...]
+    adds: bool = False
 
     def span(self, cut):
         """First and last element it reaches from its offset along dims that are cut, or not."""
@@ -162,8 +182,8 @@ class _Access:
 
 
 def _shared(group, dim):
-    """Return the buffers that parts along `dim` must each have for themselves, as {buffer:
-    (how they are joined, whether it is a total)}; None if the dim must not be cut.
+    """Return what parts along `dim` share and must not, a `_Shared`; None if the dim must not be
+    cut.
     """
     stores, sums, totals = {}, {}, {}
     for item in group.items:
@@ -190,22 +210,29 @@ def _shared(group, dim):
             if a["mode"] == "add" and collides:
                 sums.setdefault(a["buffer"], []).append("add")
             else:
-                _note(stores, group, dim, a["buffer"], a["offset"], a["strides"])
+                adds = a["mode"] == "add"
+                _note(stores, group, dim, a["buffer"], a["offset"], a["strides"], adds=adds)
         elif root is not None and root.buffer is not None:
             _note(stores, group, dim, root.buffer, 0, kept_strides(root.shape))
     if not _reads_are_apart(group, stores, sums, totals):
         return None
-    if not all(_is_exclusive(accesses) for accesses in stores.values()):
-        return None
-    return _joins(stores, sums, totals)
+    reach = 0
+    for accesses in stores.values():
+        if not _is_exclusive(accesses):
+            overlap = _reach(accesses)
+            if overlap is None:
+                return None
+            reach = max(reach, overlap)
+    own = _joins(stores, sums, totals)
+    return None if own is None else _Shared(own, reach)
 
 
-def _note(stores, group, dim, buffer, offset, strides, inner=()):
+def _note(stores, group, dim, buffer, offset, strides, inner=(), adds=False):
     moves = [(s, n, d == dim) for d, (s, n) in enumerate(zip(strides, group.domain, strict=False))]
     if len(moves) <= dim:
         moves.append((0, group.domain[dim], True))
     moves += [(s, n, False) for s, n in inner]
-    stores.setdefault(buffer, set()).add(_Access(offset, tuple(moves)))
+    stores.setdefault(buffer, set()).add(_Access(offset, tuple(moves), adds))
 
 
 def _joins(stores, sums, totals):
@@ -247,15 +274,39 @@ def _range(access):
     return access.offset + a + c, access.offset + b + d
 
 
+def _reach(accesses):
+    """From how many indices of the cut dim on writes never meet, if all of them are additions;
+    None if there is no such number, or order matters.
+    """
+    steps = {s for access in accesses for s, _, is_cut in access.moves if is_cut}
+    if len(steps) > 1 or 0 in steps or not all(access.adds for access in accesses):
+        return None
+    (step,) = steps
+    low, high = _inner_range(accesses)
+    return (high - low) // abs(step) + 1
+
+
+def _inner_range(accesses):
+    """First and last element that one index of the cut dim reaches, at index 0."""
+    low = min(access.offset + access.span(False)[0] for access in accesses)
+    return low, max(access.offset + access.span(False)[1] for access in accesses)
+
+
 def _is_apart(accesses):
     """Whether writes that may meet do so only within one index of the cut dim."""
     steps = {s for access in accesses for s, _, is_cut in access.moves if is_cut}
     if len(steps) > 1 or 0 in steps:
         return False
     (step,) = steps
-    low = min(access.offset + access.span(False)[0] for access in accesses)
-    high = max(access.offset + access.span(False)[1] for access in accesses)
+    low, high = _inner_range(accesses)
     if abs(step) > high - low:
+        return True
+    # All else moves by multiples of a number that the cut dim does not reach.
+    first = accesses[0]
+    others = [s for access in accesses for s, n, is_cut in access.moves if n > 1 and not is_cut]
+    unit = math.gcd(*others, *(access.offset - first.offset for access in accesses))
+    (count,) = {n for s, n, is_cut in first.moves if is_cut}
+    if abs(step) * (count - 1) < unit:
         return True
     # Each index goes elsewhere: strides in order of size, each larger than what is below it.
     if len(accesses) > 1:

@@ -1,8 +1,9 @@
 """The call of a nest that is cut into parts, and how what they have for themselves is joined.
 
 A region is a call of `pt_parallel` (`runtime/pool.py`) with a function ``i64 part(ptr context, i64
-number)`` and a context, an array of the nest's pointers on the stack. Joining happens after it, on
-one thread, in the order of the parts.
+number)`` and a context, an array of the nest's pointers on the stack. A nest whose neighbouring
+parts write the same elements makes two of them. Joining happens after, on one thread, in the order
+of the parts.
 """
 
 from probtorch.compiler.render import runtime
@@ -29,20 +30,27 @@ def write_region(driver, parts, name, arguments, checked):
     """
     module, s = driver.module, driver.s
     module.declare(runtime.declaration("pt_parallel"))
-    module.functions.append(_part(name, len(arguments), checked))
     context = s.fresh("c")
     driver.entry.append(f"  {context} = alloca [{len(arguments)} x ptr]")
     for i, pointer in enumerate(arguments):
         cell = s.emit(f"getelementptr ptr, ptr {context}, i64 {i}", "ptr").name
         s.lines.append(f"  store ptr {pointer}, ptr {cell}")
-    return s.emit(
-        f"call i64 @pt_parallel(ptr @{name}.part, ptr {context}, i64 {parts.count})", "i64"
-    )
+    total = None
+    for turn in range(parts.turns):
+        module.functions.append(_part(name, len(arguments), checked, turn, parts.turns))
+        count = len(range(turn, parts.count, parts.turns))
+        text = f"call i64 @pt_parallel(ptr @{name}.part{turn}, ptr {context}, i64 {count})"
+        status = s.emit(text, "i64")
+        total = status if total is None else total | status
+    return total
 
 
-def _part(name, count, checked):
-    """The text of the function that unpacks a context and calls the nest."""
-    lines = []
+def _part(name, count, checked, turn, turns):
+    """The text of the function that unpacks a context and calls the nest, for parts of a turn."""
+    lines = [
+        f"  %scaled = mul nuw nsw i64 %number, {turns}",
+        f"  %part = add nuw nsw i64 %scaled, {turn}",
+    ]
     for i in range(count):
         lines += [
             f"  %c{i} = getelementptr ptr, ptr %context, i64 {i}",
@@ -54,7 +62,7 @@ def _part(name, count, checked):
         lines += [f"  %status = call i64 {call}", "  ret i64 %status"]
     else:
         lines += [f"  call void {call}", "  ret i64 0"]
-    head = f"define internal i64 @{name}.part(ptr %context, i64 %part) nounwind {{"
+    head = f"define internal i64 @{name}.part{turn}(ptr %context, i64 %number) nounwind {{"
     return "\n".join([head, "entry:", *lines, "}"])
 
 
