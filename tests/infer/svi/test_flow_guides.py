@@ -147,7 +147,8 @@ def test_every_objective_can_train_a_flow(objective):
     result = fit(correlated_model, guide, 300, lr=0.05, objective=objective)
     # The evidence is 1, and the loss begins at 4.9. Bounds of several particles, and the others'
     # own divergences, bring it down more slowly: with AutoMultivariateNormal as well.
-    bound = SVI(correlated_model, guide, Adam({}), Trace_ELBO(500, vectorize_particles=True))
+    estimate = Trace_ELBO(500, vectorize_particles=True)
+    bound = SVI(correlated_model, guide, Adam({}), estimate, seed=0)
     bound.params = result.svi.params
     assert bound.evaluate_loss() < 2.6
 
