@@ -109,7 +109,13 @@ def made_masks(input_dim, context_dim, hidden_dims, permutation, multiplier):
 class _Shaped(Module):
     """What the networks share: layers with one nonlinearity, and an output in several parts."""
 
-    def _describe(self, name, hidden_dims, param_dims, nonlinearity, **sizes):
+    def __init__(
+        self, input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
+    ):
+        super().__init__(device=device, dtype=dtype)
+        name = type(self).__name__
+        whole(name, 0, context_dim=context_dim)
+        self.input_dim, self.context_dim = input_dim, context_dim
         self.hidden_dims, self.param_dims = list(hidden_dims), list(param_dims)
         if not self.hidden_dims or not self.param_dims:
             raise ArgumentError(
@@ -120,7 +126,7 @@ class _Shaped(Module):
             )
         numbers = {f"hidden_dims[{i}]": h for i, h in enumerate(self.hidden_dims)}
         numbers |= {f"param_dims[{i}]": p for i, p in enumerate(self.param_dims)}
-        whole(name, **sizes, **numbers)
+        whole(name, input_dim=input_dim, **numbers)
         self.f = ReLU() if nonlinearity is None else nonlinearity
         self.output_multiplier = sum(self.param_dims)
 
@@ -137,8 +143,7 @@ class _Shaped(Module):
         return cat([context, x], -1)
 
     def extra_repr(self):
-        names = ("input_dim", "context_dim", "hidden_dims", "param_dims")
-        return shown(self, *(n for n in names if hasattr(self, n)))
+        return shown(self, "input_dim", "context_dim", "hidden_dims", "param_dims")
 
 
 class _Made(_Shaped):
@@ -156,11 +161,10 @@ class _Made(_Shaped):
         device=None,
         dtype=None,
     ):
-        super().__init__(device=device, dtype=dtype)
+        super().__init__(
+            input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
+        )
         name = type(self).__name__
-        whole(name, 0, context_dim=context_dim)
-        self._describe(name, hidden_dims, param_dims, nonlinearity, input_dim=input_dim)
-        self.input_dim, self.context_dim = input_dim, context_dim
         order = randperm(input_dim) if permutation is None else as_tensor(permutation, name)
         order = np.array(order.detach()._data)
         if sorted(order.tolist()) != list(range(input_dim)):
@@ -294,11 +298,9 @@ class _Dense(_Shaped):
         device=None,
         dtype=None,
     ):
-        super().__init__(device=device, dtype=dtype)
-        name = type(self).__name__
-        whole(name, 0, context_dim=context_dim)
-        self._describe(name, hidden_dims, param_dims, nonlinearity, input_dim=input_dim)
-        self.input_dim, self.context_dim = input_dim, context_dim
+        super().__init__(
+            input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
+        )
         sizes = [input_dim + context_dim, *self.hidden_dims, self.output_multiplier]
         kind = {"device": device, "dtype": dtype}
         self.layers = ModuleList(Linear(a, b, **kind) for a, b in itertools.pairwise(sizes))
