@@ -16,10 +16,11 @@ import ctypes
 import functools
 import mmap
 import platform
+import struct
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,21 +35,10 @@ _UNWIND = 0x70000001  # not used: native code raises nothing
 _WRITE, _ALLOC, _EXECUTE, _THREAD_LOCAL = 1, 2, 4, 0x400
 _ABSOLUTE_64 = 1
 
-_HEADER = np.dtype(
-    [
-        *(("ident", "V16"), ("type", "<u2"), ("machine", "<u2"), ("version", "<u4")),
-        *(("entry", "<u8"), ("segments", "<u8"), ("sections", "<u8"), ("flags", "<u4")),
-        *(("size", "<u2"), ("segment_size", "<u2"), ("segment_count", "<u2")),
-        *(("section_size", "<u2"), ("section_count", "<u2"), ("names", "<u2")),
-    ]
-)
-_SECTION = np.dtype(
-    [
-        *(("name", "<u4"), ("kind", "<u4"), ("flags", "<u8"), ("address", "<u8")),
-        *(("offset", "<u8"), ("size", "<u8"), ("link", "<u4"), ("info", "<u4")),
-        *(("align", "<u8"), ("entry", "<u8")),
-    ]
-)
+# From the start of a file: what it is, machine, place and size of the table of sections, their
+# number.
+_HEADER = struct.Struct("<16xHH20xQ10xHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = np.dtype(
     [
         *(("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")),
@@ -56,6 +46,21 @@ _SYMBOL = np.dtype(
     ]
 )
 _RELOCATION = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+
+
+class _Section(NamedTuple):
+    """A row of the table of sections."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def link(data: bytes, exports: Iterable[str], symbols: Mapping[str, int]) -> Lin
         return None
     try:
         return _link(data, list(exports), symbols)
-    except (_Unknown, OSError, ValueError, IndexError, OverflowError):
+    except (_Unknown, OSError, ValueError, IndexError, OverflowError, struct.error):
         return None
 
 
@@ -114,23 +119,21 @@ def _process() -> Any:
 
 
 def _link(data: bytes, exports: list[str], symbols: Mapping[str, int]) -> Linked:
-    header = np.frombuffer(data, _HEADER, 1)[0]
-    if not data.startswith(_IDENT) or header["type"] != _RELOCATABLE:
+    what, machine, begin, size, count = _HEADER.unpack_from(data)
+    if not data.startswith(_IDENT) or (what, machine, size) != (_RELOCATABLE, _X86_64, 64):
         raise _Unknown
-    if header["machine"] != _X86_64 or header["section_size"] != _SECTION.itemsize:
-        raise _Unknown
-    sections = np.frombuffer(data, _SECTION, header["section_count"], header["sections"])
+    sections = [_Section(*_SECTION.unpack_from(data, begin + i * size)) for i in range(count)]
     known = (0, _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS, _UNWIND)
-    if not np.isin(sections["kind"], known).all() or (sections["flags"] & _THREAD_LOCAL).any():
+    if any(s.kind not in known or s.flags & _THREAD_LOCAL for s in sections):
         raise _Unknown
     memory, starts = _loaded(data, sections)
-    table = _only(sections, _SYMTAB)
-    entries = np.frombuffer(data, _SYMBOL, int(table["size"]) // _SYMBOL.itemsize, table["offset"])
-    names = _Names(data, sections[table["link"]])
+    (table,) = (s for s in sections if s.kind == _SYMTAB)
+    entries = np.frombuffer(data, _SYMBOL, table.size // _SYMBOL.itemsize, table.offset)
+    names = _Names(data, sections[table.link])
     addresses = _addresses(entries, names, starts, symbols)
-    for section in sections[sections["kind"] == _RELA]:
-        if starts[section["info"]]:
-            _relocate(data, section, memory, starts[section["info"]], addresses)
+    for section in sections:
+        if section.kind == _RELA and starts[section.info]:
+            _relocate(data, section, memory, starts[section.info], addresses)
     found = _exported(exports, entries, names, addresses)
     memory.protect()
     return Linked(found, memory)
@@ -157,28 +160,28 @@ class _Memory:
             start += size
 
 
-def _stretch(section: Any) -> int:
+def _stretch(section: _Section) -> int:
     """Where a section belongs: 0 code, 1 constants, 2 variables."""
-    if section["flags"] & _EXECUTE:
-        if section["flags"] & _WRITE:
+    if section.flags & _EXECUTE:
+        if section.flags & _WRITE:
             raise _Unknown
         return 0
-    return 2 if section["flags"] & _WRITE else 1
+    return 2 if section.flags & _WRITE else 1
 
 
-def _loaded(data: bytes, sections: Any) -> tuple[_Memory, list[int]]:
+def _loaded(data: bytes, sections: list[_Section]) -> tuple[_Memory, list[int]]:
     """Copy what is to be in memory; returns that, and the address of each section (0: nowhere)."""
     sizes = [0, 0, 0]
     places: list[tuple[int, int] | None] = []
     for section in sections:
-        if not section["flags"] & _ALLOC or section["kind"] == _UNWIND:
+        if not section.flags & _ALLOC or section.kind == _UNWIND:
             places.append(None)
             continue
-        if section["align"] > mmap.PAGESIZE:
+        if section.align > mmap.PAGESIZE:
             raise _Unknown
-        k, align = _stretch(section), max(int(section["align"]), 1)
+        k, align = _stretch(section), max(section.align, 1)
         begin = -(-sizes[k] // align) * align
-        sizes[k] = begin + int(section["size"])
+        sizes[k] = begin + section.size
         places.append((k, begin))
     memory = _Memory(sizes)
     bases = [0, memory.sizes[0], memory.sizes[0] + memory.sizes[1]]
@@ -189,24 +192,19 @@ def _loaded(data: bytes, sections: Any) -> tuple[_Memory, list[int]]:
             continue
         at = bases[place[0]] + place[1]
         starts.append(memory.address + at)
-        if section["kind"] != _NOBITS:
-            size = int(section["size"])
-            content = np.frombuffer(data, np.uint8, size, section["offset"])
+        if section.kind != _NOBITS:
+            size = section.size
+            content = np.frombuffer(data, np.uint8, size, section.offset)
             memory.bytes[at : at + size] = content
     return memory, starts
-
-
-def _only(sections: Any, kind: int) -> Any:
-    (found,) = sections[sections["kind"] == kind]
-    return found
 
 
 class _Names:
     """A table of names, each ended by a zero byte."""
 
-    def __init__(self, data: bytes, section: Any) -> None:
-        begin = int(section["offset"])
-        self.text = data[begin : begin + int(section["size"])]
+    def __init__(self, data: bytes, section: _Section) -> None:
+        begin = section.offset
+        self.text = data[begin : begin + section.size]
 
     def __getitem__(self, at: int) -> str:
         return self.text[at : self.text.index(b"\0", at)].decode()
@@ -227,10 +225,10 @@ def _addresses(entries: Any, names: _Names, starts: list[int], symbols: Mapping[
     return addresses
 
 
-def _relocate(data: bytes, section: Any, memory: _Memory, start: int, addresses: Any) -> None:
+def _relocate(data: bytes, section: _Section, memory: _Memory, start: int, addresses: Any) -> None:
     """Write addresses into the code."""
-    count = int(section["size"]) // _RELOCATION.itemsize
-    table = np.frombuffer(data, _RELOCATION, count, section["offset"])
+    count = section.size // _RELOCATION.itemsize
+    table = np.frombuffer(data, _RELOCATION, count, section.offset)
     targets = addresses[table["symbol"]]
     if (table["kind"] != _ABSOLUTE_64).any() or not targets.all():
         raise _Unknown
