@@ -1,4 +1,4 @@
-"""Special functions under the names of torch.special; defined in ops/special.py and its kin."""
+"""Special functions under the names of torch.special; defined in ops/special/ and its kin."""
 
 from probtorch.ops.elementwise import exp2, expm1, log1p, round
 from probtorch.ops.reduction import log_softmax, logsumexp, softmax

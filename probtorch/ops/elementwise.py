@@ -1,6 +1,6 @@
 """Elementwise ops: arithmetic, comparisons, exponentials, trigonometry, rounding, choosing.
 
-One declaration per op (see families.py); special functions are in special.py. At non-smooth points
+One declaration per op (see families.py); special functions are in special/. At non-smooth points
 the derivative is fixed: abs and relu have 0 at 0, ties of maximum and minimum are split evenly,
 clamp passes the gradient at its bounds.
 """

@@ -12,7 +12,7 @@ exceeds exp(-40) converges to rounding. The beta function is treated in the same
 Everything is returned divided by -W, which never underflows: that ratio is the implicit derivative
 of a draw (Figurnov, Mohamed, Mnih 2018) and what samplers need.
 
-The public functions are in special.py.
+The public functions are in special/.
 """
 
 import functools

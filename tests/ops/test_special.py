@@ -14,14 +14,12 @@ from probtorch.autograd import grad
 from probtorch.core.dtype import float32, float64
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.special import (
-    beta_density,
     betainc,
     betaln,
     digamma,
     digamma_difference,
     entr,
     erfcx,
-    gamma_density,
     gamma_log_implicit,
     gammainc,
     gammainc_grad_a,
@@ -43,6 +41,8 @@ from probtorch.ops.special import (
     xlogy,
     zeta,
 )
+from probtorch.ops.special.incomplete_beta import beta_density
+from probtorch.ops.special.incomplete_gamma import gamma_density
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
 

@@ -1,0 +1,79 @@
+"""Special functions: gamma, beta, error, Bessel and entropy functions with their derivatives.
+
+Almost all are elementwise ops whose formula is one intrinsic of ops/scalar.py, so they fuse in
+compiled code. Derivatives are written so that they neither overflow nor cancel where the function
+itself does not. Those of gammainc and betainc in the shape parameters are structured ops (on the
+CPU compiled too, through runtime functions).
+
+- gamma.py: lgamma, digamma, polygamma, zeta, betaln
+- error_functions.py: erf and its kin, ndtr and its logarithm and inverse
+- logarithms.py: xlogy, entr, log1mexp, logit
+- bessel.py: i0, i1, iv, sinc
+- incomplete_gamma.py, incomplete_beta.py: gammainc, betainc, their densities and derivatives in the
+  shape parameters, by the rules of shape_derivatives.py
+
+Names are those of torch.special; `gammainc(a, x)` and `betainc(a, b, x)` have SciPy's order of
+arguments.
+"""
+
+from probtorch.ops.special.bessel import i0, i0e, i1, i1e, iv, ive, sinc
+from probtorch.ops.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
+from probtorch.ops.special.gamma import (
+    betaln,
+    digamma,
+    digamma_difference,
+    gammaln,
+    lgamma,
+    lgamma_difference,
+    multigammaln,
+    polygamma,
+    psi,
+    zeta,
+)
+from probtorch.ops.special.incomplete_beta import betainc, betainc_grad
+from probtorch.ops.special.incomplete_gamma import (
+    gamma_log_implicit,
+    gammainc,
+    gammainc_grad_a,
+    gammaincc,
+)
+from probtorch.ops.special.logarithms import entr, expit, log1mexp, logit, xlog1py, xlogy
+
+__all__ = [
+    "betainc",
+    "betainc_grad",
+    "betaln",
+    "digamma",
+    "digamma_difference",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "expit",
+    "gamma_log_implicit",
+    "gammainc",
+    "gammainc_grad_a",
+    "gammaincc",
+    "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "iv",
+    "ive",
+    "lgamma",
+    "lgamma_difference",
+    "log1mexp",
+    "log_ndtr",
+    "logit",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "sinc",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]

@@ -1,0 +1,36 @@
+"""What declarations of special functions share: operands, warnings, references."""
+
+import numpy as np
+
+from probtorch.backends.registry import array_module
+from probtorch.core.dispatch import as_tensor
+from probtorch.ops.scalar import numpy_algebra
+
+__all__ = ["quiet", "scipy_value", "tensor_like"]
+
+
+def tensor_like(x, like):
+    """Return `x`; a Python number as a 0-d tensor of the dtype and device of `like`."""
+    if not isinstance(x, (int, float)):
+        return x
+    return as_tensor(array_module(like._data).asarray(x, dtype=like._data.dtype))
+
+
+def quiet(formula):
+    """Run a formula on arrays; of its choices both sides are computed, the unused one may warn."""
+
+    def eager(*operands):
+        like = next(x for x in operands if not isinstance(x, (int, float)))
+        xp = array_module(like)
+        with np.errstate(all="ignore"):
+            # A choice between two Python numbers would forget the dtype.
+            return formula(numpy_algebra, *(xp.asarray(x, dtype=like.dtype) for x in operands))
+
+    return eager
+
+
+def scipy_value(name, *arrays):
+    """Value of a SciPy special function, for the references."""
+    import scipy.special
+
+    return getattr(scipy.special, name)(*arrays)

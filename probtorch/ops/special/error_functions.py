@@ -1,0 +1,108 @@
+"""Error functions, and the normal distribution function with its logarithm and inverse.
+
+The slope of log_ndtr comes from erfcx, so that it is right where density and distribution function
+both underflow.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.ops.elementwise import eq, exp, where
+from probtorch.ops.families import elementwise
+from probtorch.ops.special.declaration import scipy_value
+
+__all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]
+
+SQRT_PI = math.sqrt(math.pi)
+SQRT_2PI = math.sqrt(2.0 * math.pi)
+SQRT_HALF = math.sqrt(0.5)
+
+erf = elementwise(
+    "erf",
+    formula=lambda s, x: s.erf(x),
+    partials=(lambda g, _, x: g * (exp(-x * x) * (2.0 / SQRT_PI)),),
+    domain=("real",),
+    eager="special.erf",
+    reference=lambda x: np.vectorize(math.erf, otypes=[float])(x),
+    result="float",
+    doc="Error function.",
+)
+erfc = elementwise(
+    "erfc",
+    formula=lambda s, x: s.erfc(x),
+    partials=(lambda g, _, x: g * (exp(-x * x) * (-2.0 / SQRT_PI)),),
+    domain=("real",),
+    eager="special.erfc",
+    reference=lambda x: np.vectorize(math.erfc, otypes=[float])(x),
+    result="float",
+    doc="1 - erf(x), accurate in the right tail.",
+)
+erfcx = elementwise(
+    "erfcx",
+    formula=lambda s, x: s.erfcx(x),
+    partials=(lambda g, y, x: g * (x * y * 2.0 - 2.0 / SQRT_PI),),
+    domain=("real",),
+    eager="special.erfcx",
+    reference=lambda x: np.exp(x * x) * np.vectorize(math.erfc, otypes=[float])(x),
+    result="float",
+    doc="exp(x ** 2) * erfc(x), which neither underflows nor loses digits in the right tail.",
+)
+erfinv = elementwise(
+    "erfinv",
+    formula=lambda s, x: s.erfinv(x),
+    partials=(lambda g, y, _x: g * (exp(y * y) * (SQRT_PI / 2.0)),),
+    domain=("unit",),
+    eager="special.erfinv",
+    reference=lambda x: scipy_value("ndtri", 0.5 * (x + 1.0)) * SQRT_HALF,
+    result="float",
+    doc="Inverse of erf on (-1, 1).",
+)
+ndtr = elementwise(
+    "ndtr",
+    formula=lambda s, x: s.ndtr(x),
+    partials=(lambda g, _, x: g * (exp(x * x * -0.5) * (1.0 / SQRT_2PI)),),
+    domain=("real",),
+    eager="special.ndtr",
+    reference=lambda x: 0.5 * np.vectorize(math.erfc, otypes=[float])(-x * SQRT_HALF),
+    result="float",
+    doc="Standard normal cumulative distribution function, accurate in the left tail.",
+)
+
+
+def _mills_slope(g, y, x):
+    # For large x, y underflows to 0, and 0 * x is the limit also at x = inf.
+    return -(g * y * (y + where(eq(y, 0.0), 0.0, x)))
+
+
+# phi(x) / Phi(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)): grows like -x on the left, where both
+# factors underflow.
+normal_hazard = elementwise(
+    "normal_hazard",
+    formula=lambda s, x: math.sqrt(2.0 / math.pi) / s.erfcx(x * -SQRT_HALF),
+    partials=(_mills_slope,),
+    domain=("real",),
+    reference=lambda x: np.exp(-0.5 * x * x - scipy_value("log_ndtr", x)) / SQRT_2PI,
+    result="float",
+    doc="Normal density over its cumulative distribution function, the derivative of log_ndtr.",
+)
+log_ndtr = elementwise(
+    "log_ndtr",
+    formula=lambda s, x: s.log_ndtr(x),
+    partials=(lambda g, _, x: g * normal_hazard(x),),
+    domain=("real",),
+    eager="special.log_ndtr",
+    reference=lambda x: np.log(0.5 * np.vectorize(math.erfc, otypes=[float])(-x * SQRT_HALF)),
+    result="float",
+    doc="Logarithm of ndtr; it and its derivative are accurate in the far left tail.",
+)
+ndtri = elementwise(
+    "ndtri",
+    formula=lambda s, p: s.normal_quantile(p),
+    partials=(lambda g, x, _p: g * (exp(x * x * 0.5) * SQRT_2PI),),
+    domain=("probability",),
+    eager="special.ndtri",
+    reference=lambda p: -math.sqrt(2.0) * scipy_value("erfcinv", 2.0 * p),
+    result="float",
+    doc="Inverse of ndtr: the standard normal quantile of a probability.",
+)

@@ -1,0 +1,171 @@
+"""Gamma, beta and their logarithmic derivatives, also as differences that do not cancel."""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import device_of, to_device
+from probtorch.core.dispatch import as_tensor
+from probtorch.errors import ArgumentError
+from probtorch.ops.elementwise import to_float
+from probtorch.ops.families import elementwise
+from probtorch.ops.movement import unsqueeze
+from probtorch.ops.reduction import sum
+from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
+from probtorch.ops.stirling import difference_of_digammas, difference_of_lgammas
+
+__all__ = [
+    "betaln",
+    "digamma",
+    "digamma_difference",
+    "gammaln",
+    "lgamma",
+    "lgamma_difference",
+    "multigammaln",
+    "polygamma",
+    "psi",
+    "zeta",
+]
+
+lgamma = elementwise(
+    "lgamma",
+    formula=lambda s, x: s.lgamma(x),
+    partials=(lambda g, _, x: g * digamma(x),),
+    domain=("positive",),
+    eager="special.gammaln",
+    reference=lambda x: scipy_value("loggamma", x + 0j).real,
+    result="float",
+    doc="Logarithm of the absolute value of the gamma function.",
+)
+gammaln = lgamma
+digamma = elementwise(
+    "digamma",
+    formula=lambda s, x: s.digamma(x),
+    partials=(lambda g, _, x: g * polygamma(1, x),),
+    domain=("positive",),
+    eager="special.digamma",
+    reference=lambda x: scipy_value("psi", x + 0j).real,
+    result="float",
+    doc="Derivative of lgamma.",
+)
+psi = digamma
+
+
+def _zeta_reference(x, q):
+    # Two hundred terms, then Euler-Maclaurin: the first term left out is below 1e-12.
+    k = 200.0 + q
+    head = np.sum([(q + i) ** -x for i in range(200)], axis=0)
+    return head + k ** (1.0 - x) / (x - 1.0) + 0.5 * k**-x + x / 12.0 * k ** (-x - 1.0)
+
+
+zeta = elementwise(
+    "zeta",
+    formula=lambda s, x, q: s.zeta(x, q),
+    partials=(None, lambda g, _, x, q: g * (-x * zeta(x + 1.0, q))),
+    domain=("above_one", "positive"),
+    eager="special.zeta",
+    reference=_zeta_reference,
+    result="float",
+    doc="Hurwitz zeta function, sum over k >= 0 of (k + q) ** -x; differentiable in q.",
+)
+
+
+def polygamma(n, x):
+    """Derivative of order `n` of digamma.
+
+    Parameters
+    ----------
+    n : int
+        At least 0.
+    x : Tensor
+
+    Raises
+    ------
+    ArgumentError
+        If `n` is not a nonnegative integer.
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise ArgumentError(
+            "polygamma",
+            expected="an integer order n >= 0",
+            got=f"n = {n!r}",
+            fix="the order comes first: polygamma(1, x) is trigamma",
+        )
+    x = to_float(as_tensor(x, "polygamma"))
+    if n == 0:
+        return digamma(x)
+    # DLMF 5.15.1: psi^(n)(x) = (-1)^(n + 1) n! zeta(n + 1, x).
+    return zeta(float(n + 1), x) * (-1.0) ** (n + 1) * float(math.factorial(n))
+
+
+def multigammaln(a, p):
+    """Logarithm of the multivariate gamma function of dimension `p`.
+
+    Parameters
+    ----------
+    a : Tensor
+        Above (p - 1) / 2.
+    p : int
+
+    Returns
+    -------
+    Tensor of the shape of `a`
+    """
+    if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 1:
+        raise ArgumentError(
+            "multigammaln",
+            expected="an integer dimension p >= 1",
+            got=f"p = {p!r}",
+            fix="pass the size of the matrices, as in multigammaln(a, 3)",
+        )
+    a = to_float(as_tensor(a, "multigammaln"))
+    half = _like(np.arange(int(p)) * 0.5, a)
+    return sum(lgamma(unsqueeze(a, -1) - half), -1) + 0.25 * p * (p - 1) * math.log(math.pi)
+
+
+def _like(array, x):
+    """Return a NumPy array as a tensor in the dtype and on the device of `x`."""
+    return as_tensor(to_device(np.asarray(array, x._data.dtype), device_of(x._data)))
+
+
+lgamma_difference = elementwise(
+    "lgamma_difference",
+    formula=difference_of_lgammas,
+    partials=(
+        lambda g, _, x, y: g * digamma_difference(x, y),
+        lambda g, _, x, y: g * digamma(tensor_like(x + y, g)),
+    ),
+    domain=("positive", "positive"),
+    eager=quiet(difference_of_lgammas),
+    reference=lambda x, y: scipy_value("gammaln", x + y) - scipy_value("gammaln", x),
+    result="float",
+    doc="lgamma(x + y) - lgamma(x), without the cancellation of the difference for large x.",
+)
+digamma_difference = elementwise(
+    "digamma_difference",
+    formula=difference_of_digammas,
+    partials=(
+        lambda g, _, x, y: g * (polygamma(1, tensor_like(x + y, g)) - polygamma(1, x)),
+        lambda g, _, x, y: g * polygamma(1, tensor_like(x + y, g)),
+    ),
+    domain=("positive", "positive"),
+    eager=quiet(difference_of_digammas),
+    reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
+    result="float",
+    doc="digamma(x + y) - digamma(x), without the cancellation of the difference for large x.",
+)
+betaln = elementwise(
+    "betaln",
+    formula=lambda s, a, b: s.betaln(a, b),
+    partials=(
+        lambda g, _, a, b: -(g * digamma_difference(a, b)),
+        lambda g, _, a, b: -(g * digamma_difference(b, a)),
+    ),
+    domain=("positive", "positive"),
+    eager="special.betaln",
+    reference=lambda a, b: (
+        scipy_value("gammaln", a) + scipy_value("gammaln", b) - scipy_value("gammaln", a + b)
+    ),
+    result="float",
+    doc="Logarithm of the beta function, also for arguments of very different size.",
+)

@@ -1,0 +1,191 @@
+"""The incomplete gamma function, differentiable in its shape too, and how gamma draws depend on it.
+
+Densities come from Stirling rests (ops/stirling.py), so that they neither overflow nor cancel;
+derivatives in the shape from quadrature (ops/incomplete.py).
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core.dispatch import apply
+from probtorch.ops.elementwise import eq, exp, log, where
+from probtorch.ops.families import elementwise, structured
+from probtorch.ops.incomplete import gamma_tail
+from probtorch.ops.scalar import numpy_algebra
+from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
+from probtorch.ops.special.gamma import digamma, polygamma
+from probtorch.ops.special.logarithms import xlogy
+from probtorch.ops.special.shape_derivatives import on_host, rules_from_parts, shape_operands
+from probtorch.ops.stirling import BIG, HALF_LOG_2PI, lgamma_rest
+
+__all__ = ["gamma_density", "gamma_log_implicit", "gammainc", "gammainc_grad_a", "gammaincc"]
+
+
+def _gamma_density(s, a, x):
+    # For large a the exponent is a (log1p(t) - t) with t = x/a - 1: small, where a log x - x -
+    # lgamma(a) would cancel.
+    big = a > BIG
+    m = s.where(big, a, BIG)
+    t = (x - m) / m
+    z = s.where(x > 0.0, x, 1.0)
+    log_ratio = s.where(s.abs(t) < 0.5, s.log1p(t), s.log(z / m))
+    high = s.exp(m * (log_ratio - t) - lgamma_rest(m) - HALF_LOG_2PI) * s.sqrt(m) / z
+    high = s.where(x > 0.0, high, 0.0)
+    power = s.where(a == 1.0, 0.0, (a - 1.0) * s.log(x))
+    low = s.exp(power - x - s.lgamma(a))
+    return s.where((x < 0.0) | (x == math.inf), 0.0, s.where(big, high, low))
+
+
+def _gamma_density_in_a(g, y, a, x):
+    x = tensor_like(x, g)
+    return xlogy(g * y, x) - g * y * digamma(a)
+
+
+def _gamma_density_in_x(g, y, a, x):
+    # Finite at 0, where the limit is 0 or infinite unless a is 1.
+    edge = x <= 0.0
+    return g * y * (where(edge, 0.0, (tensor_like(a, g) - 1.0) / where(edge, 1.0, x)) - 1.0)
+
+
+gamma_density = elementwise(
+    "gamma_density",
+    formula=_gamma_density,
+    partials=(_gamma_density_in_a, _gamma_density_in_x),
+    domain=("positive", "positive"),
+    eager=quiet(_gamma_density),
+    reference=lambda a, x: np.exp((a - 1.0) * np.log(x) - x - scipy_value("gammaln", a)),
+    result="float",
+    doc="Density at x of the standard gamma distribution with shape a: dP(a, x)/dx.",
+)
+gammainc = elementwise(
+    "gammainc",
+    formula=lambda s, a, x: s.gammainc(a, x),
+    partials=(
+        lambda g, _, a, x: g * gammainc_grad_a(a, x),
+        lambda g, _, a, x: g * gamma_density(a, x),
+    ),
+    domain=("positive", "positive"),
+    eager="special.gammainc",
+    reference=lambda a, x: scipy_value("chdtr", 2.0 * a, 2.0 * x),
+    result="float",
+    doc="Regularised lower incomplete gamma function P(a, x); differentiable in both.",
+)
+gammaincc = elementwise(
+    "gammaincc",
+    formula=lambda s, a, x: s.gammaincc(a, x),
+    partials=(
+        lambda g, _, a, x: -(g * gammainc_grad_a(a, x)),
+        lambda g, _, a, x: -(g * gamma_density(a, x)),
+    ),
+    domain=("positive", "positive"),
+    eager="special.gammaincc",
+    reference=lambda a, x: scipy_value("chdtrc", 2.0 * a, 2.0 * x),
+    result="float",
+    doc="Regularised upper incomplete gamma function, 1 - P(a, x); differentiable in both.",
+)
+
+
+def _log_implicit_parts(out, inputs, order):
+    """Derivatives of -(d/da)^k P / W; dW/dy = (a - e^y) W and dW/da = (y - psi(a)) W."""
+    a, y = inputs
+    mean, slope = y - digamma(a), a - exp(y)
+    if order == 1:
+        return gamma_log_implicit(a, y, 2) - out * mean, -mean - out * slope
+    return None, polygamma(1, a) - mean * mean - out * slope
+
+
+def _log_implicit_reference(a, y, order):
+    # Central differences of SciPy's P in a, which is good to about 1e-9.
+    h = 1e-3 * np.minimum(a, 1.0)
+    p = [scipy_value("gammainc", a + k * h, np.exp(y)) for k in (-2, -1, 0, 1, 2)]
+    first = (p[0] - 8.0 * p[1] + 8.0 * p[3] - p[4]) / (12.0 * h)
+    second = (-p[0] + 16.0 * p[1] - 30.0 * p[2] + 16.0 * p[3] - p[4]) / (12.0 * h * h)
+    return -(first if order == 1 else second) / np.exp(
+        a * y - np.exp(y) - scipy_value("gammaln", a)
+    )
+
+
+_vjp, _jvp = rules_from_parts(_log_implicit_parts, "gamma_log_implicit")
+_GAMMA_LOG_IMPLICIT = structured(
+    "gamma_log_implicit", "special", run=on_host(gamma_tail), vjp=_vjp, jvp=_jvp, reads_output=True,
+    samples=lambda rng: [
+        ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(-1.0, 1.5, (2,))), {"order": 1}),
+        ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(-1.0, 1.5))), {"order": 1}),
+    ],
+    reference=_log_implicit_reference,
+    doc="-(d/da)^order P(a, e^y) / (x p(x)) at x = e^y; order 1 is d(log x)/da of a gamma draw.",
+)  # fmt: skip
+
+
+def gamma_log_implicit(a, log_x, order=1):
+    """Derivative of the logarithm of a standard gamma draw in its shape, at a fixed quantile.
+
+    Parameters
+    ----------
+    a : Tensor
+        Shape parameter, positive.
+    log_x : Tensor
+        Natural logarithm of the draw, so that draws below the smallest float have derivatives too.
+    order : {1, 2}
+        2 gives -(d/da)^2 P / (x p(x)) instead, which the derivative of order 1 needs.
+
+    Returns
+    -------
+    Tensor
+        d(log x)/da = -(dP/da) / (x p(x)), positive, for the distribution function P and density p.
+
+    References
+    ----------
+    Figurnov, Mohamed, Mnih (2018), "Implicit reparameterization gradients".
+    """
+    return apply(
+        _GAMMA_LOG_IMPLICIT, shape_operands("gamma_log_implicit", a, log_x), {"order": order}
+    )
+
+
+def _run_grad_a(a, x, order):
+    with np.errstate(all="ignore"):
+        y = np.log(x)
+        weight = np.where(x > 0.0, _gamma_density(numpy_algebra, a, x) * x, 0.0)
+        out = -weight * gamma_tail(a, y, order)
+        # P(a, 0) = 0 and P(a, inf) = 1 for every a; a weight that underflows beats whatever it
+        # multiplies.
+        return np.where((weight == 0.0) & (a > 0.0) & (x >= 0.0), 0.0, out)
+
+
+def _grad_a_parts(out, inputs, order):
+    a, x = inputs
+    edge = eq(x, 0.0)
+    mean = where(edge, 0.0, log(where(edge, 1.0, x))) - digamma(a)
+    density = gamma_density(a, x)
+    if order == 1:
+        second = apply(_GAMMAINC_GRAD_A, inputs, {"order": 2})
+        return second, density * mean
+    return None, density * (mean * mean - polygamma(1, a))
+
+
+def _grad_a_reference(a, x, order):
+    weight = np.exp(a * np.log(x) - x - scipy_value("gammaln", a))
+    return -_log_implicit_reference(a, np.log(x), order) * weight
+
+
+_vjp, _jvp = rules_from_parts(_grad_a_parts, "gammainc_grad_a")
+_GAMMAINC_GRAD_A = structured(
+    "gammainc_grad_a", "special", run=on_host(_run_grad_a), vjp=_vjp, jvp=_jvp,
+    samples=lambda rng: [
+        ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.3, 5.0, (2,))), {"order": 1}),
+        ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(0.3, 5.0))), {"order": 1}),
+    ],
+    reference=_grad_a_reference,
+    doc="(d/da)^order of the regularised lower incomplete gamma function.",
+)  # fmt: skip
+
+
+def gammainc_grad_a(a, x):
+    """Derivative of ``gammainc(a, x)`` in `a`.
+
+    Accurate to about 1e-13 relative, in the tails as well. Differentiable in both arguments, once
+    more in `a`.
+    """
+    return apply(_GAMMAINC_GRAD_A, shape_operands("gammainc_grad_a", a, x), {"order": 1})

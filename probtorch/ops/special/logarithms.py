@@ -1,0 +1,108 @@
+"""Products with logarithms, entropy terms and log odds, exact at the edges of their domains."""
+
+import math
+
+import numpy as np
+
+from probtorch.ops.elementwise import clamp, eq, expm1, log, log1p, logical_and, sigmoid, where
+from probtorch.ops.families import elementwise
+from probtorch.ops.special.declaration import quiet, tensor_like
+
+__all__ = ["entr", "expit", "log1mexp", "logit", "xlog1py", "xlogy"]
+
+LN2 = math.log(2.0)
+
+
+def _xlogy_first(g, _, x, y):
+    y = tensor_like(y, g)
+    both = logical_and(eq(x, 0.0), eq(y, 0.0))
+    return where(both, 0.0, g * log(where(both, 1.0, y)))
+
+
+def _xlogy_second(g, _, x, y):
+    x = tensor_like(x, g)
+    both = logical_and(eq(x, 0.0), eq(y, 0.0))
+    return where(both, 0.0, g * x / where(both, 1.0, y))
+
+
+xlogy = elementwise(
+    "xlogy",
+    formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log(y)),
+    partials=(_xlogy_first, _xlogy_second),
+    domain=("positive", "positive"),
+    eager="special.xlogy",
+    reference=lambda x, y: x * np.log(y),
+    result="float",
+    doc="x * log(y), and 0 where x is 0; both derivatives are 0 at (0, 0).",
+)
+
+
+def _xlog1py_first(g, _, x, y):
+    y = tensor_like(y, g)
+    both = logical_and(eq(x, 0.0), eq(y, -1.0))
+    return where(both, 0.0, g * log1p(where(both, 0.0, y)))
+
+
+def _xlog1py_second(g, _, x, y):
+    x = tensor_like(x, g)
+    both = logical_and(eq(x, 0.0), eq(y, -1.0))
+    return where(both, 0.0, g * x / (where(both, 0.0, y) + 1.0))
+
+
+xlog1py = elementwise(
+    "xlog1py",
+    formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log1p(y)),
+    partials=(_xlog1py_first, _xlog1py_second),
+    domain=("positive", "positive"),
+    eager="special.xlog1py",
+    reference=lambda x, y: x * np.log1p(y),
+    result="float",
+    doc="x * log(1 + y), and 0 where x is 0; both derivatives are 0 at (0, -1).",
+)
+entr = elementwise(
+    "entr",
+    formula=lambda s, x: s.where(
+        x > 0.0, -x * s.log(x), s.where(x == 0.0, 0.0, s.where(x < 0.0, -math.inf, x))
+    ),
+    partials=(lambda g, _, x: g * (-1.0 - log(x)),),
+    domain=("positive",),
+    eager="special.entr",
+    reference=lambda x: -x * np.log(x),
+    result="float",
+    doc="-x * log(x): 0 at 0 and -inf below.",
+)
+
+
+def _log1mexp(s, x):
+    # Maechler (2012): both forms are exact to rounding on their side of log 2.
+    return s.where(x < LN2, s.log(-s.expm1(-x)), s.log1p(-s.exp(-x)))
+
+
+log1mexp = elementwise(
+    "log1mexp",
+    formula=_log1mexp,
+    partials=(lambda g, _, x: g / expm1(x),),
+    domain=("positive",),
+    eager=quiet(_log1mexp),
+    reference=lambda x: np.log(1.0 - np.exp(-x)),
+    result="float",
+    doc="log(1 - exp(-x)) for x > 0; -inf at 0.",
+)
+_logit = elementwise(
+    "logit",
+    formula=lambda s, p: s.log(p) - s.log1p(-p),
+    partials=(lambda g, _, p: g / (p * (1.0 - p)),),
+    domain=("probability",),
+    eager="special.logit",
+    reference=lambda p: np.log(p / (1.0 - p)),
+    result="float",
+    doc="Log odds, log(p / (1 - p)).",
+)
+
+
+def logit(p, eps=None):
+    """Log odds, log(p / (1 - p)); with `eps`, p is first limited to [eps, 1 - eps]."""
+    return _logit(p if eps is None else clamp(p, eps, 1.0 - eps))
+
+
+expit = sigmoid
