@@ -309,6 +309,17 @@ def test_zeta_matches_mpmath(s):
             assert native_zeta(s, q) == pytest.approx(float(exact), rel=2e-15)
 
 
+@pytest.mark.parametrize("s", [1.5, 2.0, 3.0, 21.0])
+def test_zeta_of_large_numbers_is_there_until_it_underflows_itself(s):
+    for q in [1e12, 1e80, 1e155, 1e250, 1e300, 1e308]:
+        exact = mpmath.mpf(q) ** (1 - s) / (s - 1)  # to q / s digits
+        found = native_zeta(s, q)
+        if exact > np.finfo(float).tiny:
+            assert found == pytest.approx(float(exact), rel=1e-11)
+        else:
+            assert 0.0 <= found <= np.finfo(float).tiny
+
+
 def test_zeta_gives_polygamma():
     for n in (1, 2, 3, 6):
         for q in (0.01, 0.7, 5.0, 200.0, -0.4, -6.3):

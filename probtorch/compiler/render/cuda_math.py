@@ -375,13 +375,13 @@ static __device__ double pt_zeta(double s, double q) {{
     b += 1.0;
     if (b > 1.0 && term <= sum * 0x1p-60) break;
   }}
-  const double w = pow(b, -s);
-  if (w == 0.0) return sum;
+  const double p = pow(b, 1.0 - s);
+  if (p == 0.0) return sum;
   double t[{count + 1}], v = 0.0;
-  t[1] = s * w / b;
+  t[1] = s / (b * b);
 {terms}
 {total}
-  return sum + (v + 0.5 * w + b * w / (s - 1.0));
+  return sum + (v + 0.5 / b + 1.0 / (s - 1.0)) * p;
 }}
 """
 

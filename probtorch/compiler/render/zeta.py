@@ -55,16 +55,16 @@ def zeta_ir(attributes: str) -> str:
         "tail:",
         "  %b = phi double [ %a, %test ], [ %a.next, %add ]",
         "  %head = phi double [ %sum, %test ], [ %sum.next, %add ]",
-        "  %w = call double @llvm.pow.f64(double %b, double %minus)",
+        # All relative to b**(1 - s), which is there where b**-s has underflowed already.
+        "  %rise = fsub double 1.0, %s",
+        "  %p = call double @llvm.pow.f64(double %b, double %rise)",
         "  %before = fsub double %s, 1.0",
-        "  %bw = fmul double %b, %w",
-        "  %integral = fdiv double %bw, %before",
-        "  %w.half = fmul double %w, 0.5",
+        "  %integral = fdiv double 1.0, %before",
+        "  %half = fdiv double 0.5, %b",
         "  %square = fmul double %b, %b",
-        "  %sw = fmul double %s, %w",
-        "  %t1 = fdiv double %sw, %b",
+        "  %t1 = fdiv double %s, %square",
     ]
-    # t_j = s (s + 1) ... (s + 2 j - 2) b**(-s - 2 j + 1); summed from the smallest on.
+    # t_j = s (s + 1) ... (s + 2 j - 2) b**(-2 j); summed from the smallest on.
     for j in range(1, _CORRECTIONS):
         lines += [
             f"  %f{j} = fadd double %s, {_text(2 * j - 1)}",
@@ -81,10 +81,11 @@ def zeta_ir(attributes: str) -> str:
         ]
         total = f"%u{j}"
     lines += [
-        f"  %v = fadd double {total}, %w.half",
-        "  %x = fadd double %v, %integral",
-        # Where b**-s underflows so does the rest, though its factors may overflow on the way.
-        "  %none = fcmp oeq double %w, 0.0",
+        f"  %v = fadd double {total}, %half",
+        "  %relative = fadd double %v, %integral",
+        "  %x = fmul double %relative, %p",
+        # Where b**(1 - s) underflows so does the rest, though its factors may overflow on the way.
+        "  %none = fcmp oeq double %p, 0.0",
         f"  %s.finite = fcmp one double %s, {_text(float('inf'))}",
         "  %gone = and i1 %none, %s.finite",
         "  %rest = select i1 %gone, double 0.0, double %x",
