@@ -11,10 +11,11 @@ import abc
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
+    OnePass,
     TransformModule,
+    hidden_sizes,
 )
 from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
 from probtorch.ops.elementwise import exp, neg, sigmoid, softplus, tanh, where
@@ -40,7 +41,7 @@ def soft_clip(x, low, high):
     return where(x > 0.0, high * tanh(x / high), low * tanh(x / low))
 
 
-class Autoregressive(TransformModule, abc.ABC):
+class Autoregressive(OnePass, TransformModule):
     """Base of transforms that are elementwise once the numbers before are known.
 
     Parameters
@@ -54,8 +55,6 @@ class Autoregressive(TransformModule, abc.ABC):
     k numbers in the order, which is all that the next one depends on.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
     costly_inverse = True
 
     def __init__(self, autoregressive_nn):
@@ -76,9 +75,6 @@ class Autoregressive(TransformModule, abc.ABC):
     def call_and_ladj(self, x):
         y, log_slope = self._forward(self.arn(x), x)
         return y, total(log_slope, -1)
-
-    def log_abs_det_jacobian(self, x, y):
-        return self.call_and_ladj(x)[1]
 
     def _inverse(self, y):
         place = np.argsort(to_host(self.arn.permutation._data))
@@ -222,6 +218,6 @@ def conditional_affine_autoregressive(input_dim, context_dim, hidden_dims=None, 
     -------
     ConditionalAffineAutoregressive
     """
-    hidden_dims = [10 * input_dim] if hidden_dims is None else hidden_dims
-    network = ConditionalAutoRegressiveNN(input_dim, context_dim, hidden_dims)
+    layers = hidden_sizes(hidden_dims, input_dim, 1)
+    network = ConditionalAutoRegressiveNN(input_dim, context_dim, layers)
     return ConditionalAffineAutoregressive(network, **kwargs)

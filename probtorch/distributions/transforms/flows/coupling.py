@@ -4,11 +4,12 @@ Both directions take one pass of the network (Dinh, Sohl-Dickstein and Bengio 20
 layers the parts have to change places: `permute`.
 """
 
-from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.autoregressive import InContext, soft_clip
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
+    OnePass,
     TransformModule,
+    hidden_sizes,
 )
 from probtorch.distributions.transforms.vector import PermuteTransform, last_part
 from probtorch.errors import ArgumentError
@@ -47,7 +48,7 @@ def split_of(owner, input_dim, split_dim):
     return split_dim
 
 
-class AffineCoupling(TransformModule):
+class AffineCoupling(OnePass, TransformModule):
     """``y = (x1, mean(x1) + scale(x1) * x2)`` for the two parts of x.
 
     Parameters
@@ -64,9 +65,6 @@ class AffineCoupling(TransformModule):
     [dinh2017]_
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-
     def __init__(self, split_dim, hypernet, log_scale_min_clip=-5.0, log_scale_max_clip=3.0):
         super().__init__()
         self.split_dim, self.nn = split_dim, hypernet
@@ -75,9 +73,6 @@ class AffineCoupling(TransformModule):
     def _moments(self, first):
         mean, raw = self.nn(first)
         return mean, soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
-
-    def _call(self, x):
-        return self.call_and_ladj(x)[0]
 
     def call_and_ladj(self, x):
         first, second = last_part(x, 0, self.split_dim), last_part(x, self.split_dim)
@@ -135,9 +130,9 @@ def affine_coupling(input_dim, hidden_dims=None, split_dim=None, **kwargs):
     AffineCoupling
     """
     split_dim = split_of("affine_coupling", input_dim, split_dim)
-    hidden_dims = [10 * input_dim] if hidden_dims is None else hidden_dims
+    layers = hidden_sizes(hidden_dims, input_dim, 1)
     rest = input_dim - split_dim
-    return AffineCoupling(split_dim, DenseNN(split_dim, hidden_dims, [rest, rest]), **kwargs)
+    return AffineCoupling(split_dim, DenseNN(split_dim, layers, [rest, rest]), **kwargs)
 
 
 def conditional_affine_coupling(input_dim, context_dim, hidden_dims=None, split_dim=None, **kwargs):
@@ -158,9 +153,9 @@ def conditional_affine_coupling(input_dim, context_dim, hidden_dims=None, split_
     ConditionalAffineCoupling
     """
     split_dim = split_of("conditional_affine_coupling", input_dim, split_dim)
-    hidden_dims = [10 * input_dim] if hidden_dims is None else hidden_dims
+    layers = hidden_sizes(hidden_dims, input_dim, 1)
     rest = input_dim - split_dim
-    network = ConditionalDenseNN(split_dim, context_dim, hidden_dims, [rest, rest])
+    network = ConditionalDenseNN(split_dim, context_dim, layers, [rest, rest])
     return ConditionalAffineCoupling(split_dim, network, **kwargs)
 
 

@@ -7,6 +7,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
     TransformModule,
+    hidden_sizes,
 )
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
@@ -204,8 +205,8 @@ def conditional_householder(input_dim, context_dim, hidden_dims=None, count_tran
     -------
     ConditionalHouseholder
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    network = DenseNN(context_dim, hidden_dims, [count_transforms * input_dim])
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = DenseNN(context_dim, layers, [count_transforms * input_dim])
     return ConditionalHouseholder(input_dim, network, count_transforms)
 
 

@@ -3,10 +3,14 @@
 `TransformModule` is the base of flows whose parameters are learned. A flow that depends on a
 context is a `ConditionalTransformModule`: ``condition(context)`` gives the transform for that
 context, whose parameters are outputs of a network. Names are Pyro's.
+
+`OnePass` is for maps of vectors that come with their log-determinant, `hidden_sizes` has the
+networks that flows are made with by default.
 """
 
 import abc
 
+from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import (
     ComposeTransform,
     InverseTransform,
@@ -21,7 +25,9 @@ __all__ = [
     "ConditionalComposeTransformModule",
     "ConditionalTransform",
     "ConditionalTransformModule",
+    "OnePass",
     "TransformModule",
+    "hidden_sizes",
     "iterated",
 ]
 
@@ -46,6 +52,23 @@ class TransformModule(Transform, Module):
 
     __hash__ = Module.__hash__
     __repr__ = Module.__repr__
+
+
+class OnePass(Transform, abc.ABC):
+    """Base of maps of vectors that compute the value and the log-determinant together."""
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    @abc.abstractmethod
+    def call_and_ladj(self, x):
+        """Return ``(y, log_abs_det_jacobian(x, y))``."""
+
+    def _call(self, x):
+        return self.call_and_ladj(x)[0]
+
+    def log_abs_det_jacobian(self, x, y):
+        return self.call_and_ladj(x)[1]
 
 
 class InverseTransformModule(InverseTransform, TransformModule):
@@ -117,6 +140,11 @@ def iterated(repeats, base_fn, *args, **kwargs):
     """
     whole("iterated", repeats=repeats)
     return ComposeTransformModule([base_fn(*args, **kwargs) for _ in range(repeats)])
+
+
+def hidden_sizes(hidden_dims, input_dim, layers=2):
+    """Return the sizes of a network's hidden layers: ``10 * input_dim`` each if None is given."""
+    return [10 * input_dim] * layers if hidden_dims is None else hidden_dims
 
 
 # ------------------------------------------------------------------------------ with a context

@@ -7,13 +7,13 @@ flow takes one such equation per number, a radial one a quadratic equation.
 
 import numpy as np
 
-from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.linear import Householder
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
+    OnePass,
     TransformModule,
+    hidden_sizes,
 )
-from probtorch.distributions.transforms.transform import Transform
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
@@ -41,7 +41,7 @@ __all__ = [
 MAX_STEPS = 100
 
 
-class ConditionedPlanar(Transform):
+class ConditionedPlanar(OnePass):
     """``y = x + u tanh(w x + b)`` with given parameters.
 
     Parameters
@@ -51,8 +51,6 @@ class ConditionedPlanar(Transform):
         `u` is moved along `w` as far as is needed for the map to be invertible.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
     costly_inverse = True
 
     def __init__(self, bias, u, w):
@@ -65,16 +63,10 @@ class ConditionedPlanar(Transform):
         step = (raised - product) / total(self.w * self.w, -1)
         return self.u + unsqueeze(step, -1) * self.w, raised
 
-    def _call(self, x):
-        return self.call_and_ladj(x)[0]
-
     def call_and_ladj(self, x):
         u, product = self._direction()
         bend = tanh(total(self.w * x, -1) + self.bias)
         return x + u * unsqueeze(bend, -1), log1p(product * (1.0 - bend * bend))
-
-    def log_abs_det_jacobian(self, x, y):
-        return self.call_and_ladj(x)[1]
 
     def _inverse(self, y):
         u, product = self._direction()
@@ -119,6 +111,11 @@ def _root(s, c, b):
     return while_loop(moving, step, (s, s - reach, s + reach, none + 1.0, none))[0]
 
 
+def _spread(input_dim):
+    """How weights start: uniform on ``(-1, 1) / sqrt(input_dim)``."""
+    return init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+
+
 class Planar(ConditionedPlanar, TransformModule):
     """A learned planar flow, ``y = x + u tanh(w x + b)``.
 
@@ -135,7 +132,7 @@ class Planar(ConditionedPlanar, TransformModule):
         TransformModule.__init__(self)
         whole("Planar", input_dim=input_dim)
         self.input_dim = input_dim
-        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        fill = _spread(input_dim)
         self.parameter("bias", (), init=init.constant(0.0))
         self.parameter("u", (input_dim,), init=fill)
         self.parameter("w", (input_dim,), init=fill)
@@ -160,7 +157,7 @@ class ConditionalPlanar(ConditionalTransformModule):
         return ConditionedPlanar(squeeze(bias, -1), u, w)
 
 
-class Sylvester(TransformModule):
+class Sylvester(OnePass, TransformModule):
     """``y = x + Q R tanh(S Q' x + b)``: as many planar bends at once as there are numbers.
 
     Parameters
@@ -179,8 +176,6 @@ class Sylvester(TransformModule):
     [berg2018]_
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
     costly_inverse = True
 
     def __init__(self, input_dim, count_transforms=1):
@@ -188,7 +183,7 @@ class Sylvester(TransformModule):
         whole("Sylvester", input_dim=input_dim)
         self.input_dim = input_dim
         self.q = Householder(input_dim, count_transforms)
-        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        fill = _spread(input_dim)
         for name in ("r", "s"):
             self.parameter(f"{name}_dense", (input_dim, input_dim), init=fill)
             self.parameter(f"{name}_diagonal", (input_dim,), init=fill)
@@ -203,17 +198,11 @@ class Sylvester(TransformModule):
             found += [upper + diag_embed(diagonal), diagonal]
         return found
 
-    def _call(self, x):
-        return self.call_and_ladj(x)[0]
-
     def call_and_ladj(self, x):
         r, r_diagonal, s, s_diagonal = self._triangles()
         bend = tanh(self.q._inverse(x) @ s.mT + self.bias)
         ladj = total(log1p(r_diagonal * s_diagonal * (1.0 - bend * bend)), -1)
         return x + self.q._call(bend @ r.mT), ladj
-
-    def log_abs_det_jacobian(self, x, y):
-        return self.call_and_ladj(x)[1]
 
     def _inverse(self, y):
         r, r_diagonal, s, s_diagonal = self._triangles()
@@ -234,7 +223,7 @@ class Sylvester(TransformModule):
         return self.q._call(stack(heights[::-1], -1))
 
 
-class ConditionedRadial(Transform):
+class ConditionedRadial(OnePass):
     """``y = x + b h(r) (x - x0)`` with ``h = 1 / (a + r)`` and ``r = |x - x0|``.
 
     Parameters
@@ -244,18 +233,12 @@ class ConditionedRadial(Transform):
         Free forms of a > 0 and b > -a.
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-
     def __init__(self, x0, alpha_prime, beta_prime):
         self.x0, self.alpha_prime, self.beta_prime = x0, alpha_prime, beta_prime
 
     def _settings_now(self):
         alpha = softplus(self.alpha_prime)
         return alpha, softplus(self.beta_prime) - alpha
-
-    def _call(self, x):
-        return self.call_and_ladj(x)[0]
 
     def call_and_ladj(self, x):
         alpha, beta = self._settings_now()
@@ -265,9 +248,6 @@ class ConditionedRadial(Transform):
         # Across the radius the map stretches by 1 + b h, along it by 1 + b h + b h' r.
         ladj = (n - 1) * log1p(beta * h) + log1p(beta * alpha * h * h)
         return x + unsqueeze(beta * h, -1) * shift, ladj
-
-    def log_abs_det_jacobian(self, x, y):
-        return self.call_and_ladj(x)[1]
 
     def _inverse(self, y):
         alpha, beta = self._settings_now()
@@ -303,7 +283,7 @@ class Radial(ConditionedRadial, TransformModule):
         TransformModule.__init__(self)
         whole("Radial", input_dim=input_dim)
         self.input_dim = input_dim
-        fill = init.uniform(-(input_dim**-0.5), input_dim**-0.5)
+        fill = _spread(input_dim)
         self.parameter("x0", (input_dim,), init=fill)
         self.parameter("alpha_prime", (), init=fill)
         self.parameter("beta_prime", (), init=fill)
@@ -355,8 +335,8 @@ def conditional_planar(input_dim, context_dim, hidden_dims=None):
     -------
     ConditionalPlanar
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    return ConditionalPlanar(DenseNN(context_dim, hidden_dims, [1, input_dim, input_dim]))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    return ConditionalPlanar(DenseNN(context_dim, layers, [1, input_dim, input_dim]))
 
 
 def sylvester(input_dim, count_transforms=None):
@@ -403,5 +383,5 @@ def conditional_radial(input_dim, context_dim, hidden_dims=None):
     -------
     ConditionalRadial
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    return ConditionalRadial(DenseNN(context_dim, hidden_dims, [input_dim, 1, 1]))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    return ConditionalRadial(DenseNN(context_dim, layers, [input_dim, 1, 1]))

@@ -15,7 +15,9 @@ from probtorch.distributions.transforms.flows.autoregressive import Autoregressi
 from probtorch.distributions.transforms.flows.coupling import split_of
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
+    OnePass,
     TransformModule,
+    hidden_sizes,
 )
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import last_part
@@ -312,7 +314,7 @@ class ConditionalSplineAutoregressive(ConditionalTransformModule):
         return SplineAutoregressive(self.input_dim, InContext(self.nn, context), **self.kwargs)
 
 
-class SplineCoupling(TransformModule):
+class SplineCoupling(OnePass, TransformModule):
     """Splines of the second part of a vector, with parameters that are functions of the first.
 
     Parameters
@@ -332,9 +334,6 @@ class SplineCoupling(TransformModule):
     [durkan2019]_
     """
 
-    domain = constraints.real_vector
-    codomain = constraints.real_vector
-
     def __init__(
         self,
         input_dim,
@@ -350,9 +349,6 @@ class SplineCoupling(TransformModule):
         settings = {"count_bins": count_bins, "bound": bound, "order": order}
         self.lower_spline = None if identity else Spline(split_dim, **settings)
         self.upper_spline = ConditionalSpline(hypernet, input_dim - split_dim, **settings)
-
-    def _call(self, x):
-        return self.call_and_ladj(x)[0]
 
     def call_and_ladj(self, x):
         x1 = last_part(x, 0, self.split_dim)
@@ -379,9 +375,6 @@ class SplineCoupling(TransformModule):
         x2, slope = self.upper_spline.condition(x1)._inverse_and_ladj(y2)
         upper = total(slope, -1)
         return cat([x1, x2], -1), upper if ladj is None else ladj + upper
-
-    def log_abs_det_jacobian(self, x, y):
-        return self.call_and_ladj(x)[1]
 
 
 def _sizes(count_bins, numbers=1):
@@ -421,8 +414,8 @@ def conditional_spline(
     -------
     ConditionalSpline
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    network = DenseNN(context_dim, hidden_dims, _sizes(count_bins, input_dim))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = DenseNN(context_dim, layers, _sizes(count_bins, input_dim))
     return ConditionalSpline(network, input_dim, count_bins, bound, order)
 
 
@@ -441,8 +434,8 @@ def spline_autoregressive(input_dim, hidden_dims=None, count_bins=8, bound=3.0, 
     -------
     SplineAutoregressive
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    network = AutoRegressiveNN(input_dim, hidden_dims, _sizes(count_bins))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = AutoRegressiveNN(input_dim, layers, _sizes(count_bins))
     return SplineAutoregressive(input_dim, network, count_bins, bound, order)
 
 
@@ -463,8 +456,8 @@ def conditional_spline_autoregressive(
     -------
     ConditionalSplineAutoregressive
     """
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    network = ConditionalAutoRegressiveNN(input_dim, context_dim, hidden_dims, _sizes(count_bins))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = ConditionalAutoRegressiveNN(input_dim, context_dim, layers, _sizes(count_bins))
     return ConditionalSplineAutoregressive(
         input_dim, network, count_bins=count_bins, bound=bound, order=order
     )
@@ -491,6 +484,6 @@ def spline_coupling(
     SplineCoupling
     """
     split_dim = split_of("spline_coupling", input_dim, split_dim)
-    hidden_dims = [10 * input_dim, 10 * input_dim] if hidden_dims is None else hidden_dims
-    network = DenseNN(split_dim, hidden_dims, _sizes(count_bins, input_dim - split_dim))
+    layers = hidden_sizes(hidden_dims, input_dim)
+    network = DenseNN(split_dim, layers, _sizes(count_bins, input_dim - split_dim))
     return SplineCoupling(input_dim, split_dim, network, count_bins, bound, order)
