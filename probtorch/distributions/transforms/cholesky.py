@@ -14,17 +14,21 @@ from probtorch.ops.reduction import sum as total
 __all__ = ["CholeskyTransform", "CorrMatrixCholeskyTransform", "PositiveDefiniteTransform"]
 
 
-class CholeskyTransform(Transform):
-    """Positive definite matrices to their Cholesky factors."""
-
-    domain = constraints.positive_definite
-    codomain = constraints.lower_cholesky
+class _Factoring(Transform):
+    """Matrices to their Cholesky factors."""
 
     def _call(self, x):
         return cholesky(x)
 
     def _inverse(self, y):
         return y @ y.mT
+
+
+class CholeskyTransform(_Factoring):
+    """Positive definite matrices to their Cholesky factors."""
+
+    domain = constraints.positive_definite
+    codomain = constraints.lower_cholesky
 
     def log_abs_det_jacobian(self, x, y):
         # The map back, L -> L L^T, has determinant 2^n prod_i L_ii^(n - i), i from 0 (Muirhead
@@ -34,17 +38,11 @@ class CholeskyTransform(Transform):
         return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1) + n * LOG_2)
 
 
-class CorrMatrixCholeskyTransform(Transform):
+class CorrMatrixCholeskyTransform(_Factoring):
     """Correlation matrices to their Cholesky factors."""
 
     domain = constraints.corr_matrix
     codomain = constraints.corr_cholesky
-
-    def _call(self, x):
-        return cholesky(x)
-
-    def _inverse(self, y):
-        return y @ y.mT
 
     def log_abs_det_jacobian(self, x, y):
         n = y._data.shape[-1]
