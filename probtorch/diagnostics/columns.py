@@ -19,6 +19,7 @@ __all__ = [
     "effective_size",
     "effective_size_below",
     "fast_size",
+    "mean_error_of_units",
     "narrowest_interval",
     "normal_scores",
     "ordered_draws",
@@ -30,6 +31,7 @@ __all__ = [
     "sd_of_units",
     "split",
     "standard_units",
+    "tail_size",
     "varies",
 ]
 
@@ -106,6 +108,11 @@ def sd_of_units(units):
     return np.sqrt((units**2).sum(axis=(1, 2)) / max(size - 1, 1))
 
 
+def mean_error_of_units(units):
+    """Standard error of the mean."""
+    return sd_of_units(units) / np.sqrt(effective_size(split(units)))
+
+
 def sd_error_of_units(units):
     """Standard error of the standard deviation, by the delta method on the variance."""
     squares = units**2
@@ -178,6 +185,12 @@ def rhat_of_scores(scores, columns):
 def effective_size_below(columns, quantile):
     """Effective size of the indicator of draws at most `quantile`."""
     return effective_size(split((columns <= quantile[:, None, None]).astype(float)))
+
+
+def tail_size(columns, ordered, probs):
+    """Effective size for the tails: the least of those below some quantiles."""
+    sizes = [effective_size_below(columns, quantile_of(ordered, p)) for p in probs]
+    return np.minimum.reduce(sizes)
 
 
 def fast_size(n):

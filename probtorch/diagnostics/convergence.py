@@ -30,6 +30,7 @@ from probtorch.diagnostics.columns import (
     effective_size,
     effective_size_below,
     fast_size,
+    mean_error_of_units,
     narrowest_interval,
     normal_scores,
     ordered_draws,
@@ -41,6 +42,7 @@ from probtorch.diagnostics.columns import (
     sd_of_units,
     split,
     standard_units,
+    tail_size,
 )
 from probtorch.errors import DomainError, DTypeError, ShapeError
 
@@ -201,15 +203,7 @@ def ess_tail(x, prob=TAIL_PROBS):
         As `rhat`.
     """
     low, high = (_checked_prob("ess_tail", p) for p in prob)
-
-    def statistic(columns):
-        ordered = ordered_draws(columns)
-        return np.minimum(
-            effective_size_below(columns, quantile_of(ordered, low)),
-            effective_size_below(columns, quantile_of(ordered, high)),
-        )
-
-    return per_entry(statistic, x)
+    return per_entry(lambda columns: tail_size(columns, ordered_draws(columns), (low, high)), x)
 
 
 def ess_mean(x):
@@ -303,7 +297,7 @@ def mcse_mean(x):
 
     def statistic(columns):
         units, _, exponent = standard_units(columns)
-        return np.ldexp(sd_of_units(units) / np.sqrt(effective_size(split(units))), exponent)
+        return np.ldexp(mean_error_of_units(units), exponent)
 
     return per_entry(statistic, x)
 
@@ -575,11 +569,11 @@ def statistics(x, hdi_prob=0.9):
         location = [mean, sd, *narrowest_interval(ordered, hdi_prob).T]
         if not long_enough:
             return np.stack(location + [np.full(len(columns), np.nan)] * 5, axis=-1)
-        error = np.ldexp(sd_of_units(units) / np.sqrt(effective_size(split(units))), exponent)
+        error = np.ldexp(mean_error_of_units(units), exponent)
         error_of_sd = np.ldexp(sd_error_of_units(units), exponent)
         scores = normal_scores(split(columns))
-        low, high = (effective_size_below(columns, quantile_of(ordered, p)) for p in TAIL_PROBS)
-        trust = [effective_size(scores), np.minimum(low, high), rhat_of_scores(scores, columns)]
+        tail = tail_size(columns, ordered, TAIL_PROBS)
+        trust = [effective_size(scores), tail, rhat_of_scores(scores, columns)]
         return np.stack([*location, error, error_of_sd, *trust], axis=-1)
 
     table = per_entry(statistic, x, result_shape=(len(STATISTICS),), min_draws=1)
