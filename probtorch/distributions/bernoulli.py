@@ -9,8 +9,8 @@ import numpy as np
 
 from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, one_of, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.ops.elementwise import (
     eq,
     exp,

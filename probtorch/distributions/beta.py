@@ -8,8 +8,8 @@ near 1/2; the truth is 0.0004).
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import sigmoid, where
 from probtorch.ops.reduction import softmax
 from probtorch.ops.reduction import sum as total

@@ -12,8 +12,8 @@ import numpy as np
 from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
-from probtorch.distributions.distribution import Distribution, one_of, param, setting
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param, setting
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex

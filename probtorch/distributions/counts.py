@@ -10,8 +10,8 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
-from probtorch.distributions.distribution import Distribution, one_of, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
     eq,

@@ -2,8 +2,8 @@
 
 A distribution states its parameters as fields (fields.py) and its mathematics in underscored
 methods: `_log_prob(x)`, `_rsample(rng, shape)` or `_sample(rng, shape)`, `_mean()`, `_cdf(x)` and
-so on. All else is made here, once: construction, validation, shapes, `expand`, `to_event`, `mask`,
-the public methods with their checks. normal.py is the example to imitate.
+so on. All else is made once: construction in fields.py, and here the shapes, `expand`, `to_event`,
+`mask`, and the public methods with their checks. normal.py is the example to imitate.
 
 Three rules shape this file.
 
@@ -17,10 +17,8 @@ Three rules shape this file.
   a float32 one.
 """
 
-import functools
-import inspect
 import math
-from typing import TYPE_CHECKING, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,20 +28,10 @@ from probtorch.core.rng import default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
-from probtorch.distributions.fields import (
-    MISSING,
-    Parameter,
-    bad_parameter,
-    bad_value,
-    bind,
-    check_alternatives,
-    one_of,
-    param,
-    setting,
-)
+from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
-from probtorch.distributions.validation import enable_validation, validation_in_force
-from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
+from probtorch.distributions.validation import check_value, enable_validation
+from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.elementwise import exp, sqrt, where
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
@@ -54,23 +42,12 @@ __all__ = [
     "Independent",
     "MaskedDistribution",
     "known_true",
-    "one_of",
-    "param",
-    "setting",
     "sum_rightmost",
     "with_event_dims",
 ]
 
-# What a tree of any distribution carries besides parameters and settings.
-_STATE = ("_expanded", "_validate_args", "_weak")
 
-
-@dataclass_transform(field_specifiers=(param, setting))
-class _Fields:
-    """Tells type checkers that subclasses take their fields as arguments."""
-
-
-class Distribution(_Fields):
+class Distribution(WithFields):
     """A probability distribution over tensors.
 
     Parameters
@@ -105,66 +82,8 @@ class Distribution(_Fields):
     # Whether values of integer dtype stay integers in `_log_prob` (categories are indices, counts
     # are numbers).
     _takes_integers = False
-    _fields: ClassVar[dict[str, Parameter]] = {}
-    __signature__: ClassVar[inspect.Signature]
-    _alternatives: ClassVar[tuple[str, ...]] = ()
-    __static_fields__: ClassVar[tuple[str, ...]] = _STATE
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
-        inherited = {n: f for n, f in cls._fields.items() if n not in own}
-        cls._fields = {**inherited, **own}
-        if own:
-            settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
-            cls.__static_fields__ = (*settings, *_STATE)
-            cls.__signature__ = _signature(cls._fields)
-
-    def __init__(self, *args, validate_args=None, **kwargs):
-        cls, fields = type(self), self._fields
-        values = bind(cls, fields, args, kwargs)
-        if self._alternatives:
-            check_alternatives(cls.__name__, self._alternatives, values)
-        store, shapes, strong = self.__dict__, [], []
-        for name, field in fields.items():
-            value = values.get(name, field.default)
-            if value is MISSING:
-                raise ArgumentError(
-                    cls.__name__,
-                    expected=f"a value for {name}",
-                    got="none",
-                    fix=f"call {cls.__name__}({', '.join(fields)})",
-                )
-            if value is None and field.default is None:
-                continue
-            store[name], weak = field.convert(value)
-            if field.constraint is None:
-                continue
-            value = store[name]
-            if not weak:
-                strong.append(value._data)
-            shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
-        batch = broadcast_shapes(*shapes, op=cls.__name__) if any(shapes) else ()
-        dtype = dtypes.promote(strong) if strong else None
-        self._set_shapes(batch, (), dtype=dtype, validate_args=validate_args)
-        self._event_shape = tuple(self._infer_event_shape())
-        if self._validate_args and recorder() is None:
-            self._check_parameters()
-
-    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, validate_args=None):
-        """Set what every instance has; `dtype` is that of draws, None for the default dtype."""
-        self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
-        self._dtype = dtype
-        self._expanded = None
-        self._validate_args = (
-            validation_in_force() if validate_args is None else bool(validate_args)
-        )
 
     # ------------------------------------------------------------------------------ for subclasses
-
-    def _infer_event_shape(self):
-        """Return the event shape from the parameters; () for distributions of single numbers."""
-        return ()
 
     def _log_prob(self, value):
         raise NotImplementedError(f"{type(self).__name__} has no density")
@@ -174,10 +93,6 @@ class Distribution(_Fields):
 
     def _rsample(self, rng, shape):
         raise NotImplementedError(f"{type(self).__name__} has no sampler")
-
-    def _given(self, name):
-        """Whether the alternative `name` is the one given at construction."""
-        return name in self.__dict__
 
     # ------------------------------------------------------------------------------ facts
 
@@ -206,55 +121,9 @@ class Distribution(_Fields):
         """Whether the support is discrete."""
         return self.support.is_discrete
 
-    @property
-    def arg_constraints(self):
-        """Dict from parameter name to its constraint, for the parameters given."""
-        return {
-            name: _resolved(field.constraint, self)
-            for name, field in self._fields.items()
-            if field.constraint is not None and name in self.__dict__
-        }
-
     def shape(self, sample_shape=()):
         """Return the shape of `sample(sample_shape)`."""
         return Size((*_as_shape(sample_shape), *self._batch_shape, *self._event_shape))
-
-    def __repr__(self):
-        parts = [
-            f"{n}={_shown(self.__dict__[n])}" for n in self._tree_names() if n in self.__dict__
-        ]
-        if self._expanded is not None:
-            parts.append(f"batch_shape={tuple(self._batch_shape)}")
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    # ------------------------------------------------------------------------------ as a tree
-
-    def _tree_names(self):
-        return tuple(self._fields)
-
-    @property
-    def __tree_fields__(self):
-        return tuple(
-            n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
-        )
-
-    @property
-    def _weak(self):
-        """Whether all parameters came from Python numbers, so that draws have the default dtype."""
-        return self._dtype is None
-
-    @classmethod
-    def __tree_build__(cls, values):
-        expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
-        weak = values.pop("_weak")
-        out = cls._from_tree(values)
-        out._validate_args = validate
-        out._dtype = None if weak else out._dtype
-        return out if expanded is None else out.expand(expanded)
-
-    @classmethod
-    def _from_tree(cls, values):
-        return cls(**values, validate_args=False)
 
     # ------------------------------------------------------------------------------ validation
 
@@ -263,26 +132,11 @@ class Distribution(_Fields):
         """Switch the default of `validate_args`; PyTorch's name for `enable_validation`."""
         enable_validation(value)
 
-    def _check_parameters(self):
-        for name, field in self._fields.items():
-            value, constraint = self.__dict__.get(name), field.constraint
-            if constraint is None or value is None:
-                continue
-            if constraints.is_dependent(constraint):
-                constraint = constraint.resolve(self)
-            elif value._data.ndim == 0 and _number_inside(constraint, value._data.item()):
-                continue
-            inside = _without_tape(constraint.check, value)
-            if not inside._data.all():
-                raise bad_parameter(type(self).__name__, name, value, constraint, inside)
-
     def _check_value(self, value):
         support = self.support
         if value._data.ndim < support.event_dim:
             raise self._misshapen(value)
-        inside = _without_tape(support.check, value)
-        if not inside._data.all():
-            raise bad_value(type(self).__name__, value, support, inside)
+        check_value(type(self).__name__, value, support)
         full = self._batch_shape + self._event_shape
         if value._data.shape != full:
             shape, n = value._data.shape, len(self._event_shape)
@@ -577,7 +431,7 @@ class Independent(Distribution):
         How many batch dims become event dims.
     """
 
-    __static_fields__ = ("reinterpreted_batch_ndims", *_STATE)
+    __static_fields__ = ("reinterpreted_batch_ndims", *INSTANCE_STATE)
     __tree_fields__ = ("base_dist",)
 
     def __init__(self, base_distribution, reinterpreted_batch_ndims, *, validate_args=None):
@@ -755,61 +609,12 @@ def sum_rightmost(x, n):
     return total(x, tuple(range(-n, 0))) if n else x
 
 
-def _signature(fields):
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    items, optional = [], False
-    for name, field in fields.items():
-        optional |= field.default is not MISSING
-        default = None if field.default is MISSING else field.default
-        items.append(
-            inspect.Parameter(name, kind, default=default if optional else inspect.Parameter.empty)
-        )
-    items.append(inspect.Parameter("validate_args", inspect.Parameter.KEYWORD_ONLY, default=None))
-    return inspect.Signature(items)
-
-
-def _batch_part(cls, name, value, event_dim):
-    shape = value._data.shape
-    if len(shape) < event_dim:
-        raise ShapeError(
-            f"{cls.__name__}: parameter {name}",
-            expected=f"at least {event_dim} dims, the rightmost of which form one event",
-            got=f"shape {shape}",
-            fix="pass a vector (or matrix) per batch element",
-        )
-    return shape[: len(shape) - event_dim]
-
-
-def _resolved(constraint, owner):
-    return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
-
-
-@functools.lru_cache(4096)
-def _number_inside(constraint, number):
-    """Whether a number is inside a constraint; models repeat the same few numbers."""
-    return bool(constraint.check(wrap(np.array(number)))._data)
-
-
 def _as_shape(shape):
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _shown(value):
-    if isinstance(value, TensorBase):
-        return f"{value._data.item():g}" if value._data.ndim == 0 else f"{tuple(value._data.shape)}"
-    return repr(value)
-
-
 def _grown(x, shape):
     return x if x._data.shape == shape else expand(x, shape)
-
-
-def _without_tape(fn, value):
-    before = set_grad_enabled(False)
-    try:
-        return fn(value)
-    finally:
-        set_grad_enabled(before)
 
 
 def with_event_dims(mask, n):

@@ -2,43 +2,43 @@
 
 `param(constraint)` is a tensor parameter, `setting()` an argument that is not a tensor (a size),
 and `one_of("probs", "logits")` says that exactly one of several is given; the others are computed
-when asked for, by the methods `_probs`, `_logits`. From the fields `Distribution` makes `__init__`,
-validation, `batch_shape`, `repr` and tree leaves.
-
-The second half holds the messages for values outside their constraint: which parameter, which set,
-the first bad value with its index, how many are bad, and what usually cures it.
+when asked for, by the methods `_probs`, `_logits`. From the fields `WithFields`, the base of
+`Distribution`, makes `__init__`, validation, `batch_shape`, `repr` and tree leaves.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, overload
 
 import numpy as np
 
-from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor, recorder, wrap
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
-from probtorch.errors import ArgumentError, DomainError
+from probtorch.distributions.validation import check_parameter, validation_in_force
+from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import to_float
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "INSTANCE_STATE",
     "MISSING",
     "Parameter",
+    "WithFields",
     "as_parameter",
-    "bad_parameter",
-    "bad_value",
-    "bind",
-    "check_alternatives",
     "one_of",
     "param",
     "setting",
 ]
 
 MISSING = object()
+# What a tree of any distribution carries besides parameters and settings.
+INSTANCE_STATE = ("_expanded", "_validate_args", "_weak")
 
 
 class Parameter:
@@ -130,7 +130,130 @@ class one_of:
         owner._alternatives = self.names
 
 
-def check_alternatives(owner, names, values):
+@dataclass_transform(field_specifiers=(param, setting))
+class WithFields:
+    """A class whose fields are its arguments; subclasses state them, type checkers know them."""
+
+    _fields: ClassVar[dict[str, Parameter]] = {}
+    __signature__: ClassVar[inspect.Signature]
+    _alternatives: ClassVar[tuple[str, ...]] = ()
+    __static_fields__: ClassVar[tuple[str, ...]] = INSTANCE_STATE
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
+        inherited = {n: f for n, f in cls._fields.items() if n not in own}
+        cls._fields = {**inherited, **own}
+        if own:
+            settings = tuple(n for n, f in cls._fields.items() if f.constraint is None)
+            cls.__static_fields__ = (*settings, *INSTANCE_STATE)
+            cls.__signature__ = _signature(cls._fields)
+
+    def __init__(self, *args, validate_args=None, **kwargs):
+        cls, fields = type(self), self._fields
+        values = _bind(cls, fields, args, kwargs)
+        if self._alternatives:
+            _check_alternatives(cls.__name__, self._alternatives, values)
+        store, shapes, strong = self.__dict__, [], []
+        for name, field in fields.items():
+            value = values.get(name, field.default)
+            if value is MISSING:
+                raise ArgumentError(
+                    cls.__name__,
+                    expected=f"a value for {name}",
+                    got="none",
+                    fix=f"call {cls.__name__}({', '.join(fields)})",
+                )
+            if value is None and field.default is None:
+                continue
+            store[name], weak = field.convert(value)
+            if field.constraint is None:
+                continue
+            value = store[name]
+            if not weak:
+                strong.append(value._data)
+            shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
+        batch = broadcast_shapes(*shapes, op=cls.__name__) if any(shapes) else ()
+        dtype = dtypes.promote(strong) if strong else None
+        self._set_shapes(batch, (), dtype=dtype, validate_args=validate_args)
+        self._event_shape = tuple(self._infer_event_shape())
+        if self._validate_args and recorder() is None:
+            self._check_parameters()
+
+    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, validate_args=None):
+        """Set what every instance has; `dtype` is that of draws, None for the default dtype."""
+        self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
+        self._dtype = dtype
+        self._expanded = None
+        self._validate_args = (
+            validation_in_force() if validate_args is None else bool(validate_args)
+        )
+
+    def _infer_event_shape(self):
+        """Return the event shape from the parameters; () for distributions of single numbers."""
+        return ()
+
+    def _given(self, name):
+        """Whether the alternative `name` is the one given at construction."""
+        return name in self.__dict__
+
+    def _check_parameters(self):
+        for name, field in self._fields.items():
+            value, constraint = self.__dict__.get(name), field.constraint
+            if constraint is not None and value is not None:
+                check_parameter(type(self).__name__, name, value, constraint, self)
+
+    @property
+    def arg_constraints(self):
+        """Dict from parameter name to its constraint, for the parameters given."""
+        return {
+            name: _resolved(field.constraint, self)
+            for name, field in self._fields.items()
+            if field.constraint is not None and name in self.__dict__
+        }
+
+    def __repr__(self):
+        parts = [
+            f"{n}={_shown(self.__dict__[n])}" for n in self._tree_names() if n in self.__dict__
+        ]
+        if self._expanded is not None:
+            parts.append(f"batch_shape={tuple(self._batch_shape)}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # ------------------------------------------------------------------------------ as a tree
+
+    def _tree_names(self):
+        return tuple(self._fields)
+
+    @property
+    def __tree_fields__(self):
+        return tuple(
+            n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
+        )
+
+    @property
+    def _weak(self):
+        """Whether all parameters came from Python numbers, so that draws have the default dtype."""
+        return self._dtype is None
+
+    @classmethod
+    def __tree_build__(cls, values):
+        expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
+        weak = values.pop("_weak")
+        out = cls._from_tree(values)
+        out._validate_args = validate
+        out._dtype = None if weak else out._dtype
+        return out if expanded is None else out.expand(expanded)
+
+    @classmethod
+    def _from_tree(cls, values):
+        return cls(**values, validate_args=False)
+
+
+# ------------------------------------------------------------------------------ helpers
+
+
+def _check_alternatives(owner, names, values):
     """Raise ArgumentError unless `values` holds exactly one of `names`."""
     given = [n for n in names if values.get(n) is not None]
     if len(given) != 1:
@@ -142,7 +265,7 @@ def check_alternatives(owner, names, values):
         )
 
 
-def bind(cls, fields, args, kwargs):
+def _bind(cls, fields, args, kwargs):
     """Return a dict from field name to argument, as Python binds a call; missing ones left out.
 
     Raises
@@ -178,76 +301,36 @@ def bind(cls, fields, args, kwargs):
     return values
 
 
-# ------------------------------------------------------------------------------ messages
-
-_POSITIVE = (
-    "declare it with param({name!r}, init, constraint=constraints.positive), or pass softplus(x)"
-)
-_CURES = {
-    constraints.GreaterThan: _POSITIVE,
-    constraints.Interval: "pass sigmoid(x), or logits= where the distribution takes them",
-    constraints.Simplex: "pass softmax(x, -1), or logits= where the distribution takes them",
-    constraints.LowerCholesky: "pass cholesky(covariance)",
-    constraints.CorrCholesky: "pass transform_to(constraints.corr_cholesky)(x)",
-    constraints.PositiveDefinite: "pass scale_tril=, or add 1e-6 * trace / n to the diagonal",
-    constraints.IntegerGreaterThanEq: "pass whole numbers, if need be rounded with round()",
-}
-
-
-def _describe(value, inside, event_dim):
-    """Return the array on the host, the first bad batch index, the counts of bad and of all."""
-    bad = ~to_host(inside._data)
-    array = to_host(value._data)
-    bad = np.broadcast_to(bad, array.shape[: array.ndim - event_dim])
-    return array, tuple(int(i) for i in np.argwhere(bad)[0]), int(bad.sum()), bad.size
-
-
-def _found(array, index, count, size):
-    first = array[index]
-    shown = f"{first:g}" if first.ndim == 0 else np.array2string(first, threshold=8, precision=4)
-    if not size > 1:
-        return shown
-    return f"{shown} at index {index}, the first of {count} bad among {size}"
-
-
-def bad_parameter(owner, name, value, constraint, inside):
-    """Error for a parameter outside its constraint."""
-    array, index, count, size = _describe(value, inside, constraint.event_dim)
-    found = _found(array, index, count, size)
-    first = array[index]
-    if np.isnan(first).any():
-        maker = value.grad_fn.name if value.grad_fn is not None else None
-        cure = (
-            f"the last op that made it was {maker}: look at what went into it"
-            if maker
-            else f"check the data that {name} comes from"
+def _signature(fields):
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    items, optional = [], False
+    for name, field in fields.items():
+        optional |= field.default is not MISSING
+        default = None if field.default is MISSING else field.default
+        items.append(
+            inspect.Parameter(name, kind, default=default if optional else inspect.Parameter.empty)
         )
-    elif isinstance(constraint, constraints.PositiveDefinite) and first.ndim == 2:
-        least = np.linalg.eigvalsh((first + first.T) / 2)[0]
-        found = f"a matrix with least eigenvalue {least:g}" + found[found.rfind("]") + 1 :]
-        cure = _CURES[constraints.PositiveDefinite]
-    else:
-        kinds = [k for k in _CURES if isinstance(_inner(constraint), k)]
-        cure = _CURES[kinds[-1]] if kinds else "pass values inside {constraint!r}"
-        cure = cure.format(name=name, constraint=constraint)
-    return DomainError(
-        f"{owner}: parameter {name}", expected=f"values in {constraint!r}", got=found, fix=cure
-    )
+    items.append(inspect.Parameter("validate_args", inspect.Parameter.KEYWORD_ONLY, default=None))
+    return inspect.Signature(items)
 
 
-def bad_value(owner, value, support, inside):
-    """Error for a value outside the support, in log_prob."""
-    array, index, count, size = _describe(value, inside, support.event_dim)
-    nan = np.isnan(array[index]).any() if array.dtype.kind == "f" else False
-    return DomainError(
-        f"{owner}.log_prob: value outside the support",
-        expected=f"values in {support!r}",
-        got=_found(array, index, count, size),
-        fix="mask missing data with .mask(~isnan(value))"
-        if nan
-        else "check the data, or pass validate_args=False to get -inf there",
-    )
+def _batch_part(cls, name, value, event_dim):
+    shape = value._data.shape
+    if len(shape) < event_dim:
+        raise ShapeError(
+            f"{cls.__name__}: parameter {name}",
+            expected=f"at least {event_dim} dims, the rightmost of which form one event",
+            got=f"shape {shape}",
+            fix="pass a vector (or matrix) per batch element",
+        )
+    return shape[: len(shape) - event_dim]
 
 
-def _inner(constraint):
-    return getattr(constraint, "base_constraint", constraint)
+def _resolved(constraint, owner):
+    return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
+
+
+def _shown(value):
+    if isinstance(value, TensorBase):
+        return f"{value._data.item():g}" if value._data.ndim == 0 else f"{tuple(value._data.shape)}"
+    return repr(value)

@@ -11,8 +11,8 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import log, maximum, where
 from probtorch.ops.special import digamma, gammainc, gammaincc, lgamma, xlogy
 

@@ -3,8 +3,8 @@
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import atan2, exp, log, log1p, tan, where
 from probtorch.ops.special import betainc, betaln, digamma

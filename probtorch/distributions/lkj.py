@@ -6,8 +6,8 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param, setting
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param, setting
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import log, sigmoid, sqrt, where
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze

@@ -6,8 +6,8 @@ import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, one_of, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import log
 from probtorch.ops.linalg import cholesky, solve_triangular

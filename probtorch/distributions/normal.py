@@ -8,8 +8,8 @@ are.
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, expm1, log, where
 from probtorch.ops.special import erf, erfinv, ndtr, ndtri

@@ -3,8 +3,8 @@
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
 from probtorch.ops.elementwise import pow as power

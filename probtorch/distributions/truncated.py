@@ -9,8 +9,8 @@ import math
 
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import (
     clamp,
     exp,

@@ -4,8 +4,8 @@ import math
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param, sum_rightmost
-from probtorch.distributions.fields import Parameter, as_parameter
+from probtorch.distributions.distribution import Distribution, sum_rightmost
+from probtorch.distributions.fields import Parameter, as_parameter, param
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clamp, log, where
 from probtorch.ops.movement import expand

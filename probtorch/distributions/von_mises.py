@@ -6,8 +6,8 @@ Draws carry implicit gradients (Figurnov, Mohamed, Mnih 2018), from ops/variates
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import log, sin
 from probtorch.ops.special import i0e, i1e
 

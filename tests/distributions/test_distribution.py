@@ -10,7 +10,8 @@ from probtorch.autograd import grad
 from probtorch.core.dtype import default_dtype_as, float32, float64
 from probtorch.core.rng import Generator, default_generator, manual_seed
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param, setting
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import param, setting
 from probtorch.errors import ArgumentError, DomainError, NotDifferentiableError, ShapeError
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close

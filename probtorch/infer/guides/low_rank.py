@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, param
-from probtorch.distributions.fields import Parameter
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Parameter, param
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import log, sqrt
 from probtorch.ops.linalg import cholesky, solve_triangular
