@@ -99,14 +99,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         flat = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
-        # Parts with parameters are children, under their numbers; the others are kept beside.
-        self._others = {}
-        for i, part in enumerate(flat):
-            if isinstance(part, Module):
-                self.add_module(str(i), part)
-            else:
-                self._others[i] = part
-        self._count = len(flat)
+        _keep(self, flat)
         self.bijective = all(p.bijective for p in flat)
         self.costly_inverse = any(p.costly_inverse for p in flat)
         if flat:
@@ -116,13 +109,27 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
     @property
     def parts(self):  # type: ignore[override]
         """The transforms, in order."""
-        children = self._modules
-        return [
-            self._others[i] if i in self._others else children[str(i)] for i in range(self._count)
-        ]
+        return _kept(self)
 
     def __len__(self):
         return self._count
+
+
+def _keep(module, parts):
+    """Make parts with parameters children of a module, under their numbers; keep others beside."""
+    module._others = {}
+    for i, part in enumerate(parts):
+        if isinstance(part, Module):
+            module.add_module(str(i), part)
+        else:
+            module._others[i] = part
+    module._count = len(parts)
+
+
+def _kept(module):
+    """Return those parts, in order."""
+    others, children = module._others, module._modules
+    return [others[i] if i in others else children[str(i)] for i in range(module._count)]
 
 
 def iterated(repeats, base_fn, *args, **kwargs):
@@ -204,9 +211,8 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
 
     def __init__(self, transforms):
         super().__init__()
-        self._others = {}
         transforms = list(transforms)
-        for i, transform in enumerate(transforms):
+        for transform in transforms:
             if not isinstance(transform, (Transform, ConditionalTransform)):
                 raise ArgumentError(
                     "ConditionalComposeTransformModule",
@@ -214,19 +220,12 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
                     got=f"{type(transform).__name__} {transform!r:.60}",
                     fix="for example [conditional_planar(3, 2), permute(3)]",
                 )
-            if isinstance(transform, Module):
-                self.add_module(str(i), transform)
-            else:
-                self._others[i] = transform
-        self._count = len(transforms)
+        _keep(self, transforms)
 
     @property
     def transforms(self):
         """The transforms, in order."""
-        children = self._modules
-        return [
-            self._others[i] if i in self._others else children[str(i)] for i in range(self._count)
-        ]
+        return _kept(self)
 
     def condition(self, context):
         """Return the composition for a context."""
