@@ -497,13 +497,15 @@ def _terms(op, inputs, attrs, out):
     return 1
 
 
-def spread(run):
+def spread(run, runs=RUNS):
     """Return, for each result of ``run()``, the value and how far perturbed runs are from it.
 
     Parameters
     ----------
     run : callable
         Runs a program eagerly and returns arrays.
+    runs : int
+        Number of perturbed runs; more of them come nearer to the largest distance there is.
 
     Returns
     -------
@@ -514,7 +516,7 @@ def spread(run):
     base = run()
     gaps = [np.zeros(a.shape) for a in base]
     agree = [np.ones(a.shape, bool) for a in base]
-    for k in range(RUNS):
+    for k in range(runs):
         with _Mover(k):
             moved = run()
         for i, (a, b) in enumerate(zip(base, moved, strict=True)):
