@@ -21,9 +21,14 @@ from benchmarks.peers import OURS, adapter
 from benchmarks.report import duration, table
 from benchmarks.timing import race
 
-__all__ = ["BATCH", "LATENT", "HIDDEN", "PIXELS", "RATE", "batches", "run"]
+__all__ = [
+    *("BATCH", "LATENT", "HIDDEN", "PIXELS", "RATE", "TORCH_COMPILE"),
+    *("autoencoder", "batches", "run", "trained"),
+]
 
 PEERS = ("numpyro", "pyro", "jax", "torch")
+# A second way of torch's adapter.
+TORCH_COMPILE = "torch.compile"
 PIXELS, HIDDEN, LATENT, BATCH, RATE = 64, 200, 8, 128, 1e-3
 # Steps until the losses are compared, and how many at the end are averaged.
 TRAINED, AVERAGED = 1500, 300
@@ -37,7 +42,8 @@ METHOD = (
     "an installation), to the first loss; ours with an empty compiler cache, then, warm, with the "
     "code of the run before. Second step: the one that compiles, where the first does not. jax and "
     "torch are hand-written steps without a "
-    "language around them; torch's and jax's know the divergence in closed form. All reach the "
+    "language around them, torch.compile is torch's whole step (loss, backward pass, Adam) under "
+    "its compiler; these know the divergence in closed form. All reach the "
     "same loss to {tolerance:.0%} after {trained} steps."
 )
 
@@ -53,9 +59,45 @@ def batches(count=40, seed=0):
     return (rng.random(probs.shape) < probs).astype(np.float32)
 
 
+def autoencoder(system, data):
+    """Return a function that takes a training step on the next of `data` and returns its loss."""
+    if system == TORCH_COMPILE:
+        return adapter("torch").compiled_autoencoder(data)
+    return adapter(system).autoencoder(data)
+
+
+def trained(systems):
+    """Train with each system, and compare the losses with the first one's.
+
+    Returns
+    -------
+    steps : dict of callables
+        By system, where the loss is what it should be.
+    losses : dict of float
+        Means of the last steps, in nats per batch.
+    failures : list of str
+    """
+    data, steps, losses, failures = batches(), {}, {}, []
+    for system in systems:
+        try:
+            step = autoencoder(system, data)
+            loss = float(np.mean([step() for _ in range(TRAINED)][-AVERAGED:]))
+        except Exception as error:
+            failures.append(f"{system}: {type(error).__name__}: {error}")
+            continue
+        losses[system] = loss
+        first, reference = next(iter(losses.items()))
+        if abs(loss / reference - 1.0) > TOLERANCE:
+            failures.append(f"{system}: loss {loss:.1f}, {first} {reference:.1f}")
+        else:
+            steps[system] = step
+    return steps, losses, failures
+
+
 def first_steps(system, folder):
     """Return seconds from process start to the first loss, and from there to the second."""
     environment = {**os.environ, "PROBTORCH_CACHE_DIR": str(folder / "code")}
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     command = [sys.executable, "-m", "benchmarks.svi_child", system]
@@ -72,16 +114,9 @@ def first_steps(system, folder):
 def run(names):
     """Measure the systems in `names`; returns (text, what went wrong)."""
     systems = [n for n in names if n == OURS or n in PEERS]
-    failures, steps, losses = [], {}, {}
-    data = batches()
-    for system in systems:
-        step = adapter(system).autoencoder(data)
-        losses[system] = float(np.mean([step() for _ in range(TRAINED)][-AVERAGED:]))
-        steps[system] = step
-    for system, loss in losses.items():
-        if abs(loss / losses[systems[0]] - 1.0) > TOLERANCE:
-            failures.append(f"{system}: loss {loss:.1f}, {systems[0]} {losses[systems[0]]:.1f}")
-            del steps[system]
+    if "torch" in systems:
+        systems.insert(systems.index("torch") + 1, TORCH_COMPILE)
+    steps, losses, failures = trained(systems)
     timings = race(steps, rounds=9, round_seconds=0.3)
     ours = timings.get(OURS)
     rows = []
@@ -89,7 +124,8 @@ def run(names):
         with tempfile.TemporaryDirectory(prefix="probtorch-bench-") as name:
             folder = pathlib.Path(name)
             first_steps(system, folder)  # for the byte code
-            shutil.rmtree(folder / "code", ignore_errors=True)
+            for cache in ("code", "inductor"):
+                shutil.rmtree(folder / cache, ignore_errors=True)
             cold = first_steps(system, folder)
             warm = first_steps(system, folder)
         rows.append(

@@ -9,9 +9,8 @@ from benchmarks.machine import restrict_to_one_core
 
 restrict_to_one_core()
 
-from benchmarks.peers import adapter  # noqa: E402 - after the thread settings
-from benchmarks.svi import batches  # noqa: E402
+from benchmarks.svi import autoencoder, batches  # noqa: E402 - after the thread settings
 
-step = adapter(sys.argv[1]).autoencoder(batches(2))
+step = autoencoder(sys.argv[1], batches(2))
 for i in range(2):
     print("step", i, step(), flush=True)

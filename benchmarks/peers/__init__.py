@@ -6,7 +6,7 @@ An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system 
 - `density(problem)`: for the density suite, a function from a float64 vector to (log density,
   gradient);
 - `autoencoder(batches)`: for the svi suite, a function that takes one training step on the next of
-  these arrays and returns the loss;
+  these arrays and returns the loss (torch's has `compiled_autoencoder` too);
 - `sampler(problem)`: for the nuts suite, a function ``run(seed, chains, warmup, draws)`` that
   returns a dict of arrays (chain, draw, ...) and has an attribute `print_summary`, a function that
   prints the system's own summary of the last run.

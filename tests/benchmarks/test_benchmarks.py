@@ -3,16 +3,19 @@
 No test here reads a clock: the suites are given contestants and timings made up for the purpose.
 """
 
+import dataclasses
 import types
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from benchmarks import density, eager, nuts, problems
+import probtorch
+from benchmarks import density, eager, loops, nuts, problems, svi
 from benchmarks.peers import OURS, PEERS, adapter
 from benchmarks.problems import DENSITIES
 from benchmarks.report import duration, table, write_section
+from benchmarks.svi import TORCH_COMPILE
 from benchmarks.timing import Timing
 
 
@@ -69,7 +72,7 @@ def fake_race(monkeypatch, suite):
     """Time nothing: every contestant takes a second."""
     raced = []
 
-    def race(contestants, rounds):
+    def race(contestants, rounds, round_seconds=0.1):
         raced.append(set(contestants))
         return {name: Timing(1.0, 1.0, rounds) for name in contestants}
 
@@ -85,6 +88,7 @@ def use_densities(monkeypatch, **densities):
         for name, f in densities.items()
     }
     monkeypatch.setattr(density, "adapter", modules.__getitem__)
+    monkeypatch.setattr(density, "trained", lambda systems: ({}, {}, []))
 
 
 def test_density_that_agrees_up_to_a_constant_is_timed(monkeypatch):
@@ -113,6 +117,99 @@ def test_density_that_disagrees_is_reported_and_not_timed(monkeypatch, wrong):
     assert all("another density" in failure for failure in failures)
     assert not any(OURS in names for names in raced)
     assert "failed" in text
+
+
+def test_training_step_counts_in_the_mean_of_densities(monkeypatch):
+    def race(contestants, rounds, round_seconds=0.1):
+        training = round_seconds == 0.3
+        ours = 512.0 if training else 1.0
+        return {n: Timing(ours if n == OURS else 1.0, 1.0, rounds) for n in contestants}
+
+    use_densities(monkeypatch, probtorch=normal_density, torch=normal_density)
+    steps = {OURS: lambda: 1.0, TORCH_COMPILE: lambda: 1.0}
+    monkeypatch.setattr(density, "trained", lambda systems: (steps, {}, []))
+    monkeypatch.setattr(density, "race", race)
+    text, failures = density.run([OURS, "torch"])
+    assert failures == []
+    # The ninth root of 512, the other eight ratios being 1.
+    assert text.split("geometric mean")[1].split("\n")[0].split("|")[-2].strip() == "2.00"
+
+
+def losses(**means):
+    """Make adapters for `trained` that lose as much as is said at each step."""
+
+    def step(loss):
+        if loss is None:
+            raise RuntimeError("no compiler")
+        return lambda: loss
+
+    return lambda system, data: step(means[system])
+
+
+def test_training_that_reaches_another_loss_is_reported_and_not_timed(monkeypatch):
+    monkeypatch.setattr(svi, "autoencoder", losses(probtorch=100.0, jax=105.0, torch=120.0))
+    steps, means, failures = svi.trained([OURS, "jax", "torch"])
+    assert set(steps) == {OURS, "jax"}
+    assert means == {OURS: 100.0, "jax": 105.0, "torch": 120.0}
+    assert failures == ["torch: loss 120.0, probtorch 100.0"]
+
+
+def test_training_that_cannot_be_compiled_is_reported_with_its_error(monkeypatch):
+    monkeypatch.setattr(svi, "autoencoder", losses(probtorch=100.0, torch=None))
+    steps, _, failures = svi.trained([OURS, "torch"])
+    assert set(steps) == {OURS}
+    assert failures == ["torch: RuntimeError: no compiler"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"), [(n, s) for n, each in loops.SPELLINGS.items() for s in each]
+)
+def test_loop_spellings_are_one_density(monkeypatch, name, spelling):
+    problem = short(monkeypatch, name)
+    q = probtorch.tensor(np.random.default_rng(3).normal(0.0, 0.3, problem.dim))
+    value = float(getattr(loops, name)(spelling)(q))
+    expected = {"autoregression": ar_density, "hidden_markov": hmm_density}[name]
+    np.testing.assert_allclose(value, expected(np.asarray(q), problem.data["y"]), rtol=1e-10)
+
+
+def short(monkeypatch, name, steps=40):
+    """Let a series of `benchmarks.loops` be a few steps long."""
+    problem = DENSITIES[name]
+    problem = dataclasses.replace(problem, data={"y": problem.data["y"][:steps]})
+    monkeypatch.setitem(loops.DENSITIES, name, problem)
+    return problem
+
+
+def ar_density(q, y):
+    alpha, beta, sigma = q[0], q[1:6], np.exp(q[6])
+    lags = np.lib.stride_tricks.sliding_window_view(y, 5)[:-1]
+    prior = stats.norm.logpdf(q[:6]).sum() + stats.halfnorm.logpdf(sigma) + q[6]
+    return prior + stats.norm.logpdf(y[5:], alpha + lags @ beta, sigma).sum()
+
+
+def hmm_density(q, y):
+    logits, loc = q[:25].reshape(5, 5), q[25:]
+    move = special.softmax(logits, -1)
+    prior = stats.norm.logpdf(logits).sum() + stats.norm.logpdf(loc, 0.0, 5.0).sum()
+    alpha = stats.norm.pdf(y[0], loc) / 5.0
+    for seen in y[1:]:
+        alpha = alpha @ move * stats.norm.pdf(seen, loc)
+    return prior + np.log(alpha.sum())
+
+
+def test_loop_of_another_density_is_reported_and_not_timed(monkeypatch):
+    raced = fake_race(monkeypatch, loops)
+    parts = dict.fromkeys(("total", "recording", "rolling", "compiling"), 1.0)
+    monkeypatch.setattr(loops, "first_calls", lambda name, spelling: (parts, parts))
+    wrong = {"scan": lambda q: (normal_density(q)[0], -q * 1.001)}
+    monkeypatch.setattr(
+        loops, "value_and_grad", lambda name, spelling: wrong.get(spelling, normal_density)
+    )
+    text, failures = loops.run([OURS, "jax"])
+    assert len(failures) == len(loops.SPELLINGS)
+    assert all("scan: another density" in failure for failure in failures)
+    assert not any("scan" in names for names in raced)
+    assert "lax.scan" in text
 
 
 def test_peer_that_fails_is_named_with_its_error(monkeypatch):
