@@ -169,10 +169,11 @@ class _Walk:
         moved, _ = arranged(array)
         dtype = self._type(array.dtype)
         text = f"const{dtype}{array.shape}{array.strides}"
-        if moved.size == 1:
-            return f"{text}={moved.tobytes().hex()}"
+        # Also of an expanded number: a pass merges it with an array of as many equal elements.
         if array.size <= SMALL:
             text += f"#{self._kind_of((dtype, array.shape, array.tobytes()))}"
+        if moved.size == 1:
+            return f"{text}={moved.tobytes().hex()}"
         if moved.size <= SMALL:
             text += f"#{self._kind_of((dtype, moved.shape, moved.tobytes(), 'moved'))}"
         else:

@@ -182,6 +182,10 @@ PAIRS = {
     "cumulative dim": (of(lambda x: x.cumsum(0), SQUARE), of(lambda x: x.cumsum(1), SQUARE)),
     "constant": (plus(np.array(1.0)), plus(np.array(1.5))),
     "constant of one element": (plus(np.array([[2.0]])), plus(np.array([[3.0]]))),
+    "array beside an expanded number": (
+        shared(np.broadcast_to(np.array(2.0), (3,)), np.full(3, 2.0)),
+        shared(np.broadcast_to(np.array(2.0), (3,)), np.array([2.0, 3.0, 4.0])),
+    ),
     "expanded constant": (
         plus(np.broadcast_to(np.array(2.0), (200,))),
         plus(np.broadcast_to(np.array(3.0), (200,))),
