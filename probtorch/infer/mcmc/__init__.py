@@ -4,5 +4,6 @@ Read in this order. `integrators.py` and `metrics.py` are the mechanics; `hmc.py
 kernels, frozen records with pure `init` and `step`; `adaptation.py` step size, mass matrix and
 Stan's windows. `chunk.py` puts a kernel, its adaptation and the loop over draws into one program,
 which runs eagerly or as native code. `kernels.py` has the constructors that users call, `driver.py`
-the class `MCMC` with threads, Ctrl-C and results, `progress.py` what is shown meanwhile.
+the class `MCMC`: chains start (`starts.py`), run in threads (`threads.py`, with Ctrl-C), and what
+they drew is put together (`collect.py`); `progress.py` has what is shown meanwhile.
 """

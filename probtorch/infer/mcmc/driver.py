@@ -1,47 +1,42 @@
 """`MCMC`: runs chains of a kernel, and keeps what they drew.
 
-Each chain has a thread, in which the native program runs without the interpreter lock, chunk after
-chunk (chain.py). The main thread shows progress and listens for Ctrl-C. A chain's draws depend on
-the seed and its number only: they are the same bit for bit for any number of threads, and however
-often the chunks are cut.
+The course of a run: a target is made of the model, chains start (starts.py), each runs the native
+program chunk after chunk (chain.py) in a thread (threads.py), and what they drew is put together
+(collect.py). A chain's draws depend on the seed and its number only: they are the same bit for bit
+for any number of threads, and however often the chunks are cut.
 """
 
-import contextlib
 import os
-import queue
-import sys
-import threading
 import time
-import warnings
 from typing import Any
 
 import numpy as np
 
-from probtorch.compiler.threads import occupied
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tree import replace
-from probtorch.diagnostics.checks import InferenceWarning, warn_about
+from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
-from probtorch.distributions.validation import validation_enabled, validation_in_force
-from probtorch.errors import ArgumentError, InferenceError, ShapeError
-from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start, schedule
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.mcmc.adaptation import schedule
 from probtorch.infer.mcmc.chain import ChainRun
-from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
-from probtorch.infer.mcmc.hmc import HMCState
-from probtorch.infer.mcmc.integrators import DensityHandle
+from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.collect import (
+    kept_after_interrupt,
+    sampled_draws,
+    survivors,
+    warmup_draws,
+)
 from probtorch.infer.mcmc.kernels import GradientKernel
-from probtorch.infer.mcmc.progress import Progress, activity
-from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.mcmc.progress import activity
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
-from probtorch.infer.results import make_draws
+from probtorch.infer.mcmc.starts import first_chain, new_chains, resumed_chains
+from probtorch.infer.mcmc.threads import run_chains
 
 __all__ = ["MCMC"]
 
 CHAIN_METHODS = ("parallel", "sequential", "vectorized")
-# How often the main thread looks at the chains, in seconds.
-POLL = 0.05
 # NumPyro's names of the statistics that have another one here.
 STAT_ALIASES = {
     "accept_prob": "acceptance_rate",
@@ -292,10 +287,12 @@ class MCMC:
         with activity("compiling the model", shown=self.progress_bar):
             example = init_params if self.kernel.model is None else None
             self.target = target = self.kernel.target(
-                args, kwargs, _first_chain(example, self.num_chains)
+                args, kwargs, first_chain(example, self.num_chains)
             )
             if saved:
-                chains = saved.chains(self.kernel, lambda bare: self._resumed(target, bare))
+                chains = saved.chains(
+                    self.kernel, lambda bare: resumed_chains(target, bare, self.num_chains)
+                )
             else:
                 chains = self._chains(target, init_params, rng_key)
         prepared = time.perf_counter()
@@ -304,7 +301,9 @@ class MCMC:
             saved.begin(runs)
         compiled = time.perf_counter()
         try:
-            interrupted = self._sample(runs, saved)
+            interrupted = run_chains(
+                runs, self._thread_count(len(runs)), saved, shown=self.progress_bar
+            )
         finally:
             saved.update(runs, last=True)
         self.seconds = {
@@ -315,64 +314,18 @@ class MCMC:
         return self._collect(runs, interrupted, num_samples, stacklevel + 1)
 
     def _chains(self, target, init_params, rng_key):
-        """Pairs of a chain before its first transition and the context of the density it holds."""
         if self.post_warmup_state is not None:
-            return self._resumed(target, self.post_warmup_state)
+            return resumed_chains(target, self.post_warmup_state, self.num_chains)
         seed = self.seed if rng_key is None else rng_key
-        generator = (
-            seed if isinstance(seed, Generator) else None if seed is None else Generator(seed)
-        )
-        starts, *streams = (generator or default_generator).spawn(1 + self.num_chains)
-        if init_params is None:
-            positions = np.asarray(
-                target.initial(self.num_chains, starts, self.kernel.init_strategy)
-            )
-        else:
-            positions = _positions(target, init_params, self.num_chains)
-        return [self._new_chain(target, q, stream) for q, stream in zip(positions, streams)]
+        generator = default_generator if seed is None else seed
+        if not isinstance(generator, Generator):
+            generator = Generator(seed)
+        return new_chains(self.kernel, target, init_params, self.num_chains, generator)
 
-    def _new_chain(self, target, position, stream):
-        context = target.density.context()
-        logdensity, grad = context.value_and_grad(position)
-        if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
-            raise InferenceError(
-                "initial_params",
-                expected="a point with a finite log density and gradient",
-                got=f"log density {logdensity}, gradient {grad!s:.60}",
-                fix="start elsewhere, or leave initial_params out",
-            )
-        kernel = self.kernel.build(_handle(context), target.dim)
-        position = np.array(position, np.float64)
-        state = HMCState(
-            wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0))
-        )
-        chain = Chain(
-            kernel,
-            state,
-            key_of(stream),
-            dual_averaging_start(kernel.step_size),
-            moments_start(target.dim, self.kernel.dense),
-        )
-        return chain, context
-
-    def _resumed(self, target, chains):
-        dims = {c.state.position._data.shape[0] for c in chains}
-        if len(chains) != self.num_chains or dims != {target.dim}:
-            raise InferenceError(
-                "post_warmup_state",
-                expected=f"{self.num_chains} chains of dimension {target.dim}",
-                got=f"{len(chains)} chains of dimension {', '.join(map(str, sorted(dims)))}",
-                fix="set it to the last_state of a run of the same model, or to None",
-            )
-        resumed = []
-        for chain in chains:
-            context = target.density.context()
-            # The arguments of the model may have changed since.
-            logdensity, grad = context.value_and_grad(chain.state.position._data)
-            state = replace(chain.state, logdensity=wrap(np.asarray(logdensity)), grad=wrap(grad))
-            kernel = replace(chain.kernel, density=_handle(context))
-            resumed.append((replace(chain, kernel=kernel, state=state), context))
-        return resumed
+    def _thread_count(self, num_chains):
+        # Eager code and hooks run under the interpreter lock and share its state.
+        alone = self.hook_fn is not None or not settings.jit
+        return 1 if alone else min(self.num_threads, num_chains)
 
     def _chain_runs(self, target, chains, num_samples, snapshot_every):
         segments = []
@@ -442,115 +395,26 @@ class MCMC:
         """
         self.post_warmup_state = tuple(chain_of(self.kernel, x) for x in state["chains"])
 
-    # -------------------------------------------------------------------------------------- threads
-
-    def _sample(self, runs, saved):
-        """Run all chains in threads; returns whether Ctrl-C ended it."""
-        # Eager code and hooks run under the interpreter lock and share its state, so they have one
-        # thread.
-        count = (
-            1 if self.hook_fn is not None or not settings.jit else min(self.num_threads, len(runs))
-        )
-        stop, waiting, ended = threading.Event(), queue.SimpleQueue(), threading.Semaphore(0)
-        for run in runs:
-            waiting.put(run)
-
-        # What holds in this thread holds in those that work for it.
-        checked = validation_in_force()
-
-        def work():
-            with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
-                while not stop.is_set():
-                    waiting.get_nowait().run(stop)
-            ended.release()
-
-        # Daemons: after a second Ctrl-C nothing waits for them.
-        threads = [
-            threading.Thread(target=work, name=f"probtorch chain {i}", daemon=True)
-            for i in range(count)
-        ]
-        left = count
-        try:
-            with Progress(runs, shown=self.progress_bar) as progress:
-                for thread in threads:
-                    thread.start()
-                while left:
-                    left -= ended.acquire(timeout=POLL)
-                    progress.update()
-                    saved.update(runs)
-            return False
-        except KeyboardInterrupt:
-            stop.set()
-            print(
-                "interrupted: keeping what was drawn (Ctrl-C again to give it up)",
-                file=sys.stderr,
-                flush=True,
-            )
-            while left:
-                left -= ended.acquire(timeout=POLL)
-            return True
-        finally:
-            stop.set()
-
     # -------------------------------------------------------------------------------------- results
 
     def _collect(self, runs, interrupted, num_samples, stacklevel):
-        alive = [i for i, run in enumerate(runs) if run.error is None]
-        failed = {i: run.error for i, run in enumerate(runs) if run.error is not None}
-        if not alive:
-            raise failed[0]
-        for i, error in failed.items():
-            warnings.warn(
-                f"chain {i} failed and is missing from the result\n  expected: {len(runs)} chains\n"
-                f"  got:      {type(error).__name__}: {error}\n"
-                "  fix:      see the error; chains that are well came to their end",
-                InferenceWarning,
-                stacklevel=stacklevel,
-            )
+        alive, failed = survivors(runs, stacklevel)
         kept, length = alive, num_samples // self.thinning
         if interrupted:
-            kept, length = _rectangle({i: runs[i].draws.complete for i in alive})
-            if not length and num_samples:
-                raise KeyboardInterrupt("interrupted before the first draw after warm-up")
-            message = f"kept {len(kept)} of {len(runs)} chains with {length} draws each"
-            print(message, file=sys.stderr, flush=True)
-        states = [runs[i].runner.chain for i in kept]
+            kept, length = kept_after_interrupt(runs, alive, sampling=bool(num_samples))
+        kept_runs = [runs[i] for i in kept]
+        states = [run.runner.chain for run in kept_runs]
         self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in states)
         if not num_samples:
-            self._draws = self._warmup_draws([runs[i] for i in kept])
+            self._draws = warmup_draws(self.target, kept_runs)
             return None
-        kept_runs = [runs[i] for i in kept]
-        draws = make_draws(
-            self.target,
-            np.stack([run.draws.positions[:length] for run in kept_runs]),
-            _stacked([run.draws for run in kept_runs], length),
-            self._attrs(runs, failed, interrupted, kept),
-            **self._warmup_of(kept_runs),
-        )
+        attrs = self._attrs(runs, failed, interrupted, kept)
+        draws = sampled_draws(self.target, kept_runs, length, attrs)
         if self.save_params is not None:
             draws = draws.select(list(self.save_params))
         self._draws = draws
         warn_about(draws, stacklevel=stacklevel)
         return draws
-
-    def _warmup_of(self, runs):
-        """Positions and statistics of the warm-up, if kept, as arguments of `make_draws`."""
-        if runs[0].warmup is None or not runs[0].num_warmup:
-            return {}
-        return {
-            "warmup_positions": np.stack([run.warmup.positions for run in runs]),
-            "warmup_stats": _stacked([run.warmup for run in runs], runs[0].num_warmup),
-        }
-
-    def _warmup_draws(self, runs):
-        """The draws of a warm-up alone, or None if they are not kept or there are none."""
-        warmup = self._warmup_of(runs)
-        length = min((run.warmup.complete for run in runs), default=0) if warmup else 0
-        if not length:
-            return None
-        stats = {name: x[:, :length] for name, x in warmup["warmup_stats"].items()}
-        attrs = {"inference_library": "probtorch", "warming_up": True}
-        return make_draws(self.target, warmup["warmup_positions"][:, :length], stats, attrs)
 
     def _attrs(self, runs, failed, interrupted, kept):
         attrs = {
@@ -712,66 +576,3 @@ def _count(name, value, least):
             fix=f"for example {name}=1000",
         )
     return value.__index__()
-
-
-def _handle(context):
-    return DensityHandle(
-        wrap(np.asarray(context.function, np.int64)), wrap(np.asarray(context.address, np.int64))
-    )
-
-
-def _stacked(recordings, length):
-    """Statistics of several chains as arrays (chain, draw)."""
-    return {
-        name: np.stack([r.stats[name][:length] for r in recordings]) for name in recordings[0].stats
-    }
-
-
-def _rectangle(counts):
-    """Which chains and how many draws of each keep the most; `counts` is a dict by chain."""
-    ordered = sorted(counts, key=lambda i: (-counts[i], i))
-    best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
-    return sorted(ordered[: best + 1]), counts[ordered[best]]
-
-
-def _array(value):
-    return np.asarray(as_tensor(value)._data, np.float64)
-
-
-def _first_chain(params, num_chains):
-    """What variables look like, from parameters that may have a leading chain dim."""
-    if params is None:
-        return None
-    if not isinstance(params, dict):
-        array = _array(params)
-        return array[0] if array.ndim == 2 else array
-    arrays = {name: _array(x) for name, x in params.items()}
-    if num_chains > 1 and all(x.ndim and x.shape[0] == num_chains for x in arrays.values()):
-        return {name: x[0] for name, x in arrays.items()}
-    return arrays
-
-
-def _positions(target, params, num_chains):
-    """Starting points (num_chains, dim) from parameters given for one or for all chains."""
-    if isinstance(params, dict):
-        arrays = {name: _array(x) for name, x in params.items()}
-        per_chain = all(
-            name in target.slots and x.shape == (num_chains, *target.slots[name].free_shape)
-            for name, x in arrays.items()
-        )
-        if not per_chain:
-            return np.tile(target.pack(arrays), (num_chains, 1))
-        return np.stack(
-            [target.pack({name: x[i] for name, x in arrays.items()}) for i in range(num_chains)]
-        )
-    array = _array(params)
-    if array.shape == (target.dim,):
-        return np.tile(array, (num_chains, 1))
-    if array.shape != (num_chains, target.dim):
-        raise ShapeError(
-            "initial_params",
-            expected=f"shape ({target.dim},) or ({num_chains}, {target.dim})",
-            got=str(array.shape),
-            fix="give unconstrained values, one row per chain",
-        )
-    return array

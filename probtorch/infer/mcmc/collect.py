@@ -1,0 +1,117 @@
+"""What chains drew, as `Draws`: which of them count, how many draws of each, with what statistics.
+
+A chain that failed is told of and left out. After Ctrl-C chains have got to different lengths, and
+the rectangle that keeps the most draws is cut out of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.potential import Target
+from probtorch.infer.results import SampledDraws, make_draws
+
+__all__ = ["kept_after_interrupt", "sampled_draws", "survivors", "warmup_draws"]
+
+
+def survivors(
+    runs: Sequence[ChainRun], stacklevel: int
+) -> tuple[list[int], dict[int, BaseException]]:
+    """Return the numbers of the chains that are well, and the errors of the others by number.
+
+    Raises
+    ------
+    BaseException
+        The error of the first chain, if none is well.
+
+    Warns
+    -----
+    InferenceWarning
+        For each chain that failed, if some are well.
+    """
+    alive = [i for i, run in enumerate(runs) if run.error is None]
+    failed = {i: run.error for i, run in enumerate(runs) if run.error is not None}
+    if not alive:
+        raise failed[0]
+    for i, error in failed.items():
+        warnings.warn(
+            f"chain {i} failed and is missing from the result\n  expected: {len(runs)} chains\n"
+            f"  got:      {type(error).__name__}: {error}\n"
+            "  fix:      see the error; chains that are well came to their end",
+            InferenceWarning,
+            stacklevel=stacklevel + 1,
+        )
+    return alive, failed
+
+
+def kept_after_interrupt(
+    runs: Sequence[ChainRun], alive: Sequence[int], *, sampling: bool
+) -> tuple[list[int], int]:
+    """Return which chains to keep, and how many draws of each; says so.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If a run that was to sample had no draw yet.
+    """
+    kept, length = _rectangle({i: runs[i].draws.complete for i in alive})
+    if sampling and not length:
+        raise KeyboardInterrupt("interrupted before the first draw after warm-up")
+    message = f"kept {len(kept)} of {len(runs)} chains with {length} draws each"
+    print(message, file=sys.stderr, flush=True)
+    return kept, length
+
+
+def sampled_draws(
+    target: Target, runs: Sequence[ChainRun], length: int, attrs: dict[str, Any]
+) -> SampledDraws:
+    """Return the first `length` draws of each chain, and those of the warm-up if they are kept."""
+    return make_draws(
+        target,
+        np.stack([run.draws.positions[:length] for run in runs]),
+        _stacked([run.draws for run in runs], length),
+        attrs,
+        **_warmup_of(runs),
+    )
+
+
+def warmup_draws(target: Target, runs: Sequence[ChainRun]) -> SampledDraws | None:
+    """Return the draws of a warm-up alone, None if they are not kept or there are none."""
+    warmup = _warmup_of(runs)
+    length = min((run.warmup.complete for run in runs if run.warmup is not None), default=0)
+    if not warmup or not length:
+        return None
+    stats = {name: x[:, :length] for name, x in warmup["warmup_stats"].items()}
+    attrs = {"inference_library": "probtorch", "warming_up": True}
+    return make_draws(target, warmup["warmup_positions"][:, :length], stats, attrs)
+
+
+def _warmup_of(runs):
+    """Positions and statistics of the warm-up, if kept, as arguments of `make_draws`."""
+    if runs[0].warmup is None or not runs[0].num_warmup:
+        return {}
+    return {
+        "warmup_positions": np.stack([run.warmup.positions for run in runs]),
+        "warmup_stats": _stacked([run.warmup for run in runs], runs[0].num_warmup),
+    }
+
+
+def _stacked(recordings, length):
+    """Statistics of several chains as arrays (chain, draw)."""
+    return {
+        name: np.stack([r.stats[name][:length] for r in recordings]) for name in recordings[0].stats
+    }
+
+
+def _rectangle(counts):
+    """Which chains and how many draws of each keep the most; `counts` is a dict by chain."""
+    ordered = sorted(counts, key=lambda i: (-counts[i], i))
+    best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])
+    return sorted(ordered[: best + 1]), counts[ordered[best]]

@@ -1,0 +1,165 @@
+"""Where chains start: at points found or given, or where an earlier run left them.
+
+A chain before its first transition is a `Chain` (chunk.py) whose kernel holds the address of a
+density; the context beside it keeps that density alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.rng import Generator
+from probtorch.core.tree import replace
+from probtorch.errors import InferenceError, ShapeError
+from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.chunk import Chain
+from probtorch.infer.mcmc.hmc import HMCState
+from probtorch.infer.mcmc.integrators import DensityHandle
+from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.mcmc.randomness import key_of
+from probtorch.infer.potential import Target
+
+__all__ = ["first_chain", "new_chains", "resumed_chains"]
+
+# A chain, and the context of the density it holds.
+Start: TypeAlias = tuple[Chain, Any]
+
+
+def new_chains(
+    kernel: GradientKernel, target: Target, params: Any, num_chains: int, generator: Generator
+) -> list[Start]:
+    """Return chains at the given parameters, or where the kernel's strategy puts them.
+
+    Parameters
+    ----------
+    kernel : GradientKernel
+    target : Target
+    params : dict or array_like, optional
+        Unconstrained, for one chain or with a leading dim for all.
+    num_chains : int
+    generator : Generator
+        Each chain draws from a child of it.
+
+    Raises
+    ------
+    InferenceError
+        If log density or gradient are not finite there, or no point was found.
+    ShapeError
+        If the parameters are neither for one chain nor for all.
+    """
+    starts, *streams = generator.spawn(1 + num_chains)
+    if params is None:
+        positions = np.asarray(target.initial(num_chains, starts, kernel.init_strategy))
+    else:
+        positions = _positions(target, params, num_chains)
+    return [_new_chain(kernel, target, q, stream) for q, stream in zip(positions, streams)]
+
+
+def _new_chain(kernel, target, position, stream):
+    context = target.density.context()
+    logdensity, grad = context.value_and_grad(position)
+    if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
+        raise InferenceError(
+            "initial_params",
+            expected="a point with a finite log density and gradient",
+            got=f"log density {logdensity}, gradient {grad!s:.60}",
+            fix="start elsewhere, or leave initial_params out",
+        )
+    built = kernel.build(_handle(context), target.dim)
+    position = np.array(position, np.float64)
+    state = HMCState(wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0)))
+    chain = Chain(
+        built,
+        state,
+        key_of(stream),
+        dual_averaging_start(built.step_size),
+        moments_start(target.dim, kernel.dense),
+    )
+    return chain, context
+
+
+def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> list[Start]:
+    """Return chains that go on from where they stand.
+
+    Parameters
+    ----------
+    target : Target
+    chains : sequence of Chain
+        Without a density, as `MCMC.last_state` holds them.
+    num_chains : int
+
+    Raises
+    ------
+    InferenceError
+        If there are not `num_chains` of the target's dimension.
+    """
+    dims = {c.state.position._data.shape[0] for c in chains}
+    if len(chains) != num_chains or dims != {target.dim}:
+        raise InferenceError(
+            "post_warmup_state",
+            expected=f"{num_chains} chains of dimension {target.dim}",
+            got=f"{len(chains)} chains of dimension {', '.join(map(str, sorted(dims)))}",
+            fix="set it to the last_state of a run of the same model, or to None",
+        )
+    resumed = []
+    for chain in chains:
+        context = target.density.context()
+        # The arguments of the model may have changed since.
+        logdensity, grad = context.value_and_grad(chain.state.position._data)
+        state = replace(chain.state, logdensity=wrap(np.asarray(logdensity)), grad=wrap(grad))
+        kernel = replace(chain.kernel, density=_handle(context))
+        resumed.append((replace(chain, kernel=kernel, state=state), context))
+    return resumed
+
+
+def _handle(context):
+    return DensityHandle(
+        wrap(np.asarray(context.function, np.int64)), wrap(np.asarray(context.address, np.int64))
+    )
+
+
+def first_chain(params: Any, num_chains: int) -> Any:
+    """Return what variables look like, from parameters that may have a leading chain dim."""
+    if params is None:
+        return None
+    if not isinstance(params, dict):
+        array = _array(params)
+        return array[0] if array.ndim == 2 else array
+    arrays = {name: _array(x) for name, x in params.items()}
+    if num_chains > 1 and all(x.ndim and x.shape[0] == num_chains for x in arrays.values()):
+        return {name: x[0] for name, x in arrays.items()}
+    return arrays
+
+
+def _positions(target, params, num_chains):
+    """Starting points (num_chains, dim) from parameters given for one or for all chains."""
+    if isinstance(params, dict):
+        arrays = {name: _array(x) for name, x in params.items()}
+        per_chain = all(
+            name in target.slots and x.shape == (num_chains, *target.slots[name].free_shape)
+            for name, x in arrays.items()
+        )
+        if not per_chain:
+            return np.tile(target.pack(arrays), (num_chains, 1))
+        return np.stack(
+            [target.pack({name: x[i] for name, x in arrays.items()}) for i in range(num_chains)]
+        )
+    array = _array(params)
+    if array.shape == (target.dim,):
+        return np.tile(array, (num_chains, 1))
+    if array.shape != (num_chains, target.dim):
+        raise ShapeError(
+            "initial_params",
+            expected=f"shape ({target.dim},) or ({num_chains}, {target.dim})",
+            got=str(array.shape),
+            fix="give unconstrained values, one row per chain",
+        )
+    return array
+
+
+def _array(value):
+    return np.asarray(as_tensor(value)._data, np.float64)
