@@ -25,16 +25,17 @@ PROGRAMS = {
     "autoencoder": "autoencoder, training step",
     "thousand": "1000 operations",
 }
-COLD, WARM = 3, 15
+COLD, WARM = 2, 8
 # Seconds beyond the recording that a call may take with its code in the cache.
 WANTED = 0.02
 
 METHOD = (
-    "First call of a fresh process, imports done, one core; best of {cold} processes ({warm} for "
-    "full caches). Empty: nothing in the cache, so the vector runtime is compiled too, once per "
-    "machine. New: the runtime is there, the program is not. Full: the second process. Recording "
-    "is the eager run that the graph is taken from; compiling is all between a graph and its "
-    "native code; the rest of a call is binding memory, looking at Python values, and the run."
+    "First call of a fresh process, imports done: processor time, which is what it takes where "
+    "nothing else runs; best of {cold} processes ({warm} for full caches). Empty: nothing in the "
+    "cache, so the vector runtime is compiled too, once per machine. New: the runtime is there, "
+    "the program is not. Full: the second process. Recording is the eager run that the graph is "
+    "taken from; compiling is all between a graph and its native code; the rest of a call is "
+    "binding memory, looking at Python values, and the run."
 )
 
 
