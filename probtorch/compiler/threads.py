@@ -57,7 +57,7 @@ def get_num_threads():
 def set_num_threads(num_threads):
     """Set on how many threads the large loops of compiled programs run, in the whole process.
 
-    Results do not depend on it, bit for bit. Loops that take less than about 0.1 ms always run on
+    Results do not depend on it, bit for bit. Loops that take less than about 60 us always run on
     one thread. BLAS has threads and settings of its own (``OPENBLAS_NUM_THREADS``).
 
     Parameters
