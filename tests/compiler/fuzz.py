@@ -22,7 +22,7 @@ ROUND = (400, 100, 150, 50)
 def checks(number):
     """Return the four checks of a round as functions without arguments."""
     from tests.compiler import test_random_programs as suite
-    from tests.compiler.programs import programs
+    from tests.compiler.program_strategy import programs
 
     small, long, densities, samplers = (
         settings(suite.QUICK, max_examples=n, derandomize=False) for n in ROUND

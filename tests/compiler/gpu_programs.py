@@ -4,7 +4,7 @@
 (tests/backends) compiles by g++ when the first one runs: all that wait are compiled together, so a
 test that makes many programs before it runs them is quick. `compare` runs one in rising and in
 falling order of threads, which must agree to the last bit, and compares it with eager execution as
-tests/compiler/programs.py does.
+tests/compiler/agreement.py does.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from probtorch.compiler.record import record
 from probtorch.core.dispatch import wrap
 from tests.backends import fake_cupy, host_gpu
 from tests.backends.host_gpu import Module
-from tests.compiler.programs import differences, spread
+from tests.compiler.agreement import differences, spread
 
 __all__ = ["SEAMS", "Job", "compiled", "put_in_place", "run_both_ways"]
 

@@ -15,7 +15,8 @@ from probtorch.core.dispatch import wrap
 from probtorch.errors import AutogradError, ShapeError
 from probtorch.func import vmap
 from probtorch.infer import Target
-from tests.compiler.programs import differences, programs, spread
+from tests.compiler.agreement import differences, spread
+from tests.compiler.program_strategy import programs
 from tests.posteriordb.models import MODELS, as_arguments
 from tests.posteriordb.references import made_up
 

@@ -22,7 +22,7 @@ from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
 from tests.compiler.gpu_programs import SEAMS, Job, compiled, put_in_place, run_both_ways
-from tests.compiler.programs import programs
+from tests.compiler.program_strategy import programs
 from tests.contracts import test_compiled_ops as ops
 
 rng = np.random.default_rng(11)

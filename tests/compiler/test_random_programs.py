@@ -1,8 +1,8 @@
 """Random programs: compiled equals eager, in values and gradients, however they are run.
 
-See programs.py for how programs are made and how closely results must agree. The default run is
-the same 2000 programs every time, most of them small; the slow one is larger, and
-``python -m tests.compiler.fuzz`` goes on with new ones for as long as it is let.
+See program_strategy.py for how programs are made, agreement.py for how closely results must agree.
+The default run is the same 2000 programs every time, most of them small; the slow one is larger,
+and ``python -m tests.compiler.fuzz`` goes on with new ones for as long as it is let.
 """
 
 import functools
@@ -18,7 +18,8 @@ from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.errors import CompileError
-from tests.compiler.programs import differences, programs, spread
+from tests.compiler.agreement import differences, spread
+from tests.compiler.program_strategy import programs
 
 # Shrinking is worth its time where a failure was found by hand: pytest -k ... with all phases.
 QUICK = settings(

@@ -29,7 +29,7 @@ from probtorch.compiler.render.runtime import pool
 from probtorch.core.dispatch import wrap
 from probtorch.distributions.normal import Normal
 from probtorch.errors import ArgumentError, CompileError
-from tests.compiler.programs import programs
+from tests.compiler.program_strategy import programs
 from tests.compiler.test_random_programs import QUICK, arrays, check_compiled, quietly, tensors
 
 pytestmark = pytest.mark.skipif(not pool.supported(), reason="one thread on this system")

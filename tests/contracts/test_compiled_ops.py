@@ -3,7 +3,7 @@
 Elementwise ops run on views made inside the compiled function, where the compiler sees them as
 layouts; ops with a lowering rule on their own samples, turned around and back. Float32, integers
 and booleans are included where an op takes them, and values at the ends of each dtype. Results
-agree to within the condition that tests/compiler/programs.py measures.
+agree to within the condition that tests/compiler/agreement.py measures.
 """
 
 import warnings
@@ -22,7 +22,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.op import REGISTRY
 from probtorch.testing.domains import DOMAINS, draw
 from probtorch.testing.sweep import cases, differentiable_inputs
-from tests.compiler.programs import differences, spread
+from tests.compiler.agreement import differences, spread
 
 FORMULAS = {
     op.name: op
