@@ -38,8 +38,9 @@ METHOD = (
     "processes, imports done, nothing in the compiler's cache; then with the code of the run "
     "before (`cached`; JAX keeps none unless asked). Recording: the eager run over all steps (for "
     "JAX, tracing and lowering). Rolling: finding the loop in the recording, and recording it "
-    "again with its gradient. Compiling: from the graph to native code; what is left of a first "
-    "call is binding memory and the run. Call: best of {rounds} rounds of about 0.1 s, in turns."
+    "again with its gradient. Compiling: from the graph to native code, the vector runtime "
+    "included. What is left of a first call is letting go of the recording, binding memory and "
+    "the run; Python's garbage collector counts where it strikes. Call: best of {rounds} rounds of about 0.1 s, in turns."
 )
 
 

@@ -102,10 +102,11 @@ def first_steps(system, folder):
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     command = [sys.executable, "-m", "benchmarks.svi_child", system]
     start = time.perf_counter()
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as child:
-        times = [time.perf_counter() - start for line in child.stdout if line.startswith("step")]
+    child = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    lines = [line.split() for line in child.stdout.splitlines() if line.startswith("step ")]
+    times = [float(clock) - start for _, _, clock, _ in lines]
     if child.returncode or len(times) != 2:
         raise RuntimeError(f"the process ended with {child.returncode}")
     return times[0], times[1] - times[0]
