@@ -40,7 +40,8 @@ METHOD = (
     "JAX, tracing and lowering). Rolling: finding the loop in the recording, and recording it "
     "again with its gradient. Compiling: from the graph to native code, the vector runtime "
     "included. What is left of a first call is letting go of the recording, binding memory and "
-    "the run; Python's garbage collector counts where it strikes. Call: best of {rounds} rounds of about 0.1 s, in turns."
+    "the run; Python's garbage collector counts where it strikes. Call: best of "
+    "{rounds} rounds of about 0.1 s, in turns."
 )
 
 
