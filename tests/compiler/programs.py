@@ -267,7 +267,10 @@ ACTIONS = {
     "in_place": _accumulate_in_place,
     "sum": reduction.sum,
     "mean": reduction.mean,
-    "prod": reduction.prod,
+    # What underflows on the way depends on the order of factors, so tiny ones are fenced.
+    "prod": lambda x, **settings: reduction.prod(
+        elementwise.where(x.abs() < 1e-30, x * 0.0, x) if x.is_floating_point() else x, **settings
+    ),
     "amax": reduction.amax,
     "amin": reduction.amin,
     "argmax": reduction.argmax,
