@@ -114,7 +114,7 @@ class Adam(ElementwiseOptimizer):
         return dict.fromkeys(names, 0.0)
 
     def scalars(self, group, step):
-        """Return the step size, 1 / sqrt(1 - b2^t), and what decoupled decay leaves of a parameter."""
+        """Return the step size, 1 / sqrt(1 - b2^t), and what decay leaves of a parameter."""
         lr, (b1, b2) = group["lr"], group["betas"]
         kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
         return lr / (1 - b1**step), 1.0 / elementwise.sqrt(1 - b2**step), kept
