@@ -115,9 +115,10 @@ class _Path:
         # Where each run finds the seed, the stream and the first counter of its draws.
         self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
         self.saving = saving
-        # What updated tensors held before the last run, and the tick at which that ended.
+        # What updated tensors held before the last run, the tick at which that ended, and whose
+        # memory it was in.
         self.previous = rec.originals
-        self.tick = -1
+        self.tick, self.ran = -1, None
         self.local = threading.local()
         self.kept = Kept(program)
         # Draws and updates go through tensors that all threads share.
@@ -215,13 +216,13 @@ class _Path:
         return None if inputs is None else (inputs, refs)
 
     def _refresh(self, caller):
-        if not self.saving or last_change() == self.tick:
+        if not self.saving or (self.ran is caller and last_change() == self.tick):
             return
-        if any(changed_since(t, self.tick) for t in self.updates):
+        if self.ran is not caller or any(changed_since(t, self.tick) for t in self.updates):
             caller.commit.refresh()
 
     def _note(self, caller):
-        self.tick = mark_changed(*self.updates)
+        self.tick, self.ran = mark_changed(*self.updates), caller
         if self.saving:
             self.previous = caller.commit.previous()
 

@@ -18,6 +18,7 @@ iterator gives another value each time: where one is met, nothing that was recor
 import array
 import builtins
 import collections
+import contextlib
 import contextvars
 import dis
 import functools
@@ -91,8 +92,8 @@ class Environment:
         self._opaque = None
         # Containers first, so that no item is looked for where there is none.
         self._items = _Contents(iter, _item_name)
-        self._keys = _Contents(iter, _item_name)
-        self._values = _Contents(dict.values, lambda x, i: str([*x][i]))
+        self._keys = _Contents(iter, _item_name, texts=True)
+        self._values = _Contents(dict.values, _key_name)
         self._variables = _Watch(lambda x, _: x.get(None), "a context variable")
         self._dicts = _Watch(dict.get, "{1}")
         self._busy = _Watch(dict.get, "{1}")
@@ -219,7 +220,7 @@ class Environment:
         # An OrderedDict keeps its order beside the dict.
         (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
         self._values.add(d)
-        todo += d.values() if len(d) <= MAX_ITEMS else ()
+        todo += (*d, *d.values()) if len(d) <= MAX_ITEMS else ()
 
     def _holder(self, x, todo):
         if isinstance(x, Iterator):
@@ -243,18 +244,22 @@ class Environment:
         if _in_library(x.__module__):
             return
         self._items.add(x.__dict__)
+        self._slots.add(x, "__bases__", x.__bases__)
         self._entries(x.__dict__, _own_names(x), todo)
         todo += (type(x), *x.__mro__[1:])
 
     def _entries(self, d, keys, todo):
-        watch = self._dicts if isinstance(d, dict) else self._classes
+        # In a script, a loop writes another global at each turn.
+        watch = self._busy if isinstance(d, dict) else self._classes
         for key in keys:
             watch.add(d, key, d[key])
             todo.append(d[key])
 
     def _object(self, x, todo):
         own = getattr(x, "__dict__", None)
+        self._slots.add(x, "__class__", type(x))
         if own is not None:
+            self._slots.add(x, "__dict__", own)
             self._whole(own, todo)
         for cls in type(x).__mro__:
             if _in_library(cls.__module__):
@@ -285,11 +290,11 @@ class Environment:
         for name in names:
             if name in known or hasattr(builtins, name):
                 # A global may come to hide what is built in.
-                self._dicts.add(known, name, known.get(name))
+                self._busy.add(known, name, known.get(name))
                 todo.append(known.get(name))
         for name in _imports(fn.__code__, known.get("__package__")):
             module = sys.modules.get(name)
-            self._dicts.add(sys.modules, name, module)
+            self._busy.add(sys.modules, name, module)
             todo.append(module)
 
 
@@ -341,12 +346,15 @@ class _Contents:
         From a container to an iterable over what counts.
     name : callable
         From a container and a position to what to call what is there.
+    texts : bool
+        Compare those that hold nothing but str by value, which is faster: for keys, of which no
+        equal one can take the place.
     """
 
-    def __init__(self, items, name):
-        self.items, self.name = items, name
+    def __init__(self, items, name, texts=False):
+        self.items, self.name, self.texts = items, name, texts
         self.places, self.sizes, self.values = [], [], []
-        # Those that are not empty, which is most of the time; texts alone may be compared by value.
+        # Those that are not empty, by the way in which they are compared.
         self._texts, self._before, self._filled, self._found = [], [], [], []
         self._count = 0
 
@@ -354,17 +362,24 @@ class _Contents:
         return self._count
 
     def add(self, place):
-        found = list(self.items(place))
+        found = self._listed(place)
         self._count += len(found) if len(found) <= MAX_ITEMS else 1
         self.places.append(place)
         self.sizes.append(len(found))
         self.values.append(found)
-        if found and all(type(x) is str for x in found):
+        if found and self.texts and all(type(x) is str for x in found):
             self._texts.append(place)
             self._before.append(found)
         elif found:
             self._filled.append(place)
             self._found += found
+
+    def _listed(self, place):
+        """The items as a list, also while another thread adds to them."""
+        for _ in range(100):
+            with contextlib.suppress(RuntimeError):
+                return list(self.items(place))
+        return list(self.items(place))
 
     def changed(self):
         """Return the name of the first item that is another, None if there is none."""
@@ -380,7 +395,7 @@ class _Contents:
         except Exception:  # another thread adds to one while we look, or a key refuses comparison
             pass
         for place, before in zip(self.places, self.values, strict=True):
-            now = list(self.items(place))
+            now = self._listed(place)
             if len(now) != len(before):
                 return f"the number of items in a {type(place).__name__}"
             for i, (a, b) in enumerate(zip(now, before, strict=True)):
@@ -393,6 +408,10 @@ def _item_name(place, i):
     if isinstance(place, list) and len(place) <= MAX_ITEMS:
         return f"item {i} of a list"
     return f"the items of a {type(place).__name__}"
+
+
+def _key_name(place, i):
+    return str(next(itertools.islice(dict.__iter__(place), i, None), "a value"))
 
 
 def _own_names(cls):
@@ -461,6 +480,8 @@ def _equal(now, before):
         )
     if isinstance(now, float):
         return now.hex() == before.hex()
+    if isinstance(now, complex):  # where -0.0 is equal to 0.0, too
+        return repr(now) == repr(before)
     if isinstance(now, types.MethodType):
         return now.__self__ is before.__self__ and now.__func__ is before.__func__
     return isinstance(now, _SCALARS) and now == before

@@ -72,6 +72,8 @@ class CompiledStep:
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: Any = None
         self._checkpoint: Any = None
+        self._loss: Any = None  # what says how the loss is computed
+        self._settled: Any = None  # the last triple that was given the time to settle
         # Learning rates by group, which tensor each is in, and the tensors.
         self._rates: list[Any] = []
         self._numbers: tuple[int | None, ...] = ()
@@ -82,13 +84,14 @@ class CompiledStep:
 
     def ready(self) -> bool:
         """Whether the next step may be compiled."""
+        self._look()
         if self.reason is not None or not settings.jit or recorder() is not None:
             return False
         # What comes into being at the first step is no part of a step.
         if not self.svi.num_steps or not self.svi._updater.optimizers():
             return False
         if self._function is None:
-            self.reason = self._obstacle()
+            self.reason = self.reason or self._obstacle()
             self._function = CompiledFunction(
                 self._step,
                 roots=self._roots,
@@ -101,13 +104,25 @@ class CompiledStep:
             )
         return self.reason is None
 
+    def _look(self):
+        """See whether the loss is still computed by the same code; if not, judge anew."""
+        svi = self.svi
+        patched = (getattr(x, "__dict__", {}).get("loss_and_grads") for x in (svi, svi.objective))
+        now = svi.objective, svi._own_loss_and_grads, *patched
+        if self._loss is None or not all(map(operator.is_, now, self._loss)):
+            if self._loss is not None and self._function is not None:
+                self.reason = self._obstacle()
+            self._loss = now
+
     def _obstacle(self):
         svi = self.svi
         objective = svi.objective
         if svi._own_loss_and_grads is not None:
             return "loss_and_grads= was given"
-        own = getattr(type(objective), "loss_and_grads", None)
-        if own is not None and own is not ELBO.loss_and_grads:
+        if "loss_and_grads" in vars(svi):
+            return "loss_and_grads of the SVI object was replaced"
+        own = getattr(objective, "loss_and_grads", None)
+        if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
             return f"{type(objective).__name__} computes its gradients itself"
         for optimizer in svi._updater.optimizers():
             if not isinstance(optimizer, ElementwiseOptimizer):
@@ -133,8 +148,9 @@ class CompiledStep:
 
     def _which_rates(self):
         """Put learning rates into their tensors; which groups share one is part of a recording."""
-        now = [group["lr"] for group in self._groups()]
-        if len(now) == len(self._rates) and all(map(operator.is_, now, self._rates)):
+        rates = (group["lr"] for group in self._groups())
+        now = [rate if isinstance(rate, TensorBase) else float(rate) for rate in rates]
+        if len(now) == len(self._rates) and all(map(_same_rate, now, self._rates)):
             return self._numbers
         numbers: dict[float, int] = {}
         for rate in now:
@@ -171,7 +187,6 @@ class CompiledStep:
     def __call__(self, args: Any, kwargs: Any) -> float | None:
         """Take one step; returns its loss, or None if it has to be taken eagerly."""
         svi, function = self.svi, self._function
-        self._settle(args, kwargs)
         # The batches of plates with loaders are inputs as the arguments are.
         inputs = (args, kwargs, svi.feed.batches())
         assert function is not None  # made by ready()
@@ -205,9 +220,13 @@ class CompiledStep:
         svi._remember(self._checkpoint if path is None else path.restore, start)
         return float(loss.item())
 
-    def _settle(self, args, kwargs):
+    def settle(self, args: Any, kwargs: Any) -> None:
         """Let an objective find out what it will of a new pair: that is no part of a step."""
         svi = self.svi
+        now = svi.objective, svi.model, svi.guide
+        if self._settled is not None and all(map(operator.is_, now, self._settled)):
+            return
+        self._settled = now
         if isinstance(svi.objective, ELBO) and not svi.objective.settled(svi.model, svi.guide):
             svi._hold_buffers()
             with contextlib.suppress(Exception):  # the step itself raises it again
@@ -250,7 +269,9 @@ class CompiledStep:
             updater.adopt(dict(svi.params.named_parameters()))
             if surrogate.requires_grad:
                 parameters = list(updater.parameters.values())
-                found = grad(-surrogate, parameters, allow_unused=True)
+                free = [p for p in parameters if p.requires_grad]
+                part = iter(grad(-surrogate, free, allow_unused=True))
+                found = [next(part) if p.requires_grad else None for p in parameters]
                 gradients = found if gradients is None else map(_added, gradients, found)
                 gradients = list(gradients)
         return loss, gradients or [None] * len(updater.parameters)
@@ -306,6 +327,10 @@ def _as_tensor(x):
     if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
         return wrap(x)
     return x
+
+
+def _same_rate(a, b):
+    return a is b or (type(a) is type(b) is float and a == b)
 
 
 def _without_rate(group):

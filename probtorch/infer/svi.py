@@ -263,6 +263,8 @@ class SVI:
             self._resume(args, kwargs)
         self.params.show()
         self.feed.begin()
+        if self.num_steps:  # at the first step nothing else is known either
+            self._compiled.settle(args, kwargs)
         if self._compiled.ready():
             loss = self._compiled(args, kwargs)
             if loss is not None:

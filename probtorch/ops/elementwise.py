@@ -177,7 +177,7 @@ def _checked(name, ufunc):
 
     def call(x, y):
         array = y if isinstance(x, (int, float)) else x
-        if array.dtype.kind in "iu" and not array_module(array).all(y):
+        if array.dtype.kind in "iub" and not array_module(array).all(y):
             raise DivisionByZeroError(
                 name,
                 expected="integer divisors other than 0",

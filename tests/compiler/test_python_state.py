@@ -4,8 +4,10 @@ import argparse
 import array
 import collections
 import contextvars
+import enum
 import functools
 import itertools
+import math
 import sys
 import threading
 import types
@@ -32,6 +34,22 @@ def set_number(value):
 
 class Base:
     inherited = 2.0
+
+
+class Twice:
+    factor = 2.0
+
+
+class Thrice:
+    factor = 3.0
+
+
+class Heir(Twice):
+    pass
+
+
+class Kind(enum.StrEnum):
+    A = "a"
 
 
 class Meta(type):
@@ -175,6 +193,36 @@ def places():
     yield "deque", lambda x: x * queue[0], lambda: queue.append(3.0)
     order = collections.OrderedDict(a=2.0, b=3.0)
     yield "order", lambda x: x * next(iter(order.values())), lambda: order.move_to_end("a")
+    attributes = Thing()
+    attributes.factor = 2.0
+    yield (
+        "__dict__",
+        lambda x: x * attributes.factor,
+        lambda: setattr(attributes, "__dict__", {"factor": 3.0}),
+    )
+    classed = Twice()
+    yield "__class__", lambda x: x * classed.factor, lambda: setattr(classed, "__class__", Thrice)
+    yield "__bases__", lambda x: x * Heir().factor, lambda: setattr(Heir, "__bases__", (Thrice,))
+    key = Thing()
+    key.factor = 2.0
+    keyed = {key: None}
+    yield (
+        "key of a dict",
+        lambda x: x * next(iter(keyed)).factor,
+        lambda: setattr(key, "factor", 3.0),
+    )
+    kinds = {"kind": "a"}
+    yield (
+        "a text of another type",
+        lambda x: x * (2.0 if type(kinds["kind"]) is str else 3.0),
+        lambda: kinds.update(kind=Kind.A),
+    )
+    imaginary = {"z": complex(0.0, 0.0)}
+    yield (
+        "sign of a complex zero",
+        lambda x: x * (2.0 + math.copysign(1.0, imaginary["z"].imag)),
+        lambda: imaginary.update(z=complex(0.0, -0.0)),
+    )
     table = {"a": 2.0}
     view, read_only = table.values(), types.MappingProxyType(table)
     yield "view", lambda x: x * next(iter(view)), lambda: table.update(a=3.0)

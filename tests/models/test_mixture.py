@@ -6,7 +6,7 @@ from probtorch.diagnostics import Draws
 
 
 def test_kinds_means_and_shares_are_those_of_the_truth(run_model, number, tmp_path):
-    options = ["--most", 3, "--chains", 2, "--warmup", 500, "--draws", 500, "--steps", 1500]
+    options = ["--most", 3, "--chains", 2, "--warmup", 500, "--draws", 1000, "--steps", 1500]
     report = run_model("mixture", *options)
     two, three = (number(f"{k} kinds: evidence lower bound ", report) for k in (2, 3))
     assert two > three

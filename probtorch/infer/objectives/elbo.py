@@ -106,8 +106,7 @@ class ELBO(abc.ABC):
 
     def settled(self, model: Any, guide: Any) -> bool:
         """Whether all is known of this pair that the first of its `runs` finds out."""
-        many = self.vectorize_particles and self.num_particles > 1
-        return not many or self._vectorised.settled(model, guide)
+        return not self.vectorize_particles or self._vectorised.settled(model, guide)
 
     def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[Run]:
         """Yield the runs of guide and model that an estimate needs."""

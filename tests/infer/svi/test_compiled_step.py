@@ -231,6 +231,82 @@ def test_many_native_steps_are_the_single_ones():
         assert value.tolist() == alone.get_params()[name].tolist()
 
 
+class _Heavier(Trace_ELBO):
+    """Computes its own gradients: those of ten times the loss."""
+
+    def loss_and_grads(self, model, guide, *args, **kwargs):
+        return 10.0 * super().loss_and_grads(model, guide, *args, **kwargs)
+
+
+def _swap_method(svi):
+    whole = svi.objective.loss_and_grads
+    svi.objective.loss_and_grads = lambda *args, **kwargs: 10.0 * whole(*args, **kwargs)
+
+
+def _swap_step(svi):
+    whole = svi.loss_and_grads
+    svi.loss_and_grads = lambda *args, **kwargs: 10.0 * whole(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda svi: setattr(svi, "objective", _Heavier()), _swap_method, _swap_step],
+    ids=["objective", "method of the objective", "method of svi"],
+)
+def test_a_loss_that_computes_itself_is_asked_from_then_on(change):
+    runs = []
+    for jit in (True, False):
+        svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+        with configure(jit=jit):
+            runs.append([svi.step(X, Y) for _ in range(4)])
+            change(svi)
+            runs[-1] += [svi.step(X, Y) for _ in range(4)]
+    np.testing.assert_allclose(*runs, rtol=1e-10)
+
+
+def test_a_learning_rate_changed_in_place_counts():
+    runs = []
+    for jit in (True, False):
+        svi = SVI(regression, AutoNormal(regression), Adam({"lr": 0.05}), seed=1)
+        with configure(jit=jit):
+            svi.step(X, Y)
+            rate = np.array(0.3)
+            for optimizer in svi._updater.optimizers():
+                optimizer.param_groups[0]["lr"] = rate
+            runs.append([svi.step(X, Y) for _ in range(3)])
+            rate[...] = 0.01
+            runs[-1] += [svi.step(X, Y) for _ in range(3)]
+    np.testing.assert_allclose(*runs, rtol=1e-10)
+
+
+def test_a_frozen_parameter_leaves_steps_compiled():
+    runs = []
+    for jit in (True, False):
+        net = Sequential(Linear(3, 4), Softplus(), Linear(4, 1))
+
+        def model(x, y, net=net):
+            probtorch.module("net", net)
+            with probtorch.plate("rows", len(y)):
+                mean = net(x.float()).squeeze(-1)
+                probtorch.sample("y", dist.Normal(mean, 1.0), obs=y.float())
+
+        default_generator.manual_seed(5)
+        for p in net.parameters():
+            p.data.copy_(tensor(np.full(p.shape, 0.1, np.float32)))
+        svi = SVI(model, lambda x, y: None, Adam({"lr": 0.05}), seed=1)
+        with configure(jit=jit):
+            runs.append([svi.step(X, Y) for _ in range(3)])
+            net[0].weight.requires_grad_(False)
+            before = net[0].weight.tolist()
+            runs[-1] += [svi.step(X, Y) for _ in range(3)]
+            assert net[0].weight.tolist() == before
+            net[0].weight.requires_grad_(True)
+            runs[-1] += [svi.step(X, Y) for _ in range(3)]
+        if jit:
+            assert "compiled path" in svi.explain()
+    np.testing.assert_allclose(*runs, rtol=1e-5)
+
+
 KINDS = {
     "plain": Trace_ELBO,
     "vectorised": lambda: Trace_ELBO(num_particles=4, vectorize_particles=True),
