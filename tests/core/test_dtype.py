@@ -161,6 +161,12 @@ def test_integer_division_by_zero_raises(name):
         getattr(probtorch, name)(5, probtorch.tensor([1, 0]))
 
 
+@pytest.mark.parametrize("name", ["remainder", "floor_divide", "fmod"])
+def test_division_by_false_raises_too(name):
+    with pytest.raises(ZeroDivisionError, match=name):
+        getattr(probtorch, name)(probtorch.tensor([True]), probtorch.tensor([False]))
+
+
 def test_float_division_by_zero_follows_ieee_without_a_warning():
     x = probtorch.tensor([1.0, 0.0])
     quotient = x / 0.0
