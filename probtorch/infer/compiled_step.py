@@ -148,8 +148,11 @@ class CompiledStep:
 
     def _which_rates(self):
         """Put learning rates into their tensors; which groups share one is part of a recording."""
-        rates = (group["lr"] for group in self._groups())
-        now = [rate if isinstance(rate, TensorBase) else float(rate) for rate in rates]
+        now = [group["lr"] for group in self._groups()]
+        if all(type(rate) is float for rate in now) and now == self._rates:
+            return self._numbers
+        # Arrays are numbers, too, and may be written to.
+        now = [rate if isinstance(rate, TensorBase) else float(rate) for rate in now]
         if len(now) == len(self._rates) and all(map(_same_rate, now, self._rates)):
             return self._numbers
         numbers: dict[float, int] = {}
