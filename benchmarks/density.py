@@ -14,7 +14,7 @@ from benchmarks.report import duration, table
 from benchmarks.svi import TORCH_COMPILE, trained
 from benchmarks.timing import race
 
-__all__ = ["run"]
+__all__ = ["agree", "evaluate", "probes", "run"]
 
 PEERS = ("jax", "torch")
 LOOP, LOOPED = 200, "jax in a loop"
@@ -52,6 +52,14 @@ def ratio(quotient):
     return f"{quotient:.2g}" if quotient < 0.1 else f"{quotient:.2f}"
 
 
+def agree(found, reference):
+    """Whether two results of `evaluate` are those of one density."""
+    difference, grad = reference
+    return np.allclose(found[0], difference, rtol=1e-8) and np.allclose(
+        found[1], grad, rtol=1e-8, atol=1e-8 * np.abs(grad).max()
+    )
+
+
 def run(names, rounds=9):
     """Time the densities with the systems in `names`; returns (text, what went wrong)."""
     systems = [n for n in (OURS, *PEERS) if n in names]
@@ -81,10 +89,7 @@ def run(names, rounds=9):
                 continue
             if reference is None:
                 reference = difference, grad
-            agree = np.allclose(difference, reference[0], rtol=1e-8) and np.allclose(
-                grad, reference[1], rtol=1e-8, atol=1e-8 * np.abs(reference[1]).max()
-            )
-            if agree:
+            if agree((difference, grad), reference):
                 calls[name] = lambda f=value_and_grad, q=points[0]: f(q)
             else:
                 failures.append(f"{name}, {problem.name}: another density than the first system's")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.density import evaluate, probes
+from benchmarks.density import agree, evaluate, probes
 from benchmarks.nuts import ROOT
 from benchmarks.peers import OURS, adapter
 from benchmarks.problems import DENSITIES
@@ -157,10 +157,7 @@ def run(names, rounds=9):
                 continue
             if reference is None:
                 reference = difference, grad
-            agree = np.allclose(difference, reference[0], rtol=1e-8) and np.allclose(
-                grad, reference[1], rtol=1e-8, atol=1e-8 * np.abs(reference[1]).max()
-            )
-            if agree:
+            if agree((difference, grad), reference):
                 calls[spelling] = lambda f=fn, q=points[0]: f(q)
             else:
                 failures.append(f"{name}, {spelling}: another density than the first spelling's")
