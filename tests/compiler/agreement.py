@@ -71,6 +71,14 @@ class _Mover(Listener):
             array.dtype
         )
 
+    def shuffled(self, array, dims):
+        """Put the numbers along some dims in another order: large and small ones may be multiplied
+        on the way to infinity, to 0 or to neither.
+        """
+        for dim in dims:
+            array = np.take(array, self.rng.permutation(array.shape[dim]), dim)
+        return array
+
     def record_matrices(self, op, inputs, attrs, outs):
         """Hear of a factorisation, solve or the like."""
         units = np.sqrt(max(inputs[0]._data.shape[-1], 1))
@@ -91,17 +99,26 @@ class _Mover(Listener):
             return
         if out._data.dtype.kind != "f":
             return
+        if op.name not in EXACT or _narrows(op, inputs, out):
+            out._data[...] = self.rounded(op, inputs, attrs, out)
+        # The sign of nan means nothing, until copysign takes it.
+        self.sign_at_random(out._data, np.isnan(out._data))
         if op.name in FREE_ZERO:
-            zero = out._data == 0.0
-            out._data[zero] = np.copysign(0.0, self.rng.standard_normal(zero.sum()))
-        if op.name in EXACT and not _narrows(op, inputs, out):
-            return
+            self.sign_at_random(out._data, out._data == 0.0)
+
+    def sign_at_random(self, array, where):
+        array[where] = np.copysign(array[where], self.rng.standard_normal(where.sum()))
+
+    def rounded(self, op, inputs, attrs, out):
+        """What an op gives on operands that are moved, moved."""
         # The errors of equal terms add up: as if each had sqrt(n) times the random one.
         units = np.sqrt(_terms(op, inputs, attrs, out))
         if op.name in SPECIAL and out._data.dtype == np.float32:
             units = 32.0
         operands = [self.moved(getattr(x, "_data", x), units) for x in inputs]
-        out._data[...] = self.moved(np.asarray(op.run(*operands, **attrs)))
+        if op.name == "prod":
+            operands = [self.shuffled(operands[0], attrs["dims"])]
+        return self.moved(np.asarray(op.run(*operands, **attrs)))
 
 
 def _narrows(op, inputs, out):
