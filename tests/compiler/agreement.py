@@ -102,7 +102,8 @@ class _Mover(Listener):
         if op.name not in EXACT or _narrows(op, inputs, out):
             out._data[...] = self.rounded(op, inputs, attrs, out)
         # The sign of nan means nothing, until copysign takes it.
-        self.sign_at_random(out._data, np.isnan(out._data))
+        if op.family != "movement":  # whose results are views
+            self.sign_at_random(out._data, np.isnan(out._data))
         if op.name in FREE_ZERO:
             self.sign_at_random(out._data, out._data == 0.0)
 
