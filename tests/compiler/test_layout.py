@@ -82,18 +82,27 @@ def view_chains(draw):
     return start, chain
 
 
-@given(view_chains())
-def test_a_chain_of_views_reads_what_numpy_reads(case):
+def views(case):
+    """Yield layout and buffer before and after each step of a chain; copies where one is needed."""
     start, chain = case
-    buffer = np.arange(math.prod(start))
-    layout = contiguous(start)
-    for name, attrs, array in chain:
+    layout, buffer = contiguous(start), np.arange(math.prod(start))
+    yield layout, buffer
+    for name, attrs, _ in chain:
         moved = layout.view(name, attrs)
         if moved is None:
             assert name == "reshape"
             buffer = elements(layout, buffer).reshape(-1)
             moved = contiguous(layout.shape).view(name, attrs)
         layout = moved
+        yield layout, buffer
+
+
+@given(view_chains())
+def test_a_chain_of_views_reads_what_numpy_reads(case):
+    _, chain = case
+    steps = views(case)
+    next(steps)
+    for (layout, buffer), (*_, array) in zip(steps, chain, strict=True):
         assert layout.shape == array.shape
         np.testing.assert_array_equal(elements(layout, buffer), array)
 
@@ -115,10 +124,7 @@ def test_a_layout_needs_a_copy_only_where_numpy_needs_one(case):
 
 @given(view_chains(), st.lists(st.integers(1, 3), max_size=2))
 def test_broadcast_strides_read_what_numpy_broadcasts(case, lead):
-    start, chain = case
-    layout, buffer = contiguous(start), np.arange(math.prod(start))
-    for name, attrs, _ in chain:
-        layout = layout.view(name, attrs) or layout
+    *_, (layout, buffer) = views(case)
     target = (*lead, *(2 if n == 1 else n for n in layout.shape))
     wide = Layout(target, layout.broadcast(target), layout.offset)
     expected = np.broadcast_to(elements(layout, buffer), target)
@@ -127,11 +133,8 @@ def test_broadcast_strides_read_what_numpy_broadcasts(case, lead):
 
 @given(view_chains())
 def test_a_whole_layout_reads_its_first_elements_in_order(case):
-    start, chain = case
-    layout, buffer = contiguous(start), np.arange(math.prod(start))
-    for name, attrs, _ in chain:
-        layout = layout.view(name, attrs) or layout
-    read = elements(layout, buffer).reshape(-1)
+    *_, (layout, buffer) = views(case)
+    read = elements(layout, np.arange(buffer.size)).reshape(-1)
     in_order = np.array_equal(read, np.arange(read.size))
     # An expanded single element is in order too, though not as a whole buffer would be.
     if layout.is_whole():
