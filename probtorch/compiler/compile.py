@@ -88,6 +88,10 @@ def compile(fn=None):
     return CompiledFunction(fn) if fn is not None else CompiledFunction
 
 
+# A step of Python per tensor would take most of the time of a short call.
+_DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
+
+
 class _Path:
     """One native path: the program, how to rebuild its result, and what it read and changes.
 
@@ -100,7 +104,7 @@ class _Path:
     environment : Environment
         The Python values that were met.
     saving : bool
-        Keep what updated tensors held before the last run, in `previous`.
+        Keep what updated tensors held before the last run, for `restore`.
     """
 
     def __init__(self, program, rebuild, rec, environment, saving=False):
@@ -109,15 +113,15 @@ class _Path:
         self.environment = environment
         self.refs = program.plan.refs
         self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
-        self.wanted = [t.requires_grad for t in self.refs]
+        self.wanted = list(map(_WANTED, self.refs))
         self.updates = list(rec.updates.values())
         self.draws = rec.draws
         # Where each run finds the seed, the stream and the first counter of its draws.
         self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
         self.saving = saving
-        # What updated tensors held before the last run, the tick at which that ended, and whose
-        # memory it was in.
-        self.previous = rec.originals
+        # What updated tensors held before the recording, the tick at which the last run ended, and
+        # whose memory it was in.
+        self.originals = rec.originals
         self.tick, self.ran = -1, None
         self.local = threading.local()
         self.kept = Kept(program)
@@ -130,14 +134,14 @@ class _Path:
         It fits if Python values and outside tensors are what they were: of the same shape and
         dtype, and in need of a gradient as they were.
         """
-        now = [t._data for t in self.refs]
+        now = list(map(_DATA, self.refs))
         caller = getattr(self.local, "caller", None)
         if caller is None or not all(map(operator.is_, now, caller.refs)):
             caller = self.local.caller = None
             if [(x.shape, x.dtype) for x in now] != self.signature:
                 return None
             caller = self.local.caller = _Caller(self, now)
-        if grad_enabled() and [t.requires_grad for t in self.refs] != self.wanted:
+        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
             return None
         if self.updates and caller.touched_by(arrays):
             return None
@@ -212,7 +216,8 @@ class _Path:
     def example(self):
         """Return ``(inputs, references)`` to profile the program on, None if they are gone."""
         inputs = self.kept.arrays()
-        refs = [np.asarray(t._data, order="C") for t in self.refs]
+        # Copies: some are updated in place.
+        refs = [t._data.copy(order="C") for t in self.refs]
         return None if inputs is None else (inputs, refs)
 
     def _refresh(self, caller):
@@ -223,13 +228,12 @@ class _Path:
 
     def _note(self, caller):
         self.tick, self.ran = mark_changed(*self.updates), caller
-        if self.saving:
-            self.previous = caller.commit.previous()
 
     def restore(self):
         """Put what the last run changed back to what it was before."""
         with self.lock:
-            for t, before in zip(self.updates, self.previous, strict=True):
+            previous = self.originals if self.ran is None else self.ran.commit.previous()
+            for t, before in zip(self.updates, previous, strict=True):
                 np.copyto(t._data, before)
             mark_changed(*self.updates)
 
@@ -260,6 +264,12 @@ class _Caller:
         targets = [t._data for t in path.updates]
         kind = Commit if all(x.flags.c_contiguous for x in targets) else _Scatter
         self.commit = kind(self.binding, first, targets, path.saving)
+        # In place a program writes to a copy where it could not be given the tensor's memory.
+        placed = (
+            [path.updates[k - first] for k in path.program.plan.in_place] if self.copied else ()
+        )
+        numbers = {id(t): i for i, t in enumerate(path.refs)}
+        self.written = [i for i in (numbers[id(t)] for t in placed) if i in self.copied]
         self.owners = {id(_owner(x)) for x in targets}
 
     def touched_by(self, arrays):
@@ -278,7 +288,11 @@ class _Caller:
     def run(self, arrays, out):
         """Run on contiguous arguments; returns the status."""
         self.attach(arrays, out)
-        return self.program.call(self.binding.address)
+        status = self.program.call(self.binding.address)
+        if status == 0:
+            for i in self.written:
+                np.copyto(self.refs[i], self.attached[i])
+        return status
 
 
 class _Scatter:
@@ -288,12 +302,18 @@ class _Scatter:
         self._targets, self._saving = targets, saving
         self._new = [np.empty(x.shape, x.dtype) for x in targets]
         self._previous = [np.array(x) for x in targets]
+        placed = binding.program.plan.in_place
+        self._in_place = [first + i in placed for i in range(len(targets))]
         binding.attach_outputs(self._new, first)
 
     def __call__(self):
-        for target, new, previous in zip(self._targets, self._new, self._previous, strict=True):
-            np.copyto(previous, target)
-            np.copyto(target, new)
+        rows = zip(self._targets, self._new, self._previous, self._in_place, strict=True)
+        for target, new, previous, in_place in rows:
+            if in_place:
+                np.copyto(previous, new)
+            else:
+                np.copyto(previous, target)
+                np.copyto(target, new)
 
     def previous(self):
         return self._previous
@@ -514,6 +534,8 @@ class CompiledFunction:
         rec.shared_updates()
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
         self._roll(rec, tensors)
+        first = len(rec.graph.outputs) - len(rec.updates)
+        rec.graph.updates = dict(enumerate(rec.updates.values(), first))
         paths = self._versions.get(key, [])
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])

@@ -98,8 +98,8 @@ class Environment:
         self._dicts = _Watch(dict.get, "{1}")
         self._busy = _Watch(dict.get, "{1}")
         self._classes = _Watch(types.MappingProxyType.get, "{1}")
-        self._slots = _Watch(lambda x, name: getattr(x, name, None), "{1}")
-        self._cells = _Watch(lambda x, _: _contents(x), "a variable of an enclosing function")
+        self._slots = _Watch(getattr, "{1}")
+        self._cells = _Watch(getattr, "a variable of an enclosing function")
         self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
         self._others: tuple[Any, ...] = (
             self._items,
@@ -274,7 +274,7 @@ class Environment:
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
             value = _contents(cell)
-            self._cells.add(cell, None, value)
+            self._cells.add(cell, "cell_contents", value)
             todo.append(value)
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
@@ -298,13 +298,18 @@ class Environment:
             todo.append(module)
 
 
+# What is said of an attribute that is not there, and of a cell that is not filled yet.
+_ABSENT = (AttributeError, ValueError)
+
+
 class _Watch:
     """Places of one kind, and what was found there.
 
     Parameters
     ----------
     get : callable
-        From a place and a key to the value there.
+        From a place and a key to the value there; where it raises an AttributeError or ValueError,
+        that is None.
     name : str
         What to call a place, a format of its type and key.
     """
@@ -324,12 +329,15 @@ class _Watch:
     def changed(self):
         """Return the name of the first place with another value, None if there is none."""
         # Nearly always all is the very same, which takes no step of Python per place to see.
-        if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
-            return None
+        with contextlib.suppress(*_ABSENT):
+            if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
+                return None
         for i, (place, key, value) in enumerate(
             zip(self.places, self.keys, self.values, strict=True)
         ):
-            now = self.get(place, key)
+            now = None
+            with contextlib.suppress(*_ABSENT):
+                now = self.get(place, key)
             if now is not value:
                 if not _equal(now, value):
                     return self.name.format(type(place).__name__, key)

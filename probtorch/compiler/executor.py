@@ -21,6 +21,7 @@ from probtorch.compiler import (
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
+from probtorch.compiler.in_place import write_in_place
 from probtorch.compiler.keys import key_of_graph
 from probtorch.compiler.loops import address as address_of
 from probtorch.compiler.lowering import Lowering
@@ -93,6 +94,7 @@ class Program:
                     optimise(self._recorded)
                 with _timed(seconds, "render"):
                     lowering = Lowering(self._recorded)
+                    write_in_place(lowering)
                     self._text = _Text(lowering, *render(lowering))
             return self._text
 

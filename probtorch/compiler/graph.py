@@ -73,7 +73,8 @@ class Graph:
     """A recorded program: inputs, nodes in order, outputs.
 
     `guards` lists ``(value, expected, node)`` in program order; each also stands among the
-    nodes (name "guard"), so that a renderer checks it where it was taken.
+    nodes (name "guard"), so that a renderer checks it where it was taken. `updates` maps numbers of
+    outputs to the outside tensors that they are the new contents of.
     """
 
     def __init__(self):
@@ -81,6 +82,7 @@ class Graph:
         self.nodes = []
         self.outputs = []
         self.guards = []
+        self.updates = {}
 
     def __repr__(self):
         lines = [f"inputs {self.inputs}", *map(repr, self.nodes), f"outputs {self.outputs}"]

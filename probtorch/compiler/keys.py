@@ -120,6 +120,11 @@ class _Walk:
             write(" ".join(parts))
         write(f"guards {len(graph.guards)}")
         write("outputs " + " ".join([names.get(v.id) or self._given(v) for v in graph.outputs]))
+        if graph.updates:
+            numbers = {id(v.array): i for i, v in enumerate(self.given) if v.kind == "ref"}
+            write(
+                "updates " + " ".join(f"{k}:{numbers.get(id(t))}" for k, t in graph.updates.items())
+            )
 
     def _inner(self, graph: Any) -> str:
         self.lines.append("{")

@@ -15,6 +15,7 @@ of the outermost block; `plan_memory` then packs all temporaries into one arena.
 import bisect
 
 __all__ = [
+    "POINTWISE",
     "Block",
     "Branch",
     "Buffer",
@@ -27,6 +28,7 @@ __all__ = [
     "Reg",
     "Root",
     "address",
+    "buffers_of",
     "squeeze",
 ]
 
@@ -34,6 +36,8 @@ __all__ = [
 # Items per scalar group: one LLVM function each, so that its time stays linear in the program's
 # length.
 MAX_ITEMS = 600
+# Items that read each operand at the index of the nest and nowhere else.
+POINTWISE = ("compute", "native", "demand", "reduce", "store")
 
 
 class Buffer:
@@ -170,6 +174,35 @@ class Block:
                 return i
         known.append(self.append(Group(domain)))
         return known[-1]
+
+
+def buffers_of(statement):
+    """Yield every buffer a statement touches, those of nested blocks included."""
+    if isinstance(statement, Group):
+        for b, _ in statement.fills:
+            yield b
+        yield from statement.scratch
+        for item in statement.items:
+            for x in item.operands:
+                if isinstance(x, Mem):
+                    yield x.buffer
+            if "buffer" in item.attrs:
+                yield item.attrs["buffer"]
+            if item.root is not None and item.root.buffer is not None:
+                yield item.root.buffer
+    elif isinstance(statement, Call):
+        yield from statement.buffers
+    elif isinstance(statement, Guard):
+        yield statement.buffer
+    else:
+        yield statement.flag
+        for block in (
+            (statement.test, statement.body)
+            if isinstance(statement, Loop)
+            else (statement.yes, statement.no)
+        ):
+            for inner in block.statements:
+                yield from buffers_of(inner)
 
 
 def address(array):

@@ -54,7 +54,8 @@ class Lowering:
     """Lowers one graph; `block` is the result, `buffers` all buffers by kind.
 
     `consts` and `refs` are the arrays and tensors that the program reads besides its inputs,
-    `const_values` and `ref_values` the values of the graph that they stand for.
+    `const_values` and `ref_values` the values of the graph that they stand for. `in_place` lists
+    the updates that loop nests write to their tensors themselves (`in_place.py`).
 
     Parameters
     ----------
@@ -68,6 +69,7 @@ class Lowering:
         self.consts, self.const_values = [], []
         self.refs, self.ref_values = [], []
         self.packed_values = []
+        self.in_place = []
         self._const_of = {}
         self.places = {}
         self.uses = None

@@ -35,9 +35,10 @@ class StoredPlan:
     start: dict[str, int]
     tail: int
     table: int
+    in_place: list[int]
 
 
-_SIZES = ("inputs", "outputs", "scalars", "arena", "start", "tail", "table")
+_SIZES = ("inputs", "outputs", "scalars", "arena", "start", "tail", "table", "in_place")
 
 
 def layout_of(plan: Any) -> dict[str, Any]:

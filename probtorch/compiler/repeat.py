@@ -3,8 +3,9 @@
 A program computes the new elements of outside tensors into buffers of its own, so that a run whose
 guard fails has changed nothing. `Commit` then copies them over. Three buffers take turns: one is
 written by the next run, one holds what the tensors are now, one what they were before the last run.
-`Commit.repeat` does run and copy `steps` times without going back to Python, each time with the
-next draws: the inner loop of SVI on fixed data.
+What the program writes in place (`in_place.py`) is not copied, and of two buffers one is given what
+was there before. `Commit.repeat` does run and copy `steps` times without going back to Python, each
+time with the next draws: the inner loop of SVI on fixed data.
 """
 
 import ctypes
@@ -42,9 +43,11 @@ body:
   %size = load i64, ptr %size.p
   %slot = load ptr, ptr %slot.p
   call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %next, i64 %size, i1 false)
+  %in_place = icmp eq i64 %size, 0
+  %last = select i1 %in_place, ptr %next, ptr %now
   store ptr %before, ptr %next.p
   store ptr %next, ptr %now.p
-  store ptr %now, ptr %before.p
+  store ptr %last, ptr %before.p
   store ptr %before, ptr %slot
   %i.next = add i64 %i, 1
   br label %head
@@ -120,7 +123,7 @@ def run_many(program, table, steps):
 
 
 class Commit:
-    """Copies results over the arrays that they are the new contents of.
+    """Copies results over the arrays that they are the new contents of, but for those in place.
 
     Parameters
     ----------
@@ -135,15 +138,22 @@ class Commit:
 
     def __init__(self, binding, first, targets, saving):
         self._binding, self._targets = binding, targets
-        count = 3 if saving else 1
-        self._buffers = [[np.empty_like(x) for x in targets] for _ in range(count)]
+        plan = binding.program.plan
+        self._in_place = [first + i in plan.in_place for i in range(len(targets))]
+        counts = [(2 if in_place else 3) if saving else 1 for in_place in self._in_place]
+        self._buffers = [
+            [np.empty_like(x) for _ in range(count)]
+            for x, count in zip(targets, counts, strict=True)
+        ]
         self._runs = 0
-        binding.attach_outputs(self._buffers[0], first)
-        slot = address(binding.table) + 8 * (binding.program.plan.inputs + first)
+        binding.attach_outputs([buffers[0] for buffers in self._buffers], first)
+        slot = address(binding.table) + 8 * (plan.inputs + first)
         self._rows = np.zeros((len(targets), 6), np.int64)
         for i, target in enumerate(targets):
-            turns = [address(self._buffers[k % count][i]) for k in range(3)]
-            self._rows[i] = address(target), *turns, target.nbytes, slot + 8 * i
+            # Of those in place the second (what the target is now) is not looked at.
+            turns = [address(self._buffers[i][k % counts[i]]) for k in (0, 1, -1)]
+            nbytes = 0 if self._in_place[i] else target.nbytes
+            self._rows[i] = address(target), *turns, nbytes, slot + 8 * i
         self._native = _native()
         self._address = address(self._rows)
 
@@ -154,12 +164,18 @@ class Commit:
 
     def previous(self):
         """Return arrays with what the targets held before the last run."""
-        return self._buffers[(2 - self._runs) % 3]
+        # In place, the last run wrote it; else it went the way from first to second to third.
+        return [
+            buffers[(self._runs - 1) % 2 if in_place else (2 - self._runs) % 3]
+            for buffers, in_place in zip(self._buffers, self._in_place, strict=True)
+        ]
 
     def refresh(self):
         """Take in what others have written to the targets since the last run."""
-        for target, now in zip(self._targets, self._buffers[(1 - self._runs) % 3], strict=True):
-            np.copyto(now, target)
+        rows = zip(self._targets, self._buffers, self._in_place, strict=True)
+        for target, buffers, in_place in rows:
+            if not in_place:
+                np.copyto(buffers[(1 - self._runs) % 3], target)
 
     def repeat(self, draws, result, results):
         """Run the program and copy, over and over.

@@ -39,22 +39,25 @@ def flatten(tree):
     return out, _flatten(tree, out)
 
 
+_LEAF = ("leaf",)
+
+
 def _flatten(tree, out):
     kind = type(tree)
     if tree is None:
         return ("none",)
     if kind is tuple or kind is list:
-        return (kind, tuple(_flatten(x, out) for x in tree))
+        return (kind, tuple([_flatten(x, out) for x in tree]))
     if kind is dict:
-        return (dict, tuple(tree), tuple(_flatten(x, out) for x in tree.values()))
+        return (dict, tuple(tree), tuple([_flatten(x, out) for x in tree.values()]))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return (kind, tuple(_flatten(x, out) for x in tree))
+        return (kind, tuple([_flatten(x, out) for x in tree]))
     names = getattr(tree, "__tree_fields__", None)
     if names is not None:
-        fixed = tuple(getattr(tree, n) for n in kind.__static_fields__)
-        return (kind, names, tuple(_flatten(getattr(tree, n), out) for n in names), fixed)
+        fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
+        return (kind, names, tuple([_flatten(getattr(tree, n), out) for n in names]), fixed)
     out.append(tree)
-    return ("leaf",)
+    return _LEAF
 
 
 def unflatten(structure, items):

@@ -5,14 +5,15 @@ does what is not a loop nest: native loops, branches, guards and library calls. 
 pointers: inputs, outputs, constants, references, then the packed scalar constants, the scalars and
 the arena. Buffers come in as ``noalias`` parameters, so loops vectorise without run-time checks.
 Large nests are cut into parts that threads share (`parts`, `region`).
-`run` returns 0, or 1 + the index of the guard that failed, or -1 for an index out of bounds.
+`run` returns 0, or 1 + the index of the guard that failed, or -1 for an index out of bounds; what
+it had written in place by then (`in_place.py`) it puts back.
 
 Strict IEEE arithmetic plus ``contract``; only sums, products and dot products may be reassociated.
 Identifiers are our own numbered ones: no name or number of the user's reaches the text, except
 numbers as bit patterns.
 """
 
-from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop, Mem
+from probtorch.compiler.loops import Branch, Group, Loop, buffers_of
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.algebra import Algebra, in_memory, ir_type, literal
 from probtorch.compiler.render.blocked import write_nest
@@ -38,6 +39,7 @@ class Plan:
         self.outputs = len(lowering.outputs)
         self.consts = lowering.consts
         self.refs = lowering.refs
+        self.in_place = sorted(x.output for x in lowering.in_place)
         self.packed_values = lowering.packed_values
         kinds = ("input", "output", "const", "ref")
         starts = [0, self.inputs, self.inputs + self.outputs]
@@ -82,38 +84,9 @@ def _rounded(nbytes):
 
 def _lifetimes(lowering):
     for i, statement in enumerate(lowering.block.statements):
-        for b in _buffers(statement):
+        for b in buffers_of(statement):
             b.first = i if b.first is None else min(b.first, i)
             b.last = i if b.last is None else max(b.last, i)
-
-
-def _buffers(statement):
-    """Yield every buffer a statement touches, those of nested blocks included."""
-    if isinstance(statement, Group):
-        for b, _ in statement.fills:
-            yield b
-        yield from statement.scratch
-        for item in statement.items:
-            for x in item.operands:
-                if isinstance(x, Mem):
-                    yield x.buffer
-            if "buffer" in item.attrs:
-                yield item.attrs["buffer"]
-            if item.root is not None and item.root.buffer is not None:
-                yield item.root.buffer
-    elif isinstance(statement, Call):
-        yield from statement.buffers
-    elif isinstance(statement, Guard):
-        yield statement.buffer
-    else:
-        yield statement.flag
-        for block in (
-            (statement.test, statement.body)
-            if isinstance(statement, Loop)
-            else (statement.yes, statement.no)
-        ):
-            for inner in block.statements:
-                yield from _buffers(inner)
 
 
 class Module:
@@ -168,6 +141,13 @@ class Driver:
         self.entry = []
         self.labels = 0
         self.pointers = {}
+        # Updates in place by the nest that writes them, and those written so far.
+        self.in_place = {}
+        for x in module.lowering.in_place:
+            statement = module.lowering.block.statements[x.statement]
+            self.in_place.setdefault(id(statement), []).append(x)
+        self.done = []
+        self.undone = set()
         base = self.plan.tail
         for i, name in enumerate(("packed", "scalars", "arena")):
             self._load_pointer(f"%{name}", base + i)
@@ -222,6 +202,7 @@ class Driver:
             status = self.s.emit(f"call i64 @{name}({args})", "i64")
         else:
             lines.append(f"  call void @{name}({args})")
+        self.done += self.in_place.get(id(group), ())
         if checked:
             self.leave_unless(self.s.compare("eq", status, 0), "-1")
         if group.parts is not None:
@@ -249,12 +230,33 @@ class Driver:
     def leave_unless(self, ok, status):
         """Return `status` from `run` unless `ok` holds."""
         out, on = self.label("leave"), self.label("on")
+        ending = [f"  ret i64 {status}"]
+        if self.done:
+            self.undone.add(len(self.done))
+            ending = [f"  store i64 {status}, ptr %left", f"  br label %undo{len(self.done)}"]
         self.s.lines += [
             f"  br i1 {ok.name}, label %{on}, label %{out}",
             f"{out}:",
-            f"  ret i64 {status}",
+            *ending,
             f"{on}:",
         ]
+
+    def _undoing(self):
+        """Return blocks that put back the first n updates in place and return the status `left`."""
+        if not self.undone:
+            return []
+        self.entry.append("  %left = alloca i64")
+        self.module.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        lines = []
+        for n in range(max(self.undone), 0, -1):
+            x = self.done[n - 1]
+            copied = f"ptr {self.pointer(x.target)}, ptr {self.pointer(x.before)}"
+            lines += [
+                f"undo{n}:",
+                f"  call void @llvm.memcpy.p0.p0.i64({copied}, i64 {x.target.nbytes}, i1 false)",
+                f"  br label %undo{n - 1}",
+            ]
+        return [*lines, "undo0:", "  %status = load i64, ptr %left", "  ret i64 %status"]
 
     def _guard(self, guard):
         ok = holds(self.s, self.load(guard.buffer), guard.value)
@@ -283,9 +285,8 @@ class Driver:
 
     def finish(self):
         """Return the text of `run`."""
-        return "\n".join(
-            ["define i64 @run(ptr %io) {", "entry:", *self.entry, *self.s.lines, "  ret i64 0", "}"]
-        )
+        body = [*self.s.lines, "  ret i64 0", *self._undoing()]
+        return "\n".join(["define i64 @run(ptr %io) {", "entry:", *self.entry, *body, "}"])
 
 
 def render(lowering):

@@ -17,7 +17,7 @@ Read `render/nest.py` and `render/blocked.py` for how a part is written, `region
 import math
 from dataclasses import dataclass, field
 
-from probtorch.compiler.loops import Branch, Buffer, Group, Loop, Mem
+from probtorch.compiler.loops import POINTWISE, Branch, Buffer, Group, Loop, Mem
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
 from probtorch.compiler.render.items import kept_strides
@@ -214,7 +214,7 @@ def _shared(group, dim):
                 _note(stores, group, dim, a["buffer"], a["offset"], a["strides"], adds=adds)
         elif root is not None and root.buffer is not None:
             _note(stores, group, dim, root.buffer, 0, kept_strides(root.shape))
-    if not _reads_are_apart(group, stores, sums, totals):
+    if not _reads_are_apart(group, dim, stores, sums, totals):
         return None
     reach = 0
     for accesses in stores.values():
@@ -228,11 +228,16 @@ def _shared(group, dim):
 
 
 def _note(stores, group, dim, buffer, offset, strides, inner=(), adds=False):
+    access = _access(group, dim, offset, strides, inner, adds)
+    stores.setdefault(buffer, set()).add(access)
+
+
+def _access(group, dim, offset, strides, inner=(), adds=False):
     moves = [(s, n, d == dim) for d, (s, n) in enumerate(zip(strides, group.domain, strict=False))]
     if len(moves) <= dim:
         moves.append((0, group.domain[dim], True))
     moves += [(s, n, False) for s, n in inner]
-    stores.setdefault(buffer, set()).add(_Access(offset, tuple(moves), adds))
+    return _Access(offset, tuple(moves), adds)
 
 
 def _joins(stores, sums, totals):
@@ -248,12 +253,20 @@ def _joins(stores, sums, totals):
     return out
 
 
-def _reads_are_apart(group, *written):
+def _reads_are_apart(group, dim, stores, *sums):
     """Whether no item reads from memory what the nest writes, except exactly where it writes."""
-    ours = {b for found in written for b in found}
-    return not any(
-        isinstance(x, Mem) and x.buffer in ours for item in group.items for x in item.operands
-    )
+    accumulated = {b for found in sums for b in found}
+    for item in group.items:
+        for x in item.operands:
+            if not isinstance(x, Mem):
+                continue
+            if x.buffer in accumulated:
+                return False
+            if x.buffer in stores:
+                here = {_access(group, dim, x.offset, x.strides)}
+                if item.kind not in POINTWISE or stores[x.buffer] != here:
+                    return False
+    return True
 
 
 def _is_exclusive(accesses):
