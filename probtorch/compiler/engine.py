@@ -187,10 +187,8 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     for name in filter(runtime.knows, ours):
         found[name] = _runtime_module(runtime.module_of(name)).address(name)
     found.update(library.require(name for name in ours if library.knows(name)))
-    # The names of the rest are only known where it is: they depend on the processor.
-    rest = [name for name in ours if name not in found]
-    vector = mathlib.ensure_loaded() if rest else {}
-    found.update((name, vector[name]) for name in rest if name in vector)
+    vectorised = [name for name in ours if name not in found and mathlib.defines(name)]
+    found.update((name, mathlib.address(name)) for name in vectorised)
     for name in called:
         if name not in found:
             address = None if name.startswith("pt_") else host.process_symbol(name)

@@ -496,7 +496,7 @@ class Algebra:
 
     def _runtime(self, symbol, ty, args):
         runtime = f"pt_{symbol}_f{BYTES[ty] * 8}"
-        if runtime not in mathlib.symbols():
+        if not mathlib.defines(runtime):
             wide = self._runtime(symbol, "double", [self.convert(a, "double") for a in args])
             return self.convert(wide, ty)
         self.module.runtime.add(runtime)
