@@ -42,7 +42,7 @@ from probtorch.core.dispatch import (
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.errors import CompileError
+from probtorch.errors import CompileError, user_frame
 
 __all__ = ["CompiledFunction", "compile"]
 
@@ -123,6 +123,8 @@ class _Path:
         # whose memory it was in.
         self.originals = rec.originals
         self.tick, self.ran = -1, None
+        # The user's line where it ran first: to look for it at each run takes longer than the rest.
+        self.place = None
         self.local = threading.local()
         self.kept = Kept(program)
         # Draws and updates go through tensors that all threads share.
@@ -227,7 +229,8 @@ class _Path:
             caller.commit.refresh()
 
     def _note(self, caller):
-        self.tick, self.ran = mark_changed(*self.updates), caller
+        self.place = self.place or user_frame(2)
+        self.tick, self.ran = mark_changed(*self.updates, place=self.place), caller
 
     def restore(self):
         """Put what the last run changed back to what it was before."""

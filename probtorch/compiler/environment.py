@@ -94,21 +94,10 @@ class Environment:
         self._items = _Contents(iter, _item_name)
         self._keys = _Contents(iter, _item_name, texts=True)
         self._values = _Contents(dict.values, _key_name)
-        self._variables = _Watch(lambda x, _: x.get(None), "a context variable")
-        self._dicts = _Watch(dict.get, "{1}")
-        self._busy = _Watch(dict.get, "{1}")
-        self._classes = _Watch(types.MappingProxyType.get, "{1}")
-        self._slots = _Watch(getattr, "{1}")
-        self._cells = _Watch(getattr, "a variable of an enclosing function")
+        self._dicts = _Watch()
+        self._places = _Watch()
         self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
-        self._others: tuple[Any, ...] = (
-            self._items,
-            self._busy,
-            self._variables,
-            self._classes,
-            self._slots,
-            self._cells,
-        )
+        self._others: tuple[Any, ...] = self._items, self._places
         # Of all dicts above, where there is such a thing; made when it is first asked for.
         self._versions = None
         self._arrays = []  # (array, copy)
@@ -141,8 +130,8 @@ class Environment:
                 return found
         if self._versions is None or not self._versions.same():
             # Tags before contents: what changes in between is then noticed the next time.
-            places = (place for watch in self._of_dicts for place in watch.places)
-            versions = DictVersions(places) if dict_versions.available() else None
+            places = {id(d): d for watch in self._of_dicts for d in watch.places}
+            versions = DictVersions(places.values()) if dict_versions.available() else None
             for watch in self._of_dicts:
                 found = watch.changed()
                 if found is not None:
@@ -178,8 +167,8 @@ class Environment:
                 self._arrays.append((x, x.copy()))
         elif isinstance(x, Entries):
             for key in x.keys:
-                watch = self._busy if x.busy else self._dicts
-                watch.add(x.items, key, x.items[key])
+                watch = self._places if x.busy else self._dicts
+                watch.add(dict.get, x.items, key, x.items[key])
         elif isinstance(x, np.random.Generator):
             self._generators.append(
                 (lambda: str(x.bit_generator.state), str(x.bit_generator.state))
@@ -192,7 +181,7 @@ class Environment:
             if not _in_library(x.__name__):
                 self._modules[id(x)] = x
         elif isinstance(x, contextvars.ContextVar):
-            self._variables.add(x, None, x.get(None))
+            self._places.add(_variable, x, "a context variable", x.get(None))
             todo.append(x.get(None))
         else:
             self._container(x, todo)
@@ -201,7 +190,7 @@ class Environment:
             elif type(x).__module__ == "_thread" and hasattr(x, "__dict__"):
                 # Another value in each thread: looked up, not noted where this one has it.
                 for name, value in vars(x).items():
-                    self._slots.add(x, name, value)
+                    self._places.add(getattr, x, name, value)
                     todo.append(value)
             elif type(x).__module__ in _HOLDERS:
                 self._holder(x, todo)
@@ -244,22 +233,22 @@ class Environment:
         if _in_library(x.__module__):
             return
         self._items.add(x.__dict__)
-        self._slots.add(x, "__bases__", x.__bases__)
+        self._places.add(getattr, x, "__bases__", x.__bases__)
         self._entries(x.__dict__, _own_names(x), todo)
         todo += (type(x), *x.__mro__[1:])
 
     def _entries(self, d, keys, todo):
-        # In a script, a loop writes another global at each turn.
-        watch = self._busy if isinstance(d, dict) else self._classes
+        # Not among the dicts: in a script, a loop writes another global at each turn.
+        get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
         for key in keys:
-            watch.add(d, key, d[key])
+            self._places.add(get, d, key, d[key])
             todo.append(d[key])
 
     def _object(self, x, todo):
         own = getattr(x, "__dict__", None)
-        self._slots.add(x, "__class__", type(x))
+        self._places.add(getattr, x, "__class__", type(x))
         if own is not None:
-            self._slots.add(x, "__dict__", own)
+            self._places.add(getattr, x, "__dict__", own)
             self._whole(own, todo)
         for cls in type(x).__mro__:
             if _in_library(cls.__module__):
@@ -268,13 +257,13 @@ class Environment:
             for name, slot in cls.__dict__.items():
                 if isinstance(slot, types.MemberDescriptorType):
                     value = getattr(x, name, None)
-                    self._slots.add(x, name, value)
+                    self._places.add(getattr, x, name, value)
                     todo.append(value)
 
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
             value = _contents(cell)
-            self._cells.add(cell, "cell_contents", value)
+            self._places.add(getattr, cell, "cell_contents", value)
             todo.append(value)
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
@@ -282,7 +271,7 @@ class Environment:
         if _in_library(fn.__module__):
             return
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            self._slots.add(fn, name, getattr(fn, name))
+            self._places.add(getattr, fn, name, getattr(fn, name))
         todo += (fn.__defaults__, fn.__kwdefaults__, fn.__dict__)
         names = _names(fn.__code__)
         self._named.update(dict.fromkeys(names))
@@ -290,11 +279,11 @@ class Environment:
         for name in names:
             if name in known or hasattr(builtins, name):
                 # A global may come to hide what is built in.
-                self._busy.add(known, name, known.get(name))
+                self._places.add(dict.get, known, name, known.get(name))
                 todo.append(known.get(name))
         for name in _imports(fn.__code__, known.get("__package__")):
             module = sys.modules.get(name)
-            self._busy.add(sys.modules, name, module)
+            self._places.add(dict.get, sys.modules, name, module)
             todo.append(module)
 
 
@@ -302,26 +291,22 @@ class Environment:
 _ABSENT = (AttributeError, ValueError)
 
 
+def _variable(x, _):
+    return x.get(None)
+
+
 class _Watch:
-    """Places of one kind, and what was found there.
+    """Places of all kinds, and what was found there."""
 
-    Parameters
-    ----------
-    get : callable
-        From a place and a key to the value there; where it raises an AttributeError or ValueError,
-        that is None.
-    name : str
-        What to call a place, a format of its type and key.
-    """
-
-    def __init__(self, get, name):
-        self.get, self.name = get, name
-        self.places, self.keys, self.values = [], [], []
+    def __init__(self):
+        self.getters, self.places, self.keys, self.values = [], [], [], []
 
     def __len__(self):
         return len(self.values)
 
-    def add(self, place, key, value):
+    def add(self, get, place, key, value):
+        """Note that ``get(place, key)`` is `value`; None where it raises one of `_ABSENT`."""
+        self.getters.append(get)
         self.places.append(place)
         self.keys.append(key)
         self.values.append(value)
@@ -329,18 +314,22 @@ class _Watch:
     def changed(self):
         """Return the name of the first place with another value, None if there is none."""
         # Nearly always all is the very same, which takes no step of Python per place to see.
-        with contextlib.suppress(*_ABSENT):
-            if all(map(operator.is_, map(self.get, self.places, self.keys), self.values)):
+        try:
+            found = map(operator.call, self.getters, self.places, self.keys)
+            if all(map(operator.is_, found, self.values)):
                 return None
-        for i, (place, key, value) in enumerate(
-            zip(self.places, self.keys, self.values, strict=True)
-        ):
-            now = None
-            with contextlib.suppress(*_ABSENT):
-                now = self.get(place, key)
+        except _ABSENT:
+            pass
+        rows = zip(self.getters, self.places, self.keys, self.values, strict=True)
+        for i, (get, place, key, value) in enumerate(rows):
+            try:
+                now = get(place, key)
+            except _ABSENT:
+                now = None
             if now is not value:
                 if not _equal(now, value):
-                    return self.name.format(type(place).__name__, key)
+                    is_cell = key == "cell_contents"
+                    return "a variable of an enclosing function" if is_cell else str(key)
                 self.values[i] = now
         return None
 

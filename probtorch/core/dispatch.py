@@ -271,12 +271,14 @@ def as_tensor(value, op="tensor"):
     )
 
 
-def mark_changed(*tensors):
-    """Note an in-place change of the memory of tensors; returns the tick of the clock."""
+def mark_changed(*tensors, place=None):
+    """Note an in-place change of the memory of tensors, in the user's line or at `place`; returns
+    the tick of the clock.
+    """
     global _CLOCK, _CHANGED
     _CLOCK += 1
     _CHANGED = _CLOCK
-    _CHANGES.append((_CLOCK, user_frame(2)))
+    _CHANGES.append((_CLOCK, place or user_frame(2)))
     for t in tensors:
         (t if t._base is None else t._base)._version = _CLOCK
     return _CLOCK

@@ -40,10 +40,15 @@ def flatten(tree):
 
 
 _LEAF = ("leaf",)
+# Types that were met as leaves: trees of them are flattened at every call of compiled code.
+_leaf_types = set()
 
 
 def _flatten(tree, out):
     kind = type(tree)
+    if kind in _leaf_types:
+        out.append(tree)
+        return _LEAF
     if tree is None:
         return ("none",)
     if kind is tuple or kind is list:
@@ -56,6 +61,8 @@ def _flatten(tree, out):
     if names is not None:
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
         return (kind, names, tuple([_flatten(getattr(tree, n), out) for n in names]), fixed)
+    if not hasattr(kind, "__tree_fields__"):
+        _leaf_types.add(kind)
     out.append(tree)
     return _LEAF
 

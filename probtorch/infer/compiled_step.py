@@ -107,8 +107,13 @@ class CompiledStep:
     def _look(self):
         """See whether the loss is still computed by the same code; if not, judge anew."""
         svi = self.svi
-        patched = (getattr(x, "__dict__", {}).get("loss_and_grads") for x in (svi, svi.objective))
-        now = svi.objective, svi._own_loss_and_grads, *patched
+        objective = svi.objective
+        now = (
+            objective,
+            svi._own_loss_and_grads,
+            svi.__dict__.get("loss_and_grads"),
+            getattr(objective, "__dict__", {}).get("loss_and_grads"),
+        )
         if self._loss is None or not all(map(operator.is_, now, self._loss)):
             if self._loss is not None and self._function is not None:
                 self.reason = self._obstacle()

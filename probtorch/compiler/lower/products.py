@@ -90,7 +90,6 @@ def axpy(low, node, matrix, vector, m, k, block):
 def gemm(low, node, block):
     (out,) = node.outs
     sides = []
-    bound = 0
     for v in node.inputs:
         root, layout = low.place(v)
         (n, m), (a, b) = layout.shape, layout.strides
@@ -99,26 +98,33 @@ def gemm(low, node, block):
             root = low.copy_layout(root, layout, block)
             layout, by_rows = contiguous(v.shape), True
         low.materialise(root)
-        bound = max(bound, low.after(root, block))
-        sides.append((root, layout, not by_rows))
-    buffer = low.temporary(out.dtype, math.prod(out.shape))
-    (xr, xl, xt), (yr, yl, yt) = sides
+        turned = not by_rows
+        sides.append(Matrices(root, layout.strides[turned], turned, 0, layout.offset))
+    sizes = (*out.shape, node.inputs[0].shape[1])
+    product(low, node, block, sides, sizes, low.temporary(out.dtype, math.prod(out.shape)))
+
+
+def product(low, node, block, sides, sizes, buffer):
+    """Write the product of two matrices into `buffer`, by a call; sizes m, n and k."""
+    (out,) = node.outs
+    x, y = sides
+    m, n, k = sizes
     g = block.append(
         Call(
             "gemm",
-            [xr.buffer, yr.buffer, buffer],
+            [x.root.buffer, y.root.buffer, buffer],
             node,
-            m=out.shape[0],
-            n=out.shape[1],
-            k=node.inputs[0].shape[1],
-            offsets=(xl.offset, yl.offset),
-            ld=(xl.strides[xt], yl.strides[yt]),
-            transposed=(xt, yt),
+            m=m,
+            n=n,
+            k=k,
+            offsets=(x.offset, y.offset),
+            ld=(x.leading, y.leading),
+            transposed=(x.turned, y.turned),
         )
     )
-    for root in (xr, yr):
-        if root.block is block:
-            root.last_read = max(root.last_read, g)
+    for side in sides:
+        if side.root.block is block:
+            side.root.last_read = max(side.root.last_read, g)
     low.define(out, Root(out.shape, out.dtype, block, g, buffer=buffer))
 
 
@@ -129,9 +135,9 @@ def batched_gemm(low, node, block):
     k = node.inputs[0].shape[-1]
     x, y = (steps(low, v, batch, block) for v in node.inputs)
     count = math.prod(batch)
-    if y.step == 0 and not x.turned and x.step == m * x.leading:
-        m, count = m * count, 1
     buffer = low.temporary(out.dtype, math.prod(out.shape))
+    if y.step == 0 and not x.turned and x.step == m * x.leading:
+        return product(low, node, block, (x, y), (m * count, n, k), buffer)
     sizes = [m, n, k, x.leading, y.leading, int(x.turned), int(y.turned), x.step, y.step, count]
     symbol = f"pt_gemm_{'d' if out.dtype == 'float64' else 's'}"
     g = call(low, block, node, symbol, [x.root, y.root, buffer, *sizes])
@@ -139,12 +145,15 @@ def batched_gemm(low, node, block):
 
 
 class Matrices(NamedTuple):
-    """Matrices as BLAS takes them: memory, leading size, whether by columns, step to the next."""
+    """Matrices as BLAS takes them: memory, leading size, whether by columns, step to the next, and
+    where the first one begins.
+    """
 
     root: Root
     leading: int
     turned: bool
     step: int
+    offset: int = 0
 
 
 def steps(low, v, batch, block):

@@ -6,6 +6,7 @@ row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 
 from probtorch.compiler import library
 from probtorch.compiler.render import runtime
+from probtorch.compiler.render.runtime import products
 
 __all__ = ["HELPERS", "helper_text"]
 
@@ -32,10 +33,19 @@ def _shifted(driver, buffer, offset):
 
 
 def gemm(driver, call):
-    """C = A B by BLAS."""
+    """C = A B, by ours or by BLAS."""
     a, b, c = call.buffers
     at = call.attrs
     p = _prefix(c)
+    left, right = _shifted(driver, a, at["offsets"][0]), _shifted(driver, b, at["offsets"][1])
+    turned_a, turned_b = at["transposed"]
+    if products.is_suitable(at["m"], at["n"], at["k"], p, turned_b):
+        symbol = f"pt_{'turned_' if turned_a else ''}product_{p}"
+        driver.module.declare(runtime.declaration(symbol))
+        pointers = ", ".join(f"ptr {x}" for x in (left, right, driver.pointer(c)))
+        numbers = at["m"], at["n"], at["k"], *at["ld"], int(turned_b)
+        sizes = ", ".join(f"i64 {n}" for n in numbers)
+        return [f"  call void @{symbol}({pointers}, {sizes})"]
     ty = "double" if p == "d" else "float"
     integer = library.integer_type()
     symbol = f"pt_{p}gemm"
@@ -45,8 +55,8 @@ def gemm(driver, call):
     one = _scalar(driver, ty, "0x3FF0000000000000")
     zero = _scalar(driver, ty, "0x0000000000000000")
     lda, ldb, ldc = (_scalar(driver, integer, v) for v in (at["ld"][1], at["ld"][0], at["n"]))
-    left, right = _shifted(driver, b, at["offsets"][1]), _shifted(driver, a, at["offsets"][0])
-    args = [*flags, m, n, k, one, left, lda, right, ldb, zero, driver.pointer(c), ldc]
+    # By columns c' = b' a'.
+    args = [*flags, m, n, k, one, right, lda, left, ldb, zero, driver.pointer(c), ldc]
     return [f"  call void @{symbol}({', '.join(f'ptr {x}' for x in args)})"]
 
 

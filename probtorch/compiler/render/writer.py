@@ -104,6 +104,12 @@ class Writer(Algebra):
             out.value = start
         return out
 
+    def on_stack(self, count, ty):
+        """Return a pointer to `count` elements on the stack, not set to anything."""
+        name = self.fresh("c")
+        self.cells.append(f"  {name} = alloca [{count} x {in_memory(ty)}], align 64")
+        return V(name, "ptr", self)
+
     @property
     def integer(self):
         """The IR type of LAPACK's integers."""

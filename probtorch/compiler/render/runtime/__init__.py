@@ -1,4 +1,4 @@
-"""The runtime's larger functions: sorting, factorisations, incomplete integrals, draws, threads.
+"""The runtime's larger functions: sorting, products, factorisations, integrals, draws, threads.
 
 They are written with a `Writer`, one file per kin, in modules that are compiled once per machine
 and read from the disk cache after. A generated program calls them by symbol, so an op that uses
@@ -9,12 +9,20 @@ Functions of numbers alone may be merged and moved by LLVM; the others work on a
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.render import mathlib
-from probtorch.compiler.render.runtime import draws, incomplete, matrices, pool, sorting
+from probtorch.compiler.render.runtime import (
+    draws,
+    incomplete,
+    matrices,
+    pool,
+    products,
+    sorting,
+)
 from probtorch.compiler.render.writer import Text
 from probtorch.ops.rejection import SAMPLERS
 
@@ -38,10 +46,10 @@ def _modules():
     for ty in _ELEMENTS:
         write = functools.partial(sorting.write, ty=ty)
         out[f"sorting {ty}"] = Module(sorting.signatures(ty), write)
-    for name in matrices.names():
-        for p in "ds":
-            write = functools.partial(matrices.write, name=name, p=p)
-            out[f"{name} {p}"] = Module(matrices.signature(name, p), write)
+    for kin in (matrices, products):
+        for name, p in itertools.product(kin.names(), "ds"):
+            write = functools.partial(kin.write, name=name, p=p)
+            out[f"{name} {p}"] = Module(kin.signature(name, p), write)
     out["incomplete gamma"] = Module(incomplete.gamma_signatures(), incomplete.write_gamma)
     for order in incomplete.BETA_ORDERS:
         write = functools.partial(incomplete.write_beta, order=order)

@@ -1,0 +1,56 @@
+"""Products whose transpose is what is wanted.
+
+The gradient of a weight ``w`` in ``x @ w.T`` arrives as ``(x.T @ g).T``. Read as a view, its rows
+lie across memory, and everything that works on it afterwards (an optimizer, most of all) reads
+element by element what it could read in vectors. `turn_products` makes it ``g.T @ x``: operands may
+be turned at no cost.
+"""
+
+from probtorch.compiler.graph import Node, Value
+from probtorch.core.op import REGISTRY
+
+__all__ = ["turn_products"]
+
+_TURN = (1, 0)
+
+
+def turn_products(graph):
+    """Replace ``(a @ b).T``, of matrices, by ``b.T @ a.T`` where nothing else reads the product.
+    """
+    uses = {}
+    for node in graph.nodes:
+        for v in node.values():
+            uses[v.id] = uses.get(v.id, 0) + 1
+        for key in ("cond", "body", "then", "else"):
+            if key in node.attrs:
+                turn_products(node.attrs[key])
+    for v in graph.outputs:
+        uses[v.id] = uses.get(v.id, 0) + 1
+    nodes = []
+    for node in graph.nodes:
+        product = _turned(node)
+        if product is not None and product.name == "matmul" and uses[product.outs[0].id] == 1:
+            a, b = product.inputs
+            if len(a.shape) == len(b.shape) == 2:
+                node.inputs = tuple(_turn(x, nodes, product.location) for x in (b, a))
+                node.name, node.op, node.attrs = product.name, product.op, product.attrs
+                node.location = product.location
+        nodes.append(node)
+    graph.nodes[:] = nodes
+
+
+def _turned(node):
+    """Return the node whose result this one turns, None if it does nothing of the kind."""
+    if node.name != "permute" or tuple(node.attrs["dims"]) != _TURN:
+        return None
+    source = node.inputs[0]
+    return source.node if type(source) is Value else None
+
+
+def _turn(x, nodes, location):
+    """Return the transpose of a matrix: what it is the transpose of, or a new view."""
+    if x.node is not None and _turned(x.node) is not None:
+        return x.node.inputs[0]
+    out = Value(x.shape[::-1], x.dtype, "node")
+    nodes.append(Node(REGISTRY["permute"], "permute", (x,), {"dims": _TURN}, (out,), location))
+    return out

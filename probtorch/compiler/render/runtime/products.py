@@ -1,0 +1,255 @@
+"""Products of matrices that fit in the cache: c = a b, row-major, either operand turned.
+
+A tile of c stays in registers while k runs: some rows times two vectors. Each step loads two
+vectors of b and multiplies them by numbers of a, one per row. Columns of b lie side by side in
+memory, unless b is turned: then each panel of them is transposed into scratch memory first.
+
+Edges need no masks. The last tile of a row or column begins earlier, so that it ends with the
+matrix, and computes some numbers again, by the same operations: they come out the same.
+
+Nothing else is packed, or blocked for the cache. That makes these faster than BLAS for small
+products and slower for large ones: `is_suitable` says which. Panels are parts that threads share
+(`pool.py`). Read `_write_tile` first, then `_write_panel`. The tiles are those of BLIS (Van Zee and
+van de Geijn 2015), without the loops around them.
+"""
+
+import itertools
+from contextlib import contextmanager
+
+from probtorch.compiler import host
+from probtorch.compiler.render.algebra import BYTES, V
+from probtorch.compiler.render.runtime import pool
+from probtorch.compiler.render.writer import Writer
+
+__all__ = ["is_suitable", "names", "signature", "write"]
+
+_FLOATS = {"d": "double", "s": "float"}
+# Rows of tiles, largest first, by the number of vector registers: two accumulators for each row,
+# two vectors of b, and one number of a.
+_ROWS = {32: (12, 8, 4), 16: (6, 4, 2)}
+_ALONE = "nounwind noinline"
+# Sums over k run in one chain: of 4096 floats they were three times less exact than those of BLAS,
+# of 200 the same bits.
+_LONGEST = 512
+# Bytes of all operands up to which these were faster than BLAS, with 1 MB of second-level cache.
+_LARGEST = 3 * 2**19
+# Multiplications from which panels are shared by threads: about 60 us, as for loop nests.
+_SHARED = 3_000_000
+
+
+def is_suitable(m, n, k, p, turned_b):
+    """Return whether the functions here can take a product of these sizes, and beat BLAS."""
+    size = (m * n + n * k + m * k) * BYTES[_FLOATS[p]]
+    if m < 8 or n < 8 or not 8 <= k <= _LONGEST or size > _LARGEST:
+        return False
+    if turned_b and m < 12:  # a panel that is transposed must serve more than a few rows
+        return False
+    return pool.supported() or m * n * k < _SHARED
+
+
+def names():
+    """Return the names of the functions: of `a` by rows, and of `a` turned."""
+    return ("product", "turned_product")
+
+
+def signature(name, p):
+    """Return a function for matrices of doubles ("d") or floats ("s")."""
+    # a b c; m n k, leading sizes of a and b, whether b is turned. c lies apart, without gaps.
+    return {f"pt_{name}_{p}": ("void", ["ptr"] * 3 + ["i64"] * 6)}
+
+
+def write(text, name, p):
+    """Write the module of a function."""
+    ty, turned = _FLOATS[p], name == "turned_product"
+    for rows, width in itertools.product(_rows(), _widths(ty)):
+        _write_tile(text, rows, width, ty, turned)
+    _write_transpose(text, ty)
+    _write_panel(text, ty, turned)
+    _write_product(text, name, p)
+
+
+def _rows():
+    """Rows of tiles, largest first."""
+    here = host.target()
+    many = here.vector_bits == 512 or here.triple.startswith(("aarch64", "arm64"))
+    return _ROWS[32 if many else 16]
+
+
+def _lanes(ty):
+    return host.target().vector_bits // (8 * BYTES[ty])
+
+
+def _widths(ty):
+    """Columns of tiles, largest first."""
+    lanes = _lanes(ty)
+    return 2 * lanes, lanes, lanes // 2
+
+
+# ------------------------------------------------------------------------------------------ a tile
+
+
+def _write_tile(text, rows, width, ty, turned):
+    """A tile of c: `rows` by `width`, for all k."""
+    types = ["ptr", "i64", "ptr", "i64", "ptr", "i64", "i64"]
+    w = Writer(text, _tile(rows, width), "void", types, linkage="internal ", attributes=_ALONE)
+    a, lda, b, ldb, c, ldc, k = w.arguments
+    lanes = min(width, _lanes(ty))
+    vector = f"<{lanes} x {ty}>"
+    columns = range(0, width, lanes)
+    zero = V("zeroinitializer", vector, w)
+    sums = {(i, j): w.variable(vector, zero) for i in range(rows) for j in columns}
+    # One step of k a round: of four, LLVM loaded the numbers early and spilled them, at 60 % of
+    # the speed. The multiplications hide the loop's own instructions. Prefetching c, and rows of
+    # a or b to come, gained 1 % of a training step or nothing: no more than the noise.
+    with w.loop(0, k) as step:
+        across = [_load(w, w.offset(b, step * ldb + j, ty), vector) for j in columns]
+        down = w.offset(a, step * lda if turned else step, ty)
+        for i in range(rows):
+            x = _load(w, w.offset(down, i if turned else lda * i, ty), ty)
+            x = _broadcast(w, x, lanes)
+            for j, y in zip(columns, across, strict=True):
+                sums[i, j].value = _multiply_add(w, x, y, sums[i, j].value)
+    for (i, j), total in sums.items():
+        _store(w, total.value, w.offset(c, ldc * i + j, ty), ty)
+    w.finish()
+
+
+def _tile(rows, width):
+    return f"tile_{rows}_{width}"
+
+
+def _load(w, pointer, ty):
+    """Load a number, or a vector from wherever a number may lie."""
+    size = BYTES[ty.split()[-1].rstrip(">")]
+    return w.emit(f"load {ty}, ptr {pointer.name}, align {size}", ty)
+
+
+def _store(w, x, pointer, ty):
+    w.lines.append(f"  store {x.ty} {x.name}, ptr {pointer.name}, align {BYTES[ty]}")
+
+
+def _broadcast(w, x, lanes):
+    ty = f"<{lanes} x {x.ty}>"
+    one = w.emit(f"insertelement {ty} poison, {x.ty} {x.name}, i64 0", ty)
+    return _shuffle(w, one, one, [0] * lanes)
+
+
+def _shuffle(w, x, y, places):
+    mask = ", ".join(f"i32 {i}" for i in places)
+    text = f"shufflevector {x.ty} {x.name}, {y.ty} {y.name}, <{len(places)} x i32> <{mask}>"
+    return w.emit(text, x.ty)
+
+
+def _multiply_add(w, x, y, z):
+    product = w.emit(f"fmul contract {x.ty} {x.name}, {y.name}", x.ty)
+    return w.emit(f"fadd contract {x.ty} {product.name}, {z.name}", x.ty)
+
+
+# ---------------------------------------------------------------------------------------- a panel
+
+
+def _write_panel(text, ty, turned):
+    """Panel `number` of c: the columns that one panel of b gives, tiles below one another."""
+    w = Writer(text, "panel", "i64", ["ptr", "i64"], linkage="internal ")
+    context, number = w.arguments
+    a, b, c = (w.load(context, i, "ptr") for i in range(3))
+    m, n, k, lda, ldb, turned_b = (w.load(context, i, "i64") for i in range(3, 9))
+    widths = _widths(ty)
+    scratch = w.on_stack(widths[0] * _LONGEST, ty)
+    panel, step = w.variable("ptr"), w.variable("i64")
+    # More than one where c is narrower than a panel.
+    with _pieces(w, n, widths, number * widths[0], widths[0]) as (j, width):
+        transposed, direct = w.branch(turned_b)
+        with transposed:
+            w.call("transpose", "void", w.offset(b, j * ldb, ty), ldb, scratch, width, k)
+            panel.value, step.value = scratch, width
+        with direct:
+            panel.value, step.value = w.offset(b, j, ty), ldb
+        with _pieces(w, m, _rows(), 0, m) as (i, height):
+            left = w.offset(a, i if turned else i * lda, ty)
+            into = w.offset(c, i * n + j, ty)
+            arguments = left, lda, panel.value, step.value, into, n, k
+            for rows, columns in itertools.product(_rows(), widths):
+                with w.when(w.logical_and(height == rows, width == columns)):
+                    w.call(_tile(rows, columns), "void", *arguments)
+    w.finish(w.whole(0))
+
+
+def _write_transpose(text, ty):
+    """Columns of a panel: out[j, i] = x[i, j] for i < width and j < k, in squares."""
+    types = ["ptr", "i64", "ptr", "i64", "i64"]
+    w = Writer(text, "transpose", "void", types, linkage="internal ", attributes=_ALONE)
+    x, ldx, out, width, k = w.arguments
+    # Half a vector is a side: fewer exchanges, and two of them in a cycle where there are 512 bits.
+    side = _lanes(ty) // 2
+    with _pieces(w, k, [side], 0, k) as (j, _), _pieces(w, width, [side], 0, width) as (i, _):
+        source, into = w.offset(x, ldx * i + j, ty), w.offset(out, j * width + i, ty)
+        vector = f"<{side} x {ty}>"
+        rows = [_load(w, w.offset(source, ldx * r, ty), vector) for r in range(side)]
+        for r, column in enumerate(_transposed(w, rows)):
+            _store(w, column, w.offset(into, width * r, ty), ty)
+    w.finish()
+
+
+def _transposed(w, rows):
+    """Transpose a square of vectors: exchange its quarters, then theirs, and so on."""
+    n = len(rows)
+    half = n // 2
+    while half:
+        low = [i for i in range(n) if not i & half]
+        left = [i if i in low else n + i - half for i in range(n)]
+        right = [i + half if i in low else n + i for i in range(n)]
+        for i in low:
+            x, y = rows[i], rows[i + half]
+            rows[i], rows[i + half] = _shuffle(w, x, y, left), _shuffle(w, x, y, right)
+        half //= 2
+    return rows
+
+
+# ------------------------------------------------------------------------------------- the product
+
+
+def _write_product(text, name, p):
+    """All panels, one after the other or shared by threads."""
+    ((symbol, (result, types)),) = signature(name, p).items()
+    w = Writer(text, symbol, result, types)
+    _, _, _, m, n, k, *_ = w.arguments
+    context = w.on_stack(len(w.arguments), "i64")
+    for i, x in enumerate(w.arguments):
+        w.store(context, i, x, x.ty)
+    widest = _widths(_FLOATS[p])[0]
+    count = w.emit(f"udiv i64 {(n + (widest - 1)).name}, {widest}", "i64")
+    if not pool.supported():
+        _write_panels(w, context, count)
+        w.finish()
+        return
+    several, alone = w.branch(w.logical_and(count > 1, m * n * k >= _SHARED))
+    with several:
+        w.module.declare("declare i64 @pt_parallel(ptr, ptr, i64) nounwind")
+        w.call("pt_parallel", "i64", V("@panel", "ptr", w), context, count)
+    with alone:
+        _write_panels(w, context, count)
+    w.finish()
+
+
+def _write_panels(w, context, count):
+    with w.loop(0, count) as number:
+        w.call("panel", "i64", context, number)
+
+
+@contextmanager
+def _pieces(w, size, sizes, start, count):
+    """Run the body for the pieces of a range that cover `count` of it; gives begin and size.
+
+    A piece is the smallest of `sizes` that holds the rest, or the largest. The last one begins
+    earlier, to end with the range, which is never shorter than the smallest size.
+    """
+    start = w.whole(start)
+    at, end = w.variable("i64", start), w.minimum(start + count, size)
+    with w.repeat_while(lambda: at.value < end):
+        rest = size - at.value
+        chosen = w.whole(sizes[-1])
+        for piece, smaller in zip(sizes[-2::-1], sizes[:0:-1], strict=True):
+            chosen = w.where(w.logical_and(rest > smaller, size >= piece), w.whole(piece), chosen)
+        yield w.minimum(at.value, size - chosen), chosen
+        at.value = at.value + chosen
