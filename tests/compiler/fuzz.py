@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 __all__ = ["main"]
 
-# Programs per round: (small ones, longer ones, densities, samplers).
-ROUND = (400, 100, 150, 50)
+# Programs per round: (small ones, longer ones, densities, samplers, updates of tensors outside).
+ROUND = (400, 100, 150, 50, 100)
 
 
 def checks(number):
-    """Return the four checks of a round as functions without arguments."""
+    """Return the five checks of a round as functions without arguments."""
     from tests.compiler import test_random_programs as suite
     from tests.compiler.program_strategy import programs
 
-    small, long, densities, samplers = (
+    small, long, densities, samplers, updates = (
         settings(suite.QUICK, max_examples=n, derandomize=False) for n in ROUND
     )
 
@@ -52,7 +52,13 @@ def checks(number):
     def check_sampler(program):
         suite.quietly(suite.check_sampler, program)
 
-    return check_small, check_long, check_density, check_sampler
+    @updates
+    @seed(4 * number + 3)
+    @given(programs(max_steps=15))
+    def check_updates(program):
+        suite.quietly(suite.check_updates, program)
+
+    return check_small, check_long, check_density, check_sampler, check_updates
 
 
 def main():

@@ -129,6 +129,38 @@ def check_sampler(program):
         assert_agreement(program, got, eager, f"inputs {k}")
 
 
+def check_updates(program):
+    """Let the program add what it gives to tensors outside of it, call after call."""
+    first = program.run(tensors(program.inputs[0]), tensors(program.captured))
+    shapes = [x.shape for x in arrays(first)]
+
+    def step(states, captured, xs):
+        results = program.run(xs, captured)
+        for state, x in zip(states, results, strict=True):
+            # On the second inputs shapes may be others, after a branch.
+            if x._data.shape == state._data.shape:
+                state.mul_(0.5).add_(x)
+        return tuple(state.sum() for state in states)
+
+    def states():
+        return [wrap(np.ones(shape)) for shape in shapes]
+
+    mine, captured = states(), tensors(program.captured)
+    native = compile(lambda *xs: step(mine, captured, xs))
+    calls = (0, 0, 1, 0, 1)
+    for k in calls:
+        native(*tensors(program.inputs[k]))
+
+    def eager():
+        theirs, held = states(), tensors(program.captured)
+        for k in calls:
+            step(theirs, held, tensors(program.inputs[k]))
+        return arrays(theirs)
+
+    assert_agreement(program, arrays(mine), eager, f"calls with {calls}")
+    assert native.reason is None, (native.reason, program)
+
+
 def quietly(check, *arguments):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", CompileWarning)
@@ -170,6 +202,12 @@ def test_native_density_agrees_with_eager(program):
 @given(programs(max_steps=15))
 def test_native_program_agrees_with_eager(program):
     quietly(check_sampler, program)
+
+
+@settings(QUICK, max_examples=100)
+@given(programs(max_steps=15))
+def test_compiled_updates_agree_with_eager(program):
+    quietly(check_updates, program)
 
 
 @pytest.mark.slow

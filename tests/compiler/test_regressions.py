@@ -15,6 +15,7 @@ import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import fmod, remainder
 from probtorch.ops.indexing import index_put, one_hot
 from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
 from probtorch.ops.sampling import philox
@@ -302,6 +303,14 @@ def test_the_first_thing_a_process_compiles_may_call_the_c_library():
         "assert abs(float(f(wrap(np.ones(3)))[0]) - np.sin(1.0)) < 1e-15\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("op", [fmod, remainder], ids=["fmod", "remainder"])
+def test_a_remainder_by_nan_is_nan_where_the_first_number_is_known_to_be_finite(op):
+    numbers = wrap(np.array([True, False]))
+    fn = compile(lambda b, x: op(b, x * math.nan))
+    for _ in range(2):
+        assert np.isnan(fn(numbers, wrap(np.array([1.5, -2.5]))).numpy()).all()
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])

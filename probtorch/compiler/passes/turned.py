@@ -15,8 +15,7 @@ _TURN = (1, 0)
 
 
 def turn_products(graph):
-    """Replace ``(a @ b).T``, of matrices, by ``b.T @ a.T`` where nothing else reads the product.
-    """
+    """Make ``(a @ b).T``, of matrices, ``b.T @ a.T`` where nothing else reads the product."""
     uses = {}
     for node in graph.nodes:
         for v in node.values():

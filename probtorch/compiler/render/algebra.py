@@ -459,7 +459,9 @@ class Algebra:
     def _libm(self, name, ty, args):
         symbol = name if ty == "double" else name + "f"
         self.module.declare(f"declare {ty} @{symbol}({', '.join([ty] * len(args))}) {_PURE}")
-        return self.emit(f"call {ty} @{symbol}({', '.join(f'{ty} {a.name}' for a in args)})", ty)
+        text = f"call {ty} @{symbol}({', '.join(f'{ty} {a.name}' for a in args)})"
+        # Where x is finite and y not 0 LLVM 22 takes fmod(x, y) for a number, also if y is nan.
+        return self.emit(f"{text} nobuiltin" if name == "fmod" else text, ty)
 
     def _scipy(self, name, ty, args):
         wide = [self.convert(a, "double") for a in args]
