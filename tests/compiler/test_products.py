@@ -21,9 +21,9 @@ PAGE = mmap.PAGESIZE
 
 
 @functools.cache
-def native(name, p):
-    types = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 6
-    return ctypes.CFUNCTYPE(None, *types)(runtime_address(f"pt_{name}_{p}"))
+def native(p):
+    types = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 7
+    return ctypes.CFUNCTYPE(None, *types)(runtime_address(f"pt_product_{p}"))
 
 
 class Fenced:
@@ -76,8 +76,9 @@ def test_products_read_and_write_their_operands_alone(turned_a, turned_b, p, fen
         a, lda = operand(fences[0], rng, (k, m) if turned_a else (m, k), dtype, at_end)
         b, ldb = operand(fences[1], rng, (n, k) if turned_b else (k, n), dtype, at_end)
         c = fences[2].array(m * n, dtype, at_end)
-        function = native("turned_product" if turned_a else "product", p)
-        function(a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n, k, lda, ldb, int(turned_b))
+        down_along = (1, lda) if turned_a else (lda, 1)
+        pointers = (x.ctypes.data for x in (a, b, c))
+        native(p)(*pointers, m, n, k, *down_along, ldb, int(turned_b))
         x = (a.T if turned_a else a).astype(np.longdouble)
         y = (b.T if turned_b else b).astype(np.longdouble)
         wrong = np.abs(c.reshape(m, n) - x @ y) / (np.abs(x) @ np.abs(y))
@@ -102,8 +103,7 @@ def test_products_of_a_layer_are_ours_and_equal_eager_ones(dtype):
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=0, atol=8 * tolerance)
     p = "d" if dtype == np.float64 else "s"
     text = layer.source()
-    assert text.count(f"call void @pt_product_{p}(") == 2
-    assert text.count(f"call void @pt_turned_product_{p}(") == 1
+    assert text.count(f"call void @pt_product_{p}(") == 3
 
 
 def test_products_of_many_matrices_with_one_are_one():
@@ -128,8 +128,8 @@ def test_threads_change_no_bit(turned_b):
         for threads in (1, 2, 3):
             probtorch.set_num_threads(threads)
             c = np.full((m, n), np.nan)
-            sizes = m, n, k, k, b.shape[1], int(turned_b)
-            native("product", "d")(a.ctypes.data, b.ctypes.data, c.ctypes.data, *sizes)
+            sizes = m, n, k, k, 1, b.shape[1], int(turned_b)
+            native("d")(a.ctypes.data, b.ctypes.data, c.ctypes.data, *sizes)
             found.append(c)
     finally:
         probtorch.set_num_threads(before)

@@ -40,10 +40,12 @@ def gemm(driver, call):
     left, right = _shifted(driver, a, at["offsets"][0]), _shifted(driver, b, at["offsets"][1])
     turned_a, turned_b = at["transposed"]
     if products.is_suitable(at["m"], at["n"], at["k"], p, turned_b):
-        symbol = f"pt_{'turned_' if turned_a else ''}product_{p}"
+        symbol = f"pt_product_{p}"
         driver.module.declare(runtime.declaration(symbol))
         pointers = ", ".join(f"ptr {x}" for x in (left, right, driver.pointer(c)))
-        numbers = at["m"], at["n"], at["k"], *at["ld"], int(turned_b)
+        lda, ldb = at["ld"]
+        down_along = (1, lda) if turned_a else (lda, 1)
+        numbers = at["m"], at["n"], at["k"], *down_along, ldb, int(turned_b)
         sizes = ", ".join(f"i64 {n}" for n in numbers)
         return [f"  call void @{symbol}({pointers}, {sizes})"]
     ty = "double" if p == "d" else "float"

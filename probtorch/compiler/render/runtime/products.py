@@ -26,7 +26,7 @@ __all__ = ["is_suitable", "names", "signature", "write"]
 _FLOATS = {"d": "double", "s": "float"}
 # Rows of tiles, largest first, by the number of vector registers: two accumulators for each row,
 # two vectors of b, and one number of a.
-_ROWS = {32: (12, 8, 4), 16: (6, 4, 2)}
+_ROWS = {32: (12, 8), 16: (6, 4)}
 _ALONE = "nounwind noinline"
 # Sums over k run in one chain: of 4096 floats they were three times less exact than those of BLAS,
 # of 200 the same bits.
@@ -48,23 +48,24 @@ def is_suitable(m, n, k, p, turned_b):
 
 
 def names():
-    """Return the names of the functions: of `a` by rows, and of `a` turned."""
-    return ("product", "turned_product")
+    """Return the names of the functions."""
+    return ("product",)
 
 
 def signature(name, p):
     """Return a function for matrices of doubles ("d") or floats ("s")."""
-    # a b c; m n k, leading sizes of a and b, whether b is turned. c lies apart, without gaps.
-    return {f"pt_{name}_{p}": ("void", ["ptr"] * 3 + ["i64"] * 6)}
+    # a b c; m n k; in a, from row to row and along it; leading size of b, whether b is turned.
+    # c lies apart, without gaps.
+    return {f"pt_{name}_{p}": ("void", ["ptr"] * 3 + ["i64"] * 7)}
 
 
 def write(text, name, p):
     """Write the module of a function."""
-    ty, turned = _FLOATS[p], name == "turned_product"
+    ty = _FLOATS[p]
     for rows, width in itertools.product(_rows(), _widths(ty)):
-        _write_tile(text, rows, width, ty, turned)
+        _write_tile(text, rows, width, ty)
     _write_transpose(text, ty)
-    _write_panel(text, ty, turned)
+    _write_panel(text, ty)
     _write_product(text, name, p)
 
 
@@ -88,11 +89,11 @@ def _widths(ty):
 # ------------------------------------------------------------------------------------------ a tile
 
 
-def _write_tile(text, rows, width, ty, turned):
+def _write_tile(text, rows, width, ty):
     """A tile of c: `rows` by `width`, for all k."""
-    types = ["ptr", "i64", "ptr", "i64", "ptr", "i64", "i64"]
+    types = ["ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64"]
     w = Writer(text, _tile(rows, width), "void", types, linkage="internal ", attributes=_ALONE)
-    a, lda, b, ldb, c, ldc, k = w.arguments
+    a, down_a, along_a, b, ldb, c, ldc, k = w.arguments
     lanes = min(width, _lanes(ty))
     vector = f"<{lanes} x {ty}>"
     columns = range(0, width, lanes)
@@ -103,10 +104,9 @@ def _write_tile(text, rows, width, ty, turned):
     # a or b to come, gained 1 % of a training step or nothing: no more than the noise.
     with w.loop(0, k) as step:
         across = [_load(w, w.offset(b, step * ldb + j, ty), vector) for j in columns]
-        down = w.offset(a, step * lda if turned else step, ty)
+        first = w.offset(a, step * along_a, ty)
         for i in range(rows):
-            x = _load(w, w.offset(down, i if turned else lda * i, ty), ty)
-            x = _broadcast(w, x, lanes)
+            x = _broadcast(w, _load(w, w.offset(first, down_a * i, ty), ty), lanes)
             for j, y in zip(columns, across, strict=True):
                 sums[i, j].value = _multiply_add(w, x, y, sums[i, j].value)
     for (i, j), total in sums.items():
@@ -148,12 +148,12 @@ def _multiply_add(w, x, y, z):
 # ---------------------------------------------------------------------------------------- a panel
 
 
-def _write_panel(text, ty, turned):
+def _write_panel(text, ty):
     """Panel `number` of c: the columns that one panel of b gives, tiles below one another."""
     w = Writer(text, "panel", "i64", ["ptr", "i64"], linkage="internal ")
     context, number = w.arguments
     a, b, c = (w.load(context, i, "ptr") for i in range(3))
-    m, n, k, lda, ldb, turned_b = (w.load(context, i, "i64") for i in range(3, 9))
+    m, n, k, down_a, along_a, ldb, turned_b = (w.load(context, i, "i64") for i in range(3, 10))
     widths = _widths(ty)
     scratch = w.on_stack(widths[0] * _LONGEST, ty)
     panel, step = w.variable("ptr"), w.variable("i64")
@@ -166,9 +166,8 @@ def _write_panel(text, ty, turned):
         with direct:
             panel.value, step.value = w.offset(b, j, ty), ldb
         with _pieces(w, m, _rows(), 0, m) as (i, height):
-            left = w.offset(a, i if turned else i * lda, ty)
-            into = w.offset(c, i * n + j, ty)
-            arguments = left, lda, panel.value, step.value, into, n, k
+            left, into = w.offset(a, i * down_a, ty), w.offset(c, i * n + j, ty)
+            arguments = left, down_a, along_a, panel.value, step.value, into, n, k
             for rows, columns in itertools.product(_rows(), widths):
                 with w.when(w.logical_and(height == rows, width == columns)):
                     w.call(_tile(rows, columns), "void", *arguments)
