@@ -9,10 +9,7 @@ anew. Gradients through a call are compiled too (`differentiable`). Where a repl
 (shapes that depend on values, Python objects that the function changes) the function runs eagerly.
 """
 
-import contextlib
 import functools
-import operator
-import threading
 
 import numpy as np
 
@@ -25,24 +22,14 @@ from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuPath, GpuProgram
-from probtorch.compiler.loops import address
-from probtorch.compiler.profile import Kept
+from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record
-from probtorch.compiler.repeat import Commit
 from probtorch.config import settings
-from probtorch.core.dispatch import (
-    changed_since,
-    grad_enabled,
-    last_change,
-    mark_changed,
-    recorder,
-    surroundings,
-    wrap,
-)
+from probtorch.core.dispatch import grad_enabled, recorder, surroundings, wrap
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.errors import CompileError, user_frame
+from probtorch.errors import CompileError
 
 __all__ = ["CompiledFunction", "compile"]
 
@@ -86,250 +73,6 @@ def compile(fn=None):
     tensor(5.)
     """
     return CompiledFunction(fn) if fn is not None else CompiledFunction
-
-
-# A step of Python per tensor would take most of the time of a short call.
-_DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
-
-
-class _Path:
-    """One native path: the program, how to rebuild its result, and what it read and changes.
-
-    Parameters
-    ----------
-    program : Program
-    rebuild : callable
-        From the tensors among the results to the result.
-    rec : Recorder
-    environment : Environment
-        The Python values that were met.
-    saving : bool
-        Keep what updated tensors held before the last run, for `restore`.
-    """
-
-    def __init__(self, program, rebuild, rec, environment, saving=False):
-        self.program = program
-        self.rebuild = rebuild
-        self.environment = environment
-        self.refs = program.plan.refs
-        self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
-        self.wanted = list(map(_WANTED, self.refs))
-        self.updates = list(rec.updates.values())
-        self.draws = rec.draws
-        # Where each run finds the seed, the stream and the first counter of its draws.
-        self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
-        self.saving = saving
-        # What updated tensors held before the recording, the tick at which the last run ended, and
-        # whose memory it was in.
-        self.originals = rec.originals
-        self.tick, self.ran = -1, None
-        # The user's line where it ran first: to look for it at each run takes longer than the rest.
-        self.place = None
-        self.local = threading.local()
-        self.kept = Kept(program)
-        # Draws and updates go through tensors that all threads share.
-        self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
-
-    def caller(self, arrays):
-        """Return this thread's memory, attached to `arrays`, or None where the path does not fit.
-
-        It fits if Python values and outside tensors are what they were: of the same shape and
-        dtype, and in need of a gradient as they were.
-        """
-        now = list(map(_DATA, self.refs))
-        caller = getattr(self.local, "caller", None)
-        if caller is None or not all(map(operator.is_, now, caller.refs)):
-            caller = self.local.caller = None
-            if [(x.shape, x.dtype) for x in now] != self.signature:
-                return None
-            caller = self.local.caller = _Caller(self, now)
-        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
-            return None
-        if self.updates and caller.touched_by(arrays):
-            return None
-        if self.environment.changed() is not None:
-            return None
-        return caller
-
-    def run(self, arrays):
-        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
-        caller = self.caller(arrays)
-        if caller is None:
-            return None
-        self.kept.keep(arrays)
-        with self.lock:
-            before = self.draw()
-            out = caller.results()
-            self._refresh(caller)
-            status = caller.run(arrays, out)
-            if status:
-                for generator, state in before:
-                    generator.set_state(state)
-                return None
-            if self.updates:
-                caller.commit()
-                self._note(caller)
-        return (self.rebuild([wrap(x) for x in out]),)
-
-    def repeat(self, arrays, steps):
-        """Run `steps` times on the same arguments, without going back to Python.
-
-        Returns
-        -------
-        results : ndarray, shape (runs, ...)
-            The first result of each completed run: fewer than `steps` where a guard failed.
-        before : list of (Generator, state)
-            The states that generators had before the last completed run.
-
-        Notes
-        -----
-        Nothing is run where the path does not fit, or does not write to contiguous memory.
-        """
-        caller = self.caller(arrays)
-        first = self.program.outputs[0]
-        results = np.empty((steps, *first.shape), first.dtype)
-        if caller is None or not isinstance(caller.commit, Commit):
-            return results[:0], []
-        self.kept.keep(arrays)
-        with self.lock:
-            before = self.draw()
-            totals = {}
-            for generator, count, *_ in self.draws:
-                totals[generator] = totals.get(generator, 0) + count
-            rows = [(address(first._data), totals[g]) for g, *_, first in self.draws]
-            out = caller.results()
-            caller.attach(arrays, out)
-            self._refresh(caller)
-            draws = np.array(rows, np.int64).reshape(-1, 2)
-            done = caller.commit.repeat(draws, out[0], results)
-            if done == 0:
-                for generator, state in before:
-                    generator.set_state(state)
-            elif done > 1:
-                # Each has advanced for the first run only.
-                for generator, total in totals.items():
-                    generator.advance(total * (done - 2))
-                before = [(g, g.get_state()) for g in totals]
-                for generator, total in totals.items():
-                    generator.advance(total)
-            self._note(caller)
-        return results[:done], before
-
-    def example(self):
-        """Return ``(inputs, references)`` to profile the program on, None if they are gone."""
-        inputs = self.kept.arrays()
-        # Copies: some are updated in place.
-        refs = [t._data.copy(order="C") for t in self.refs]
-        return None if inputs is None else (inputs, refs)
-
-    def _refresh(self, caller):
-        if not self.saving or (self.ran is caller and last_change() == self.tick):
-            return
-        if self.ran is not caller or any(changed_since(t, self.tick) for t in self.updates):
-            caller.commit.refresh()
-
-    def _note(self, caller):
-        self.place = self.place or user_frame(2)
-        self.tick, self.ran = mark_changed(*self.updates, place=self.place), caller
-
-    def restore(self):
-        """Put what the last run changed back to what it was before."""
-        with self.lock:
-            previous = self.originals if self.ran is None else self.ran.commit.previous()
-            for t, before in zip(self.updates, previous, strict=True):
-                np.copyto(t._data, before)
-            mark_changed(*self.updates)
-
-    def draw(self):
-        """Reserve this run's draws; returns the generators and the states they had before."""
-        before = []
-        for (generator, count, *_), (seed, stream, first) in zip(
-            self.draws, self.words, strict=True
-        ):
-            before.insert(0, (generator, generator.get_state()))
-            seed[()], stream[()] = generator.initial_seed(), generator.stream
-            first[()] = generator.advance(count)
-        return before
-
-
-class _Caller:
-    """One thread's memory for a path, with outside tensors and updates in place."""
-
-    def __init__(self, path, refs):
-        self.refs = refs
-        self.program = path.program
-        self.binding = path.program.bind()
-        # Contiguous copies where a tensor is none; made anew at each run.
-        self.copied = [i for i, x in enumerate(refs) if not x.flags.c_contiguous]
-        first = len(path.program.outputs) - len(path.updates)
-        self.shapes = [(v.shape, v.dtype) for v in path.program.outputs[:first]]
-        self.binding.attach((), (), [np.asarray(x, order="C") for x in refs])
-        targets = [t._data for t in path.updates]
-        kind = Commit if all(x.flags.c_contiguous for x in targets) else _Scatter
-        self.commit = kind(self.binding, first, targets, path.saving)
-        # In place a program writes to a copy where it could not be given the tensor's memory.
-        placed = (
-            [path.updates[k - first] for k in path.program.plan.in_place] if self.copied else ()
-        )
-        numbers = {id(t): i for i, t in enumerate(path.refs)}
-        self.written = [i for i in (numbers[id(t)] for t in placed) if i in self.copied]
-        self.owners = {id(_owner(x)) for x in targets}
-
-    def touched_by(self, arrays):
-        """Whether an argument may share memory with an updated tensor."""
-        return any(id(_owner(x)) in self.owners for x in arrays)
-
-    def results(self):
-        return [np.empty(shape, dtype) for shape, dtype in self.shapes]
-
-    def attach(self, arrays, out):
-        """Put contiguous arguments and room for results in place."""
-        refs = [np.asarray(x, order="C") for x in self.refs] if self.copied else ()
-        self.binding.attach(arrays, out, refs)
-        self.attached = refs
-
-    def run(self, arrays, out):
-        """Run on contiguous arguments; returns the status."""
-        self.attach(arrays, out)
-        status = self.program.call(self.binding.address)
-        if status == 0:
-            for i in self.written:
-                np.copyto(self.refs[i], self.attached[i])
-        return status
-
-
-class _Scatter:
-    """`Commit` for targets that are not contiguous; it knows no `repeat`."""
-
-    def __init__(self, binding, first, targets, saving):
-        self._targets, self._saving = targets, saving
-        self._new = [np.empty(x.shape, x.dtype) for x in targets]
-        self._previous = [np.array(x) for x in targets]
-        placed = binding.program.plan.in_place
-        self._in_place = [first + i in placed for i in range(len(targets))]
-        binding.attach_outputs(self._new, first)
-
-    def __call__(self):
-        rows = zip(self._targets, self._new, self._previous, self._in_place, strict=True)
-        for target, new, previous, in_place in rows:
-            if in_place:
-                np.copyto(previous, new)
-            else:
-                np.copyto(previous, target)
-                np.copyto(target, new)
-
-    def previous(self):
-        return self._previous
-
-    def refresh(self):
-        """Nothing: each run copies anew."""
-
-
-def _owner(array):
-    """The object that owns the memory of an array; NumPy keeps chains of views short."""
-    while isinstance(array, np.ndarray) and array.base is not None:
-        array = array.base
-    return array
 
 
 def _rebuild(structure, fixed):
@@ -575,7 +318,7 @@ class CompiledFunction:
         places = [device_of(t._data) for t in (*tensors, *result)]
         device = next((d for d in places if d != "cpu"), None) or rec.device()
         if device is None:
-            path = _Path(Program(rec.graph), rebuild, rec, environment, self.saving)
+            path = Path(Program(rec.graph), rebuild, rec, environment, self.saving)
             path.kept.keep([contiguous(t._data) for t in tensors])
             return path
         where = places[len(tensors) :]

@@ -241,7 +241,7 @@ class GpuBinding:
 
 
 class GpuPath:
-    """One compiled path of a function on a GPU; what `_Path` is in compile.py.
+    """One compiled path of a function on a GPU; what `paths.Path` is on the CPU.
 
     Parameters
     ----------
