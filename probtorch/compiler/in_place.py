@@ -54,7 +54,7 @@ def write_in_place(lowering):
         writer = _writer(statements[g], new)
         if (
             writer is not None
-            and touched[target][-1] <= g
+            and touched.get(target, [g])[-1] <= g  # only views without elements may have been read
             and _reads_at_index(statements[g], target)
             and all(_only_reads(statements[i], new) for i in later)
         ):

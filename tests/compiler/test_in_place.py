@@ -184,6 +184,21 @@ def test_a_run_that_fails_does_not_touch_what_was_there_before_the_last_one():
     np.testing.assert_array_equal(w.numpy(), 2.0)
 
 
+def test_a_tensor_of_which_only_an_empty_part_is_read_may_be_updated():
+    w = tensor(np.ones(5))
+
+    @compile
+    def step(x):
+        nothing = w[:0].sum()
+        w.copy_(x * 2.0)
+        return nothing
+
+    for k in (1.0, 3.0, 5.0):
+        assert step(tensor(np.full(5, k))).item() == 0.0
+        np.testing.assert_array_equal(w.numpy(), 2.0 * k)
+    assert step.reason is None
+
+
 def test_profiling_changes_no_tensor():
     mine = states()
     compiled = compile(lambda g: adam(*mine, g))
