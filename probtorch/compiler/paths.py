@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 
+from probtorch.backends.registry import shares_memory
 from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
@@ -43,9 +44,11 @@ class Path:
         self.rebuild = rebuild
         self.environment = environment
         self.refs = program.plan.refs
-        self.signature = [(t._data.shape, t._data.dtype) for t in self.refs]
         self.wanted = list(map(_WANTED, self.refs))
         self.updates = list(rec.updates.values())
+        # All outside tensors: those that are read, and those that are only written.
+        self.tensors = list({id(t): t for t in (*self.refs, *self.updates)}.values())
+        self.signature = [(t._data.shape, t._data.dtype) for t in self.tensors]
         self.draws = rec.draws
         # Where each run finds the seed, the stream and the first counter of its draws.
         self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
@@ -65,13 +68,14 @@ class Path:
         """Return this thread's memory, attached to `arrays`, or None where the path does not fit.
 
         It fits if Python values and outside tensors are what they were: of the same shape and
-        dtype, and in need of a gradient as they were.
+        dtype, and in need of a gradient as they were. What it writes must share no memory with
+        anything else that it knows, which was so when it was recorded.
         """
-        now = list(map(_DATA, self.refs))
+        now = list(map(_DATA, self.tensors))
         caller = getattr(self.local, "caller", None)
-        if caller is None or not all(map(operator.is_, now, caller.refs)):
+        if caller is None or not all(map(operator.is_, now, caller.arrays)):
             caller = self.local.caller = None
-            if [(x.shape, x.dtype) for x in now] != self.signature:
+            if [(x.shape, x.dtype) for x in now] != self.signature or self._overlaps():
                 return None
             caller = self.local.caller = _Caller(self, now)
         if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
@@ -81,6 +85,17 @@ class Path:
         if self.environment.changed() is not None:
             return None
         return caller
+
+    def _overlaps(self):
+        """Whether memory that is written is also that of another outside tensor."""
+        sharing = {}
+        for t in self.tensors:
+            sharing.setdefault(id(_owner(t._data)), []).append(t)
+        return any(
+            other is not t and shares_memory(other._data, t._data)
+            for t in self.updates
+            for other in sharing[id(_owner(t._data))]
+        )
 
     def run(self, arrays):
         """Return ``(result,)``, or None where the path does not fit or a guard fails."""
@@ -186,8 +201,9 @@ class Path:
 class _Caller:
     """One thread's memory for a path, with outside tensors and updates in place."""
 
-    def __init__(self, path, refs):
-        self.refs = refs
+    def __init__(self, path, arrays):
+        self.arrays = arrays
+        self.refs = refs = arrays[: len(path.refs)]
         self.program = path.program
         self.binding = path.program.bind()
         # Contiguous copies where a tensor is none; made anew at each run.

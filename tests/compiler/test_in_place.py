@@ -199,6 +199,46 @@ def test_a_tensor_of_which_only_an_empty_part_is_read_may_be_updated():
     assert step.reason is None
 
 
+def test_a_tensor_that_is_only_written_may_be_given_other_memory():
+    w = tensor(np.zeros(3))
+
+    @compile
+    def step(x):
+        w.copy_(x * 2.0)
+        return x.sum()
+
+    x = tensor(np.ones(3))
+    for _ in range(2):
+        step(x)
+    for new in (np.zeros(3), np.zeros(6)[::2]):
+        w.data = wrap(new)
+        for _ in range(2):
+            w.zero_()
+            step(x)
+            np.testing.assert_array_equal(w.numpy(), 2.0)
+    assert step.reason is None
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.parametrize("k", range(3))
+def test_tensors_that_come_to_share_memory_are_updated_as_in_the_eager_run(k):
+    def step(w, m, v, x):
+        w.add_(x)
+        m.copy_(x * 3.0)
+        return (v * 2.0).sum() + v[0]
+
+    mine, theirs = states(), states()
+    compiled = compile(lambda x: step(*mine, x))
+    g = tensor(NUMBERS[3].reshape(8, 5))
+    for i in range(5):
+        if i == 2:
+            for found in (mine, theirs):
+                found[k].data = found[k - 1]
+        np.testing.assert_allclose(compiled(g).numpy(), step(*theirs, g).numpy(), rtol=1e-12)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+
+
 def test_profiling_changes_no_tensor():
     mine = states()
     compiled = compile(lambda g: adam(*mine, g))
