@@ -313,6 +313,15 @@ def test_a_remainder_by_nan_is_nan_where_the_first_number_is_known_to_be_finite(
         assert np.isnan(fn(numbers, wrap(np.array([1.5, -2.5]))).numpy()).all()
 
 
+def test_the_power_of_a_half_is_the_square_root():
+    x = wrap(np.array([-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf]))
+    fn = compile(lambda x: x**0.5)
+    fn(x)
+    got = fn(x).numpy()
+    np.testing.assert_array_equal(got, [math.nan, math.nan, -0.0, 0.0, math.sqrt(2.0), math.inf])
+    assert math.copysign(1.0, got[2]) == -1.0
+
+
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])
 def test_a_running_total_begins_with_the_first_element_as_it_is(name):
     fn = compile(lambda x: getattr(x, name)(0))

@@ -432,9 +432,10 @@ class Algebra:
         return self._integer(f"trunc {a} {x.name} to {ty}", ty)
 
     def pow(self, x, y):
-        """Emit a power; the exponents 2, 1 and -1 are products."""
-        if not isinstance(y, V) and y in (1, 2, -1):
-            return {1: lambda: x, 2: lambda: x * x, -1: lambda: 1.0 / x}[y]()
+        """Emit a power; the exponents 2, 1 and -1 are products, 0.5 is a root, as NumPy's."""
+        if not isinstance(y, V) and y in (1, 2, -1, 0.5):
+            forms = {1: lambda: x, 2: lambda: x * x, -1: lambda: 1.0 / x, 0.5: lambda: self.sqrt(x)}
+            return forms[y]()
         x, y, ty = self._pair(x, y)
         return self._libm("pow", ty, [x, y])
 
