@@ -10,6 +10,7 @@ anew. Gradients through a call are compiled too (`differentiable`). Where a repl
 """
 
 import functools
+import threading
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuPath, GpuProgram
 from probtorch.compiler.paths import Path
-from probtorch.compiler.record import record
+from probtorch.compiler.record import record, recording_lock
 from probtorch.config import settings
 from probtorch.core.dispatch import grad_enabled, recorder, surroundings, wrap
 from probtorch.core.dtype import promotion_rules
@@ -153,6 +154,7 @@ class CompiledFunction:
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
         self._statements = False  # whether it performs model statements
+        self._lock = None  # of all paths that draw or change tensors
 
     def __call__(self, *args, **kwargs):
         self.last = self.recorded = None
@@ -315,15 +317,18 @@ class CompiledFunction:
 
     def _path(self, rec, tensors, result, rebuild, environment):
         """Compile a recording for the device that its tensors live on."""
+        # Not made before: a function that has no paths yet can be copied.
+        with recording_lock:
+            self._lock = self._lock or threading.Lock()
         places = [device_of(t._data) for t in (*tensors, *result)]
         device = next((d for d in places if d != "cpu"), None) or rec.device()
         if device is None:
-            path = Path(Program(rec.graph), rebuild, rec, environment, self.saving)
+            path = Path(Program(rec.graph), rebuild, rec, environment, self._lock, self.saving)
             path.kept.keep([contiguous(t._data) for t in tensors])
             return path
         where = places[len(tensors) :]
         program = GpuProgram(rec.graph, device)
-        return GpuPath(program, rebuild, rec, environment, where, self.saving)
+        return GpuPath(program, rebuild, rec, environment, where, self._lock, self.saving)
 
     def _give_up(self, reason, location):
         self.reason = (reason, location)

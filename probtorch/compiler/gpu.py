@@ -252,11 +252,13 @@ class GpuPath:
     environment : Environment
     devices : list of str
         Where each result lies.
+    lock : Lock
+        That of the function: its paths change the same tensors.
     saving : bool
         Keep what updated tensors held before the last run, in `previous`.
     """
 
-    def __init__(self, program, rebuild, rec, environment, devices, saving=False):
+    def __init__(self, program, rebuild, rec, environment, devices, lock, saving=False):
         self.program, self.rebuild, self.environment = program, rebuild, environment
         self.devices = devices
         self.refs = program.plan.refs
@@ -269,7 +271,7 @@ class GpuPath:
         self.saving = saving
         self.previous = rec.originals
         self.local = threading.local()
-        self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
+        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
 
     def run(self, arrays):
         """Return ``(result,)``, or None where the path does not fit or a guard fails."""

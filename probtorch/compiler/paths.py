@@ -35,11 +35,13 @@ class Path:
     rec : Recorder
     environment : Environment
         The Python values that were met.
+    lock : Lock
+        That of the function: its paths change the same tensors.
     saving : bool
         Keep what updated tensors held before the last run, for `restore`.
     """
 
-    def __init__(self, program, rebuild, rec, environment, saving=False):
+    def __init__(self, program, rebuild, rec, environment, lock, saving=False):
         self.program = program
         self.rebuild = rebuild
         self.environment = environment
@@ -62,7 +64,7 @@ class Path:
         self.local = threading.local()
         self.kept = Kept(program)
         # Draws and updates go through tensors that all threads share.
-        self.lock = threading.Lock() if self.updates or self.draws else contextlib.nullcontext()
+        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
 
     def caller(self, arrays):
         """Return this thread's memory, attached to `arrays`, or None where the path does not fit.

@@ -1,5 +1,7 @@
 """Updates that loop nests write to the tensors themselves: which are, and that none shows."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -301,6 +303,30 @@ def test_large_updates_in_place_are_shared_by_threads():
     assert path.program.plan.in_place
     parts = [s.parts for s in path.program.lowering.block.statements if getattr(s, "parts", None)]
     assert parts
+
+
+def test_threads_that_go_different_ways_lose_no_update():
+    w = tensor(np.zeros(20_000))
+
+    @compile
+    def step(x):
+        w.add_(x)
+        return w.sum() if x[0] > 0.0 else -w.sum()
+
+    signs = [tensor(np.full(20_000, k)) for k in (1.0, -1.0)]
+    for x in signs * 2:
+        step(x)
+
+    def work(x):
+        for _ in range(1000):
+            step(x)
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in signs * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(w.numpy(), 0.0)
 
 
 def test_a_graph_without_updates_has_none_in_place():
