@@ -160,7 +160,8 @@ class Path:
                 before = [(g, g.get_state()) for g in totals]
                 for generator, total in totals.items():
                     generator.advance(total)
-            self._note(caller)
+            if done:
+                self._note(caller)
         return results[:done], before
 
     def example(self):

@@ -186,6 +186,30 @@ def test_a_run_that_fails_does_not_touch_what_was_there_before_the_last_one():
     np.testing.assert_array_equal(w.numpy(), 2.0)
 
 
+def test_runs_of_another_thread_that_all_fail_leave_what_was_there_before_the_last_one():
+    w, m = tensor(np.zeros(4)), tensor(np.zeros(4))
+
+    def step(x):
+        w.add_(x)
+        m.copy_(m.flip(0) + 1.0)
+        return w.sum() if w.sum() > 0.0 else w.prod()
+
+    compiled = compile(step)
+    compiled.saving = True
+    for _ in range(3):
+        compiled(tensor(np.ones(4)))
+    path, done = compiled.last, []
+    thread = threading.Thread(target=lambda: done.append(path.repeat([np.full(4, -9.0)], 5)[0]))
+    thread.start()
+    thread.join()
+    assert len(done[0]) == 0
+    for x in (w, m):
+        np.testing.assert_array_equal(x.numpy(), 3.0)
+    path.restore()
+    for x in (w, m):
+        np.testing.assert_array_equal(x.numpy(), 2.0)
+
+
 def test_a_tensor_of_which_only_an_empty_part_is_read_may_be_updated():
     w = tensor(np.ones(5))
 
