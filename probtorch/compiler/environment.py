@@ -190,7 +190,7 @@ class Environment:
             elif type(x).__module__ == "_thread" and hasattr(x, "__dict__"):
                 # Another value in each thread: looked up, not noted where this one has it.
                 for name, value in vars(x).items():
-                    self._places.add(getattr, x, name, value)
+                    self._places.add(_attribute, x, name, value)
                     todo.append(value)
             elif type(x).__module__ in _HOLDERS:
                 self._holder(x, todo)
@@ -257,13 +257,14 @@ class Environment:
             for name, slot in cls.__dict__.items():
                 if isinstance(slot, types.MemberDescriptorType):
                     value = getattr(x, name, None)
-                    self._places.add(getattr, x, name, value)
+                    self._places.add(getattr if hasattr(x, name) else _attribute, x, name, value)
                     todo.append(value)
 
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
             value = _contents(cell)
-            self._places.add(getattr, cell, "cell_contents", value)
+            get = _cell if value is None else getattr
+            self._places.add(get, cell, "cell_contents", value)
             todo.append(value)
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
@@ -293,6 +294,15 @@ _ABSENT = (AttributeError, ValueError)
 
 def _variable(x, _):
     return x.get(None)
+
+
+def _attribute(x, name):
+    """An attribute that may be absent; where it is there `getattr` is quicker."""
+    return getattr(x, name, None)
+
+
+def _cell(x, _):
+    return _contents(x)
 
 
 class _Watch:
@@ -328,7 +338,7 @@ class _Watch:
                 now = None
             if now is not value:
                 if not _equal(now, value):
-                    is_cell = key == "cell_contents"
+                    is_cell = isinstance(place, types.CellType)
                     return "a variable of an enclosing function" if is_cell else str(key)
                 self.values[i] = now
         return None

@@ -8,6 +8,7 @@ old elements instead. With these a run that ends at a guard is undone (`render.l
 whoever wants a step back has what was there before.
 """
 
+import math
 from dataclasses import dataclass
 
 from probtorch.compiler.loops import POINTWISE, Buffer, Group, Item, Mem, Reg, buffers_of
@@ -70,7 +71,7 @@ def _writer(statement, new):
     """
     if not isinstance(statement, Group) or in_blocks(statement):
         return None
-    if any(b is new for b, _ in statement.fills):
+    if _fills(statement, new) or math.prod(statement.domain) != new.numel:
         return None
     writers = [i for i in statement.items if _written_by(i) is new]
     if len(writers) != 1:
@@ -100,7 +101,13 @@ def _reads_at_index(group, target):
 
 def _only_reads(statement, new):
     """Whether a statement reads `new` as an operand of a nest, and does nothing else with it."""
-    return isinstance(statement, Group) and not any(_written_by(i) is new for i in statement.items)
+    if not isinstance(statement, Group) or _fills(statement, new):
+        return False
+    return not any(_written_by(i) is new for i in statement.items)
+
+
+def _fills(group, new):
+    return any(b is new for b, _ in group.fills)
 
 
 def _rewrite(group, writer, target, before):

@@ -30,6 +30,7 @@ def record(cls):
     fields = dataclasses.fields(cls)
     cls.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
     cls.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
+    _leaf_types.discard(cls)
     return cls
 
 
