@@ -9,6 +9,7 @@ whoever wants a step back has what was there before.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from probtorch.compiler.loops import POINTWISE, Buffer, Group, Item, Mem, Reg, buffers_of
@@ -47,9 +48,11 @@ def write_in_place(lowering):
             touched.setdefault(b, []).append(i)
     targets = {b.slot: b for b in lowering.buffers if b.kind == "ref"}
     slots = {id(t): slot for slot, t in enumerate(lowering.refs)}
+    # A loop may have a reference of its own to a tensor: it reads the memory under another name.
+    counts = Counter(map(id, lowering.refs))
     for k, tensor in lowering.graph.updates.items():
         target, new = targets.get(slots.get(id(tensor))), lowering.outputs[k]
-        if target is None or new not in touched:
+        if target is None or counts[id(tensor)] > 1 or new not in touched:
             continue
         g, *later = touched[new]
         writer = _writer(statements[g], new)

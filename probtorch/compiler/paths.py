@@ -206,7 +206,9 @@ class _Caller:
 
     def __init__(self, path, arrays):
         self.arrays = arrays
-        self.refs = refs = arrays[: len(path.refs)]
+        # A tensor may be a reference more than once: in a loop, and outside of it.
+        places = {id(t): x for t, x in zip(path.tensors, arrays, strict=True)}
+        self.refs = refs = [places[id(t)] for t in path.refs]
         self.program = path.program
         self.binding = path.program.bind()
         # Contiguous copies where a tensor is none; made anew at each run.

@@ -8,7 +8,8 @@ import pytest
 from probtorch.compiler.compile import compile
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Graph
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.ops.control import while_loop
 from probtorch.tensor import tensor
 
 NUMBERS = np.random.default_rng(4).standard_normal((6, 40))
@@ -68,13 +69,27 @@ def twice(w, m, v, g):
     return w - m
 
 
+def loops(w, m, v, g):
+    """A loop that reads what is updated by a nest that could stand before it."""
+    first = g * 2.0
+
+    def turn(state):
+        i, total = state
+        return i + 1, total + (w * 0.1).sum() * w[0, 0]
+
+    _, total = while_loop(lambda state: state[0] < 3, turn, (as_tensor(0), g.sum()))
+    w.add_(first)
+    m.mul_(total).add_(w * first)
+    return total + (w * m).sum()
+
+
 def numbers(w, m, v, g):
     for x in (w, m, v):
         x.sub_(x[0, 0])
     return w.sum()
 
 
-PROGRAMS = (adam, swap, reads_afterwards, reads_elsewhere, gathers, several, twice, numbers)
+PROGRAMS = (adam, swap, reads_afterwards, reads_elsewhere, gathers, several, twice, loops, numbers)
 PLACED = {"adam": 3, "reads_afterwards": 1, "several": 3}
 
 
