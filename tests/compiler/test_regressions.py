@@ -305,6 +305,18 @@ def test_the_first_thing_a_process_compiles_may_call_the_c_library():
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+def test_shifts_by_the_width_and_more_are_those_of_numpy(dtype):
+    x = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min, 100, 1], dtype)
+    f = compile(lambda x, n: (x >> n, x << n))
+    for n in (0, 1, 7, 8, 9, 31, 64, 100):
+        shift = np.full(4, n, dtype)
+        for _ in range(2):
+            right, left = f(wrap(x), wrap(shift))
+            np.testing.assert_array_equal(right.numpy(), np.right_shift(x, shift))
+            np.testing.assert_array_equal(left.numpy(), np.left_shift(x, shift))
+
+
 @pytest.mark.parametrize("op", [fmod, remainder], ids=["fmod", "remainder"])
 def test_a_remainder_by_nan_is_nan_where_the_first_number_is_known_to_be_finite(op):
     numbers = wrap(np.array([True, False]))

@@ -314,7 +314,9 @@ class Algebra:
         if op in ("shl", "ashr"):
             last = BYTES[ty] * 8 - 1
             inside = self.emit(f"icmp ule {ty} {b.name}, {last}", "i1")
-            amount = self.where(inside, b, last if op == "ashr" else 0)
+            # A number without a sign has nothing left after one bit more; others have their sign.
+            most = last + (ty == _BYTE)
+            amount = self.where(inside, b, most if op == "ashr" else 0)
             out = self._integer(f"{op} {ty} {a.name}, {amount.name}", ty)
             return out if op == "ashr" else self.where(inside, out, 0)
         return self.emit(f"{op} {ty} {a.name}, {b.name}", ty)

@@ -149,7 +149,9 @@ class CudaAlgebra(Algebra):
             return self.emit(f"({C_TYPES[ty]})({a.name} {_OPERATORS[op]} {b.name})", ty)
         last = BYTES[ty] * 8 - 1
         inside = self.emit(f"{b.name} >= 0 && {b.name} <= {last}", "i1")
-        amount = self.where(inside, b, last if op == "ashr" else 0)
+        # A number without a sign has nothing left after one bit more; others have their sign.
+        most = last + (ty == "i9")
+        amount = self.where(inside, b, most if op == "ashr" else 0)
         if op == "ashr":
             return self.emit(f"({C_TYPES[ty]})({a.name} >> {amount.name})", ty)
         wide = _UNSIGNED.get(ty, "unsigned int")
