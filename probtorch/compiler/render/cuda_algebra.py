@@ -150,7 +150,7 @@ class CudaAlgebra(Algebra):
         last = BYTES[ty] * 8 - 1
         inside = self.emit(f"{b.name} >= 0 && {b.name} <= {last}", "i1")
         # A number without a sign has nothing left after one bit more; others have their sign.
-        most = last + (ty == "i9")
+        most = last + (ty == _BYTE)
         amount = self.where(inside, b, most if op == "ashr" else 0)
         if op == "ashr":
             return self.emit(f"({C_TYPES[ty]})({a.name} >> {amount.name})", ty)
