@@ -19,7 +19,7 @@ Level 0 does not vectorise. Level 2 is the default; functions of more than `LARG
 get level 1, which was 13 % faster for them, for code of the same size. Vectorising straight-line
 code (``slp``) cost up to 10 % and found nothing to do: off. Instruction selection above "less"
 cost 10 % and changed no byte. The runtime's functions are never inlined: that made compiling six
-times slower. A cached module is ready in 0.4 ms, the runtime itself in 4 ms, once per process.
+times slower. A cached module is ready in 0.4 ms; each function of the runtime is one.
 """
 
 from __future__ import annotations

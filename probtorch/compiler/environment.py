@@ -263,7 +263,7 @@ class Environment:
     def _function(self, fn, todo):
         for cell in fn.__closure__ or ():
             value = _contents(cell)
-            get = _cell if value is None else getattr
+            get = _contents if value is None else getattr
             self._places.add(get, cell, "cell_contents", value)
             todo.append(value)
         wrapped = getattr(fn, "__wrapped__", None)
@@ -299,10 +299,6 @@ def _variable(x, _):
 def _attribute(x, name):
     """An attribute that may be absent; where it is there `getattr` is quicker."""
     return getattr(x, name, None)
-
-
-def _cell(x, _):
-    return _contents(x)
 
 
 class _Watch:
@@ -470,7 +466,7 @@ def _numpy_state():
     return state[1].tobytes(), *state[2:]
 
 
-def _contents(cell):
+def _contents(cell, _=None):
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet

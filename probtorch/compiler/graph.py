@@ -64,6 +64,10 @@ class Node:
         """Yield the inputs that are values."""
         return [x for x in self.inputs if type(x) is Value]
 
+    def subgraphs(self):
+        """Return the graphs of a loop's or branch's parts."""
+        return [self.attrs[k] for k in ("cond", "body", "then", "else") if k in self.attrs]
+
     def __repr__(self):
         left = ", ".join(map(repr, self.outs))
         return f"{left} = {self.name}({', '.join(map(repr, self.inputs))})"

@@ -17,9 +17,8 @@ def merge_slices(graph):
     for node in graph.nodes:
         for v in node.values():
             count[v.id] = count.get(v.id, 0) + 1
-        for key in ("cond", "body", "then", "else"):
-            if key in node.attrs:
-                merge_slices(node.attrs[key])
+        for inner in node.subgraphs():
+            merge_slices(inner)
     for v in graph.outputs:
         count[v.id] = count.get(v.id, 0) + 2
 

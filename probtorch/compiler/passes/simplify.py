@@ -38,10 +38,9 @@ def simplify(graph):
 
     for node in graph.nodes:
         node.inputs = tuple(final(x) for x in node.inputs)
-        for key in ("cond", "body", "then", "else"):
-            if key in node.attrs:
-                simplify(node.attrs[key])
-                drop_dead(node.attrs[key])
+        for inner in node.subgraphs():
+            simplify(inner)
+            drop_dead(inner)
         same = _identity(node)
         if same is None:
             same = _uniform_work(node, add)

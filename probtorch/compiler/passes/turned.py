@@ -20,9 +20,8 @@ def turn_products(graph):
     for node in graph.nodes:
         for v in node.values():
             uses[v.id] = uses.get(v.id, 0) + 1
-        for key in ("cond", "body", "then", "else"):
-            if key in node.attrs:
-                turn_products(node.attrs[key])
+        for inner in node.subgraphs():
+            turn_products(inner)
     for v in graph.outputs:
         uses[v.id] = uses.get(v.id, 0) + 1
     nodes = []
