@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.render.cuda_calls import MATRICES
 from probtorch.compiler.render.cuda_math import FUNCTIONS, runtime_text
+from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.core.dispatch import wrap
 from probtorch.effects import deterministic
 from probtorch.ops.rejection import SAMPLERS
@@ -126,7 +126,7 @@ HOSTILE = 'x"); system("touch /tmp/owned"); //'
 # Every word of a program behind its head: our numbered names, C, and the numbers.
 WORDS = re.compile(
     r"([fkpxvais]\d+|[ixltmMC]|i64|exp|pt_sum|pt_block|auto|shared|slice|first|end|stop|static|extern"
-    r"|void|char|double|const|int|for|if|threadIdx|blockIdx|blockDim|gridDim|__\w+)"
+    r"|void|char|double|const|unsigned|blocks?|int|for|if|threadIdx|blockIdx|blockDim|gridDim|__\w+)"
 )
 NUMBERS = re.compile(r"0x[0-9a-f]+\.?[0-9a-f]*p[+-]\d+|\d+LL")
 

@@ -25,8 +25,9 @@ import numpy as np
 from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
 from probtorch.compiler.render.algebra import V, ir_type
 from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
-from probtorch.compiler.render.cuda_calls import MATRICES, kernel_of, library_of
+from probtorch.compiler.render.cuda_calls import kernel_of, library_of
 from probtorch.compiler.render.cuda_math import runtime_text
+from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import THREADS, split
 from probtorch.compiler.render.guards import holds
@@ -41,6 +42,8 @@ _SMALL, _SMALL_IN_LOOP = 2**14, 2**17
 _MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS = 200, 400, 64
 # CUDA's limit on arguments, 32 764 bytes.
 _MOST_OUTSIDE = 4000
+# Arguments of device functions: the number of this block, and of how many.
+_EVERY_BLOCK, _ONE_BLOCK = "blockIdx.x, gridDim.x", "0, 1"
 # Bytes from one part of the memory to the next.
 _ALIGN = 256
 
@@ -304,7 +307,7 @@ class _Renderer:
 
     def _piece_kernel(self, piece, gate):
         names = "".join(f", x{i}" for i in range(len(piece.outside)))
-        body = f"{piece.name}(M, shared{names});"
+        body = f"{piece.name}(M, shared, {_EVERY_BLOCK}{names});"
         return self._kernel(body, piece.blocks, gate, piece.outside)
 
     def _together(self, statements, gate):
@@ -328,18 +331,17 @@ class _Renderer:
             return LibraryCall(fn, tuple(buffers), attrs)
         self.helpers.add("matrices")
         self.out.checked |= bool(call.attrs.get("fails"))
-        function, arguments, threads = own
         cluster = _Cluster(self)
         texts = []
-        for x in arguments:
+        for x in own.arguments:
             buffer, offset = x if isinstance(x, tuple) else (x, 0)
             if isinstance(buffer, Buffer):
                 pointer = f"({C_TYPES[ir_type(buffer.dtype)]} *){cluster.base(buffer)}"
                 texts.append(f"{pointer} + {offset}" if offset else pointer)
             else:
                 texts.append(_number(x))
-        cluster.lines.append(f"{function}({', '.join(texts)});")
-        return cluster.kernel(max(1, min(4096, -(-threads // THREADS))), gate)
+        cluster.lines.append(f"{own.function}({_EVERY_BLOCK}, {', '.join(texts)});")
+        return cluster.kernel(max(1, min(4096, -(-own.threads // THREADS))), gate)
 
     def _host_loop(self, loop, gate):
         test = self._steps(loop.test, gate)
@@ -397,7 +399,7 @@ class _Cluster:
         if isinstance(s, Group):
             for piece in self.renderer._pieces(s):
                 names = "".join(f", {self.base(b)}" for b in piece.outside)
-                self.lines += [f"{piece.name}(M, shared{names});", "__syncthreads();"]
+                self.lines += [f"{piece.name}(M, shared, {_ONE_BLOCK}{names});", "__syncthreads();"]
                 self.calls += 1
         elif isinstance(s, Guard):
             self._guard(s)

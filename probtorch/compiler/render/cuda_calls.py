@@ -8,113 +8,73 @@ CuPy refuses to capture these libraries. A call that is in neither makes the fun
 with a reason that names it.
 """
 
+from dataclasses import dataclass
+
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.errors import CompileError
 
-__all__ = ["LIBRARY", "MATRICES", "kernel_of", "library_of"]
+__all__ = ["LIBRARY", "OwnKernel", "kernel_of", "library_of"]
 
 # Multiplications of a product up to which our own kernel does it: cuBLAS is faster at the product,
 # but starting it takes longer, and it cannot be part of a captured graph.
 _OWN_PRODUCT = 2**23
 
-# Device functions for matrices by rows.
-MATRICES = r"""
-// Lower factors in place; what is not positive definite becomes nan, and fails if `check`.
-template <class T>
-static __device__ void pt_cholesky(T *all, i64 n, i64 batch, bool check, i64 *status) {
-  for (i64 m = blockIdx.x; m < batch; m += gridDim.x) {
-    T *a = all + m * n * n;
-    bool bad = false;
-    for (i64 k = 0; k < n; ++k) {
-      const T pivot = a[k * n + k];
-      __syncthreads();
-      if (!(pivot > 0)) { bad = true; break; }
-      const T root = sqrt(pivot);
-      for (i64 i = k + threadIdx.x; i < n; i += blockDim.x)
-        a[i * n + k] = i == k ? root : a[i * n + k] / root;
-      __syncthreads();
-      const i64 rest = n - k - 1;
-      for (i64 t = threadIdx.x; t < rest * rest; t += blockDim.x) {
-        const i64 i = k + 1 + t / rest, j = k + 1 + t % rest;
-        if (j <= i) a[i * n + j] -= a[i * n + k] * a[j * n + k];
-      }
-      __syncthreads();
-    }
-    for (i64 t = threadIdx.x; t < n * n; t += blockDim.x)
-      if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
-    if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
-    __syncthreads();
-  }
-}
-// C = A B in tiles of 16 x 16, a thread per element; steps along the rows and columns of A and B.
-template <class T>
-static __device__ void pt_gemm(const T *a, const T *b, T *c, i64 m, i64 n, i64 k, i64 ai, i64 ak,
-                               i64 bk, i64 bj, void *shared) {
-  T *left = (T *)shared, *right = left + 256;
-  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
-  const i64 across = (n + 15) / 16, tiles = (m + 15) / 16 * across;
-  for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const i64 row = tile / across * 16 + i, column = tile % across * 16 + j;
-    T total = 0;
-    for (i64 first = 0; first < k; first += 16) {
-      left[threadIdx.x] = row < m && first + j < k ? a[row * ai + (first + j) * ak] : (T)0;
-      right[threadIdx.x] = column < n && first + i < k ? b[(first + i) * bk + column * bj] : (T)0;
-      __syncthreads();
-      for (int q = 0; q < 16; ++q) total += left[16 * i + q] * right[16 * q + j];
-      __syncthreads();
-    }
-    if (row < m && column < n) c[row * n + column] = total;
-  }
-}
-// A x = b in place of b, a column of b for each thread; `apart` is the distance of the matrices.
-template <class T>
-static __device__ void pt_trsm(const T *a, T *b, i64 n, i64 m, bool upper, bool unit, i64 batch,
-                               i64 apart) {
-  for (i64 t = blockIdx.x * blockDim.x + threadIdx.x; t < batch * m; t += gridDim.x * blockDim.x) {
-    const T *l = a + t / m * apart;
-    T *x = b + t / m * n * m + t % m;
-    for (i64 r = 0; r < n; ++r) {
-      const i64 i = upper ? n - 1 - r : r, first = upper ? i + 1 : 0, last = upper ? n : i;
-      T rest = x[i * m];
-      for (i64 k = first; k < last; ++k) rest -= l[i * n + k] * x[k * m];
-      x[i * m] = unit ? rest : rest / l[i * n + i];
-    }
-  }
-}
-"""
+
+@dataclass(frozen=True)
+class OwnKernel:
+    """A call that is a device function of ours.
+
+    Attributes
+    ----------
+    function : str
+    arguments : list
+        Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
+        kernel's variables.
+    threads : int
+        That have something to do.
+    work : int
+        Steps in all.
+    """
+
+    function: str
+    arguments: list
+    threads: int
+    work: int
 
 
-def kernel_of(call):
-    """Return ``(function, its arguments, threads)`` of a call that is a kernel of ours, or None.
+def kernel_of(call, *, large=False):
+    """Return the `OwnKernel` of a call; None if a library should do it.
 
-    Arguments are buffers, pairs of buffer and offset, numbers, and names of the kernel's variables.
+    `large` for one that must be ours if any is, however large: library calls have no place in it.
     """
     if call.name == "gemm":
-        return _own_product(call)
+        return _own_product(call, large)
     if call.name != "routine":
         return None
     symbol, arguments = call.attrs["symbol"], call.attrs["arguments"]
     if symbol in ("pt_cholesky_d", "pt_cholesky_s"):
         a, n, batch = arguments
         checked = bool(call.attrs["fails"])
-        return "pt_cholesky", [a, n, batch, checked, "(i64 *)M"], batch * THREADS
+        passed = [a, n, batch, checked, "(i64 *)M"]
+        return OwnKernel("pt_cholesky", passed, batch * THREADS, batch * n**3 // 3)
     if symbol in ("pt_trsm_d", "pt_trsm_s"):
         a, b, n, m, upper, unit, batch, apart = arguments
-        return "pt_trsm", [a, b, n, m, bool(upper), bool(unit), batch, apart], batch * m
+        passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
+        return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
     return None
 
 
-def _own_product(call):
+def _own_product(call, large):
     at, (a, b, c) = call.attrs, call.buffers
     m, n, k = at["m"], at["n"], at["k"]
-    if m * n * k > _OWN_PRODUCT:
+    if m * n * k > _OWN_PRODUCT and not large:
         return None
     steps = []
     for ld, turned in zip(at["ld"], at["transposed"], strict=True):
         steps += [1, ld] if turned else [ld, 1]
     first, second = at["offsets"]
-    arguments = [(a, first), (b, second), c, m, n, k, *steps, "shared"]
-    return "pt_gemm", arguments, -(-m // 16) * -(-n // 16) * THREADS
+    passed = [(a, first), (b, second), c, m, n, k, *steps, "shared"]
+    return OwnKernel("pt_gemm", passed, -(-m // 16) * -(-n // 16) * THREADS, m * n * k)
 
 
 def library_of(call):

@@ -1,8 +1,9 @@
 """Phases of loop nests as CUDA C device functions.
 
-Every function takes the program's memory, the block's shared memory and the arrays outside of it,
-and loops over its work by the numbers of block and thread, so that it gives the same result however
-many blocks run it: as a kernel of its own over a large nest, or beside others in one block.
+Every function takes the program's memory, the block's shared memory, the number of this block among
+those that run it, how many these are, and the arrays outside of the memory. It loops over its work
+by the numbers of block and thread, so that it gives the same result however many blocks run it: as
+a kernel of its own over a large nest, or beside others in one block.
 """
 
 import math
@@ -17,8 +18,8 @@ __all__ = ["Piece", "PhaseWriter"]
 
 # Blocks of a kernel at most; their threads loop.
 _MAX_BLOCKS = 4096
-_THREAD = "blockIdx.x * blockDim.x + threadIdx.x"
-_THREADS = "gridDim.x * blockDim.x"
+_THREAD = "block * blockDim.x + threadIdx.x"
+_THREADS = "blocks * blockDim.x"
 # Slices up to which one thread adds up the parts of a sum.
 _SHORT_SECOND = 16
 
@@ -57,7 +58,8 @@ class PhaseWriter(ItemWriter):
         params = "".join(f", char *x{i}" for i in range(len(outside)))
         body = "\n".join([*self.head, *self.lines])
         self.module.functions.append(
-            f"static __device__ void {name}(char *M, void *shared{params}) {{\n{body}\n}}"
+            f"static __device__ void {name}(char *M, void *shared, const unsigned block, "
+            f"const unsigned blocks{params}) {{\n{body}\n}}"
         )
         blocks = max(1, min(_MAX_BLOCKS, -(-threads // THREADS)))
         self.pieces.append(Piece(name, outside, blocks, work))
@@ -110,7 +112,7 @@ class PhaseWriter(ItemWriter):
         phase = self.phase
         single = phase.lanes == 1
         teams = phase.rows * phase.slices
-        self._over("t", teams, *((_THREAD, _THREADS) if single else ("blockIdx.x", "gridDim.x")))
+        self._over("t", teams, *((_THREAD, _THREADS) if single else ("block", "blocks")))
         row = "t"
         if phase.slices > 1:
             self.lines += [
@@ -232,7 +234,7 @@ class PhaseWriter(ItemWriter):
         ty = ir_type(item.root.dtype)
         partial, out = self.base(phase.partial[id(item)]), self.base(item.root.buffer)
         alone = phase.rows >= THREADS or phase.slices <= _SHORT_SECOND
-        bounds = (_THREAD, _THREADS) if alone else ("blockIdx.x", "gridDim.x")
+        bounds = (_THREAD, _THREADS) if alone else ("block", "blocks")
         self._over("m", phase.rows, *bounds)
         total = self.variable_of(ty, self.start_of(kind, ty))
         start, step = ("0", "1") if alone else ("threadIdx.x", "blockDim.x")
@@ -291,7 +293,7 @@ class PhaseWriter(ItemWriter):
         )
         count = phase.table["places"].numel
         adding, single = item.attrs["mode"] == "add", phase.lanes == 1
-        bounds = (_THREAD, _THREADS) if single else ("blockIdx.x", "gridDim.x")
+        bounds = (_THREAD, _THREADS) if single else ("block", "blocks")
         self._over("t", phase.rows, *bounds, ty=ty)
         self.lines.append(f"const {ty} u = t % {count}, f = t / {count};")
         of_free = self._decompose("f", [domain[d] for d in free], ty)
