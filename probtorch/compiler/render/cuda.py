@@ -34,7 +34,7 @@ from probtorch.compiler.render.guards import holds
 from probtorch.compiler.render.llvm import Plan
 from probtorch.errors import CompileError
 
-__all__ = ["HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
+__all__ = ["HELPERS", "HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
 
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**17
@@ -46,6 +46,10 @@ _MOST_OUTSIDE = 4000
 _EVERY_BLOCK, _ONE_BLOCK = "blockIdx.x, gridDim.x", "0, 1"
 # Bytes from one part of the memory to the next.
 _ALIGN = 256
+
+
+# Texts of device functions by name.
+HELPERS = {"matrices": MATRICES}
 
 
 @dataclass(frozen=True)
@@ -181,13 +185,13 @@ class _Renderer:
         out.nbytes = out.arena + _aligned(plan.arena)
         out.steps = self._steps(self.low.block, None)
         self._word_kernels()
-        matrices = MATRICES if "matrices" in self.helpers else ""
+        helpers = "\n".join(text for name, text in HELPERS.items() if name in self.helpers)
         body = "\n".join([*self.functions, *self.kernels])
         out.checked |= "pt_fail(" in body
         if out.checked:
             out.steps.insert(0, self._kernel("*(i64 *)M = 0;", 1, shared=False))
             body += "\n" + self.kernels[-1]
-        out.source = "\n".join([runtime_text(self.runtime), matrices, body, ""])
+        out.source = "\n".join([runtime_text(self.runtime), helpers, body, ""])
         return out
 
     # ------------------------------------------------------------------------------ before the plan
@@ -329,7 +333,7 @@ class _Renderer:
             name = call.node.name if call.node is not None else call.name
             self.out.notes.append(f"{name} through CuPy, between two captured graphs")
             return LibraryCall(fn, tuple(buffers), attrs)
-        self.helpers.add("matrices")
+        self.helpers.add(own.helpers)
         self.out.checked |= bool(call.attrs.get("fails"))
         cluster = _Cluster(self)
         texts = []

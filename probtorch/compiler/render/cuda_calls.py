@@ -34,12 +34,15 @@ class OwnKernel:
         That have something to do.
     work : int
         Steps in all.
+    helpers : str
+        Which text has the function, a key of `cuda.HELPERS`.
     """
 
     function: str
     arguments: list
     threads: int
     work: int
+    helpers: str = "matrices"
 
 
 def kernel_of(call, *, large=False):
