@@ -8,41 +8,15 @@ CuPy refuses to capture these libraries. A call that is in neither makes the fun
 with a reason that names it.
 """
 
-from dataclasses import dataclass
-
+from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.errors import CompileError
 
-__all__ = ["LIBRARY", "OwnKernel", "kernel_of", "library_of"]
+__all__ = ["LIBRARY", "kernel_of", "library_of"]
 
 # Multiplications of a product up to which our own kernel does it: cuBLAS is faster at the product,
 # but starting it takes longer, and it cannot be part of a captured graph.
 _OWN_PRODUCT = 2**23
-
-
-@dataclass(frozen=True)
-class OwnKernel:
-    """A call that is a device function of ours.
-
-    Attributes
-    ----------
-    function : str
-    arguments : list
-        Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
-        kernel's variables.
-    threads : int
-        That have something to do.
-    work : int
-        Steps in all.
-    helpers : str
-        Which text has the function, a key of `cuda.HELPERS`.
-    """
-
-    function: str
-    arguments: list
-    threads: int
-    work: int
-    helpers: str = "matrices"
 
 
 def kernel_of(call, *, large=False):

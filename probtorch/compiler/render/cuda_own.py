@@ -1,0 +1,33 @@
+"""`OwnKernel`: a call of a lowered program that is a device function of ours.
+
+Made by `cuda_calls.py` (matrices) and `cuda_sorting.py` (rows), read by `cuda.py`.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["OwnKernel"]
+
+
+@dataclass(frozen=True)
+class OwnKernel:
+    """A call that is a device function of ours.
+
+    Attributes
+    ----------
+    function : str
+    arguments : list
+        Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
+        kernel's variables.
+    threads : int
+        That have something to do.
+    work : int
+        Steps in all.
+    helpers : str
+        Which text has the function, a key of `cuda.HELPERS`.
+    """
+
+    function: str
+    arguments: list
+    threads: int
+    work: int
+    helpers: str = "matrices"
