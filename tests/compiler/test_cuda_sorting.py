@@ -1,0 +1,163 @@
+"""Sorting and searching as CUDA C, run on the processor, against NumPy and Python's `sorted`."""
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.render.algebra import ir_type
+from probtorch.compiler.render.cuda_algebra import C_TYPES
+from probtorch.compiler.render.cuda_math import runtime_text
+from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.render.cuda_sorting import SORTING
+from tests.backends import host_gpu
+from tests.backends.host_gpu import Module
+
+DTYPES = "float64 float32 int64 int32 int16 int8 uint8 bool".split()
+
+KERNELS = r"""
+extern "C" __global__ void argsort_NAME(char *x, i64 rows, i64 n, i64 descending, char *out) {
+  pt_argsort(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, descending != 0, (i64 *)out);
+}
+extern "C" __global__ void order_statistic_NAME(char *x, i64 rows, i64 n, i64 k, char *out) {
+  pt_order_statistic(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, k, (TYPE *)out);
+}
+extern "C" __global__ void select_NAME(char *x, i64 rows, i64 n, i64 k, char *out) {
+  __shared__ double shared[512];
+  pt_select(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, k, (TYPE *)out, shared);
+}
+extern "C" __global__ void searchsorted_NAME(char *x, char *values, i64 rows, i64 n, i64 count,
+                                             i64 right, char *out) {
+  pt_searchsorted(blockIdx.x, gridDim.x, (TYPE *)x, (TYPE *)values, rows, n, count, right != 0,
+                  (i64 *)out);
+}
+"""
+
+
+def instantiations():
+    """Return a source with every function for every type."""
+    texts = [
+        KERNELS.replace("NAME", dtype).replace("TYPE", C_TYPES[ir_type(dtype)]) for dtype in DTYPES
+    ]
+    return "\n".join([runtime_text(()), SORTING, *texts])
+
+
+@pytest.fixture(scope="module")
+def module():
+    if host_gpu.GXX is None:
+        pytest.skip("there is no g++ to run kernels with")
+    return host_gpu.compile_all([instantiations()])[0]
+
+
+def run(module, name, arguments, out):
+    """Run a kernel by 1, 2 and many blocks in either order; returns the one result."""
+    passed = [host_gpu.address(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    found = []
+    for blocks in (1, 2, 17):
+        for Module.backwards in (False, True):
+            # What is not written shows: no index and no number is like this.
+            out.view(np.uint8)[...] = 0xA5
+            try:
+                module.launch(name, blocks, THREADS, [*passed, host_gpu.address(out)])
+            finally:
+                Module.backwards = False
+            found.append(out.copy())
+    assert len({a.tobytes() for a in found}) == 1, "depends on the number or order of threads"
+    return found[0]
+
+
+def rows_of(dtype, rows, n, seed=0):
+    """Rows with many ties, extremes, and, of floats, nan, infinities and zeros of both signs."""
+    rng = np.random.default_rng([seed, rows, n])
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return rng.integers(0, 2, (rows, n)) > 0
+    if kind in "iu":
+        info = np.iinfo(dtype)
+        x = rng.integers(info.min, info.max, (rows, n), dtype, endpoint=True)
+        few = rng.choice(np.array([info.min, 0, 1, 2, info.max], dtype), (rows, n))
+        return np.where(rng.random((rows, n)) < 0.6, few, x)
+    x = rng.standard_normal((rows, n)) * np.exp(rng.uniform(-30.0, 30.0, (rows, n)))
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    few = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, 1.0, -1.0]
+    return np.where(rng.random((rows, n)) < 0.6, rng.choice(few, (rows, n)), x).astype(dtype)
+
+
+def sorted_places(x, descending=False):
+    """Indices that sort the rows, by `sorted`."""
+
+    def key(v):
+        v = v.item()
+        above = v != v
+        return (above, 0 if above else v)
+
+    out = [sorted(range(x.shape[1]), key=lambda i, r=r: key(r[i]), reverse=descending) for r in x]
+    return np.array(out, np.int64).reshape(x.shape)
+
+
+SIZES = [(3, 1), (40, 2), (5, 7), (2, 8), (300, 9), (7, 64), (3, 257), (1, 509), (3, 2048)]
+SIZES += [(2, 2053), (1, 5000)]
+
+
+def test_numpy_and_sorted_agree_on_the_order():
+    x = rows_of("float64", 4, 300)
+    np.testing.assert_array_equal(sorted_places(x), np.argsort(x, 1, kind="stable"))
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+def test_argsort_is_stable_with_nan_above_all(module, shape, descending):
+    for dtype in ("float64", "float32"):
+        x, out = rows_of(dtype, *shape), np.empty(shape, np.int64)
+        got = run(module, f"argsort_{dtype}", [x, *shape, int(descending)], out)
+        np.testing.assert_array_equal(got, sorted_places(x, descending))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_argsort_of_every_type(module, dtype):
+    for shape in ((1, 1), (11, 2), (4, 131), (2, 1031)):
+        x, out = rows_of(dtype, *shape), np.empty(shape, np.int64)
+        for descending in (False, True):
+            got = run(module, f"argsort_{dtype}", [x, *shape, int(descending)], out)
+            np.testing.assert_array_equal(got, sorted_places(x, descending))
+
+
+@pytest.mark.parametrize("n", [100, 3000])
+@pytest.mark.parametrize("pattern", ["equal", "rising", "falling", "sawtooth"])
+def test_argsort_of_rows_with_a_pattern(module, pattern, n):
+    i = np.arange(n, dtype=np.float64)
+    x = {"equal": i * 0.0, "rising": i, "falling": -i, "sawtooth": i % 7}[pattern][None]
+    for descending in (False, True):
+        got = run(module, "argsort_float64", [x, 1, n, int(descending)], np.empty((1, n), np.int64))
+        np.testing.assert_array_equal(got, sorted_places(x, descending))
+
+
+@pytest.mark.parametrize("name", ["order_statistic", "select"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_order_statistic_has_the_bits_of_the_element_in_stable_order(module, dtype, name):
+    for rows, n in ((3, 1), (5, 2), (19, 8), (4, 131), (2, 1031)):
+        x = rows_of(dtype, rows, n)
+        ordered = np.take_along_axis(x, sorted_places(x), 1)
+        for k in sorted({0, n // 3, (n - 1) // 2, n - 1}):
+            got = run(module, f"{name}_{dtype}", [x, rows, n, k], np.empty(rows, dtype))
+            assert got.tobytes() == ordered[:, k].tobytes()
+
+
+@pytest.mark.parametrize("name", ["order_statistic", "select"])
+def test_every_order_statistic_of_zeros_and_nan_in_a_row(module, name):
+    x = np.array([[0.0, np.nan, -0.0, -0.0, -np.nan, 0.0, -1.0, np.inf, -0.0, 0.0]])
+    ordered = np.take_along_axis(x, sorted_places(x), 1)
+    for k in range(x.size):
+        got = run(module, f"{name}_float64", [x, 1, x.size, k], np.empty(1))
+        assert got.tobytes() == ordered[:, k].tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_searchsorted_finds_the_places_of_numpy(module, dtype):
+    for rows, n, count in ((1, 1, 1), (1, 2, 300), (5, 37, 8), (3, 1031, 200), (300, 4, 3)):
+        x = np.sort(rows_of(dtype, rows, n), axis=1)
+        values = rows_of(dtype, rows, count, seed=1)
+        for right in (False, True):
+            arguments = [x, values, rows, n, count, int(right)]
+            got = run(module, f"searchsorted_{dtype}", arguments, np.empty((rows, count), np.int64))
+            side = "right" if right else "left"
+            expected = [np.searchsorted(a, v, side) for a, v in zip(x, values, strict=True)]
+            np.testing.assert_array_equal(got, expected)
