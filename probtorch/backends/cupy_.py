@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.cublas import Cublas, Matrix, load
 from probtorch.errors import DeviceError
 
 __all__ = [
@@ -29,14 +30,22 @@ __all__ = [
     "launch",
     "linalg",
     "load_kernels",
+    "multiplies",
+    "multiply",
     "namespace",
     "on_device",
     "owns",
+    "product_space",
+    "room",
     "special",
     "to_device",
     "to_host",
     "unavailable_reason",
 ]
+
+
+# Blocks on each multiprocessor that wait for each other: more make their barriers slower.
+_MOST_TOGETHER = 4
 
 
 class MissingOnDeviceError(DeviceError, AttributeError):
@@ -149,23 +158,99 @@ def contiguous(array: Any) -> Any:
     return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
 
-def launch(kernel: Any, blocks: int, threads: int, words: list[int]) -> None:
-    """Start a kernel on the current stream; its arguments are 64 bits each."""
-    kernel((blocks,), (threads,), tuple(np.uint64(w) for w in words))
+def room(kernel: Any, threads: int) -> int:
+    """Return how many blocks of a kernel the current device should hold at once."""
+    import cupy
+
+    held = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, 0)
+    count = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    return count * max(1, min(held, _MOST_TOGETHER))
+
+
+def launch(
+    kernel: Any, blocks: int, threads: int, words: list[int], *, together: bool = False
+) -> None:
+    """Start a kernel on the current stream; its arguments are 64 bits each.
+
+    Blocks that are started `together` may wait for each other: CUDA makes sure that all of them run
+    at the same time.
+    """
+    arguments = tuple(np.uint64(w) for w in words)
+    if together:
+        kernel.kernel((blocks,), (threads,), arguments, enable_cooperative_groups=True)
+    else:
+        kernel((blocks,), (threads,), arguments)
 
 
 def capture(start: Callable[[], None]) -> Any:
-    """Return the CUDA graph of the kernels that ``start()`` would run; it has a method `launch`."""
+    """Return the CUDA graph of what ``start()`` would run; it has a method `launch`.
+
+    Raises
+    ------
+    DeviceError
+        If CUDA refuses.
+    """
     import cupy
 
     # Capturing needs a stream of its own: on the default one it is not allowed.
-    with cupy.cuda.Stream(non_blocking=True) as stream:
-        stream.begin_capture()
-        try:
-            start()
-        finally:
-            graph = stream.end_capture()
+    try:
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            stream.begin_capture()
+            try:
+                start()
+            finally:
+                graph = stream.end_capture()
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+        raise DeviceError(
+            "a CUDA graph",
+            expected="a driver that captures kernels",
+            got=str(error),
+            fix="update the driver; until then kernels are started one by one",
+        ) from error
     return graph
+
+
+@functools.cache
+def _cublas(index: int) -> Cublas | None:
+    import cupy
+
+    try:
+        import cupy.cublas  # loads the library, unless it is missing
+
+        with cupy.cuda.Device(index):
+            return Cublas(load(cupy.cuda.runtime.runtimeGetVersion() // 1000))
+    except (ImportError, OSError, DeviceError):
+        return None
+
+
+def multiplies(sizes: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether `multiply` has a product of these sizes on the current device."""
+    import cupy
+
+    return Cublas.takes(sizes, dtype) and _cublas(cupy.cuda.Device().id) is not None
+
+
+def multiply(
+    dtype: np.dtype, sizes: tuple[int, int, int], left: Matrix, right: Matrix, out: int, space: Any
+) -> None:
+    """Put a matrix product into memory, on the current stream, which may be captured.
+
+    Parameters are those of `Cublas.multiply`; `space` is an array.
+    """
+    import cupy
+
+    blas = _cublas(cupy.cuda.Device().id)
+    assert blas is not None
+    stream = cupy.cuda.get_current_stream().ptr
+    blas.multiply(dtype, sizes, left, right, out, stream, (address(space), space.nbytes))
+
+
+def product_space() -> Any:
+    """Return working space for `multiply`, as large as NVIDIA advises for the current device."""
+    import cupy
+
+    modern = int(cupy.cuda.Device().compute_capability) >= 90
+    return cupy.empty((32 if modern else 4) << 20, np.uint8)
 
 
 class _Filled:

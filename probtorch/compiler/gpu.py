@@ -3,13 +3,15 @@
 `GpuProgram` and `GpuBinding` are what `Program` and `Binding` are on the CPU: shared code, and one
 caller's memory for it. A run goes through the steps of the `Schedule` that `render/cuda.py` made
 and waits for nothing: results are arrays that the GPU has yet to fill. It waits in two cases, which
-`explain` names: at the end, if there is a guard or a check, for one number; and in loops that were
-too large for one block, once per iteration.
+`explain` names: at the end, if there is a guard or a check, for one number; and in loops around
+library calls, once per iteration.
 
-Kernels that follow each other are captured as a CUDA graph when a run meets the same addresses for
-the second time, and later runs start the graph. Memory of a program stays where it is; the
-addresses of arguments and results are CuPy's, whose pool gives the same ones again in a loop of
-steps. Graphs of the last few sets of addresses are kept.
+Kernels and matrix products that follow each other are captured as a CUDA graph when a run meets the
+same addresses for the second time, and later runs start the graph. Memory of a program stays where
+it is; the addresses of arguments and results are CuPy's, whose pool gives the same ones again in a
+loop of steps. Graphs of the last few sets of addresses are kept. Other library calls stand between
+two graphs: CuPy does not let them be captured. Where CUDA refuses to capture, kernels are started
+one by one, and `explain` says so.
 
 Numbers that live on the host (the counters of random draws) are arguments of one small kernel, so
 that no copy has to wait. Everything that touches CuPy is in `backends/cupy_.py`.
@@ -27,7 +29,9 @@ from probtorch.backends.registry import array_module, device_of, shares_memory, 
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.lowering import Lowering
 from probtorch.compiler.passes import optimise
+from probtorch.compiler.render.cuda_schedule import Launch
 from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
+from probtorch.errors import DeviceError
 
 __all__ = ["GpuBinding", "GpuPath", "GpuProgram"]
 
@@ -73,11 +77,18 @@ class GpuProgram:
         with cupy_.on_device(device):
             self.kernels = cupy_.load_kernels(self.ir, self.schedule.kernels())
             self.consts = [to_device(np.asarray(a, order="C"), device) for a in self.plan.consts]
+            self.room = {
+                s.kernel: cupy_.room(self.kernels[s.kernel], self.schedule.threads)
+                for s in self.schedule.every_step()
+                if isinstance(s, Launch) and s.together
+            }
+            self.captured = {id(s) for s in self.schedule.every_step() if _can_be_captured(s)}
         times.append(time.perf_counter())
         self.seconds = dict(
             zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
         )
-        self.parts = self.schedule.parts()
+        self.parts = self.schedule.parts(lambda s: id(s) in self.captured)
+        self.refused = None  # why CUDA captures no graph, if it does not
 
     @property
     def notes(self):
@@ -86,7 +97,14 @@ class GpuProgram:
         lines = [f"{len(self.kernels)} kernels on {self.device}, {count} captured graphs"]
         if self.schedule.checked:
             lines.append("waits for the GPU at the end of a run, to see whether guards held")
+        if self.refused:
+            lines.append(self.refused)
         found = Counter(self.schedule.notes)
+        found.update(
+            f"{s.name} through CuPy, between two captured graphs"
+            for s in self.schedule.every_step()
+            if id(s) not in self.captured
+        )
         return lines + [f"{text} ({n} times)" if n > 1 else text for text, n in found.items()]
 
     def bind(self):
@@ -109,6 +127,10 @@ class GpuBinding:
                     packed[8 * i : 8 * i + data.size] = data
                 start = schedule.packed
                 self.memory[start : start + packed.size] = to_device(packed, program.device)
+            products = (s for s in program.schedule.every_step() if not isinstance(s, Launch))
+            self.space = None  # of library products
+            if any(id(s) in program.captured for s in products):
+                self.space = cupy_.product_space()
         self._flat = {}
         self._graphs = OrderedDict()
         self._met = OrderedDict()
@@ -206,20 +228,45 @@ class GpuBinding:
 
     def _start(self, launches, graphs, key):
         """Start kernels: one by one, or as a graph."""
-        if graphs is None or len(launches) < _WORTH_CAPTURING:
+        if graphs is None or len(launches) < _WORTH_CAPTURING or self.program.refused:
             self._launch(launches)
             return
         graph = graphs.get(key)
         if graph is None:
-            graph = graphs[key] = cupy_.capture(lambda: self._launch(launches))
+            try:
+                graph = graphs[key] = cupy_.capture(lambda: self._launch(launches))
+            except DeviceError as error:
+                self.program.refused = str(error)
+                self._launch(launches)
+                return
         graph.launch()
 
     def _launch(self, launches):
-        base = cupy_.address(self.memory)
+        program, base = self.program, cupy_.address(self.memory)
         for step in launches:
+            if not isinstance(step, Launch):
+                self._multiply(step)
+                continue
             arguments = [base, *(cupy_.address(self._array(b)) for b in step.outside)]
-            kernel = self.program.kernels[step.kernel]
-            cupy_.launch(kernel, step.blocks, self.program.schedule.threads, arguments)
+            kernel, blocks = program.kernels[step.kernel], step.blocks
+            if step.together:
+                blocks = min(blocks, program.room[step.kernel])
+            cupy_.launch(
+                kernel, blocks, program.schedule.threads, arguments, together=step.together
+            )
+
+    def _multiply(self, step):
+        """Make a matrix product by cuBLAS."""
+        at = step.attrs
+        *sides, out = map(self._array, step.buffers)
+        first, second = (
+            (cupy_.address(x) + offset * x.dtype.itemsize, ld, turned)
+            for x, offset, ld, turned in zip(
+                sides, at["offsets"], at["ld"], at["transposed"], strict=True
+            )
+        )
+        sizes = at["m"], at["n"], at["k"]
+        cupy_.multiply(out.dtype, sizes, first, second, cupy_.address(out), self.space)
 
     def _array(self, buffer):
         """Return a buffer as a flat array."""
@@ -328,6 +375,16 @@ class GpuPath:
             for t, word in zip((seed, stream, first), words, strict=True):
                 t._data[...] = np.array(word, np.uint64).view(np.int64)
         return before
+
+
+def _can_be_captured(step):
+    """Whether a step can be part of a CUDA graph: all but library calls other than products."""
+    if isinstance(step, Launch):
+        return True
+    if not step.product:
+        return False
+    at = step.attrs
+    return cupy_.multiplies((at["m"], at["n"], at["k"], *at["ld"]), step.buffers[2].dtype)
 
 
 def _signature(t):

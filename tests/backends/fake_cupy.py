@@ -7,7 +7,7 @@ notes them instead, for `launch` to run. `install(monkeypatch)` puts the fake in
 `cupy` and `cupyx` and returns the counter.
 """
 
-import contextlib
+import functools
 import operator
 import sys
 import types
@@ -16,7 +16,11 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
+from probtorch.backends import cupy_
 from tests.backends import host_gpu
+
+# Of the imagined device; each holds one block of those that wait for each other.
+PROCESSORS = 3
 
 MISSING = {
     "numpy": "vecdot matvec geomspace errstate spacing insert nanquantile block unstack "
@@ -169,17 +173,9 @@ class FakeKernels:
         FakeKernels.pending.append(self)
 
     def get_function(self, name):
-        return lambda grid, block, args: self._start(name, grid, block, args)
+        return FakeKernel(self, name)
 
-    def _start(self, name, grid, block, args):
-        assert all(type(a) is np.uint64 for a in args), "8 bytes an argument"
-        if FakeStream.captured is not None:
-            FakeStream.captured.append((self, name, grid, block, args))
-        else:
-            FakeKernels.launches += 1
-            self.run(name, grid, block, args)
-
-    def run(self, name, grid, block, args):
+    def run(self, name, blocks, threads, args, together):
         if self.built is None:
             todo, FakeKernels.pending = FakeKernels.pending, []
             if self not in todo:
@@ -188,25 +184,63 @@ class FakeKernels:
                 todo, host_gpu.compile_all([m.code for m in todo]), strict=True
             ):
                 module.built = built
-        self.built.launch(name, grid[0], block[0], [int(a) for a in args])
+        self.built.launch(name, blocks, threads, [int(a) for a in args], together=together)
+
+
+class FakeKernel:
+    """One kernel, CuPy's `RawKernel` and its `Function` in one."""
+
+    ptr = 1
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+    @property
+    def kernel(self):
+        return self
+
+    def __call__(self, grid, block, args, enable_cooperative_groups=False):
+        assert all(type(a) is np.uint64 for a in args), "8 bytes an argument"
+        (blocks,), (threads,) = grid, block
+        assert not enable_cooperative_groups or blocks <= PROCESSORS, "they do not fit"
+
+        def run():
+            self.module.run(self.name, blocks, threads, args, enable_cooperative_groups)
+
+        FakeKernels.launches += FakeStream.captured is None
+        FakeStream.enqueue(run)
 
 
 class FakeGraph:
-    """Kernels that were captured."""
+    """What was captured."""
 
     def __init__(self, steps):
         self.steps = steps
 
     def launch(self):
         FakeKernels.graphs += 1
-        for module, *step in self.steps:
-            module.run(*step)
+        for run in self.steps:
+            run()
+
+
+class FakeError(RuntimeError):
+    """What CUDA reports."""
 
 
 class FakeStream:
     """A stream that can be captured; only one at a time, as is enough here."""
 
     captured = None
+    refuses = False  # to be captured
+    ptr = 7
+
+    @staticmethod
+    def enqueue(run):
+        """Run something now, or when the graph that is being captured is launched."""
+        if FakeStream.captured is None:
+            run()
+        else:
+            FakeStream.captured.append(run)
 
     def __init__(self, non_blocking=False):
         assert non_blocking, "the default stream cannot be captured"
@@ -222,6 +256,8 @@ class FakeStream:
 
     def end_capture(self):
         steps, FakeStream.captured = FakeStream.captured, None
+        if FakeStream.refuses:
+            raise FakeError("cudaErrorStreamCaptureUnsupported")
         return FakeGraph(steps)
 
 
@@ -232,16 +268,30 @@ def as_strided(x, shape, strides):
     return lift(np.lib.stride_tricks.as_strided(x._host, shape, strides))
 
 
+def _no_library(major):
+    raise OSError(f"libcublas.so.{major}: not here")
+
+
 def install(monkeypatch, *, available=True, devices=2):
     """Make the fake the process's CuPy for one test; returns the fresh counter of copies."""
     FakeArray.copies = copies = Copies()
     current = [0]
 
-    @contextlib.contextmanager
-    def device(index):
-        before, current[0] = current[0], index
-        yield
-        current[0] = before
+    class Device:
+        """A device; entered, it is the current one."""
+
+        attributes = {"MultiProcessorCount": PROCESSORS}
+        compute_capability = "90"
+
+        def __init__(self, index=None):
+            self.id = current[0] if index is None else index
+
+        def __enter__(self):
+            self.before, current[0] = current[0], self.id
+            return self
+
+        def __exit__(self, *error):
+            current[0] = self.before
 
     def asarray(value, dtype=None):
         if isinstance(value, FakeArray):
@@ -270,15 +320,28 @@ def install(monkeypatch, *, available=True, devices=2):
     cupy.linalg = mirror("cupy.linalg", np.linalg, MISSING["linalg"])
     cupy.cuda = types.SimpleNamespace(
         is_available=lambda: available,
-        Device=device,
+        Device=Device,
         Stream=FakeStream,
-        runtime=types.SimpleNamespace(getDeviceCount=lambda: devices),
+        get_current_stream=lambda: FakeStream,
+        runtime=types.SimpleNamespace(
+            getDeviceCount=lambda: devices,
+            runtimeGetVersion=lambda: 13020,
+            CUDARuntimeError=FakeError,
+        ),
+        driver=types.SimpleNamespace(
+            occupancyMaxActiveBlocksPerMultiprocessor=lambda kernel, threads, shared: 1,
+            CUDADriverError=FakeError,
+        ),
     )
+    monkeypatch.setattr(FakeStream, "refuses", False)
     cupyx = types.ModuleType("cupyx")
     cupyx.scipy = types.ModuleType("cupyx.scipy")
     cupyx.scipy.special = mirror("cupyx.scipy.special", scipy.special, MISSING["special"])
     cupyx.scipy.linalg = types.ModuleType("cupyx.scipy.linalg")
     cupyx.scipy.linalg.solve_triangular = solve_triangular
-    for module in (cupy, cupyx, cupyx.scipy, cupyx.scipy.special, cupyx.scipy.linalg):
+    cupy.cublas = types.ModuleType("cupy.cublas")
+    monkeypatch.setattr(cupy_, "_cublas", functools.cache(cupy_._cublas.__wrapped__))
+    monkeypatch.setattr(cupy_, "load", _no_library)
+    for module in (cupy, cupy.cublas, cupyx, cupyx.scipy, cupyx.scipy.special, cupyx.scipy.linalg):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return copies

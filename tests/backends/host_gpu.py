@@ -4,7 +4,8 @@ The same source that NVRTC gets is put behind a small header that declares what 
 (`threadIdx`, `__syncthreads`, `erfinv` ...). Each thread of a block is a fiber; a barrier switches
 to the next one. Kernels run one block after the other, in rising or, with ``backwards=True``, in
 falling order of blocks and threads: a result that differs between the two is a race. A barrier that
-only part of a block reaches is an error.
+only part of a block reaches is an error. Blocks that are started together take turns: the next one
+runs when a thread pauses (`__nanosleep`) to wait for it. Blocks that all wait are an error.
 
 Functions of CUDA that the C library lacks (`erfinv`, `erfcx`, `normcdf` ...) are SciPy's here.
 """
@@ -32,11 +33,13 @@ _RUNTIME = r"""
 #include <stdlib.h>
 #include <ucontext.h>
 enum { MOST = 1024, STACK = 1 << 16 };
+enum { READY, AT_BARRIER, FINISHED };
+enum { PART_OF_BLOCK = 1, WAITING_FOR_EACH_OTHER = 2 };
 typedef struct { struct { unsigned x, y, z; } thread, block, threads, blocks; } Where;
 Where *host_where;
 static jmp_buf fibers[MOST], scheduler;
 static ucontext_t boot, started;
-static int made, current, finished[MOST];
+static int made, current, state[MOST], paused;
 static void (*kernel)(char **);
 static char **arguments;
 static void fiber(void) {
@@ -44,15 +47,52 @@ static void fiber(void) {
   if (!_setjmp(fibers[me])) swapcontext(&started, &boot);
   for (;;) {
     kernel(arguments);
-    finished[me] = 1;
+    state[me] = FINISHED;
     if (!_setjmp(fibers[me])) _longjmp(scheduler, 1);
   }
 }
 void host_barrier(void) {
+  state[current] = AT_BARRIER;
   if (!_setjmp(fibers[current])) _longjmp(scheduler, 1);
 }
-int host_launch(void (*k)(char **), char **a, unsigned blocks, unsigned threads, int backwards) {
-  for (; made < (int)threads; ++made) {
+/* A thread that waits for what another block does. */
+void host_pause(void) {
+  paused = 1;
+  if (!_setjmp(fibers[current])) _longjmp(scheduler, 1);
+}
+/* Run a block until it has finished or a thread of it pauses; whether it came any further. */
+static int run_block(int first, int threads, unsigned block, int backwards, int *ended) {
+  int further = 0;
+  for (;;) {
+    int at_barrier = 0;
+    paused = 0;
+    *ended = 0;
+    host_where->block.x = block;
+    for (volatile int t = 0; t < threads; ++t) {
+      const int x = backwards ? threads - 1 - t : t;
+      current = first + x;
+      host_where->thread.x = x;
+      if (state[current] == READY && !_setjmp(scheduler)) _longjmp(fibers[current], 1);
+    }
+    for (int i = first; i < first + threads; ++i) {
+      *ended += state[i] == FINISHED;
+      at_barrier += state[i] == AT_BARRIER;
+    }
+    if (*ended == threads) return 1;
+    if (at_barrier + *ended == threads && *ended) return -1;
+    if (at_barrier == threads) {
+      for (int i = first; i < first + threads; ++i) state[i] = READY;
+      further = 1;
+    } else if (paused) {
+      return further;
+    }
+  }
+}
+int host_launch(void (*k)(char **), char **a, unsigned blocks, unsigned threads, int backwards,
+                int together) {
+  const unsigned wave = together ? blocks : 1;
+  if (wave * threads > MOST) return MOST;
+  for (; made < (int)(wave * threads); ++made) {
     current = made;
     getcontext(&started);
     started.uc_stack.ss_sp = malloc(STACK);
@@ -66,19 +106,23 @@ int host_launch(void (*k)(char **), char **a, unsigned blocks, unsigned threads,
   arguments = a;
   host_where->threads.x = threads;
   host_where->blocks.x = blocks;
-  for (volatile unsigned b = 0; b < blocks; ++b) {
-    host_where->block.x = backwards ? blocks - 1 - b : b;
-    for (unsigned t = 0; t < threads; ++t) finished[t] = 0;
-    for (volatile unsigned left = threads; left;) {
-      volatile unsigned ended = 0;
-      for (volatile unsigned t = 0; t < threads; ++t) {
-        current = backwards ? threads - 1 - t : t;
-        host_where->thread.x = current;
-        if (!_setjmp(scheduler)) _longjmp(fibers[current], 1);
-        ended += finished[current];
+  for (unsigned first = 0; first < blocks; first += wave) {
+    for (unsigned i = 0; i < wave * threads; ++i) state[i] = READY;
+    for (unsigned left = wave; left;) {
+      int further = 0;
+      left = wave;
+      for (unsigned w = 0; w < wave; ++w) {
+        const unsigned x = backwards ? wave - 1 - w : w;
+        const unsigned block = together ? x : backwards ? blocks - 1 - first : first;
+        int ended = 0;
+        if (state[x * threads] != FINISHED) {
+          const int found = run_block(x * threads, threads, block, backwards, &ended);
+          if (found < 0) return PART_OF_BLOCK;
+          further |= found;
+        }
+        left -= state[x * threads] == FINISHED;
       }
-      if (ended && ended != threads) return 1;
-      left -= ended;
+      if (left && !further) return WAITING_FOR_EACH_OTHER;
     }
   }
   return 0;
@@ -115,6 +159,7 @@ def _header():
         [
             'extern "C" double (*host_special[])(double, int);',
             'extern "C" void host_barrier(void);',
+            'extern "C" void host_pause(void);',
             "struct host_three { unsigned x, y, z; };",
             "struct host_place { host_three thread, block, threads, blocks; };",
             'extern "C" host_place host_now;',
@@ -123,6 +168,10 @@ def _header():
             "#define blockDim host_now.threads",
             "#define gridDim host_now.blocks",
             "#define __syncthreads host_barrier",
+            "#define __nanosleep(n) host_pause()",
+            "#define __threadfence()",
+            "static unsigned atomicAdd(unsigned *p, unsigned n) {",
+            "const unsigned x = *p; *p += n; return x; }",
             "#define __device__",
             "#define __global__",
             "#define __launch_bounds__(n)",
@@ -209,6 +258,12 @@ def compile_all(sources, flags=()):
     return [Module(runtime, built, space) for space in spaces]
 
 
+_FAILURES = {
+    1: "a barrier that only part of the block reached",
+    2: "blocks that wait for each other",
+}
+
+
 class Module:
     """The kernels of one source."""
 
@@ -217,14 +272,16 @@ class Module:
     def __init__(self, runtime, built, space):
         self.runtime, self.built, self.space = runtime, built, space
 
-    def launch(self, kernel, blocks, threads, addresses):
-        """Run a kernel on host memory."""
+    def launch(self, kernel, blocks, threads, addresses, *, together=False):
+        """Run a kernel on host memory; `together` for blocks that wait for each other."""
         function = ctypes.cast(getattr(self.built, f"{self.space}_{kernel}"), ctypes.c_void_p)
         table = (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
         where = ctypes.c_void_p.in_dll(self.runtime, "host_where")
         where.value = ctypes.addressof(ctypes.c_char.in_dll(self.built, "host_now"))
-        failed = self.runtime.host_launch(function, table, blocks, threads, int(Module.backwards))
-        assert not failed, f"{kernel}: a barrier that only part of the block reached"
+        failed = self.runtime.host_launch(
+            function, table, blocks, threads, int(Module.backwards), int(together)
+        )
+        assert not failed, f"{kernel}: {_FAILURES.get(failed, 'too many threads at once')}"
 
 
 def address(array):

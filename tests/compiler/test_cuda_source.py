@@ -76,6 +76,7 @@ def handful():
         compiled(scattered, [values, index, base]).ir,
         compiled(lambda v, b: scattered(v, known, b), [values, base], frozen=True).ir,
         compiled(newton, [np.ones(900)]).ir,
+        compiled(newton, [np.ones(70_000)]).ir,
         compiled(branches, [np.ones(1), np.ones(3)]).ir,
         compiled(lambda a: (a @ a.T, (a.T @ a).sum()), [x.astype(np.float32)[:40]]).ir,
         compiled(factors, [np.eye(9)]).ir,

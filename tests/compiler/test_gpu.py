@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.compiler.render import cuda, cuda_calls, cuda_phases
-from probtorch.compiler.render.cuda import HostLoop, LibraryCall
+from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.core.rng import Generator
 from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
+from tests.backends import fake_cupy
 from tests.compiler.gpu_programs import SEAMS, Job, compiled, put_in_place, run_both_ways
 from tests.compiler.program_strategy import programs
 from tests.contracts import test_compiled_ops as ops
@@ -248,8 +249,63 @@ def test_loops_on_the_device(size):
     check(job)
 
 
-def test_loops_whose_flag_the_host_reads(many_kernels):
-    job = Job(newton, [rng.uniform(0.5, 9.0, 50)], [rng.uniform(0.5, 900.0, 50)])
+def matrices_in_a_loop(a):
+    """Powers of a matrix, whose factors are solved for, until a branch has been taken five times;
+    a small loop and a draw of extremes in the loop.
+    """
+
+    def body(state):
+        taken, x, total = state
+        spd = x @ x.mT + probtorch.eye(x.shape[-1], dtype=probtorch.float64)
+        factor = probtorch.linalg.cholesky(spd)
+        x = x @ probtorch.linalg.solve_triangular(factor, x, upper=False)
+        x = x / x.abs().amax()
+        i, y = while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * x[0, 0]), (wrap(np.array(0)), x[:2])
+        )
+        return cond(
+            total < taken,
+            lambda n, x, t: (n + 1, x.tanh(), t + x.abs().sum() + y.sum()),
+            lambda n, x, t: (n + i - 2, x * 2.0, t - 0.5),
+            taken,
+            x,
+            total,
+        )
+
+    start = wrap(np.array(0)), a * 1.0, a.sum() * 0.0
+    return while_loop(lambda s: s[0] < 5, body, start)
+
+
+@pytest.mark.parametrize("fn, sizes", [(newton, [(50,), (2000,)]), (matrices_in_a_loop, [(9, 9)])])
+def test_large_loops_are_one_kernel_of_all_blocks(many_kernels, fn, sizes):
+    for size in sizes:
+        job = Job(fn, *([x] for x in rng.uniform(0.5, 9.0, (2, *size))))
+        steps = job.program.schedule.steps
+        assert sum(isinstance(s, Launch) and s.together for s in steps) == 1
+        assert not any(isinstance(s, (HostLoop, LibraryCall)) for s in steps)
+        check(job)
+
+
+def test_the_number_of_blocks_changes_no_bit(copies, many_kernels, monkeypatch):
+    if copies is None:
+        pytest.skip("the number of blocks that a GPU holds is its own")
+    x, found = rng.uniform(0.5, 9.0, 3000), []
+    for processors in (1, 2, 3):
+        monkeypatch.setattr(fake_cupy, "PROCESSORS", processors)
+        _, (_, y) = run_both_ways(compiled(newton, [x]), [x])
+        found.append(y.tobytes())
+    assert len(set(found)) == 1
+
+
+def test_loops_around_library_calls_have_their_flag_read_by_the_host(many_kernels):
+    def body(s):
+        values, _ = probtorch.linalg.eigh(s[1] @ s[1].mT)
+        return s[0] + 1, s[1] / values.amax()
+
+    def fn(x):
+        return while_loop(lambda s: s[0] < 3, body, (wrap(np.array(0)), x * 1.0))
+
+    job = Job(fn, [rng.normal(size=(4, 4))])
     assert any(isinstance(s, HostLoop) for s in job.program.schedule.steps)
     assert any("synchronisation" in note for note in job.program.notes)
     check(job)

@@ -13,15 +13,18 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import autograd
+from probtorch.backends import cupy_
 from probtorch.backends.registry import to_host
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.compiler.program import NativeProgram
+from probtorch.compiler.render import cuda_calls
 from probtorch.errors import DeviceError
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
 from tests.backends import fake_cupy
-from tests.backends.fake_cupy import FakeKernels
+from tests.backends.fake_cublas import FakeCublas
+from tests.backends.fake_cupy import FakeKernels, FakeStream
 from tests.compiler.gpu_programs import SEAMS, put_in_place
 from tests.compiler.programs import FORMULAS
 
@@ -96,6 +99,69 @@ def test_kernels_become_a_graph_when_addresses_come_back(copies):
     assert seen == [(kernels, 0), (kernels, 1), (kernels, 2), (kernels, 3)]
     binding.run([on_gpu(host(x))._data], outputs=room)
     assert FakeKernels.launches == 2 * kernels
+
+
+def wide_products(monkeypatch, library):
+    """Give every product to the library, and have the fake find it."""
+    monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", 0)
+    monkeypatch.setattr(cupy_, "load", lambda major: library)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_library_products_are_part_of_a_graph(copies, monkeypatch, dtype):
+    library = FakeCublas()
+    wide_products(monkeypatch, library)
+    a, b = rng.normal(size=(35, 52)).astype(dtype), rng.normal(size=(52, 41)).astype(dtype)
+
+    def fn(a, b):
+        turned = b.T[1:, 2:] @ a[1:, 2:].T
+        return a[1:, 2:] @ b[2:, 1:], turned, (a.T @ a).tanh(), b @ b.T
+
+    compiled = compile(fn)
+    x, y = on_gpu(a), on_gpu(b)
+    for _ in range(3):
+        got = compiled(x, y)
+        expected = fn(probtorch.tensor(a), probtorch.tensor(b))
+        for one, other in zip(got, expected, strict=True):
+            rtol = 1e-5 if dtype is np.float32 else 1e-12
+            np.testing.assert_allclose(host(one), other.numpy(), rtol, 20 * rtol)
+    (path,) = compiled._paths()
+    (part,) = path.program.parts
+    assert isinstance(part, list) and library.products >= 4
+    binding, graphs = path.program.bind(), FakeKernels.graphs
+    room = binding.new_outputs()
+    for _ in range(2):
+        binding.run([x._data, y._data], outputs=room)
+    assert FakeKernels.graphs == graphs + 1 and library.space[1] == 32 << 20
+    made = library.products
+    binding.run([x._data, y._data], outputs=room)
+    assert library.products == made, "a graph is launched, the library is not called"
+    assert "CuPy" not in compiled.explain()
+
+
+@pytest.mark.parametrize("library", [None, FakeCublas(status=1)], ids=["missing", "failing"])
+def test_products_go_through_cupy_where_cublas_cannot_be_called(copies, monkeypatch, library):
+    if library is None:
+        monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", 0)
+    else:
+        wide_products(monkeypatch, library)
+    compiled, x = compile(lambda a: (a @ a).tanh()), on_gpu(rng.normal(size=(35, 35)))
+    for _ in range(3):
+        np.testing.assert_allclose(host(compiled(x)), np.tanh(host(x) @ host(x)), rtol=1e-12)
+    assert "through CuPy, between two captured graphs" in compiled.explain()
+
+
+def test_kernels_are_started_one_by_one_where_cuda_captures_nothing(copies, monkeypatch):
+    x = on_gpu(rng.normal(size=(300, 200)))
+    compiled = compile(chain)
+    compiled(x)
+    monkeypatch.setattr(FakeStream, "refuses", True)
+    (path,) = compiled._paths()
+    binding, room = path.program.bind(), path.program.bind().new_outputs()
+    for _ in range(3):
+        binding.run([x._data], outputs=room)
+        np.testing.assert_allclose(to_host(room[1]), np.tanh(2.0 * host(x)), rtol=1e-14)
+    assert "cudaErrorStreamCaptureUnsupported" in compiled.explain()
 
 
 def test_results_share_no_memory_with_later_ones():

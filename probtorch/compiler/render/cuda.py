@@ -4,9 +4,11 @@ The same loop nests that `llvm.py` renders, for a GPU. Each nest becomes device 
 (`cuda_phases.py`, `cuda_nest.py`). A large one is a kernel of its own, with as many blocks as it
 has work for. Small ones that follow each other are one kernel of one block, with a barrier between
 them: starting a kernel takes longer than they do. Guards are part of such kernels, and so are
-`while` loops and branches whose bodies are small enough: the loop then runs on the device, and the
-host hears nothing of it. Other branches become gates, a flag that each kernel reads first; other
-loops read their flag on the host, which waits for the GPU once per iteration.
+`while` loops and branches whose bodies are small enough. Other branches become gates, a flag that
+each kernel reads first. Other loops are one kernel of as many blocks as the device holds at once,
+with barriers across all of them (`cuda_cluster.py`). In all of these the host hears nothing of the
+loop; only one around a call that no kernel of ours does has its flag read by the host, which waits
+for the GPU once per iteration.
 
 `render` returns a `Schedule`: the source, and steps for the executor. Where memory lies is the
 `Plan` of `llvm.py`, in one block: a status word, packed constants, scalars, arena. The status is 0,
@@ -17,134 +19,33 @@ The text depends on nothing but the graph: no name or number of the user's reach
 numbers as hexadecimal literals.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 
-from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
-from probtorch.compiler.render.algebra import V, ir_type
-from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
+from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
+from probtorch.compiler.render.algebra import ir_type
+from probtorch.compiler.render.cuda_algebra import C_TYPES
 from probtorch.compiler.render.cuda_calls import kernel_of, library_of
+from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import THREADS, split
-from probtorch.compiler.render.guards import holds
+from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
 from probtorch.compiler.render.llvm import Plan
 from probtorch.errors import CompileError
 
-__all__ = ["HELPERS", "HostLoop", "Launch", "LibraryCall", "Schedule", "render"]
+__all__ = ["HELPERS", "render"]
 
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
-_SMALL, _SMALL_IN_LOOP = 2**14, 2**17
+_SMALL, _SMALL_IN_LOOP = 2**14, 2**15
 # Device functions and outside arrays of one kernel, so that compiling it stays quick.
 _MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS = 200, 400, 64
 # CUDA's limit on arguments, 32 764 bytes.
 _MOST_OUTSIDE = 4000
-# Arguments of device functions: the number of this block, and of how many.
-_EVERY_BLOCK, _ONE_BLOCK = "blockIdx.x, gridDim.x", "0, 1"
-# Bytes from one part of the memory to the next.
-_ALIGN = 256
 
 
 # Texts of device functions by name.
 HELPERS = {"matrices": MATRICES}
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Start of a kernel; its arguments are the memory and the outside buffers."""
-
-    kernel: str
-    outside: tuple
-    blocks: int
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """A function of the array module and flat arrays."""
-
-    fn: object
-    buffers: tuple
-    attrs: dict
-
-
-@dataclass(frozen=True)
-class HostLoop:
-    """Run `test`, read the bool at `flag` (bytes from the start of the memory), run `body`."""
-
-    test: list
-    flag: int
-    body: list
-
-
-@dataclass
-class Schedule:
-    """What the executor runs.
-
-    Attributes
-    ----------
-    source : str
-    steps : list of Launch, LibraryCall and HostLoop
-    plan : Plan
-    packed, scalars, arena, nbytes : int
-        Where the parts of the memory begin, and its size.
-    words : list of (str, list of int)
-        Kernels that store numbers of the host, and the references that these are: their arguments
-        are the memory and, as 64 bits each, the numbers.
-    checked : bool
-        Whether the status word must be read.
-    notes : list of str
-        What costs a synchronisation or a break in the graph, for `explain`.
-    threads : int
-        Of each block.
-    """
-
-    source: str = ""
-    steps: list = field(default_factory=list)
-    plan: Plan | None = None
-    packed: int = _ALIGN
-    scalars: int = 0
-    arena: int = 0
-    nbytes: int = 0
-    words: list = field(default_factory=list)
-    checked: bool = False
-    notes: list = field(default_factory=list)
-    threads: int = THREADS
-
-    def kernels(self):
-        """Return the names of all kernels."""
-        return [*_launched(self.steps), *(kernel for kernel, _ in self.words)]
-
-    def parts(self):
-        """Return the steps with launches that follow each other in lists, to be captured together;
-        a loop is (parts of its test, place of the flag, parts of its body).
-        """
-        return _parts(self.steps)
-
-
-def _launched(steps):
-    for s in steps:
-        if isinstance(s, Launch):
-            yield s.kernel
-        elif isinstance(s, HostLoop):
-            yield from _launched(s.test)
-            yield from _launched(s.body)
-
-
-def _parts(steps):
-    parts: list[Any] = []
-    for s in steps:
-        if isinstance(s, HostLoop):
-            parts.append((_parts(s.test), s.flag, _parts(s.body)))
-        elif not isinstance(s, Launch):
-            parts.append(s)
-        elif parts and isinstance(parts[-1], list):
-            parts[-1].append(s)
-        else:
-            parts.append([s])
-    return parts
 
 
 def render(low):
@@ -153,7 +54,7 @@ def render(low):
 
 
 def _aligned(n):
-    return -(-n // _ALIGN) * _ALIGN
+    return -(-n // ALIGN) * ALIGN
 
 
 def _words(low):
@@ -189,7 +90,7 @@ class _Renderer:
         body = "\n".join([*self.functions, *self.kernels])
         out.checked |= "pt_fail(" in body
         if out.checked:
-            out.steps.insert(0, self._kernel("*(i64 *)M = 0;", 1, shared=False))
+            out.steps.insert(0, self.kernel("*(i64 *)M = 0;", 1, shared=False))
             body += "\n" + self.kernels[-1]
         out.source = "\n".join([runtime_text(self.runtime), helpers, body, ""])
         return out
@@ -243,7 +144,7 @@ class _Renderer:
 
     # ---------------------------------------------------------------------------------------- steps
 
-    def _pieces(self, group):
+    def pieces(self, group):
         """Return the device functions of a group, written on first use."""
         found = self.costs.get(id(group))
         if found is None:
@@ -253,15 +154,29 @@ class _Renderer:
             self.costs[id(group)] = found
         return found
 
-    def _small(self, s, limit=_SMALL):
+    def small(self, s, limit=_SMALL):
+        """Whether one block should run a statement."""
         if isinstance(s, Group):
-            return all(piece.work <= limit for piece in self._pieces(s))
+            return all(piece.work <= limit for piece in self.pieces(s))
+        if isinstance(s, Call):
+            own = kernel_of(s)
+            return own is not None and own.threads <= THREADS and own.work <= limit
         if isinstance(s, Loop):
             inner = s.test.statements + s.body.statements
-            return all(self._small(x, _SMALL_IN_LOOP) for x in inner)
+            return all(self.small(x, _SMALL_IN_LOOP) for x in inner)
         if isinstance(s, Branch):
-            return all(self._small(x, limit) for x in s.yes.statements + s.no.statements)
+            return all(self.small(x, limit) for x in s.yes.statements + s.no.statements)
         return isinstance(s, Guard)
+
+    def _on_device(self, s):
+        """Whether a statement needs nothing but device functions."""
+        if isinstance(s, Call):
+            return kernel_of(s, large=True) is not None
+        if isinstance(s, Loop):
+            return all(map(self._on_device, s.test.statements + s.body.statements))
+        if isinstance(s, Branch):
+            return all(map(self._on_device, s.yes.statements + s.no.statements))
+        return True
 
     def _steps(self, block, gate):
         """Return the steps of a block; kernels under a gate run only if it is set."""
@@ -273,14 +188,18 @@ class _Renderer:
                 together.clear()
 
         for s in block.statements:
-            if self._small(s):
+            if self.small(s):
                 together.append(s)
                 continue
             flush()
             if isinstance(s, Group):
-                steps += [self._piece_kernel(piece, gate) for piece in self._pieces(s)]
+                steps += [self._piece_kernel(piece, gate) for piece in self.pieces(s)]
             elif isinstance(s, Call):
                 steps.append(self._call(s, gate))
+            elif isinstance(s, Loop) and self._on_device(s):
+                cluster = Cluster(self, wide=True)
+                cluster.write(s)
+                steps.append(cluster.kernel(gate))
             elif isinstance(s, Loop):
                 steps.append(self._host_loop(s, gate))
             else:
@@ -288,7 +207,7 @@ class _Renderer:
         flush()
         return steps
 
-    def _kernel(self, body, blocks, gate=None, outside=(), shared=True):
+    def kernel(self, body, blocks, gate=None, outside=(), *, shared=True, together=False):
         """Write a kernel; returns its launch."""
         if len(outside) > _MOST_OUTSIDE:
             raise CompileError(
@@ -307,140 +226,56 @@ class _Renderer:
             f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}'
             f"(char *M{params}) {{\n{text}\n}}"
         )
-        return Launch(name, tuple(outside), blocks)
+        return Launch(name, tuple(outside), blocks, together)
 
     def _piece_kernel(self, piece, gate):
         names = "".join(f", x{i}" for i in range(len(piece.outside)))
-        body = f"{piece.name}(M, shared, {_EVERY_BLOCK}{names});"
-        return self._kernel(body, piece.blocks, gate, piece.outside)
+        body = f"{piece.name}(M, shared, {EVERY_BLOCK}{names});"
+        return self.kernel(body, piece.blocks, gate, piece.outside)
 
     def _together(self, statements, gate):
         """Return launches of kernels of one block that run small statements in order."""
-        launches, cluster = [], _Cluster(self)
+        launches, cluster = [], Cluster(self)
         for s in statements:
             cluster.write(s)
             if cluster.calls >= _MAX_CALLS or len(cluster.outside) >= _MAX_OUTSIDE:
-                launches.append(cluster.kernel(1, gate))
-                cluster = _Cluster(self)
+                launches.append(cluster.kernel(gate))
+                cluster = Cluster(self)
         if cluster.lines:
-            launches.append(cluster.kernel(1, gate))
+            launches.append(cluster.kernel(gate))
         return launches
 
     def _call(self, call, gate):
-        own = kernel_of(call)
-        if own is None:
+        if kernel_of(call) is None:
             fn, buffers, attrs = library_of(call)
             name = call.node.name if call.node is not None else call.name
-            self.out.notes.append(f"{name} through CuPy, between two captured graphs")
-            return LibraryCall(fn, tuple(buffers), attrs)
-        self.helpers.add(own.helpers)
-        self.out.checked |= bool(call.attrs.get("fails"))
-        cluster = _Cluster(self)
-        texts = []
-        for x in own.arguments:
-            buffer, offset = x if isinstance(x, tuple) else (x, 0)
-            if isinstance(buffer, Buffer):
-                pointer = f"({C_TYPES[ir_type(buffer.dtype)]} *){cluster.base(buffer)}"
-                texts.append(f"{pointer} + {offset}" if offset else pointer)
-            else:
-                texts.append(_number(x))
-        cluster.lines.append(f"{own.function}({_EVERY_BLOCK}, {', '.join(texts)});")
-        return cluster.kernel(max(1, min(4096, -(-own.threads // THREADS))), gate)
+            return LibraryCall(fn, tuple(buffers), attrs, name, call.name == "gemm")
+        cluster = Cluster(self)
+        cluster.call(call)
+        return cluster.kernel(gate)
 
     def _host_loop(self, loop, gate):
         test = self._steps(loop.test, gate)
         go = self.gates[id(loop)]
-        cluster = _Cluster(self)
+        cluster = Cluster(self)
         active = "" if gate is None else f" && *(bool *)(M + {self.offset(gate)})"
         cluster.lines.append(
             f"*(bool *)(M + {self.offset(go)}) = *(const bool *){cluster.base(loop.flag)}"
             f" && *(i64 *)M == 0{active};"
         )
-        test.append(cluster.kernel(1, None, shared=False))
+        test.append(cluster.kernel(None, shared=False))
         self.out.notes.append("a while loop whose flag the host reads: a synchronisation each time")
         return HostLoop(test, self.offset(go), self._steps(loop.body, gate))
 
     def _gated(self, branch, gate):
         """Return the steps of both branches, each under a gate."""
         yes, no = self.gates[id(branch)]
-        cluster = _Cluster(self)
+        cluster = Cluster(self)
         active = "true" if gate is None else f"*(const bool *)(M + {self.offset(gate)})"
         flag = f"(*({C_TYPES[ir_type(branch.flag.dtype)]} *){cluster.base(branch.flag)} != 0)"
         cluster.lines += [
             f"*(bool *)(M + {self.offset(yes)}) = {active} && {flag};",
             f"*(bool *)(M + {self.offset(no)}) = {active} && !{flag};",
         ]
-        launch = cluster.kernel(1, None, shared=False)
+        launch = cluster.kernel(None, shared=False)
         return [launch, *self._steps(branch.yes, yes), *self._steps(branch.no, no)]
-
-
-def _number(x):
-    if isinstance(x, str):
-        return x
-    return str(x).lower() if isinstance(x, bool) else f"{x}LL"
-
-
-class _Cluster:
-    """The body of a kernel of one block: small statements with barriers between them."""
-
-    def __init__(self, renderer):
-        self.renderer = renderer
-        self.lines, self.outside, self.calls = [], {}, 0
-
-    def base(self, b):
-        """Return an expression for the address of a buffer."""
-        at = self.renderer.offset(b)
-        if at is not None:
-            return f"(M + {at})"
-        names = list(self.outside)
-        if id(b) not in self.outside:
-            self.outside[id(b)] = b
-            names.append(id(b))
-        return f"x{names.index(id(b))}"
-
-    def write(self, s):
-        """Write one statement."""
-        if isinstance(s, Group):
-            for piece in self.renderer._pieces(s):
-                names = "".join(f", {self.base(b)}" for b in piece.outside)
-                self.lines += [f"{piece.name}(M, shared, {_ONE_BLOCK}{names});", "__syncthreads();"]
-                self.calls += 1
-        elif isinstance(s, Guard):
-            self._guard(s)
-        elif isinstance(s, Loop):
-            self.lines.append("for (;;) {")
-            self._block(s.test)
-            self._uniform("go", f"*(const bool *){self.base(s.flag)} && *(i64 *)M == 0")
-            self.lines.append("if (!go) break;")
-            self._block(s.body)
-            self.lines.append("}")
-        else:
-            ty = C_TYPES[ir_type(s.flag.dtype)]
-            self.lines.append("{")
-            self._uniform("go", f"*({ty} *){self.base(s.flag)} != 0")
-            self.lines.append("if (go) {")
-            self._block(s.yes)
-            self.lines.append("} else {")
-            self._block(s.no)
-            self.lines += ["}", "}"]
-
-    def kernel(self, blocks, gate, *, shared=True):
-        """Make what was written a kernel; returns its launch."""
-        outside = tuple(self.outside.values())
-        return self.renderer._kernel("\n".join(self.lines), blocks, gate, outside, shared)
-
-    def _block(self, block):
-        for s in block.statements:
-            self.write(s)
-
-    def _uniform(self, name, text):
-        """Read what all threads must agree on, before any goes on to change it."""
-        self.lines += [f"const bool {name} = {text};", "__syncthreads();"]
-
-    def _guard(self, guard):
-        s = CudaAlgebra(self.renderer)
-        ty = ir_type(guard.buffer.dtype)
-        v = V(f"(*({C_TYPES[ty]} *){self.base(guard.buffer)})", ty, s)
-        ok = holds(s, v, guard.value)
-        fail = f"if (!{ok.name}) pt_fail((i64 *)M, {guard.index + 1});"
-        self.lines += ["if (threadIdx.x == 0) {", *s.lines, fail, "}", "__syncthreads();"]

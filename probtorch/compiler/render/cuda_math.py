@@ -393,8 +393,36 @@ static __device__ i64 pt_bits_to_integers(i64 bits, i64 low, i64 span) {
 }
 """
 
+# A barrier of all blocks of a kernel, which must have been started together. Behind the status lie
+# how many have arrived, and how many barriers everybody has passed.
+_MEET = r"""
+static __device__ void pt_meet(char *M) {
+  unsigned *arrived = (unsigned *)(M + 8);
+  volatile unsigned *passed = (volatile unsigned *)(M + 12);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const unsigned before = *passed;
+    __threadfence();
+    if (atomicAdd(arrived, 1u) == gridDim.x - 1) {
+      *arrived = 0;
+      __threadfence();
+      *passed = before + 1;
+    } else {
+      while (*passed == before) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
+        __nanosleep(32);
+#endif
+      }
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+"""
+
 # Name: what it needs first, its text or a function that makes it.
 FUNCTIONS = {
+    "pt_meet": ((), _MEET),
     "pt_bits_to_integers": ((), _INTEGERS),
     "philox pair": ((), PHILOX_PAIR),
     "pt_power": ((), _POWER),
