@@ -31,6 +31,7 @@ from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import THREADS, split
 from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
+from probtorch.compiler.render.cuda_sorting import SORTING
 from probtorch.compiler.render.llvm import Plan
 from probtorch.errors import CompileError
 
@@ -45,7 +46,7 @@ _MOST_OUTSIDE = 4000
 
 
 # Texts of device functions by name.
-HELPERS = {"matrices": MATRICES}
+HELPERS = {"matrices": MATRICES, "sorting": SORTING}
 
 
 def render(low):

@@ -10,6 +10,7 @@ with a reason that names it.
 
 from probtorch.compiler.render.cuda_own import OwnKernel
 from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.render.cuda_sorting import sorting_kernel
 from probtorch.errors import CompileError
 
 __all__ = ["LIBRARY", "kernel_of", "library_of"]
@@ -38,7 +39,7 @@ def kernel_of(call, *, large=False):
         a, b, n, m, upper, unit, batch, apart = arguments
         passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
         return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
-    return None
+    return sorting_kernel(call, large=large)
 
 
 def _own_product(call, large):
