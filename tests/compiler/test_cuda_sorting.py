@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
+import probtorch
+from probtorch.compiler.render import cuda_sorting
 from probtorch.compiler.render.algebra import ir_type
 from probtorch.compiler.render.cuda_algebra import C_TYPES
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.render.cuda_schedule import HostLoop, LibraryCall
 from probtorch.compiler.render.cuda_sorting import SORTING
+from probtorch.core.dispatch import wrap
+from probtorch.ops.control import while_loop
 from tests.backends import host_gpu
 from tests.backends.host_gpu import Module
+from tests.compiler.gpu_programs import SEAMS, Job, put_in_place
 
 DTYPES = "float64 float32 int64 int32 int16 int8 uint8 bool".split()
 
@@ -133,17 +139,17 @@ def test_argsort_of_rows_with_a_pattern(module, pattern, n):
 @pytest.mark.parametrize("name", ["order_statistic", "select"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_order_statistic_has_the_bits_of_the_element_in_stable_order(module, dtype, name):
-    for rows, n in ((3, 1), (5, 2), (19, 8), (4, 131), (2, 1031)):
+    for rows, n, ks in ((3, 1, [0]), (5, 2, [0, 1]), (19, 8, [0, 3, 7]), (2, 1031, [515])):
         x = rows_of(dtype, rows, n)
         ordered = np.take_along_axis(x, sorted_places(x), 1)
-        for k in sorted({0, n // 3, (n - 1) // 2, n - 1}):
+        for k in ks:
             got = run(module, f"{name}_{dtype}", [x, rows, n, k], np.empty(rows, dtype))
             assert got.tobytes() == ordered[:, k].tobytes()
 
 
 @pytest.mark.parametrize("name", ["order_statistic", "select"])
 def test_every_order_statistic_of_zeros_and_nan_in_a_row(module, name):
-    x = np.array([[0.0, np.nan, -0.0, -0.0, -np.nan, 0.0, -1.0, np.inf, -0.0, 0.0]])
+    x = np.array([[0.0, np.nan, -0.0, -0.0, -np.nan, 0.0, -1.0, np.inf, -0.0]])
     ordered = np.take_along_axis(x, sorted_places(x), 1)
     for k in range(x.size):
         got = run(module, f"{name}_float64", [x, 1, x.size, k], np.empty(1))
@@ -161,3 +167,122 @@ def test_searchsorted_finds_the_places_of_numpy(module, dtype):
             side = "right" if right else "left"
             expected = [np.searchsorted(a, v, side) for a, v in zip(x, values, strict=True)]
             np.testing.assert_array_equal(got, expected)
+
+
+# -------------------------------------------------------------------------------- whole programs
+
+
+@pytest.fixture(params=SEAMS)
+def seam(request, monkeypatch):
+    return put_in_place(request.param, monkeypatch)
+
+
+def with_ties(*shape):
+    x = np.random.default_rng(shape).normal(size=shape)
+    return np.where(np.abs(x) < 0.5, np.round(x, 1), x)
+
+
+def with_gradient(fn):
+    """A function that also gives the gradient of a sum over its first result."""
+
+    def run(x, *others):
+        x.requires_grad_()
+        out = fn(x, *others)
+        weights = probtorch.arange(out[0].numel(), dtype=x.dtype).reshape(out[0].shape) + 1.0
+        (g,) = probtorch.autograd.grad((out[0] * weights).sum(), x)
+        return (*(t.detach() for t in out), g)
+
+    return run
+
+
+PROGRAMS = {
+    "sort": lambda x: probtorch.sort(x * 2.0, 1),
+    "sort down, dim 0": lambda x: probtorch.sort(x, 0, descending=True),
+    "topk": lambda x: probtorch.topk(x.tanh(), 3, 1),
+    "median": lambda x: probtorch.median(x, 1),
+    "median of all": lambda x: (probtorch.median(x + 1.0), x.mean()),
+    "kthvalue": lambda x: probtorch.kthvalue(x, 3, 0, keepdim=True),
+    "quantile": lambda x: (probtorch.quantile(x, [0.1, 0.5, 0.93], 1), x.sum()),
+    "quantile of all": lambda x: (probtorch.quantile(x.exp(), 0.3),),
+}
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (3, 300), (70, 6)], ids=str)
+def test_programs_with_gradients_agree_with_eager(seam, shape):
+    spoiled = with_ties(*shape)
+    spoiled[1, 2], spoiled[2, 1], spoiled[0, 0] = np.nan, np.inf, -0.0
+    jobs = {
+        (name, dtype): Job(
+            with_gradient(fn), *([y.astype(dtype)] for y in (with_ties(*shape), spoiled))
+        )
+        for name, fn in PROGRAMS.items()
+        for dtype in ("float64", "float32")
+    }
+    for job in jobs.values():
+        assert not any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+    with np.errstate(all="ignore"):
+        wrong = {key: found for key, job in jobs.items() if (found := job.compare())}
+    assert not wrong
+
+
+def test_argsort_of_integers_and_booleans_in_a_program(seam):
+    def fn(i, b):
+        return (
+            *(probtorch.argsort(i, dim, down) for dim in (0, 1) for down in (False, True)),
+            probtorch.argsort(b, 1),
+            probtorch.median(i, 1)[0],
+            probtorch.sort((i % 2 == 0), 0)[0],
+        )
+
+    i = np.random.default_rng(4).integers(-3, 4, (17, 40))
+    jobs = [Job(fn, [i.astype(t), i > 0]) for t in ("int64", "int32", "int8")]
+    for job in jobs:
+        assert not job.compare()
+
+
+def test_searchsorted_in_a_program(seam):
+    def fn(edges, x):
+        rows = probtorch.sort(edges, 1)[0]
+        found = probtorch.searchsorted(rows, x, right=True)
+        one = probtorch.searchsorted(rows[0], x)
+        y = (x * 2.0).sin()
+        return found, one, (rows.gather(1, found.clamp(max=rows.shape[1] - 1)) * y).sum(1)
+
+    rng = np.random.default_rng(5)
+    edges, x = with_ties(6, 31), np.round(rng.normal(size=(6, 50)), 1)
+    other = x.copy()
+    other[0, :3] = np.nan, np.inf, -np.inf
+    job = Job(fn, [edges, x], [edges, other])
+    assert not any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+    with np.errstate(all="ignore"):
+        assert not job.compare()
+
+
+@pytest.mark.parametrize("longest", [2**15, 8])
+def test_sorting_in_a_loop_is_done_on_the_device(seam, monkeypatch, longest):
+    monkeypatch.setattr(cuda_sorting, "_LONG_ROW", longest)
+
+    def shrink(x):
+        """Pull values to their median until their quartiles are close."""
+
+        def going(state):
+            return probtorch.quantile(state[0], 0.75) - probtorch.quantile(state[0], 0.25) > 0.1
+
+        def body(state):
+            x, n = state
+            return 0.7 * x + 0.3 * probtorch.median(x), n + 1
+
+        return while_loop(going, body, (x * 1.0, wrap(np.array(0))))
+
+    job = Job(shrink, [with_ties(37)], [3.0 * with_ties(37)])
+    assert not any(isinstance(s, (HostLoop, LibraryCall)) for s in job.program.schedule.steps)
+    assert not job.compare()
+
+
+def test_long_rows_are_left_to_the_library(seam, monkeypatch):
+    monkeypatch.setattr(cuda_sorting, "_LONG_ROW", 30)
+    fn = with_gradient(lambda x: (*probtorch.sort(x, 1), probtorch.median(x, 1)[0]))
+    long, short = Job(fn, [with_ties(5, 31)]), Job(fn, [with_ties(5, 30)])
+    for job, calls in ((long, True), (short, False)):
+        assert calls == any(isinstance(s, LibraryCall) for s in job.program.schedule.steps)
+        assert not job.compare()

@@ -19,6 +19,7 @@ from probtorch.effects import deterministic
 from probtorch.ops.rejection import SAMPLERS
 from tests.backends import fake_cupy
 from tests.compiler.gpu_programs import compiled
+from tests.compiler.test_cuda_sorting import instantiations
 from tests.compiler.test_gpu import (
     branches,
     elementwise_jobs,
@@ -104,6 +105,13 @@ def test_nvcc_takes_every_function_of_the_runtime(tmp_path, architecture):
     ]
     source = runtime_text(names) + MATRICES + kernel % (" ".join(calls) + " *x = z;")
     assert_compiles([source], tmp_path, architecture)
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nvcc_takes_sorting_and_searching_of_every_type(tmp_path, architecture):
+    assert_compiles([instantiations()], tmp_path, architecture)
 
 
 @needs_nvcc
