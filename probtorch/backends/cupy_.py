@@ -24,6 +24,7 @@ from probtorch.errors import DeviceError
 __all__ = [
     "MissingOnDeviceError",
     "address",
+    "bounds",
     "capture",
     "contiguous",
     "device_of",
@@ -149,6 +150,12 @@ def load_kernels(source: str, names: list[str]) -> dict[str, Any]:
 def address(array: Any) -> int:
     """Return the address of an array's first element."""
     return array.data.ptr
+
+
+def bounds(array: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte of a contiguous array, and behind the last."""
+    start = array.data.ptr
+    return start, start + array.nbytes
 
 
 def contiguous(array: Any) -> Any:

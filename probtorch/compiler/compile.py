@@ -22,7 +22,8 @@ from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
-from probtorch.compiler.gpu import GpuPath, GpuProgram
+from probtorch.compiler.gpu import GpuProgram
+from probtorch.compiler.gpu_paths import GpuPath
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
 from probtorch.config import settings

@@ -14,26 +14,24 @@ two graphs: CuPy does not let them be captured. Where CUDA refuses to capture, k
 one by one, and `explain` says so.
 
 Numbers that live on the host (the counters of random draws) are arguments of one small kernel, so
-that no copy has to wait. Everything that touches CuPy is in `backends/cupy_.py`.
+that no copy has to wait. New elements of outside tensors go there by the last kernel, if no guard
+failed. Everything that touches CuPy is in `backends/cupy_.py`.
 """
 
-import contextlib
-import threading
 import time
 from collections import Counter, OrderedDict
 
 import numpy as np
 
 from probtorch.backends import cupy_
-from probtorch.backends.registry import array_module, device_of, shares_memory, to_device
+from probtorch.backends.registry import array_module, to_device
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
-from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
 from probtorch.errors import DeviceError
 
-__all__ = ["GpuBinding", "GpuPath", "GpuProgram"]
+__all__ = ["GpuBinding", "GpuProgram"]
 
 # Sets of addresses whose graphs are kept, and remembered as met once.
 _GRAPHS, _REMEMBERED = 8, 64
@@ -131,17 +129,40 @@ class GpuBinding:
             self.space = None  # of library products
             if any(id(s) in program.captured for s in products):
                 self.space = cupy_.product_space()
+            self.attach(())
         self._flat = {}
         self._graphs = OrderedDict()
         self._met = OrderedDict()
 
-    def run(self, inputs, refs=(), outputs=None):
+    def attach(self, refs, targets=None):
+        """Set the arrays of outside tensors, until they are set again.
+
+        Parameters
+        ----------
+        refs : sequence of array
+            What the program reads: contiguous arrays of the device; others are copied at each run.
+        targets : dict of int to array, optional
+            What it changes, by the number of the output that gets the old elements.
+        """
+        words = self.program.schedule.word_slots()
+        self._refs = list(refs)
+        given = [None if i in words else self._there(x) for i, x in enumerate(refs)]
+        self._copied = [i for i, x in enumerate(refs) if given[i] is not x and given[i] is not None]
+        self._outside = {"ref": given, "target": targets or {}, "const": self.program.consts}
+        self._places = tuple(
+            0 if x is None else cupy_.address(x)
+            for x in (*given, *self._outside["target"].values())
+        )
+
+    def run(self, inputs, refs=None, outputs=None):
         """Run on arrays of the device; returns ``(status, outputs)``.
 
         Parameters
         ----------
-        inputs, refs : sequence of array
+        inputs : sequence of array
             Contiguous ones of the device, or host arrays, which are copied there.
+        refs : sequence of array, optional
+            As for `attach`, which is called with them first.
         outputs : list of array, optional
             Room for results; new memory without it.
 
@@ -152,36 +173,35 @@ class GpuBinding:
         """
         program = self.program
         with cupy_.on_device(program.device):
+            if refs is not None:
+                self.attach(refs)
             if outputs is None:
                 outputs = self.new_outputs()
-            words = {slot for _, slots in program.schedule.words for slot in slots}
-            self._outside = {
-                "input": [self._there(x) for x in inputs],
-                "ref": [None if i in words else self._there(x) for i, x in enumerate(refs)],
-                "output": outputs,
-                "const": program.consts,
-            }
-            self._send_words(refs)
-            addresses = tuple(
-                0 if x is None else cupy_.address(x)
-                for kind in ("input", "ref", "output")
-                for x in self._outside[kind]
-            )
+            inputs = [self._there(x) for x in inputs]
+            self._outside |= {"input": inputs, "output": outputs}
+            places = self._places
+            if self._copied:
+                given = self._outside["ref"]
+                for i in self._copied:
+                    given[i] = self._there(self._refs[i])
+                places = (*places, *(cupy_.address(given[i]) for i in self._copied))
+            self._send_words()
+            addresses = (*places, *map(cupy_.address, inputs), *map(cupy_.address, outputs))
             self._run(program.parts, self._graphs_of(addresses))
             # Held no longer: the pool may give these addresses to the next results.
-            self._outside = {}
+            self._outside |= {"input": (), "output": ()}
             status = 0
             if program.schedule.checked:
                 status = int(self.memory[:8].view(np.int64)[0].item())
             return status, outputs
 
-    def _send_words(self, refs):
+    def _send_words(self):
         """Hand numbers of the host to the device."""
         for kernel, slots in self.program.schedule.words:
             words = [cupy_.address(self.memory)]
             for slot in slots:
                 raw = np.zeros(8, np.uint8)
-                data = np.frombuffer(refs[slot].tobytes(), np.uint8)
+                data = np.frombuffer(self._refs[slot].tobytes(), np.uint8)
                 raw[: data.size] = data
                 words.append(int(raw.view(np.uint64)[0]))
             cupy_.launch(self.program.kernels[kernel], 1, 1, words)
@@ -271,7 +291,7 @@ class GpuBinding:
     def _array(self, buffer):
         """Return a buffer as a flat array."""
         kind = buffer.kind
-        if kind in ("input", "ref", "output", "const"):
+        if kind in ("input", "ref", "output", "const", "target"):
             return self._outside[kind][buffer.slot].reshape(-1)
         found = self._flat.get(id(buffer))
         if found is None:
@@ -287,96 +307,6 @@ class GpuBinding:
         return (schedule.packed if buffer.kind == "packed" else schedule.scalars) + 8 * buffer.slot
 
 
-class GpuPath:
-    """One compiled path of a function on a GPU; what `paths.Path` is on the CPU.
-
-    Parameters
-    ----------
-    program : GpuProgram
-    rebuild : callable
-        From the tensors among the results to the result.
-    rec : Recorder
-    environment : Environment
-    devices : list of str
-        Where each result lies.
-    lock : Lock
-        That of the function: its paths change the same tensors.
-    saving : bool
-        Keep what updated tensors held before the last run, in `previous`.
-    """
-
-    def __init__(self, program, rebuild, rec, environment, devices, lock, saving=False):
-        self.program, self.rebuild, self.environment = program, rebuild, environment
-        self.devices = devices
-        self.refs = program.plan.refs
-        self.signature = [_signature(t) for t in self.refs]
-        self.updates = list(rec.updates.values())
-        self.draws = rec.draws
-        copied = sum(device_of(t._data) == "cpu" for t in self.updates) + devices.count("cpu")
-        if copied:
-            program.schedule.notes.append(f"copies {copied} results to the host, and waits for it")
-        self.saving = saving
-        self.previous = rec.originals
-        self.local = threading.local()
-        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
-
-    def run(self, arrays):
-        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
-        grads = grad_enabled()
-        for t, (shape, dtype, device, wanted) in zip(self.refs, self.signature, strict=True):
-            now = _signature(t)
-            if now[:3] != (shape, dtype, device) or (grads and now[3] != wanted):
-                return None
-        if any(shares_memory(t._data, x) for t in self.updates for x in arrays):
-            return None
-        if self.environment.changed() is not None:
-            return None
-        binding = getattr(self.local, "binding", None)
-        if binding is None:
-            binding = self.local.binding = self.program.bind()
-        with self.lock:
-            before = self._draw()
-            status, out = binding.run(arrays, [t._data for t in self.refs])
-            if status:
-                for generator, state in before:
-                    generator.set_state(state)
-                return None
-            kept = len(out) - len(self.updates)
-            if self.updates:
-                if self.saving:
-                    self.previous = [t._data.copy() for t in self.updates]
-                for t, x in zip(self.updates, out[kept:], strict=True):
-                    t._data[...] = to_device(x, device_of(t._data))
-                mark_changed(*self.updates)
-        results = zip(out[:kept], self.devices, strict=True)
-        return (self.rebuild([wrap(to_device(x, device)) for x, device in results]),)
-
-    def example(self):
-        """Return None: kernels are not profiled one by one."""
-
-    def repeat(self, arrays, steps):
-        """Return no results: steps on a GPU are started one by one."""
-        first = self.program.graph.outputs[0]
-        return np.empty((0, *first.shape), first.dtype), []
-
-    def restore(self):
-        """Put what the last run changed back to what it was before."""
-        with self.lock:
-            for t, before in zip(self.updates, self.previous, strict=True):
-                t._data[...] = before
-            mark_changed(*self.updates)
-
-    def _draw(self):
-        """Reserve this run's draws; returns the generators and the states they had before."""
-        before = []
-        for generator, count, seed, stream, first in self.draws:
-            before.insert(0, (generator, generator.get_state()))
-            words = (generator.initial_seed(), generator.stream, generator.advance(count))
-            for t, word in zip((seed, stream, first), words, strict=True):
-                t._data[...] = np.array(word, np.uint64).view(np.int64)
-        return before
-
-
 def _can_be_captured(step):
     """Whether a step can be part of a CUDA graph: all but library calls other than products."""
     if isinstance(step, Launch):
@@ -385,8 +315,3 @@ def _can_be_captured(step):
         return False
     at = step.attrs
     return cupy_.multiplies((at["m"], at["n"], at["k"], *at["ld"]), step.buffers[2].dtype)
-
-
-def _signature(t):
-    x = t._data
-    return x.shape, x.dtype, device_of(x), t.requires_grad

@@ -15,7 +15,7 @@ import probtorch.distributions as dist
 from probtorch import autograd
 from probtorch.backends import cupy_
 from probtorch.backends.registry import to_host
-from probtorch.compiler.compile import compile
+from probtorch.compiler.compile import CompiledFunction, compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render import cuda_calls
@@ -225,6 +225,100 @@ def test_outside_tensor_is_updated_in_place_once_guards_hold():
     np.testing.assert_array_equal(host(compiled(-x)), np.full(3, 10.0))
     np.testing.assert_array_equal(host(total), np.full(3, 1.0))
     assert total._data.data.ptr == place and compiled.reason is None
+
+
+def test_step_with_its_updates_is_one_graph(copies):
+    w, m = on_gpu(rng.normal(size=(300, 200))), on_gpu(np.zeros((300, 200)))
+
+    def step(x):
+        m.mul_(0.9).add_(x * w)
+        w.sub_(0.1 * m)
+        return (w * w).sum()
+
+    compiled, x = compile(step), on_gpu(rng.normal(size=(300, 200)))
+    reference_w, reference_m, graphs = host(w), host(m), []
+    for _ in range(6):
+        reference_m = 0.9 * reference_m + host(x) * reference_w
+        reference_w = reference_w - 0.1 * reference_m
+        loss = compiled(x)
+        np.testing.assert_allclose(float(loss), (reference_w**2).sum(), rtol=1e-12)
+        graphs.append(FakeKernels.graphs)
+    np.testing.assert_allclose(host(w), reference_w, rtol=1e-12)
+    (path,) = compiled._paths()
+    (part,) = path.program.parts
+    assert isinstance(part, list) and len(part) >= 3
+    assert compiled.reason is None and np.diff(graphs)[-1] in (0, 1)
+
+
+def test_updates_of_any_memory_are_those_of_eager_execution():
+    """Contiguous, strided, on the host, only written, replaced by another tensor's memory."""
+
+    def state():
+        return {
+            "dense": on_gpu(np.arange(6.0)),
+            "strided": on_gpu(np.arange(12.0).reshape(6, 2)).T,
+            "written": on_gpu(np.zeros(6)),
+            "host": probtorch.tensor(np.zeros(6)),
+        }
+
+    def step(x, s):
+        s["dense"].add_(x)
+        s["strided"].mul_(2.0).add_(s["dense"])
+        s["written"].copy_(s["dense"] * x)
+        s["host"].add_((s["dense"] * 0.5).cpu())
+        return s["strided"].sum()
+
+    ours, eager = state(), state()
+    compiled = compile(lambda x: step(x, ours))
+    for n in range(7):
+        if n == 4:
+            for s in (ours, eager):
+                s["dense"]._data, s["written"]._data = s["dense"]._data.copy(), s["dense"]._data * 0
+        x = on_gpu(rng.normal(size=6))
+        np.testing.assert_allclose(float(compiled(x)), float(step(x, eager)), rtol=1e-13)
+        for name, t in ours.items():
+            np.testing.assert_allclose(host(t), host(eager[name]), rtol=1e-13)
+    assert compiled.reason is None and len(compiled._paths()) == 1
+
+
+def test_argument_that_shares_memory_with_an_updated_tensor_runs_eagerly():
+    w = on_gpu(np.arange(4.0))
+
+    def step(x):
+        w.add_(1.0)
+        return x * 2.0
+
+    compiled = compile(step)
+    for _ in range(2):
+        compiled(on_gpu(np.ones(4)))
+    with pytest.warns(CompileWarning, match="shares"):
+        y = compiled(w[:4])
+    np.testing.assert_array_equal(host(y), 2.0 * (np.arange(4.0) + 3.0))
+
+
+def test_written_tensor_of_another_shape_takes_another_path():
+    w = on_gpu(np.zeros(3))
+    compiled = compile(lambda x: w.copy_(x.sum() + w * 0) * 1.0)
+    for n in (1.0, 2.0):
+        np.testing.assert_array_equal(host(compiled(on_gpu([n, n]))), np.full(3, 2 * n))
+    w._data = on_gpu(np.zeros((2, 2)))._data
+    np.testing.assert_array_equal(host(compiled(on_gpu([1.0, 2.0]))), np.full((2, 2), 3.0))
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_restore_puts_back_what_was_before_the_last_run(strided):
+    w = on_gpu(np.arange(8.0).reshape(4, 2))
+    w = w.T if strided else w
+    compiled = CompiledFunction(lambda x: w.mul_(x).sum(), saving=True)
+    before = host(w)
+    compiled(on_gpu(2.0))
+    compiled.recorded.restore()
+    np.testing.assert_array_equal(host(w), before)
+    for _ in range(3):
+        before = host(w)
+        compiled(on_gpu(2.0))
+    compiled.last.restore()
+    np.testing.assert_array_equal(host(w), before)
 
 
 def test_a_step_of_gradient_descent_is_one_program():

@@ -40,7 +40,7 @@ __all__ = ["HELPERS", "render"]
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**15
 # Device functions and outside arrays of one kernel, so that compiling it stays quick.
-_MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS = 200, 400, 64
+_MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS, _MAX_UPDATES = 200, 400, 64, 200
 # CUDA's limit on arguments, 32 764 bytes.
 _MOST_OUTSIDE = 4000
 
@@ -61,6 +61,11 @@ def _aligned(n):
 def _words(low):
     """Return the references that are single numbers on the host: counters of draws, above all."""
     return [i for i, t in enumerate(low.refs) if type(t._data) is np.ndarray and t._data.size == 1]
+
+
+def _can_be_exchanged(array):
+    """Whether new elements of a tensor can be put in place by a kernel."""
+    return type(array) is not np.ndarray and array.flags.c_contiguous
 
 
 class _Renderer:
@@ -85,7 +90,7 @@ class _Renderer:
         out.scalars = out.packed + _aligned(8 * (len(plan.packed_values) + len(self.words) + 1))
         out.arena = out.scalars + _aligned(8 * max(plan.scalars, 1))
         out.nbytes = out.arena + _aligned(plan.arena)
-        out.steps = self._steps(self.low.block, None)
+        out.steps = self._steps(self.low.block, None) + self._updates()
         self._word_kernels()
         helpers = "\n".join(text for name, text in HELPERS.items() if name in self.helpers)
         body = "\n".join([*self.functions, *self.kernels])
@@ -114,6 +119,21 @@ class _Renderer:
 
     def _flag(self):
         return self.low.buffer("scalar", np.dtype(bool), 1)
+
+    def _updates(self):
+        """Return launches of kernels that exchange outputs with the tensors that they update."""
+        low, launches = self.low, []
+        kept = {k: t._data for k, t in low.graph.updates.items() if _can_be_exchanged(t._data)}
+        self.out.updates = list(kept)
+        for first in range(0, len(kept), _MAX_UPDATES):
+            cluster = Cluster(self)
+            cluster.lines.append("if (*(const i64 *)M != 0) return;")
+            for k in self.out.updates[first : first + _MAX_UPDATES]:
+                new = low.outputs[k]
+                target = low.buffer("target", new.dtype, new.numel, k)
+                cluster.exchange(target, new)
+            launches.append(cluster.kernel(None, shared=False))
+        return launches
 
     def _word_kernels(self):
         """Write the kernels that store numbers of the host."""

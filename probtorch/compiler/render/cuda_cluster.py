@@ -88,6 +88,14 @@ class Cluster:
         self.blocks = _blocks(own)
         self.lines.append(self._own(call, own, EVERY_BLOCK))
 
+    def exchange(self, one, other):
+        """Write an exchange of two arrays of the same type, by all blocks."""
+        ty = C_TYPES[ir_type(one.dtype)]
+        texts = [f"({ty} *){self.base(b)}" for b in (one, other)]
+        self.lines.append(f"pt_exchange({EVERY_BLOCK}, {', '.join(texts)}, {one.numel}LL);")
+        self.module.runtime.add("pt_exchange")
+        self.blocks = max(self.blocks, min(_MOST_BLOCKS, -(-one.numel // THREADS)))
+
     def _made(self, blocks, *, everyone):
         self.calls += 1
         if everyone:

@@ -420,9 +420,21 @@ static __device__ void pt_meet(char *M) {
 }
 """
 
+_EXCHANGE = r"""
+template <class T>
+static __device__ void pt_exchange(const unsigned block, const unsigned blocks, T *a, T *b, i64 n) {
+  for (i64 i = block * blockDim.x + threadIdx.x; i < n; i += blocks * blockDim.x) {
+    const T x = a[i];
+    a[i] = b[i];
+    b[i] = x;
+  }
+}
+"""
+
 # Name: what it needs first, its text or a function that makes it.
 FUNCTIONS = {
     "pt_meet": ((), _MEET),
+    "pt_exchange": ((), _EXCHANGE),
     "pt_bits_to_integers": ((), _INTEGERS),
     "philox pair": ((), PHILOX_PAIR),
     "pt_power": ((), _POWER),

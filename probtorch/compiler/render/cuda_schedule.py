@@ -60,6 +60,8 @@ class Schedule:
     plan : Plan
     packed, scalars, arena, nbytes : int
         Where the parts of the memory begin, and its size.
+    updates : list of int
+        Outputs that the last kernels exchange with the tensors whose new elements they are.
     words : list of (str, list of int)
         Kernels that store numbers of the host, and the references that these are: their arguments
         are the memory and, as 64 bits each, the numbers.
@@ -78,6 +80,7 @@ class Schedule:
     scalars: int = 0
     arena: int = 0
     nbytes: int = 0
+    updates: list = field(default_factory=list)
     words: list = field(default_factory=list)
     checked: bool = False
     notes: list = field(default_factory=list)
@@ -87,6 +90,10 @@ class Schedule:
         """Return the names of all kernels."""
         launches = [s.kernel for s in self.every_step() if isinstance(s, Launch)]
         return [*launches, *(kernel for kernel, _ in self.words)]
+
+    def word_slots(self):
+        """Return the references that are numbers of the host."""
+        return {slot for _, slots in self.words for slot in slots}
 
     def every_step(self):
         """Yield the launches and library calls, those in loops too."""

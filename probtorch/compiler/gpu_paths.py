@@ -1,0 +1,193 @@
+"""`GpuPath`: what `paths.Path` is on the CPU, for a path whose program runs on a GPU."""
+
+import contextlib
+import operator
+import threading
+
+import numpy as np
+
+from probtorch.backends import cupy_
+from probtorch.backends.registry import device_of, shares_memory, to_device
+from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
+
+__all__ = ["GpuPath"]
+
+_DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
+
+
+class GpuPath:
+    """One compiled path of a function on a GPU.
+
+    Parameters
+    ----------
+    program : GpuProgram
+    rebuild : callable
+        From the tensors among the results to the result.
+    rec : Recorder
+    environment : Environment
+        The Python values that were met.
+    devices : list of str
+        Where each result lies.
+    lock : Lock
+        That of the function: its paths change the same tensors.
+    saving : bool
+        Keep what updated tensors held before the last run, for `restore`.
+
+    Notes
+    -----
+    Updates of contiguous tensors on the device are part of the program; those of other tensors are
+    copied when it has run.
+    """
+
+    def __init__(self, program, rebuild, rec, environment, devices, lock, saving=False):
+        self.program, self.rebuild, self.environment = program, rebuild, environment
+        self.devices = devices
+        self.refs = program.plan.refs
+        self.wanted = list(map(_WANTED, self.refs))
+        self.updates = list(rec.updates.values())
+        # All outside tensors: those that are read, and those that are only written.
+        self.tensors = list({id(t): t for t in (*self.refs, *self.updates)}.values())
+        self.signature = _kinds([t._data for t in self.tensors])
+        self.draws = rec.draws
+        copied = sum(device_of(t._data) == "cpu" for t in self.updates) + devices.count("cpu")
+        if copied:
+            program.schedule.notes.append(f"copies {copied} results to the host, and waits for it")
+        self.saving = saving
+        self.originals, self.ran = rec.originals, None
+        self.local = threading.local()
+        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
+
+    def run(self, arrays):
+        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
+        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
+            return None
+        caller = self._caller()
+        if caller is None or caller.touched_by(arrays) or self.environment.changed() is not None:
+            return None
+        with self.lock:
+            before = self._draw()
+            status, out = caller.run(arrays)
+            if status:
+                for generator, state in before:
+                    generator.set_state(state)
+                return None
+            if self.updates:
+                self.ran = caller
+                mark_changed(*self.updates)
+        results = zip(out, self.devices, strict=True)
+        return (self.rebuild([wrap(to_device(x, device)) for x, device in results]),)
+
+    def example(self):
+        """Return None: kernels are not profiled one by one."""
+
+    def repeat(self, arrays, steps):
+        """Return no results: steps on a GPU are started one by one."""
+        first = self.program.graph.outputs[0]
+        return np.empty((0, *first.shape), first.dtype), []
+
+    def restore(self):
+        """Put what the last run changed back to what it was before."""
+        with self.lock:
+            previous = self.originals if self.ran is None else self.ran.previous()
+            for t, before in zip(self.updates, previous, strict=True):
+                t._data[...] = to_device(before, device_of(t._data))
+            mark_changed(*self.updates)
+
+    def _caller(self):
+        """Return this thread's memory, or None where outside tensors are of another kind."""
+        now = list(map(_DATA, self.tensors))
+        caller = getattr(self.local, "caller", None)
+        if caller is not None and all(map(operator.is_, now, caller.arrays)):
+            return caller
+        if _kinds(now) != self.signature or self._overlaps():
+            return None
+        if caller is None:
+            caller = self.local.caller = _Caller(self)
+        caller.attach(now)
+        return caller
+
+    def _overlaps(self):
+        """Whether memory that is written is also that of another outside tensor."""
+        return any(
+            other is not t and shares_memory(other._data, t._data)
+            for t in self.updates
+            for other in self.tensors
+        )
+
+    def _draw(self):
+        """Reserve this run's draws; returns the generators and the states they had before."""
+        before = []
+        for generator, count, seed, stream, first in self.draws:
+            before.insert(0, (generator, generator.get_state()))
+            words = (generator.initial_seed(), generator.stream, generator.advance(count))
+            for t, word in zip((seed, stream, first), words, strict=True):
+                t._data[...] = np.array(word, np.uint64).view(np.int64)
+        return before
+
+
+class _Caller:
+    """One thread's memory for a path, with outside tensors and updates."""
+
+    def __init__(self, path):
+        self.path = path
+        program = path.program
+        self.binding = program.bind()
+        outputs = program.graph.outputs
+        self.results = outputs[: len(outputs) - len(path.updates)]
+        # Room for new elements, in which the old ones lie after a run.
+        with cupy_.on_device(program.device):
+            empty = cupy_.namespace().empty
+            self.new = [empty(v.shape, v.dtype) for v in outputs[len(self.results) :]]
+        self.exchanged = {k - len(self.results) for k in program.schedule.updates}
+        self.copies = [i for i in range(len(self.new)) if i not in self.exchanged]
+        self.before = {}
+
+    def attach(self, arrays):
+        """Take the arrays of the path's outside tensors."""
+        path, first = self.path, len(self.results)
+        self.arrays = arrays
+        places = {id(t): x for t, x in zip(path.tensors, arrays, strict=True)}
+        self.targets = [places[id(t)] for t in path.updates]
+        with cupy_.on_device(path.program.device):
+            self.binding.attach(
+                [places[id(t)] for t in path.refs],
+                {first + i: self.targets[i] for i in self.exchanged},
+            )
+        bounds = [cupy_.bounds(self.targets[i]) for i in self.exchanged]
+        self.starts, self.ends = np.array(bounds, np.uint64).reshape(-1, 2).T
+
+    def touched_by(self, arrays):
+        """Whether an argument may share memory with an updated tensor."""
+        if not self.targets:
+            return False
+        for x in arrays:
+            if cupy_.owns(x):
+                start, end = cupy_.bounds(x)
+                if ((start < self.ends) & (end > self.starts)).any():
+                    return True
+            if any(shares_memory(self.targets[i], x) for i in self.copies):
+                return True
+        return False
+
+    def run(self, arrays):
+        """Run and update; returns the status, and results other than updates."""
+        program = self.path.program
+        with cupy_.on_device(program.device):
+            empty = cupy_.namespace().empty
+            out = [empty(v.shape, v.dtype) for v in self.results]
+            status, _ = self.binding.run(arrays, outputs=[*out, *self.new])
+            if status == 0:
+                for i in self.copies:
+                    target = self.targets[i]
+                    if self.path.saving:
+                        self.before[i] = target.copy()
+                    target[...] = to_device(self.new[i], device_of(target))
+        return status, out
+
+    def previous(self):
+        """Return what updated tensors held before the last run."""
+        return [self.before.get(i, x) for i, x in enumerate(self.new)]
+
+
+def _kinds(arrays):
+    return [(x.shape, x.dtype, device_of(x), x.flags.c_contiguous) for x in arrays]
