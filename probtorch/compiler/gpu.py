@@ -134,7 +134,7 @@ class GpuBinding:
         self._graphs = OrderedDict()
         self._met = OrderedDict()
 
-    def attach(self, refs, targets=None):
+    def attach(self, refs, targets=None, room=()):
         """Set the arrays of outside tensors, until they are set again.
 
         Parameters
@@ -143,16 +143,17 @@ class GpuBinding:
             What the program reads: contiguous arrays of the device; others are copied at each run.
         targets : dict of int to array, optional
             What it changes, by the number of the output that gets the old elements.
+        room : sequence of array, optional
+            For the last outputs, in all runs.
         """
         words = self.program.schedule.word_slots()
         self._refs = list(refs)
         given = [None if i in words else self._there(x) for i, x in enumerate(refs)]
         self._copied = [i for i, x in enumerate(refs) if given[i] is not x and given[i] is not None]
         self._outside = {"ref": given, "target": targets or {}, "const": self.program.consts}
-        self._places = tuple(
-            0 if x is None else cupy_.address(x)
-            for x in (*given, *self._outside["target"].values())
-        )
+        self._room = list(room)
+        arrays = (*given, *self._outside["target"].values(), *room)
+        self._places = tuple(0 if x is None else cupy_.address(x) for x in arrays)
 
     def run(self, inputs, refs=None, outputs=None):
         """Run on arrays of the device; returns ``(status, outputs)``.
@@ -164,7 +165,8 @@ class GpuBinding:
         refs : sequence of array, optional
             As for `attach`, which is called with them first.
         outputs : list of array, optional
-            Room for results; new memory without it.
+            Room for results other than those that `attach` was given room for; new memory without
+            it.
 
         Returns
         -------
@@ -178,7 +180,7 @@ class GpuBinding:
             if outputs is None:
                 outputs = self.new_outputs()
             inputs = [self._there(x) for x in inputs]
-            self._outside |= {"input": inputs, "output": outputs}
+            self._outside |= {"input": inputs, "output": [*outputs, *self._room]}
             places = self._places
             if self._copied:
                 given = self._outside["ref"]
@@ -210,9 +212,9 @@ class GpuBinding:
         return cupy_.contiguous(to_device(x, self.program.device))
 
     def new_outputs(self):
-        """Return uninitialised arrays for the results."""
-        xp = array_module(self.memory)
-        return [xp.empty(v.shape, v.dtype) for v in self.program.graph.outputs]
+        """Return uninitialised arrays for the results that have no room yet."""
+        xp, results = array_module(self.memory), self.program.graph.outputs
+        return [xp.empty(v.shape, v.dtype) for v in results[: len(results) - len(self._room)]]
 
     def _graphs_of(self, addresses):
         """Return the graphs captured for these addresses; None if they are met for the first time,

@@ -133,18 +133,18 @@ class _Caller:
         program = path.program
         self.binding = program.bind()
         outputs = program.graph.outputs
-        self.results = outputs[: len(outputs) - len(path.updates)]
+        self.first = len(outputs) - len(path.updates)
         # Room for new elements, in which the old ones lie after a run.
         with cupy_.on_device(program.device):
             empty = cupy_.namespace().empty
-            self.new = [empty(v.shape, v.dtype) for v in outputs[len(self.results) :]]
-        self.exchanged = {k - len(self.results) for k in program.schedule.updates}
+            self.new = [empty(v.shape, v.dtype) for v in outputs[self.first :]]
+        self.exchanged = {k - self.first for k in program.schedule.updates}
         self.copies = [i for i in range(len(self.new)) if i not in self.exchanged]
         self.before = {}
 
     def attach(self, arrays):
         """Take the arrays of the path's outside tensors."""
-        path, first = self.path, len(self.results)
+        path, first = self.path, self.first
         self.arrays = arrays
         places = {id(t): x for t, x in zip(path.tensors, arrays, strict=True)}
         self.targets = [places[id(t)] for t in path.updates]
@@ -152,6 +152,7 @@ class _Caller:
             self.binding.attach(
                 [places[id(t)] for t in path.refs],
                 {first + i: self.targets[i] for i in self.exchanged},
+                self.new,
             )
         bounds = [cupy_.bounds(self.targets[i]) for i in self.exchanged]
         self.starts, self.ends = np.array(bounds, np.uint64).reshape(-1, 2).T
@@ -171,11 +172,8 @@ class _Caller:
 
     def run(self, arrays):
         """Run and update; returns the status, and results other than updates."""
-        program = self.path.program
-        with cupy_.on_device(program.device):
-            empty = cupy_.namespace().empty
-            out = [empty(v.shape, v.dtype) for v in self.results]
-            status, _ = self.binding.run(arrays, outputs=[*out, *self.new])
+        with cupy_.on_device(self.path.program.device):
+            status, out = self.binding.run(arrays)
             if status == 0:
                 for i in self.copies:
                     target = self.targets[i]
