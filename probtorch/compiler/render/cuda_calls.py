@@ -1,11 +1,12 @@
 """Calls of a lowered program on a GPU: kernels of our own, and what CuPy does.
 
-`kernel_of` gives a device function for Cholesky factors and triangular solves, made in place by a
-block per matrix, and for products that are not large: such kernels can be part of a captured graph
-and report failures as others do. `LIBRARY` has what goes through CuPy (cuBLAS, cuSOLVER): functions
-of the array module and of flat arrays, which the executor runs between two captured graphs, because
-CuPy refuses to capture these libraries. A call that is in neither makes the function run eagerly,
-with a reason that names it.
+`kernel_of` gives a device function: for sorting and its kin (`cuda_sorting.py`), and for matrices
+(`cuda_matrices.py`) up to sizes from which on a library is faster. A block has a tile of a product,
+or a whole matrix to factor and to solve with. Such kernels can be part of a captured graph and of
+loops on the device, and report failures as others do. `LIBRARY` has what goes through CuPy (cuBLAS,
+cuSOLVER): functions of the array module and of flat arrays, which the executor runs between two
+captured graphs, because CuPy refuses to capture these libraries; products it may capture itself. A
+call that is in neither makes the function run eagerly, with a reason that names it.
 """
 
 from probtorch.compiler.render.cuda_own import OwnKernel
@@ -15,9 +16,15 @@ from probtorch.errors import CompileError
 
 __all__ = ["LIBRARY", "kernel_of", "library_of"]
 
-# Multiplications of a product up to which our own kernel does it: cuBLAS is faster at the product,
-# but starting it takes longer, and it cannot be part of a captured graph.
-_OWN_PRODUCT = 2**23
+# Multiplications of a product up to which our own kernels do it: cuBLAS is faster at the product,
+# but takes longer to start, and has no place in loops on the device. The second number is for
+# products with enough tiles of 64 x 64 to keep half of a GPU busy: they read their operands a
+# quarter as often as those in tiles of 16 x 16. None of these has been measured on a GPU.
+_OWN_PRODUCT, _OWN_WIDE_PRODUCT, _WIDE_TILES = 2**23, 2**25, 64
+# Rows and columns of matrices up to which one block factors them. Not measured on a GPU: a block
+# has but one multiprocessor, but needs no start of a library and leaves no gap in a graph.
+_OWN_MATRIX = 512
+_STATUS = "(i64 *)M"
 
 
 def kernel_of(call, *, large=False):
@@ -25,34 +32,110 @@ def kernel_of(call, *, large=False):
 
     `large` for one that must be ours if any is, however large: library calls have no place in it.
     """
-    if call.name == "gemm":
-        return _own_product(call, large)
+    product = _product_of(call)
+    if product is not None:
+        return _own_product(*product, large)
     if call.name != "routine":
         return None
-    symbol, arguments = call.attrs["symbol"], call.attrs["arguments"]
-    if symbol in ("pt_cholesky_d", "pt_cholesky_s"):
-        a, n, batch = arguments
-        checked = bool(call.attrs["fails"])
-        passed = [a, n, batch, checked, "(i64 *)M"]
-        return OwnKernel("pt_cholesky", passed, batch * THREADS, batch * n**3 // 3)
-    if symbol in ("pt_trsm_d", "pt_trsm_s"):
-        a, b, n, m, upper, unit, batch, apart = arguments
-        passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
-        return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
-    return sorting_kernel(call, large=large)
+    found = _OWN.get(call.attrs["symbol"].removeprefix("pt_").rpartition("_")[0])
+    if found is None:
+        return sorting_kernel(call, large=large)
+    return found(call, call.attrs["arguments"], large)
 
 
-def _own_product(call, large):
-    at, (a, b, c) = call.attrs, call.buffers
-    m, n, k = at["m"], at["n"], at["k"]
-    if m * n * k > _OWN_PRODUCT and not large:
+def _product_of(call):
+    """Return ``(buffers, attributes)`` if a call is of products, of a batch or not; else None.
+
+    The attributes are those of a `gemm`, and the steps from one matrix to the next.
+    """
+    if call.name == "gemm":
+        return call.buffers, {**call.attrs, "steps": (0, 0), "batch": 1}
+    if call.attrs.get("symbol") not in ("pt_gemm_d", "pt_gemm_s"):
         return None
-    steps = []
+    *buffers, m, n, k, lda, ldb, turned_a, turned_b, a, b, batch = call.attrs["arguments"]
+    at = {"m": m, "n": n, "k": k, "offsets": (0, 0), "ld": (lda, ldb), "steps": (a, b)}
+    return buffers, {**at, "transposed": (bool(turned_a), bool(turned_b)), "batch": batch}
+
+
+def _own_product(buffers, at, large):
+    m, n, k, batch = (at[name] for name in ("m", "n", "k", "batch"))
+    work, tiles = batch * m * n * k, batch * _tiles(m, n, 64)
+    # Tiles of which the larger part lies outside of the product are no gain.
+    wide = tiles >= _WIDE_TILES and 2 * batch * m * n >= 64 * 64 * tiles
+    if work > (_OWN_WIDE_PRODUCT if wide else _OWN_PRODUCT) and not large:
+        return None
+    along = []
     for ld, turned in zip(at["ld"], at["transposed"], strict=True):
-        steps += [1, ld] if turned else [ld, 1]
+        along += [1, ld] if turned else [ld, 1]
+    a, b, c = buffers
     first, second = at["offsets"]
-    passed = [(a, first), (b, second), c, m, n, k, *steps, "shared"]
-    return OwnKernel("pt_gemm", passed, -(-m // 16) * -(-n // 16) * THREADS, m * n * k)
+    passed = [(a, first), (b, second), c, m, n, k, *along, *at["steps"], batch]
+    if wide:
+        return OwnKernel("pt_gemm_wide", passed, tiles * THREADS, work)
+    return OwnKernel("pt_gemm", [*passed, "shared"], batch * _tiles(m, n, 16) * THREADS, work)
+
+
+def _tiles(m, n, size):
+    return -(-m // size) * -(-n // size)
+
+
+def _own_cholesky(call, arguments, large):
+    a, n, batch = arguments
+    passed = [a, n, batch, bool(call.attrs["fails"]), _STATUS]
+    return OwnKernel("pt_cholesky", passed, batch * THREADS, batch * n**3 // 3)
+
+
+def _own_trsm(call, arguments, large):
+    a, b, n, m, upper, unit, batch, apart = arguments
+    passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
+    return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
+
+
+def _own_solve(call, arguments, large):
+    a, b, n, m, batch, _ = arguments
+    passed = [a, b, n, m, batch, _STATUS]
+    return _own_matrices("pt_solve", passed, max(n, m), batch, n**3 // 3 + 2 * n * n * m, large)
+
+
+def _own_inv(call, arguments, large):
+    a, out, n, batch, _ = arguments
+    passed = [a, out, n, batch, bool(call.attrs["fails"]), _STATUS]
+    return _own_matrices("pt_inv", passed, n, batch, 7 * n**3 // 3, large)
+
+
+def _own_slogdet(call, arguments, large):
+    a, signs, logs, n, batch, _ = arguments
+    passed = [a, signs, logs, n, batch]
+    return _own_matrices("pt_slogdet", passed, n, batch, n**3 // 3, large)
+
+
+def _own_det(call, arguments, large):
+    a, out, _, n, batch, _ = arguments
+    return _own_matrices("pt_det", [a, out, n, batch], n, batch, n**3 // 3, large)
+
+
+def _own_qr(call, arguments, large):
+    *buffers, m, n, batch, _, _, _ = arguments
+    passed = [*buffers, m, n, batch]
+    return _own_matrices("pt_qr", passed, max(m, n), batch, 4 * m * n * min(m, n), large)
+
+
+def _own_matrices(function, passed, size, batch, work, large):
+    """Return the kernel of a function for which a block has a matrix; None if they are large."""
+    if size > _OWN_MATRIX and not large:
+        return None
+    return OwnKernel(function, passed, batch * THREADS, batch * work)
+
+
+_OWN = {
+    "cholesky": _own_cholesky,
+    "trsm": _own_trsm,
+    "solve": _own_solve,
+    "inv": _own_inv,
+    "slogdet": _own_slogdet,
+    "det": _own_det,
+    "qr": _own_qr,
+}
 
 
 def library_of(call):
@@ -63,8 +146,9 @@ def library_of(call):
     CompileError
         If it has no form on a GPU.
     """
-    if call.name == "gemm":
-        return LIBRARY["gemm"], call.buffers, call.attrs
+    product = _product_of(call)
+    if product is not None:
+        return LIBRARY["gemm"], *product
     symbol = call.attrs.get("symbol", "")
     found = LIBRARY.get(symbol.removeprefix("pt_").rpartition("_")[0])
     if found is None:
@@ -82,16 +166,17 @@ def library_of(call):
 
 def _gemm(xp, arrays, at):
     a, b, c = arrays
+    m, n, k, batch = (at[name] for name in ("m", "n", "k", "batch"))
     sides = []
-    shapes = ((at["m"], at["k"]), (at["k"], at["n"]))
-    for x, shape, offset, ld, turned in zip(
-        (a, b), shapes, at["offsets"], at["ld"], at["transposed"], strict=True
-    ):
+    for x, shape, offset, ld, turned, step in zip(
+        (a, b), ((m, k), (k, n)), at["offsets"], at["ld"], at["transposed"], at["steps"],
+        strict=True,
+    ):  # fmt: skip
         rows, columns = shape[::-1] if turned else shape
-        steps = (ld * x.dtype.itemsize, x.dtype.itemsize)
-        view = xp.lib.stride_tricks.as_strided(x[offset:], (rows, columns), steps)
-        sides.append(view.T if turned else view)
-    xp.matmul(*sides, out=c.reshape(at["m"], at["n"]))
+        steps = (step * x.itemsize, ld * x.itemsize, x.itemsize)
+        view = xp.lib.stride_tricks.as_strided(x[offset:], (batch, rows, columns), steps)
+        sides.append(view.swapaxes(1, 2) if turned else view)
+    xp.matmul(*sides, out=c[: batch * m * n].reshape(batch, m, n))
 
 
 def _matrices(x, batch, rows, columns):

@@ -1,0 +1,479 @@
+"""Matrix kernels of generated CUDA C, run on the processor, against NumPy and what defines them.
+
+Each runs by 1, 2 and 5 blocks and in either order of threads, and must give the same bits. Products
+are of small integers, so they are exact; factors and solutions are measured by their residuals, in
+units in the last place of the matrices, as LAPACK's own tests do.
+"""
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.render import cuda_calls
+from probtorch.compiler.render.cuda import LibraryCall
+from probtorch.compiler.render.cuda_math import runtime_text
+from probtorch.compiler.render.cuda_matrices import MATRICES
+from probtorch.compiler.render.cuda_phases import THREADS
+from tests.backends import host_gpu
+from tests.compiler.gpu_programs import Job, compiled, put_in_place, run_both_ways
+from tests.compiler.test_cuda_source import assert_compiles, needs_nvcc
+
+pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+
+TYPES = {np.float64: "double", np.float32: "float"}
+DTYPES = pytest.mark.parametrize("dtype", TYPES, ids=TYPES.values())
+
+# Name: arrays, numbers; and what is passed besides.
+KERNELS = {
+    "gemm": (3, 10, ", shared"),
+    "gemm_wide": (3, 10, ""),
+    "solve": (2, 3, ", (i64 *)M"),
+    "inv": (2, 3, ", (i64 *)M"),
+    "slogdet": (3, 2, ""),
+    "det": (2, 2, ""),
+    "qr": (3, 3, ""),
+}
+
+
+def kernel(name, ty):
+    arrays, numbers, rest = KERNELS[name]
+    params = "".join(f", char *x{i}" for i in range(arrays))
+    params += "".join(f", i64 n{i}" for i in range(numbers))
+    passed = "".join(f", ({ty} *)x{i}" for i in range(arrays))
+    passed += "".join(f", n{i}" for i in range(numbers))
+    return (
+        f'extern "C" __global__ void {name}_{ty}(char *M{params}) {{\n'
+        f"__shared__ double shared[{2 * THREADS}];\n"
+        f"pt_{name}(blockIdx.x, gridDim.x{passed}{rest});\n}}\n"
+    )
+
+
+def source():
+    kernels = "".join(kernel(name, ty) for name in KERNELS for ty in TYPES.values())
+    return runtime_text([]) + MATRICES + kernels
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nvcc_takes_every_function_in_either_precision(tmp_path, architecture):
+    assert_compiles([source()], tmp_path, architecture)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Return a function that runs a kernel on copies of arrays; it returns the status and them."""
+    (module,) = host_gpu.compile_all([source()])
+
+    def once(name, arrays, numbers, blocks):
+        status = np.zeros(1, np.int64)
+        copies = [x.copy() for x in arrays]
+        addresses = [host_gpu.address(x) for x in (status, *copies)]
+        ty = TYPES[arrays[0].dtype.type]
+        module.launch(f"{name}_{ty}", blocks, THREADS, [*addresses, *map(int, numbers)])
+        return int(status[0]), copies
+
+    def run(name, arrays, *numbers):
+        found = []
+        for blocks in (1, 2, 5):
+            for host_gpu.Module.backwards in (False, True):
+                try:
+                    found.append(once(name, arrays, numbers, blocks))
+                finally:
+                    host_gpu.Module.backwards = False
+        for status, other in found[1:]:
+            assert status == found[0][0]
+            for a, b in zip(found[0][1], other, strict=True):
+                assert a.tobytes() == b.tobytes(), "the result depends on blocks or their order"
+        return found[0]
+
+    return run
+
+
+def by_columns(x):
+    """Return what a kernel gets of a batch of matrices."""
+    return np.ascontiguousarray(x.swapaxes(-1, -2)).reshape(-1)
+
+
+def matrices(flat, *shape):
+    """Return a batch of matrices from memory by columns."""
+    *batch, m, n = shape
+    return flat[: np.prod(shape, dtype=int)].reshape(*batch, n, m).swapaxes(-1, -2)
+
+
+def norm(x):
+    return np.abs(x).sum(-1).max(-1)
+
+
+# ----------------------------------------------------------------------------------------- products
+
+
+def integers(rng, shape, dtype):
+    return rng.integers(-4, 5, shape).astype(dtype)
+
+
+def placed(x, turned, offset, extra):
+    """Return memory with a matrix in it and the steps along its rows and columns."""
+    y = x.T if turned else x
+    ld = y.shape[1] + extra
+    memory = np.full(offset + y.shape[0] * ld, np.nan, x.dtype)
+    memory[offset:].reshape(y.shape[0], ld)[:, : y.shape[1]] = y
+    return memory, [1, ld] if turned else [ld, 1]
+
+
+PRODUCTS = [(1, 1, 1), (2, 3, 5), (64, 64, 16), (65, 131, 37), (3, 70, 300), (130, 7, 1), (5, 4, 0)]
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["gemm", "gemm_wide"])
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+def test_products_are_exact_in_every_orientation(run, name, dtype, turned):
+    rng = np.random.default_rng(1)
+    for m, n, k in PRODUCTS:
+        a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+        for offset, extra in ((0, 0), (3, 2)):
+            left, down = placed(a, turned[0], offset, extra)
+            right, along = placed(b, turned[1], 2 * offset, extra)
+            out = np.full(m * n, np.nan, dtype)
+            steps = [*down, *along, 0, 0, 1]
+            got = run(name, [left[offset:], right[2 * offset :], out], m, n, k, *steps)[1][2]
+            np.testing.assert_array_equal(got.reshape(m, n), a @ b, str((m, n, k, offset)))
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["gemm", "gemm_wide"])
+def test_products_of_batches_are_exact(run, name, dtype):
+    rng = np.random.default_rng(2)
+    a, b = integers(rng, (4, 70, 9), dtype), integers(rng, (4, 9, 66), dtype)
+    for shared in (False, True):
+        right = b[:1] if shared else b
+        arrays = [a.ravel(), right.ravel(), np.full(4 * 70 * 66, np.nan, dtype)]
+        steps = 9, 1, 66, 1, 70 * 9, 0 if shared else 9 * 66, 4
+        got = run(name, arrays, 70, 66, 9, *steps)[1][2].reshape(4, 70, 66)
+        np.testing.assert_array_equal(got, a @ right)
+
+
+@DTYPES
+def test_nan_and_infinities_stay_in_their_rows_and_columns(run, dtype):
+    a, b = np.ones((70, 20), dtype), np.ones((20, 66), dtype)
+    a[3, 7], a[5, 0], b[2, 65] = np.nan, np.inf, -np.inf
+    arrays = [a.ravel(), b.ravel(), np.zeros(70 * 66, dtype)]
+    got = run("gemm_wide", arrays, 70, 66, 20, 20, 1, 66, 1, 0, 0, 1)[1][2].reshape(70, 66)
+    expected = np.full((70, 66), 20.0)
+    expected[5], expected[:, 65], expected[3], expected[5, 65] = np.inf, -np.inf, np.nan, np.nan
+    np.testing.assert_array_equal(got, expected)
+
+
+# -------------------------------------------------------------------------------------- elimination
+
+SIZES = [(1, 1, 1), (2, 3, 2), (3, 16, 1), (4, 17, 5), (2, 37, 40), (1, 127, 3), (1, 260, 70)]
+
+
+@DTYPES
+@pytest.mark.parametrize("batch, n, m", SIZES)
+def test_solutions_have_residuals_of_rounding(run, dtype, batch, n, m):
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=(batch, n, n)).astype(dtype)
+    b = rng.normal(size=(batch, n, m)).astype(dtype)
+    status, (_, x) = run("solve", [by_columns(a), by_columns(b)], n, m, batch)
+    x = matrices(x, batch, n, m).astype(np.float64)
+    assert status == 0
+    size = norm(a.astype(np.float64)) * norm(x) + norm(b)
+    assert (norm(a @ x - b) < n * np.finfo(dtype).eps * size).all()
+    if dtype == np.float64:
+        condition = np.linalg.cond(a, np.inf)
+        error = norm(x - np.linalg.solve(a, b)) / norm(x)
+        assert (error < 4 * n * np.finfo(dtype).eps * condition).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("batch, n, m", SIZES)
+def test_inverses_have_residuals_of_rounding(run, dtype, batch, n, m):
+    rng = np.random.default_rng(n + 1)
+    a = rng.normal(size=(batch, n, n)).astype(dtype)
+    out = np.full(a.size, np.nan, dtype)
+    status, (_, x) = run("inv", [by_columns(a), out], n, batch, 1)
+    x = matrices(x, batch, n, n).astype(np.float64)
+    assert status == 0
+    size = norm(a.astype(np.float64)) * norm(x)
+    assert (norm(a @ x - np.eye(n)) < n * np.finfo(dtype).eps * size).all()
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 2, 16, 19, 40, 270])
+def test_determinants_are_those_of_exchanged_and_scaled_rows(run, dtype, n):
+    """Of P L U with known factors, so the sign is known and zeros lead the first columns."""
+    rng = np.random.default_rng(n)
+    lower = np.tril(integers(rng, (3, n, n), float), -1) / (4 * n) + np.eye(n)
+    upper = np.triu(rng.normal(size=(3, n, n)), 1) / n
+    diagonal = np.exp(rng.uniform(-1.0, 1.0, (3, n))) * rng.choice([-1.0, 1.0], (3, n))
+    upper[:, range(n), range(n)] = diagonal
+    orders = [np.roll(np.arange(n), 1), np.arange(n)[::-1], rng.permutation(n)]
+    parity = np.array([np.linalg.det(np.eye(n)[o]) for o in orders]).round()
+    a = np.stack([(lo @ up)[o] for lo, up, o in zip(lower, upper, orders, strict=True)])
+    a = a.astype(dtype)
+    sign, log = parity * np.sign(diagonal).prod(1), np.log(np.abs(diagonal)).sum(1)
+    space = [by_columns(a), np.full(3, np.nan, dtype), np.full(3, np.nan, dtype)]
+    _, (_, signs, logs) = run("slogdet", space, n, 3)
+    _, (_, dets) = run("det", space[:2], n, 3)
+    units = 8 * n * np.finfo(dtype).eps
+    np.testing.assert_array_equal(signs, sign)
+    np.testing.assert_allclose(logs, log, atol=units, rtol=units)
+    np.testing.assert_allclose(dets, sign * np.exp(log), rtol=units * max(1.0, np.abs(log).max()))
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [2, 16, 33, 300])
+def test_permutations_are_solved_without_rounding(run, dtype, n):
+    rng = np.random.default_rng(n)
+    order = np.roll(np.arange(n), n // 2 + 1)
+    a, b = np.eye(n, dtype=dtype)[order], integers(rng, (n, 3), dtype)
+    status, (_, x) = run("solve", [by_columns(a), by_columns(b)], n, 3, 1)
+    assert status == 0
+    np.testing.assert_array_equal(matrices(x, n, 3), a.T @ b)
+    out = run("inv", [by_columns(a), np.empty(n * n, dtype)], n, 1, 1)[1][1]
+    np.testing.assert_array_equal(matrices(out, n, n), a.T)
+
+
+def singular(n, dtype):
+    """A batch of three, of which the second is singular without rounding."""
+    a = np.stack([np.eye(n)] * 3).astype(dtype) * 2
+    a[1, n - 1] = a[1, 0]
+    return a
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 2, 17, 40])
+def test_singular_matrices_fail_and_spare_the_others(run, dtype, n):
+    a = singular(n, dtype) if n > 1 else np.array([[[2.0]], [[0.0]], [[2.0]]], dtype)
+    b = np.ones((3, n, 2), dtype)
+    status, (_, x) = run("solve", [by_columns(a), by_columns(b)], n, 2, 3)
+    assert status == -1
+    np.testing.assert_array_equal(matrices(x, 3, n, 2)[[0, 2]], 0.5)
+    for check in (1, 0):
+        status, (_, x) = run("inv", [by_columns(a), np.zeros(a.size, dtype)], n, 3, check)
+        assert status == -check
+        expected = np.stack([np.eye(n) / 2, np.full((n, n), np.nan), np.eye(n) / 2])
+        np.testing.assert_array_equal(matrices(x, 3, n, n), expected)
+    space = [by_columns(a), np.ones(3, dtype), np.ones(3, dtype)]
+    _, (_, signs, logs) = run("slogdet", space, n, 3)
+    np.testing.assert_array_equal(signs, [1.0, 0.0, 1.0])
+    np.testing.assert_allclose(logs, [n * np.log(2.0), -np.inf, n * np.log(2.0)], rtol=1e-6)
+    np.testing.assert_array_equal(run("det", space[:2], n, 3)[1][1][1], 0.0)
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [1, 5, 20])
+def test_nan_comes_out_where_a_matrix_has_it(run, dtype, n):
+    rng = np.random.default_rng(n)
+    a = (rng.normal(size=(2, n, n)) + 5 * np.eye(n)).astype(dtype)
+    a[1, 0, n - 1] = np.nan
+    b = np.ones((2, n, 1), dtype)
+    status, (_, x) = run("solve", [by_columns(a), by_columns(b)], n, 1, 2)
+    x = matrices(x, 2, n, 1)
+    assert status == 0
+    assert np.isfinite(x[0]).all() and np.isnan(x[1]).any()
+    np.testing.assert_array_equal(np.isnan(x[1]), np.isnan(np.linalg.solve(a[1], b[1])))
+    _, (_, _, logs) = run("slogdet", [by_columns(a), b[:, 0, 0], b[:, 0, 0]], n, 2)
+    assert np.isfinite(logs[0]) and np.isnan(logs[1])
+
+
+# -------------------------------------------------------------------------------------- reflections
+
+SHAPES = [
+    (2, 1, 1),
+    (3, 5, 3),
+    (2, 3, 5),
+    (2, 16, 16),
+    (2, 17, 33),
+    (1, 1, 7),
+    (1, 7, 1),
+    (1, 97, 97),
+    (1, 300, 35),
+    (1, 35, 300),
+    (1, 280, 270),
+]
+
+
+def factors(run, a):
+    """Return Q and R, and what holds for them."""
+    batch, m, n = a.shape
+    k = min(m, n)
+    space = [by_columns(a), np.full(batch * m * k, np.nan, a.dtype)]
+    space.append(np.full(batch * k * n, np.nan, a.dtype))
+    status, (_, q, r) = run("qr", space, m, n, batch)
+    assert status == 0
+    return matrices(q, batch, m, k), matrices(r, batch, k, n)
+
+
+@DTYPES
+@pytest.mark.parametrize("batch, m, n", SHAPES)
+def test_factors_are_orthogonal_and_triangular(run, dtype, batch, m, n):
+    rng = np.random.default_rng(m + n)
+    a = rng.normal(size=(batch, m, n)).astype(dtype)
+    q, r = factors(run, a)
+    units = 4 * np.finfo(dtype).eps * max(m, n) ** 0.5
+    wide_q, wide_r = q.astype(np.float64), r.astype(np.float64)
+    eye = wide_q.swapaxes(-1, -2) @ wide_q
+    assert np.abs(eye - np.eye(min(m, n))).max() < units
+    assert np.linalg.norm(wide_q @ wide_r - a) < units * np.linalg.norm(a)
+    assert (np.tril(r, -1) == 0).all() and (np.diagonal(r, 0, -2, -1) > 0).all()
+    # R of one sign is unique.
+    other = np.linalg.qr(a.astype(np.float64))[1]
+    other *= np.sign(np.diagonal(other, 0, -2, -1))[..., None]
+    square = a[..., : min(m, n)].astype(np.float64)
+    condition = np.linalg.cond(square).max()
+    np.testing.assert_allclose(r, other, atol=units * condition * np.linalg.norm(a))
+
+
+@DTYPES
+def test_factors_of_very_small_and_very_large_matrices_neither_vanish_nor_overflow(run, dtype):
+    rng = np.random.default_rng(9)
+    a = rng.normal(size=(1, 20, 18)).astype(dtype)
+    q, r = factors(run, a)
+    power = 0.9 * np.log2(float(np.finfo(dtype).max))
+    for scale in (2.0 ** int(power), 2.0 ** -int(power)):
+        other_q, other_r = factors(run, a * dtype(scale))
+        units = 64 * np.finfo(dtype).eps
+        np.testing.assert_allclose(other_q, q, atol=units)
+        np.testing.assert_allclose(other_r / dtype(scale), r, atol=units * np.abs(r).max())
+
+
+@DTYPES
+def test_reflections_leave_what_is_triangular_alone(run, dtype):
+    """LAPACK takes the identity where nothing is below the diagonal, zeros or not."""
+    a = np.triu(np.arange(1.0, 401.0).reshape(1, 20, 20)).astype(dtype)
+    a[0, 4], a[0, 7, 7] = -a[0, 4], 0.0
+    q, r = factors(run, a)
+    sign = np.where(np.diagonal(a[0]) < 0, -1.0, 1.0)
+    np.testing.assert_array_equal(q[0], np.diag(sign))
+    np.testing.assert_array_equal(r[0], a[0] * sign[:, None])
+
+
+@DTYPES
+def test_factors_of_nan_are_nan_and_spare_the_others(run, dtype):
+    rng = np.random.default_rng(4)
+    a = rng.normal(size=(2, 6, 4)).astype(dtype)
+    a[1, 3, 0] = np.nan
+    q, r = factors(run, a)
+    assert np.isfinite(q[0]).all() and np.isfinite(r[0]).all()
+    assert np.isnan(q[1]).all() and np.isnan(np.triu(r[1])).any()
+
+
+# ----------------------------------------------------------------------------------------- programs
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    put_in_place("fake", monkeypatch)
+
+
+def library_calls(program):
+    return [s for s in program.schedule.steps if isinstance(s, LibraryCall)]
+
+
+def gradients(fn):
+    """Return a function that gives results and the gradients of a sum over them."""
+
+    def both(*xs):
+        for x in xs:
+            x.requires_grad_()
+        out = fn(*xs)
+        weighted = [(y * y.detach().cos()).sum() for y in out]
+        return (*out, *probtorch.autograd.grad(sum(weighted), xs))
+
+    return both
+
+
+def solved(a, b):
+    return probtorch.linalg.solve(a, b), probtorch.linalg.solve(a.mT, b * 2.0, left=True)
+
+
+def inverses(a):
+    return probtorch.linalg.inv(a), probtorch.linalg.slogdet(a)[1], probtorch.linalg.det(a)
+
+
+def orthogonal(a):
+    q, r = probtorch.linalg.qr(a)
+    return q, r, probtorch.linalg.qr(a[..., :-2])[1]
+
+
+@DTYPES
+@pytest.mark.parametrize("batch, n", [((), 1), ((), 5), ((3,), 6), ((2, 1), 19), ((), 41)])
+def test_programs_agree_with_eager_execution(programs, dtype, batch, n):
+    rng = np.random.default_rng(n)
+    a = (rng.normal(size=(*batch, n, n)) / (2 * n**0.5) + np.eye(n)).astype(dtype)
+    b = rng.normal(size=(*batch, n, 3)).astype(dtype)
+    tall = rng.normal(size=(*batch, n + 4, n + 2)).astype(dtype)
+    jobs = [
+        Job(gradients(solved), [a, b]),
+        Job(gradients(lambda a: inverses(a)[:2]), [a]),
+        Job(gradients(orthogonal), [tall]),
+        Job(inverses, [a]),
+    ]
+    with np.errstate(all="ignore"):
+        for job in jobs:
+            assert not library_calls(job.program)
+            assert not job.compare()
+
+
+def test_gradients_of_determinants_agree_with_eager_execution(programs):
+    a = np.random.default_rng(2).normal(size=(2, 5, 5))
+    assert not Job(gradients(lambda a: (probtorch.linalg.det(a),)), [a]).compare()
+
+
+def test_programs_end_where_a_matrix_is_singular(programs):
+    a, b = singular(8, np.float64), np.ones((3, 8, 1))
+    good = a + np.eye(8)
+    program = compiled(lambda a, b: (probtorch.linalg.solve(a, b),), [good, b])
+    assert run_both_ways(program, [good, b])[0] == 0
+    assert run_both_ways(program, [a, b])[0] == -1
+    program = compiled(lambda a: (probtorch.linalg.inv(a), probtorch.linalg.slogdet(a)[0]), [good])
+    assert run_both_ways(program, [good])[0] == 0
+    assert run_both_ways(program, [a])[0] == -1
+    program = compiled(lambda a: probtorch.linalg.slogdet(a), [good])
+    status, (signs, _) = run_both_ways(program, [a])
+    assert status == 0
+    np.testing.assert_array_equal(signs, [1.0, 0.0, 1.0])
+
+
+def test_large_matrices_are_left_to_the_library(programs, monkeypatch):
+    monkeypatch.setattr(cuda_calls, "_OWN_MATRIX", 8)
+    a = np.random.default_rng(3).normal(size=(9, 9)) + 5 * np.eye(9)
+
+    def fn(a):
+        return (*solved(a, a[:, :1]), *inverses(a), *orthogonal(a))
+
+    job = Job(fn, [a])
+    assert len(library_calls(job.program)) == 7
+    assert not job.compare()
+
+
+def test_wide_products_are_made_in_large_tiles(programs, monkeypatch):
+    monkeypatch.setattr(cuda_calls, "_WIDE_TILES", 2)
+    rng = np.random.default_rng(4)
+
+    def fn(a, b):
+        return a @ b, a.T @ a, b[:, 1:] @ b[:, 1:].T, a[:5] @ b[:, :7]
+
+    job = Job(fn, [rng.normal(size=(130, 100)), rng.normal(size=(100, 120))])
+    assert job.program.ir.count("pt_gemm_wide(blockIdx.x") == 3
+    assert not library_calls(job.program)
+    assert not job.compare()
+
+
+@pytest.mark.parametrize("tiles", [2, 64])
+@pytest.mark.parametrize("limit", [0, 2**23])
+def test_products_of_batches_are_ours_or_the_library_s(programs, monkeypatch, tiles, limit):
+    """In every order of memory, and with one matrix for all."""
+    monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", limit)
+    monkeypatch.setattr(cuda_calls, "_OWN_WIDE_PRODUCT", limit)
+    monkeypatch.setattr(cuda_calls, "_WIDE_TILES", tiles)
+    rng = np.random.default_rng(5)
+
+    def fn(a, b):
+        return a @ b, a.mT @ a, b[0, :, :9].mT @ b, a.mT @ b[0], a[:, ::2] @ b
+
+    job = Job(fn, [rng.normal(size=(3, 50, 50)), rng.normal(size=(3, 50, 60))])
+    assert len(library_calls(job.program)) == (5 if limit == 0 else 0)
+    assert not job.compare()
