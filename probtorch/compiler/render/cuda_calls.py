@@ -254,13 +254,6 @@ def _order_statistic(xp, arrays, at):
     out[:rows] = _run(at, x.reshape(rows, n), dims=(1,)).ravel()
 
 
-def _searchsorted(xp, arrays, at):
-    sequence, values, out = arrays
-    shapes = [v.shape for v in at["node"].inputs]
-    found = _run(at, sequence.reshape(shapes[0]), values.reshape(shapes[1]))
-    out[: found.size] = found.ravel()
-
-
 LIBRARY = {
     "gemm": _gemm,
     "solve": _solve,
@@ -272,5 +265,4 @@ LIBRARY = {
     "qr": _qr,
     "argsort": _argsort,
     "order_statistic": _order_statistic,
-    "searchsorted": _searchsorted,
 }
