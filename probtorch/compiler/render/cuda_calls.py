@@ -34,7 +34,8 @@ def kernel_of(call, *, large=False):
     """
     product = _product_of(call)
     if product is not None:
-        return _own_product(*product, large=large)
+        buffers, at = product
+        return _own_product(buffers, at, large)
     if call.name != "routine":
         return None
     found = _OWN.get(call.attrs["symbol"].removeprefix("pt_").rpartition("_")[0])
