@@ -23,10 +23,13 @@ pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to
 TYPES = {np.float64: "double", np.float32: "float"}
 DTYPES = pytest.mark.parametrize("dtype", TYPES, ids=TYPES.values())
 
-# Name: arrays, numbers; and what is passed besides.
+# Name: arrays, numbers, and what is passed besides.
 KERNELS = {
     "gemm": (3, 10, ", shared"),
     "gemm_wide": (3, 10, ""),
+    "cholesky": (1, 3, ", (i64 *)M"),
+    "trsm": (2, 6, ""),
+    "trsm_wide": (2, 6, ""),
     "solve": (2, 3, ", (i64 *)M"),
     "inv": (2, 3, ", (i64 *)M"),
     "slogdet": (3, 2, ""),
@@ -164,6 +167,67 @@ def test_nan_and_infinities_stay_in_their_rows_and_columns(run, dtype):
     np.testing.assert_array_equal(got, expected)
 
 
+# ---------------------------------------------------------------------------------------- triangles
+
+
+def definite(rng, dtype, *shape):
+    """Symmetric positive definite matrices, with nan above the diagonal, where nobody may look."""
+    x = rng.normal(size=(*shape, shape[-1] + 2))
+    a = (x @ x.swapaxes(-1, -2)).astype(dtype)
+    return a, a + np.triu(np.full(shape[-1:] * 2, np.nan, dtype), 1)
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "batch, n", [(2, 1), (3, 2), (2, 16), (4, 17), (2, 37), (1, 127), (1, 290)]
+)
+def test_cholesky_factors_have_residuals_of_rounding(run, dtype, batch, n):
+    a, given = definite(np.random.default_rng(n), dtype, batch, n)
+    status, (got,) = run("cholesky", [np.where(np.isnan(given), 7, given).ravel()], n, batch, 1)
+    factor = got.reshape(batch, n, n).astype(np.float64)
+    assert status == 0
+    assert (np.triu(factor, 1) == 0).all() and (np.diagonal(factor, 0, 1, 2) > 0).all()
+    error = norm(factor @ factor.swapaxes(-1, -2) - a)
+    assert (error < n * np.finfo(dtype).eps * norm(a)).all()
+    np.testing.assert_array_equal(run("cholesky", [given.ravel()], n, batch, 1)[1][0], got)
+
+
+@DTYPES
+@pytest.mark.parametrize("n, at", [(1, 0), (5, 4), (16, 15), (17, 16), (70, 33)])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+def test_indefinite_matrices_fail_and_spare_the_others(run, dtype, n, at, value):
+    a = np.stack([np.eye(n, dtype=dtype) * 4] * 3)
+    a[1, at, at] = value
+    for check in (1, 0):
+        status, (got,) = run("cholesky", [a.ravel()], n, 3, check)
+        expected = a / 2
+        expected[1] = np.nan
+        assert status == -check
+        np.testing.assert_array_equal(got.reshape(3, n, n), expected)
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ["trsm", "trsm_wide"])
+@pytest.mark.parametrize("n, m", [(1, 1), (2, 3), (16, 1), (17, 70), (45, 2), (270, 1), (131, 129)])
+def test_triangular_solutions_have_residuals_of_rounding(run, dtype, name, n, m):
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=(2, n, n)) / n + np.eye(n) * rng.choice([-2.0, 2.0], (2, n, 1))
+    a, b = a.astype(dtype), rng.normal(size=(2, n, m)).astype(dtype)
+    for upper, unit in np.ndindex(2, 2):
+        kept = (np.triu if upper else np.tril)(a.astype(np.float64), (2 * upper - 1) * unit)
+        kept = kept + unit * np.eye(n)
+        given = np.where((np.triu if upper else np.tril)(np.ones((n, n))) > 0, a, np.nan)
+        if unit:
+            given[:, range(n), range(n)] = np.nan
+        for shared in (False, True):
+            arrays = [(given[:1] if shared else given).ravel(), b.ravel()]
+            flags = upper, unit, 2, 0 if shared else n * n
+            x = run(name, arrays, n, m, *flags)[1][1].reshape(2, n, m).astype(np.float64)
+            left = kept[:1] if shared else kept
+            size = norm(left) * norm(x) + norm(b)
+            assert (norm(left @ x - b) < n * np.finfo(dtype).eps * size).all()
+
+
 # -------------------------------------------------------------------------------------- elimination
 
 SIZES = [(1, 1, 1), (2, 3, 2), (3, 16, 1), (4, 17, 5), (2, 37, 40), (1, 127, 3), (1, 260, 70)]
@@ -226,7 +290,7 @@ def test_determinants_are_those_of_exchanged_and_scaled_rows(run, dtype, n):
 @pytest.mark.parametrize("n", [2, 16, 33, 300])
 def test_permutations_are_solved_without_rounding(run, dtype, n):
     rng = np.random.default_rng(n)
-    order = np.roll(np.arange(n), n // 2 + 1)
+    order = np.roll(np.arange(n), n - 1)
     a, b = np.eye(n, dtype=dtype)[order], integers(rng, (n, 3), dtype)
     status, (_, x) = run("solve", [by_columns(a), by_columns(b)], n, 3, 1)
     assert status == 0
@@ -276,6 +340,28 @@ def test_nan_comes_out_where_a_matrix_has_it(run, dtype, n):
     np.testing.assert_array_equal(np.isnan(x[1]), np.isnan(np.linalg.solve(a[1], b[1])))
     _, (_, _, logs) = run("slogdet", [by_columns(a), b[:, 0, 0], b[:, 0, 0]], n, 2)
     assert np.isfinite(logs[0]) and np.isnan(logs[1])
+
+
+@DTYPES
+def test_the_largest_pivot_is_taken_from_every_row(run, dtype):
+    """Else the solution would lose all digits; the first of equal ones decides the sign."""
+    n, tiny = 270, np.finfo(dtype).eps / 8
+    for row in (1, 200, 269):
+        a = np.eye(n, dtype=dtype)
+        a[0, 0], a[0, row], a[row, 0], a[row, row] = tiny, 1, 1, 1
+        b = np.ones((n, 1), dtype)
+        b[row] = 2
+        x = run("solve", [by_columns(a), by_columns(b)], n, 1, 1)[1][1]
+        np.testing.assert_allclose(x, 1.0, rtol=4 * np.finfo(dtype).eps)
+
+
+@DTYPES
+def test_nan_is_no_pivot_where_there_is_a_number(run, dtype):
+    """So this is singular, to LAPACK too."""
+    a = np.array([[[0.0, 1.0], [np.nan, 1.0]]], dtype)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.inv(a)
+    assert run("inv", [by_columns(a), np.zeros(4, dtype)], 2, 1, 1)[0] == -1
 
 
 # -------------------------------------------------------------------------------------- reflections

@@ -24,6 +24,10 @@ _OWN_PRODUCT, _OWN_WIDE_PRODUCT, _WIDE_TILES = 2**23, 2**25, 64
 # Rows and columns of matrices up to which one block factors them. Not measured on a GPU: a block
 # has but one multiprocessor, but needs no start of a library and leaves no gap in a graph.
 _OWN_MATRIX = 512
+# Rows of triangles up to which a thread solves for a column by itself. Not measured on a GPU
+# either: it waits for memory at each of n * n / 2 steps, where a block loads 16 x 64 elements at
+# once.
+_SHORT_TRIANGLE = 32
 _STATUS = "(i64 *)M"
 
 
@@ -89,7 +93,9 @@ def _own_cholesky(call, arguments, large):
 def _own_trsm(call, arguments, large):
     a, b, n, m, upper, unit, batch, apart = arguments
     passed = [a, b, n, m, bool(upper), bool(unit), batch, apart]
-    return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
+    if n <= _SHORT_TRIANGLE:
+        return OwnKernel("pt_trsm", passed, batch * m, batch * m * n * n)
+    return OwnKernel("pt_trsm_wide", passed, batch * -(-m // 64) * THREADS, batch * m * n * n)
 
 
 def _own_solve(call, arguments, large):

@@ -1,27 +1,114 @@
-"""Device functions for LU and QR factors, and what is solved with them, as CUDA C.
+"""Device functions for Cholesky, LU and QR factors, and what is solved with them, as CUDA C.
 
-A block has a matrix of a batch, from beginning to end; matrices lie by columns, as for functions of
-the same names on a processor (`runtime/matrices.py`), and are overwritten. Working space in the
-GPU's memory is not needed, however many matrices are handled at once: solves apply their row
-exchanges on the way, and QR keeps the triangles of its block reflectors in that half of R which
-will be 0.
+A block has a matrix of a batch, from beginning to end. Symmetric and triangular matrices lie by
+rows, others by columns, as for functions of the same names on a processor (`runtime/matrices.py`),
+and are overwritten. Working space in the GPU's memory is not needed, however many matrices are
+handled at once: solves apply their row exchanges on the way, and QR keeps the triangles of its
+block reflectors in that half of R which will be 0.
 
-Factorisations go by panels of 16 columns, so that most of the work is products of tiles
-(`cuda_matrices.py`). Sources: Golub and Van Loan (2013), algorithms 3.4.1 (elimination with partial
-pivoting) and 5.1.1 (reflections); Schreiber and Van Loan (1989) for I - V T V', the product of
-reflections.
+All go by panels of 16 rows or columns, so that most of the work is products of tiles
+(`cuda_matrices.py`). Sources: Golub and Van Loan (2013), algorithms 4.2.4 (Cholesky), 3.4.1
+(elimination with partial pivoting) and 5.1.1 (reflections); Schreiber and Van Loan (1989) for
+I - V T V', the product of reflections.
 """
 
 __all__ = ["FACTORS"]
 
-# Elimination, and what follows from it: matrices by columns, so C' -= B' A' is what tiles see.
-_ELIMINATION = r"""
-// The 16 x 16 at a corner of a matrix by columns, element (i, j) at 17 i + j; 0 past `width`.
+_TRIANGLES = r"""
+// The 16 x 16 at a corner of a matrix by columns, element (i, j) at 17 i + j; 0 past `width`. Of
+// one by rows, its transpose.
 template <class T>
 static __device__ void pt_corner(const T *a, i64 ld, int width, T *corner) {
   const int i = threadIdx.x % 16, j = threadIdx.x / 16;
   corner[17 * i + j] = i < width && j < width ? a[j * ld + i] : (T)0;
 }
+// Lower factors in place, by rows; what is not positive definite becomes nan, and fails if `check`.
+template <class T>
+static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, T *all, i64 n,
+                                   i64 batch, bool check, i64 *status) {
+  T *shared = (T *)pt_room();
+  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
+  for (i64 m = block; m < batch; m += blocks) {
+    T *a = all + m * n * n;
+    bool bad = false;
+    for (i64 k = 0; k < n; k += 16) {
+      const int width = (int)(n - k < 16 ? n - k : 16);
+      T *panel = a + k * n + k;
+      shared[17 * i + j] = j <= i && i < width ? panel[i * n + j] : (T)0;
+      __syncthreads();
+      for (int q = 0; q < width; ++q) {
+        const T pivot = shared[18 * q];
+        bad = !(pivot > 0);
+        if (bad) break;
+        __syncthreads();
+        const T root = sqrt(pivot);
+        if (j == q && i >= q) shared[17 * i + q] = i == q ? root : shared[17 * i + q] / root;
+        __syncthreads();
+        if (j > q && i >= j) shared[17 * i + j] -= shared[17 * i + q] * shared[17 * j + q];
+        __syncthreads();
+      }
+      if (bad) break;
+      if (j <= i && i < width) panel[i * n + j] = shared[17 * i + j];
+      for (i64 r = width + threadIdx.x; r < n - k; r += blockDim.x) {
+        T *x = panel + r * n;
+        for (int p = 0; p < width; ++p) {
+          T rest = x[p];
+          for (int q = 0; q < p; ++q) rest -= shared[17 * p + q] * x[q];
+          x[p] = rest / shared[18 * p];
+        }
+      }
+      __syncthreads();
+      // Tiles from the first column to the diagonal; what they leave above it is not read.
+      const T *below = panel + width * n;
+      const i64 rest = n - k - width;
+      for (i64 r = 0; r < rest; r += 64)
+        pt_tiles<T>(0, 1, below + r * n, below, panel + (width + r) * n + width, n,
+                    rest - r < 64 ? rest - r : 64, rest - r < 64 ? rest : r + 64, width, n, 1, 1, n,
+                    true, shared);
+      __syncthreads();
+    }
+    for (i64 t = threadIdx.x; t < n * n; t += blockDim.x)
+      if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
+    if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
+    __syncthreads();
+  }
+}
+// A x = b in place of b, by rows; 64 columns of b for each block.
+template <class T>
+static __device__ void pt_trsm_wide(const unsigned block, const unsigned blocks, const T *as, T *bs,
+                                    i64 n, i64 m, bool upper, bool unit, i64 batch, i64 apart) {
+  T *shared = (T *)pt_room();
+  const i64 strips = (m + 63) / 64;
+  for (i64 t = block; t < batch * strips; t += blocks) {
+    const i64 first = t % strips * 64, across = m - first < 64 ? m - first : 64;
+    const T *a = as + t / strips * apart;
+    T *b = bs + t / strips * n * m + first;
+    for (i64 done = 0; done < n; done += 16) {
+      const int width = (int)(n - done < 16 ? n - done : 16);
+      const i64 k = upper ? n - done - width : done, next = upper ? 0 : k + width;
+      pt_corner(a + k * n + k, n, width, shared);
+      __syncthreads();
+      if (threadIdx.x < across) {
+        T *x = b + k * m + threadIdx.x;
+        for (int r = 0; r < width; ++r) {
+          const int i = upper ? width - 1 - r : r;
+          T rest = x[i * m];
+          for (int j = upper ? i + 1 : 0; j < (upper ? width : i); ++j)
+            rest -= shared[17 * j + i] * x[j * m];
+          x[i * m] = unit ? rest : rest / shared[18 * i];
+        }
+      }
+      __syncthreads();
+      pt_tiles<T>(0, 1, a + next * n + k, b + k * m, b + next * m, m, n - done - width, across,
+                  width, n, 1, m, 1, true, shared);
+      __syncthreads();
+    }
+  }
+}
+"""
+
+# Elimination, and what follows from it: matrices by columns, so C' -= B' A' is what tiles see.
+_ELIMINATION = r"""
 // Elimination with row exchanges in A (n x n), the same steps in B (n x m): U is left on and above
 // A's diagonal, in B what U X = B is to be solved with. True, and unfinished, if a pivot is 0. Nan
 // is never chosen before a number, as in LAPACK. `odd`: whether the number of exchanges is.
@@ -348,4 +435,4 @@ static __device__ void pt_qr(const unsigned block, const unsigned blocks, T *as,
 }
 """
 
-FACTORS = _ELIMINATION + _REFLECTIONS
+FACTORS = _TRIANGLES + _ELIMINATION + _REFLECTIONS

@@ -1,45 +1,17 @@
-"""Device functions for matrices, as CUDA C: products, Cholesky factors, triangular solves.
+"""Device functions for matrices, as CUDA C: products, solves with small triangles.
 
 Each takes the number of this block among those that run it, and how many these are, and gives the
 same bits however many there are: a block has whole tiles of a product, or whole matrices of a
 batch. All threads of a block (256 of them, `THREADS`) reach every barrier. Read `cuda_factors.py`
-next, which has LU and QR, made of the tiles of this file.
+next, which has factors and what is solved with them, made of the tiles of this file.
 """
 
 from probtorch.compiler.render.cuda_factors import FACTORS
 
 __all__ = ["MATRICES"]
 
-# Matrices by rows.
-_BY_ROWS = r"""
-// Lower factors in place; what is not positive definite becomes nan, and fails if `check`.
-template <class T>
-static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, T *all, i64 n,
-                                   i64 batch, bool check, i64 *status) {
-  for (i64 m = block; m < batch; m += blocks) {
-    T *a = all + m * n * n;
-    bool bad = false;
-    for (i64 k = 0; k < n; ++k) {
-      const T pivot = a[k * n + k];
-      __syncthreads();
-      if (!(pivot > 0)) { bad = true; break; }
-      const T root = sqrt(pivot);
-      for (i64 i = k + threadIdx.x; i < n; i += blockDim.x)
-        a[i * n + k] = i == k ? root : a[i * n + k] / root;
-      __syncthreads();
-      const i64 rest = n - k - 1;
-      for (i64 t = threadIdx.x; t < rest * rest; t += blockDim.x) {
-        const i64 i = k + 1 + t / rest, j = k + 1 + t % rest;
-        if (j <= i) a[i * n + j] -= a[i * n + k] * a[j * n + k];
-      }
-      __syncthreads();
-    }
-    for (i64 t = threadIdx.x; t < n * n; t += blockDim.x)
-      if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
-    if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
-    __syncthreads();
-  }
-}
+# A thread per element of a product, or per column of a solution.
+_SMALL = r"""
 // C = A B for a batch, in tiles of 16 x 16, a thread per element; steps along the rows and columns
 // of A and B, and from one matrix to the next.
 template <class T>
@@ -166,4 +138,4 @@ static __device__ void pt_gemm_wide(const unsigned block, const unsigned blocks,
 }
 """
 
-MATRICES = "".join([_BY_ROWS, _TILES, FACTORS])
+MATRICES = _SMALL + _TILES + FACTORS
