@@ -339,3 +339,13 @@ def test_a_running_total_begins_with_the_first_element_as_it_is(name):
     fn = compile(lambda x: getattr(x, name)(0))
     for _ in range(2):
         assert math.copysign(1.0, fn(wrap(np.array([-0.0])))[0].item()) == -1.0
+
+
+@pytest.mark.parametrize("divisor", [0.0, 1e-310, -1e-46, 1e300])
+def test_a_number_is_rounded_to_single_precision_before_a_formula_looks_at_it(divisor):
+    x = np.array([3.0, -3.0, 0.0, math.inf, math.nan], np.float32)
+    fn = compile(lambda x: x // divisor)
+    with np.errstate(all="ignore"):
+        expected = np.floor_divide(x, np.float32(divisor))
+        for _ in range(2):
+            np.testing.assert_array_equal(fn(wrap(x)).numpy(), expected)

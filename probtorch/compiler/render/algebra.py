@@ -22,6 +22,7 @@ __all__ = [
     "ir_type",
     "limits",
     "literal",
+    "rounded",
 ]
 
 # An unsigned byte is a signed number of 9 bits between 0 and 255: so every instruction for signed
@@ -75,18 +76,22 @@ def limits(ty):
     return -half, half - 1
 
 
+def rounded(value, ty):
+    """Return a Python number as one that the floating-point IR type `ty` has."""
+    value = float(value)
+    if ty == "double" or not math.isfinite(value):
+        return value
+    if abs(value) > 3.4028235677973366e38:
+        return math.copysign(math.inf, value)
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
 def literal(value, ty):
     """Return the spelling of a Python number as a constant of IR type `ty`."""
     if ty == "i1":
         return "true" if value else "false"
     if ty in FLOATS:
-        value = float(value)
-        if ty == "float":
-            value = (
-                math.copysign(math.inf, value)
-                if abs(value) > 3.4028235677973366e38
-                else struct.unpack("f", struct.pack("f", value))[0]
-            )
+        value = rounded(value, ty)
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     return str(int(value))
 
@@ -353,12 +358,14 @@ class Algebra:
         ]
 
     def _numbers(self, operands):
-        """Make the first operand a value when all operands are numbers, so that operators have
-        something to act on.
+        """Round numbers as memory would, because formulas look at them; make all operands values
+        when all are numbers, so that operators have something to act on.
         """
-        if any(isinstance(o, V) for o in operands):
+        if not any(isinstance(o, V) for o in operands):
+            return [self.value(o, self.default) for o in operands]
+        if self.default != "float":
             return operands
-        return [self.value(o, self.default) for o in operands]
+        return [rounded(o, "float") if isinstance(o, float) else o for o in operands]
 
     # ----------------------------------------------------------------------- the names formulas use
 

@@ -7,9 +7,8 @@ and CUDA have no function for is in `cuda_math.py`.
 """
 
 import math
-import struct
 
-from probtorch.compiler.render.algebra import _BYTE, BYTES, FLOATS, Algebra, V, limits
+from probtorch.compiler.render.algebra import _BYTE, BYTES, FLOATS, Algebra, V, limits, rounded
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import INTRINSICS
 
@@ -41,13 +40,7 @@ def spell(value, ty):
     if ty not in FLOATS:
         value = (int(value) + 2**63) % 2**64 - 2**63
         return "I64_MIN" if value == -(2**63) else f"({value}LL)" if value < 0 else f"{value}LL"
-    value = float(value)
-    if ty == "float" and math.isfinite(value):
-        value = (
-            math.copysign(math.inf, value)
-            if abs(value) > 3.4028235677973366e38
-            else struct.unpack("f", struct.pack("f", value))[0]
-        )
+    value = rounded(value, ty)
     if math.isnan(value):
         return "pt_nan<float>()" if ty == "float" else "pt_nan<double>()"
     if math.isinf(value):
