@@ -10,10 +10,12 @@ import pytest
 
 import probtorch
 from probtorch.compiler.render import cuda_calls
-from probtorch.compiler.render.cuda import LibraryCall
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.render.cuda_schedule import Launch, LibraryCall
+from probtorch.core.dispatch import wrap
+from probtorch.ops.control import while_loop
 from tests.backends import host_gpu
 from tests.compiler.gpu_programs import Job, compiled, put_in_place, run_both_ways
 from tests.compiler.test_cuda_source import assert_compiles, needs_nvcc
@@ -22,6 +24,8 @@ pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to
 
 TYPES = {np.float64: "double", np.float32: "float"}
 DTYPES = pytest.mark.parametrize("dtype", TYPES, ids=TYPES.values())
+
+WALL = 2000
 
 # Name: arrays, numbers, and what is passed besides.
 KERNELS = {
@@ -70,10 +74,14 @@ def run():
 
     def once(name, arrays, numbers, blocks):
         status = np.zeros(1, np.int64)
-        copies = [x.copy() for x in arrays]
+        # Between walls of nan, which would show where they are read.
+        walled = [np.pad(x, WALL, constant_values=np.nan) for x in arrays]
+        copies = [x[WALL:-WALL] for x in walled]
         addresses = [host_gpu.address(x) for x in (status, *copies)]
         ty = TYPES[arrays[0].dtype.type]
         module.launch(f"{name}_{ty}", blocks, THREADS, [*addresses, *map(int, numbers)])
+        for x in walled:
+            assert np.isnan(x[:WALL]).all() and np.isnan(x[-WALL:]).all(), "stores out of bounds"
         return int(status[0]), copies
 
     def run(name, arrays, *numbers):
@@ -479,6 +487,11 @@ def inverses(a):
     return probtorch.linalg.inv(a), probtorch.linalg.slogdet(a)[1], probtorch.linalg.det(a)
 
 
+def factored(a, b):
+    factor = probtorch.linalg.cholesky(a @ a.mT)
+    return factor, probtorch.linalg.solve_triangular(factor.mT, b, upper=True)
+
+
 def orthogonal(a):
     q, r = probtorch.linalg.qr(a)
     return q, r, probtorch.linalg.qr(a[..., :-2])[1]
@@ -493,6 +506,7 @@ def test_programs_agree_with_eager_execution(programs, dtype, batch, n):
     tall = rng.normal(size=(*batch, n + 4, n + 2)).astype(dtype)
     jobs = [
         Job(gradients(solved), [a, b]),
+        Job(gradients(factored), [a, b]),
         Job(gradients(lambda a: inverses(a)[:2]), [a]),
         Job(gradients(orthogonal), [tall]),
         Job(inverses, [a]),
@@ -501,6 +515,33 @@ def test_programs_agree_with_eager_execution(programs, dtype, batch, n):
         for job in jobs:
             assert not library_calls(job.program)
             assert not job.compare()
+
+
+def test_loops_on_the_device_hold_factors_and_solves(programs):
+    """Newton's iteration for the sign of a matrix, by way of a QR factor."""
+    rng = np.random.default_rng(8)
+    a = rng.normal(size=(2, 30, 30)) / 20 + np.eye(30)
+
+    def step(state):
+        n, x, size = state
+        q, r = probtorch.linalg.qr(x)
+        new = 0.5 * (q @ r + probtorch.linalg.inv(x))
+        return n + 1, new, size + probtorch.linalg.slogdet(new)[1]
+
+    def fn(a, size):
+        n, x, size = while_loop(lambda s: s[0] < 9, step, (wrap(np.array(0)), a * 1.0, size))
+        return n, x, size, probtorch.linalg.solve(x, a)
+
+    job = Job(fn, [a, np.zeros(2)])
+    launches = [s for s in job.program.schedule.steps if isinstance(s, Launch)]
+    assert not library_calls(job.program) and any(s.together for s in launches)
+    assert not job.compare()
+
+
+def test_factors_that_cannot_fail_need_no_check(programs):
+    a = np.random.default_rng(6).normal(size=(9, 9))
+    assert not compiled(lambda a: probtorch.linalg.qr(a), [a]).schedule.checked
+    assert compiled(lambda a: (probtorch.linalg.inv(a),), [a]).schedule.checked
 
 
 def test_gradients_of_determinants_agree_with_eager_execution(programs):

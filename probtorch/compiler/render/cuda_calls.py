@@ -9,7 +9,7 @@ captured graphs, because CuPy refuses to capture these libraries; products it ma
 call that is in neither makes the function run eagerly, with a reason that names it.
 """
 
-from probtorch.compiler.render.cuda_own import OwnKernel
+from probtorch.compiler.render.cuda_own import STATUS, OwnKernel
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.cuda_sorting import sorting_kernel
 from probtorch.errors import CompileError
@@ -28,7 +28,6 @@ _OWN_MATRIX = 512
 # either: it waits for memory at each of n * n / 2 steps, where a block loads 16 x 64 elements at
 # once.
 _SHORT_TRIANGLE = 32
-_STATUS = "(i64 *)M"
 
 
 def kernel_of(call, *, large=False):
@@ -86,7 +85,7 @@ def _tiles(m, n, size):
 
 def _own_cholesky(call, arguments, large):
     a, n, batch = arguments
-    passed = [a, n, batch, bool(call.attrs["fails"]), _STATUS]
+    passed = [a, n, batch, bool(call.attrs["fails"]), STATUS]
     return OwnKernel("pt_cholesky", passed, batch * THREADS, batch * n**3 // 3)
 
 
@@ -100,13 +99,13 @@ def _own_trsm(call, arguments, large):
 
 def _own_solve(call, arguments, large):
     a, b, n, m, batch, _ = arguments
-    passed = [a, b, n, m, batch, _STATUS]
+    passed = [a, b, n, m, batch, STATUS]
     return _own_matrices("pt_solve", passed, max(n, m), batch, n**3 // 3 + 2 * n * n * m, large)
 
 
 def _own_inv(call, arguments, large):
     a, out, n, batch, _ = arguments
-    passed = [a, out, n, batch, bool(call.attrs["fails"]), _STATUS]
+    passed = [a, out, n, batch, bool(call.attrs["fails"]), STATUS]
     return _own_matrices("pt_inv", passed, n, batch, 7 * n**3 // 3, large)
 
 

@@ -13,6 +13,7 @@ from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
 from probtorch.compiler.render.algebra import V, ir_type
 from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
 from probtorch.compiler.render.cuda_calls import kernel_of
+from probtorch.compiler.render.cuda_own import STATUS
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.guards import holds
 
@@ -164,7 +165,7 @@ class Cluster:
     def _own(self, call, own, team):
         """Return the call of a device function of ours."""
         self.module.helpers.add(own.helpers)
-        self.module.out.checked |= bool(call.attrs.get("fails"))
+        self.module.out.checked |= bool(call.attrs.get("fails")) and STATUS in own.arguments
         texts = []
         for x in own.arguments:
             buffer, offset = x if isinstance(x, tuple) else (x, 0)

@@ -5,7 +5,10 @@ Made by `cuda_calls.py` (matrices) and `cuda_sorting.py` (rows), read by `cuda.p
 
 from dataclasses import dataclass
 
-__all__ = ["OwnKernel"]
+__all__ = ["STATUS", "OwnKernel"]
+
+# The argument of a function that may fail.
+STATUS = "(i64 *)M"
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class OwnKernel:
     function : str
     arguments : list
         Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
-        kernel's variables.
+        kernel's variables; `STATUS` among them if it can fail.
     threads : int
         That have something to do.
     work : int
