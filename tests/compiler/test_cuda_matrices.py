@@ -364,12 +364,16 @@ def test_the_largest_pivot_is_taken_from_every_row(run, dtype):
 
 
 @DTYPES
-def test_nan_is_no_pivot_where_there_is_a_number(run, dtype):
-    """So this is singular, to LAPACK too."""
-    a = np.array([[[0.0, 1.0], [np.nan, 1.0]]], dtype)
+def test_nan_is_a_pivot_where_it_comes_first_only(run, dtype):
+    """So one of these is singular, to LAPACK too."""
+    first = np.array([[[np.nan, 0.0], [0.0, 1.0]]], dtype)
+    status, (_, x) = run("inv", [by_columns(first), np.zeros(4, dtype)], 2, 1, 1)
+    assert status == 0
+    assert np.isnan(x[0]) and np.isnan(np.linalg.inv(first)[0, 0, 0])
+    second = np.array([[[0.0, 1.0], [np.nan, 1.0]]], dtype)
     with pytest.raises(np.linalg.LinAlgError):
-        np.linalg.inv(a)
-    assert run("inv", [by_columns(a), np.zeros(4, dtype)], 2, 1, 1)[0] == -1
+        np.linalg.inv(second)
+    assert run("inv", [by_columns(second), np.zeros(4, dtype)], 2, 1, 1)[0] == -1
 
 
 # -------------------------------------------------------------------------------------- reflections

@@ -111,7 +111,8 @@ static __device__ void pt_trsm_wide(const unsigned block, const unsigned blocks,
 _ELIMINATION = r"""
 // Elimination with row exchanges in A (n x n), the same steps in B (n x m): U is left on and above
 // A's diagonal, in B what U X = B is to be solved with. True, and unfinished, if a pivot is 0. Nan
-// is never chosen before a number, as in LAPACK. `odd`: whether the number of exchanges is.
+// is a pivot where it comes first, elsewhere any number is larger, as in the BLAS that LAPACK came
+// with. `odd`: whether the number of exchanges is.
 template <class T>
 static __device__ bool pt_eliminate(T *a, T *b, i64 n, i64 m, bool &odd, void *shared) {
   i64 *taken = (i64 *)shared + 512;
@@ -123,7 +124,8 @@ static __device__ bool pt_eliminate(T *a, T *b, i64 n, i64 m, bool &odd, void *s
       T *column = a + j * n, best = 0;
       i64 at = -1;
       for (i64 i = j + threadIdx.x; i < n; i += blockDim.x) {
-        const T size = column[i] == column[i] ? (T)fabs(column[i]) : (T)-1;
+        const T unknown = i == j ? pt_inf<T>() : (T)-1;
+        const T size = column[i] == column[i] ? (T)fabs(column[i]) : unknown;
         if (at < 0 || size > best) { best = size; at = i; }
       }
       at = pt_block_best(true, best, at, shared);
