@@ -9,20 +9,29 @@ CuPy: addresses and streams are numbers.
 import ctypes
 import sys
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from probtorch.errors import DeviceError
 
-__all__ = ["Cublas", "Matrix", "load"]
+__all__ = ["Cublas", "Matrices", "load"]
 
-# An address, the step from row to row in elements, and whether what lies there is the transpose.
-Matrix = tuple[int, int, bool]
+
+class Matrices(NamedTuple):
+    """Matrices by rows: the address of the first, the steps in elements from row to row and from
+    matrix to matrix, and whether what lies there is the transpose.
+    """
+
+    address: int
+    row: int
+    matrix: int
+    transposed: bool
+
 
 _FUNCTIONS = {
-    np.dtype(np.float32): ("cublasSgemm_v2", ctypes.c_float),
-    np.dtype(np.float64): ("cublasDgemm_v2", ctypes.c_double),
+    np.dtype(np.float32): ("cublasSgemm", ctypes.c_float),
+    np.dtype(np.float64): ("cublasDgemm", ctypes.c_double),
 }
 # cuBLAS counts in int.
 _MOST = 2**31
@@ -62,51 +71,48 @@ class Cublas:
     def multiply(
         self,
         dtype: np.dtype,
-        sizes: tuple[int, int, int],
-        left: Matrix,
-        right: Matrix,
+        sizes: tuple[int, int, int, int],
+        left: Matrices,
+        right: Matrices,
         out: int,
         stream: int,
         space: tuple[int, int],
     ) -> None:
-        """Put the product of an (m, k) and a (k, n) matrix into an (m, n) one, all by rows.
+        """Put products of (m, k) and (k, n) matrices into (m, n) ones, all by rows.
 
         Parameters
         ----------
         sizes : tuple of int
-            m, n, k.
+            m, n, k, and how many products.
         out : int
-            Address of the result, whose rows follow each other.
+            Address of the results, which follow each other.
         stream : int
         space : tuple of int
-            Address and bytes of working space, which nobody else uses until the product is done.
+            Address and bytes of working space, which nobody else uses until the products are made.
         """
-        m, n, k = sizes
+        m, n, k, count = sizes
         name, number = _FUNCTIONS[dtype]
-        one, zero = number(1), number(0)
+        one, zero = ctypes.byref(number(1)), ctypes.byref(number(0))
         # Matrices lie by columns for cuBLAS: what it sees is the transposed product.
-        sides = [(int(turned), address, step) for address, step, turned in (right, left)]
-        (turn_b, b, step_b), (turn_a, a, step_a) = sides
+        turns = map(ctypes.c_int, (right.transposed, left.transposed, n, m, k))
+        a, b, c = (
+            [ctypes.c_void_p(address), ctypes.c_int(row)]
+            for address, row in ((right.address, right.row), (left.address, left.row), (out, n))
+        )
         with self._lock:
             self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream))
-            self._call(
-                "cublasSetWorkspace_v2",
-                self._handle,
-                ctypes.c_void_p(space[0]),
-                ctypes.c_size_t(space[1]),
+            room = ctypes.c_void_p(space[0]), ctypes.c_size_t(space[1])
+            self._call("cublasSetWorkspace_v2", self._handle, *room)
+            if count == 1:
+                self._call(f"{name}_v2", self._handle, *turns, one, *a, *b, zero, *c)
+                return
+            a, b, c = (
+                [*x, ctypes.c_longlong(step)]
+                for x, step in ((a, right.matrix), (b, left.matrix), (c, m * n))
             )
             self._call(
-                name,
-                self._handle,
-                *map(ctypes.c_int, (turn_b, turn_a, n, m, k)),
-                ctypes.byref(one),
-                ctypes.c_void_p(b),
-                ctypes.c_int(step_b),
-                ctypes.c_void_p(a),
-                ctypes.c_int(step_a),
-                ctypes.byref(zero),
-                ctypes.c_void_p(out),
-                ctypes.c_int(n),
+                f"{name}StridedBatched",
+                *(self._handle, *turns, one, *a, *b, zero, *c, ctypes.c_int(count)),
             )
 
     def _call(self, name: str, *arguments: Any) -> None:

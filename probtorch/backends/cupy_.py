@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.backends.cublas import Cublas, Matrix, load
+from probtorch.backends.cublas import Cublas, Matrices, load
 from probtorch.errors import DeviceError
 
 __all__ = [
@@ -238,9 +238,14 @@ def multiplies(sizes: tuple[int, ...], dtype: np.dtype) -> bool:
 
 
 def multiply(
-    dtype: np.dtype, sizes: tuple[int, int, int], left: Matrix, right: Matrix, out: int, space: Any
+    dtype: np.dtype,
+    sizes: tuple[int, int, int, int],
+    left: Matrices,
+    right: Matrices,
+    out: int,
+    space: Any,
 ) -> None:
-    """Put a matrix product into memory, on the current stream, which may be captured.
+    """Put matrix products into memory, on the current stream, which may be captured.
 
     Parameters are those of `Cublas.multiply`; `space` is an array.
     """

@@ -24,6 +24,7 @@ from collections import Counter, OrderedDict
 import numpy as np
 
 from probtorch.backends import cupy_
+from probtorch.backends.cublas import Matrices
 from probtorch.backends.registry import array_module, to_device
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.lowering import Lowering
@@ -278,16 +279,15 @@ class GpuBinding:
             )
 
     def _multiply(self, step):
-        """Make a matrix product by cuBLAS."""
+        """Make matrix products by cuBLAS."""
         at = step.attrs
         *sides, out = map(self._array, step.buffers)
+        rows = zip(sides, at["offsets"], at["ld"], at["steps"], at["transposed"], strict=True)
         first, second = (
-            (cupy_.address(x) + offset * x.dtype.itemsize, ld, turned)
-            for x, offset, ld, turned in zip(
-                sides, at["offsets"], at["ld"], at["transposed"], strict=True
-            )
+            Matrices(cupy_.address(x) + offset * x.dtype.itemsize, *layout)
+            for x, offset, *layout in rows
         )
-        sizes = at["m"], at["n"], at["k"]
+        sizes = at["m"], at["n"], at["k"], at["batch"]
         cupy_.multiply(out.dtype, sizes, first, second, cupy_.address(out), self.space)
 
     def _array(self, buffer):
@@ -316,4 +316,5 @@ def _can_be_captured(step):
     if not step.product:
         return False
     at = step.attrs
-    return cupy_.multiplies((at["m"], at["n"], at["k"], *at["ld"]), step.buffers[2].dtype)
+    sizes = at["m"], at["n"], at["k"], at["batch"], *at["ld"]
+    return cupy_.multiplies(sizes, step.buffers[2].dtype)

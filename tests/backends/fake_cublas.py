@@ -47,6 +47,30 @@ class FakeCublas:
     def cublasDgemm_v2(self, *arguments):
         return self._gemm(np.float64, ctypes.c_double, *arguments)
 
+    def cublasSgemmStridedBatched(self, *arguments):
+        return self._batch(np.float32, ctypes.c_float, *arguments)
+
+    def cublasDgemmStridedBatched(self, *arguments):
+        return self._batch(np.float64, ctypes.c_double, *arguments)
+
+    def _batch(self, dtype, number, *arguments):
+        head, (alpha, a, lda, step_a, b, ldb, step_b), tail = (
+            arguments[:6],
+            arguments[6:13],
+            arguments[13:],
+        )
+        beta, c, ldc, step_c, count = tail
+        for i in range(count.value):
+            places = [
+                ctypes.c_void_p(x.value + i * step.value * np.dtype(dtype).itemsize)
+                for x, step in ((a, step_a), (b, step_b), (c, step_c))
+            ]
+            rest = alpha, places[0], lda, places[1], ldb, beta, places[2], ldc
+            status = self._gemm(dtype, number, *head, *rest)
+            if status:
+                return status
+        return 0
+
     def _gemm(self, dtype, number, handle, *arguments):
         assert handle.value == 99 and self.stream == FakeStream.ptr and self.space[0]
         turned_a, turned_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = arguments

@@ -101,9 +101,14 @@ def test_kernels_become_a_graph_when_addresses_come_back(copies):
     assert FakeKernels.launches == 2 * kernels
 
 
+def own_products_are_small(monkeypatch):
+    for name in ("_OWN_PRODUCT", "_OWN_WIDE_PRODUCT"):
+        monkeypatch.setattr(cuda_calls, name, 0)
+
+
 def wide_products(monkeypatch, library):
     """Give every product to the library, and have the fake find it."""
-    monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", 0)
+    own_products_are_small(monkeypatch)
     monkeypatch.setattr(cupy_, "load", lambda major: library)
 
 
@@ -139,10 +144,27 @@ def test_library_products_are_part_of_a_graph(copies, monkeypatch, dtype):
     assert "CuPy" not in compiled.explain()
 
 
+def test_library_products_of_a_batch_are_part_of_a_graph(copies, monkeypatch):
+    library = FakeCublas()
+    wide_products(monkeypatch, library)
+    a, b = rng.normal(size=(5, 35, 52)), rng.normal(size=(5, 52, 41))
+
+    def fn(a, b):
+        return a @ b, (b.mT @ a.mT).tanh(), a[0] @ b, a @ b[0]
+
+    compiled, x, y = compile(fn), on_gpu(a), on_gpu(b)
+    for _ in range(3):
+        for one, other in zip(
+            compiled(x, y), fn(probtorch.tensor(a), probtorch.tensor(b)), strict=True
+        ):
+            np.testing.assert_allclose(host(one), other.numpy(), 1e-12, 1e-12)
+    assert library.products >= 15 and "CuPy" not in compiled.explain()
+
+
 @pytest.mark.parametrize("library", [None, FakeCublas(status=1)], ids=["missing", "failing"])
 def test_products_go_through_cupy_where_cublas_cannot_be_called(copies, monkeypatch, library):
     if library is None:
-        monkeypatch.setattr(cuda_calls, "_OWN_PRODUCT", 0)
+        own_products_are_small(monkeypatch)
     else:
         wide_products(monkeypatch, library)
     compiled, x = compile(lambda a: (a @ a).tanh()), on_gpu(rng.normal(size=(35, 35)))

@@ -24,7 +24,7 @@ import numpy as np
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.algebra import ir_type
 from probtorch.compiler.render.cuda_algebra import C_TYPES
-from probtorch.compiler.render.cuda_calls import kernel_of, library_of
+from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
@@ -270,7 +270,7 @@ class _Renderer:
         if kernel_of(call) is None:
             fn, buffers, attrs = library_of(call)
             name = call.node.name if call.node is not None else call.name
-            return LibraryCall(fn, tuple(buffers), attrs, name, call.name == "gemm")
+            return LibraryCall(fn, tuple(buffers), attrs, name, fn is LIBRARY["gemm"])
         cluster = Cluster(self)
         cluster.call(call)
         return cluster.kernel(gate)

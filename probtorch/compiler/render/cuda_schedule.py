@@ -30,7 +30,7 @@ class Launch:
 class LibraryCall:
     """A function of the array module and flat arrays.
 
-    `name` is that of the op or call; `product` tells whether it is a product of two matrices.
+    `name` is that of the op or call; `product` tells whether it multiplies matrices.
     """
 
     fn: object
