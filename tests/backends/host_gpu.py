@@ -5,7 +5,8 @@ The same source that NVRTC gets is put behind a small header that declares what 
 to the next one. Kernels run one block after the other, in rising or, with ``backwards=True``, in
 falling order of blocks and threads: a result that differs between the two is a race. A barrier that
 only part of a block reaches is an error. Blocks that are started together take turns: the next one
-runs when a thread pauses (`__nanosleep`) to wait for it. Blocks that all wait are an error.
+runs when a thread pauses (`__nanosleep`) to wait for it. Blocks that all wait are an error. Shared
+memory is one for all blocks: nothing in it may be wanted behind a barrier across blocks.
 
 Functions of CUDA that the C library lacks (`erfinv`, `erfcx`, `normcdf` ...) are SciPy's here.
 """

@@ -1,6 +1,6 @@
 """Matrix kernels of generated CUDA C, run on the processor, against NumPy and what defines them.
 
-Each runs by 1, 2 and 5 blocks and in either order of threads, and must give the same bits. Products
+Each runs by 1, 2 and 3 blocks and in either order of threads, and must give the same bits. Products
 are of small integers, so they are exact; factors and solutions are measured by their residuals, in
 units in the last place of the matrices, as LAPACK's own tests do.
 """
@@ -32,6 +32,7 @@ KERNELS = {
     "gemm": (3, 10, ", shared"),
     "gemm_wide": (3, 10, ""),
     "cholesky": (1, 3, ", (i64 *)M"),
+    "cholesky_together": (1, 3, ", M"),
     "trsm": (2, 6, ""),
     "trsm_wide": (2, 6, ""),
     "solve": (2, 3, ", (i64 *)M"),
@@ -73,20 +74,21 @@ def run():
     (module,) = host_gpu.compile_all([source()])
 
     def once(name, arrays, numbers, blocks):
-        status = np.zeros(1, np.int64)
+        status = np.zeros(2, np.int64)  # and the words of `pt_meet`
         # Between walls of nan, which would show where they are read.
         walled = [np.pad(x, WALL, constant_values=np.nan) for x in arrays]
         copies = [x[WALL:-WALL] for x in walled]
         addresses = [host_gpu.address(x) for x in (status, *copies)]
         ty = TYPES[arrays[0].dtype.type]
-        module.launch(f"{name}_{ty}", blocks, THREADS, [*addresses, *map(int, numbers)])
+        passed, together = [*addresses, *map(int, numbers)], name.endswith("_together")
+        module.launch(f"{name}_{ty}", blocks, THREADS, passed, together=together)
         for x in walled:
             assert np.isnan(x[:WALL]).all() and np.isnan(x[-WALL:]).all(), "stores out of bounds"
         return int(status[0]), copies
 
     def run(name, arrays, *numbers):
         found = []
-        for blocks, backwards in ((1, False), (1, True), (2, True), (5, False)):
+        for blocks, backwards in ((1, False), (1, True), (2, True), (3, False)):
             host_gpu.Module.backwards = backwards
             try:
                 found.append(once(name, arrays, numbers, blocks))
@@ -185,29 +187,34 @@ def definite(rng, dtype, *shape):
     return a, a + np.triu(np.full(shape[-1:] * 2, np.nan, dtype), 1)
 
 
+CHOLESKY = pytest.mark.parametrize("name", ["cholesky", "cholesky_together"])
+
+
 @DTYPES
+@CHOLESKY
 @pytest.mark.parametrize(
     "batch, n", [(2, 1), (3, 2), (2, 16), (4, 17), (2, 37), (1, 127), (1, 290)]
 )
-def test_cholesky_factors_have_residuals_of_rounding(run, dtype, batch, n):
+def test_cholesky_factors_have_residuals_of_rounding(run, dtype, name, batch, n):
     a, given = definite(np.random.default_rng(n), dtype, batch, n)
-    status, (got,) = run("cholesky", [np.where(np.isnan(given), 7, given).ravel()], n, batch, 1)
+    status, (got,) = run(name, [np.where(np.isnan(given), 7, given).ravel()], n, batch, 1)
     factor = got.reshape(batch, n, n).astype(np.float64)
     assert status == 0
     assert (np.triu(factor, 1) == 0).all() and (np.diagonal(factor, 0, 1, 2) > 0).all()
     error = norm(factor @ factor.swapaxes(-1, -2) - a)
     assert (error < n * np.finfo(dtype).eps * norm(a)).all()
-    np.testing.assert_array_equal(run("cholesky", [given.ravel()], n, batch, 1)[1][0], got)
+    np.testing.assert_array_equal(run(name, [given.ravel()], n, batch, 1)[1][0], got)
 
 
 @DTYPES
+@CHOLESKY
 @pytest.mark.parametrize("n, at", [(1, 0), (5, 4), (16, 15), (17, 16), (70, 33)])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
-def test_indefinite_matrices_fail_and_spare_the_others(run, dtype, n, at, value):
+def test_indefinite_matrices_fail_and_spare_the_others(run, dtype, name, n, at, value):
     a = np.stack([np.eye(n, dtype=dtype) * 4] * 3)
     a[1, at, at] = value
     for check in (1, 0):
-        status, (got,) = run("cholesky", [a.ravel()], n, 3, check)
+        status, (got,) = run(name, [a.ravel()], n, 3, check)
         expected = a / 2
         expected[1] = np.nan
         assert status == -check
@@ -578,6 +585,29 @@ def test_large_matrices_are_left_to_the_library(programs, monkeypatch):
     job = Job(fn, [a])
     assert len(library_calls(job.program)) == 7
     assert not job.compare()
+
+
+def test_large_matrices_are_factored_by_all_blocks(programs, monkeypatch):
+    monkeypatch.setattr(cuda_calls, "_OWN_MATRIX", 8)
+    rng = np.random.default_rng(6)
+    a = rng.normal(size=(100, 100)) / 30 + np.eye(100)
+
+    def again(a):
+        """Three steps of a loop on the device around it."""
+        return while_loop(
+            lambda s: s[0] < 3,
+            lambda s: (s[0] + 1, probtorch.linalg.cholesky(s[1] @ s[1].mT)),
+            (wrap(np.array(0)), a * 1.0),
+        )
+
+    for fn in (gradients(lambda a: factored(a, a[:, :2])), again):
+        job = Job(fn, [a])
+        launches = [s for s in job.program.schedule.every_step() if isinstance(s, Launch)]
+        assert any(s.together for s in launches)
+        assert not library_calls(job.program) and job.program.schedule.checked
+        assert not job.compare()
+    program = compiled(lambda a: (probtorch.linalg.cholesky(a),), [np.eye(100)])
+    assert run_both_ways(program, [np.eye(100) - 2.0 * np.eye(100)[70]])[0] == -1
 
 
 def test_wide_products_are_made_in_large_tiles(programs, monkeypatch):

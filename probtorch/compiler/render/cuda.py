@@ -267,11 +267,12 @@ class _Renderer:
         return launches
 
     def _call(self, call, gate):
-        if kernel_of(call) is None:
+        own = kernel_of(call)
+        if own is None:
             fn, buffers, attrs = library_of(call)
             name = call.node.name if call.node is not None else call.name
             return LibraryCall(fn, tuple(buffers), attrs, name, fn is LIBRARY["gemm"])
-        cluster = Cluster(self)
+        cluster = Cluster(self, wide=own.together)
         cluster.call(call)
         return cluster.kernel(gate)
 

@@ -9,7 +9,7 @@ captured graphs, because CuPy refuses to capture these libraries; products it ma
 call that is in neither makes the function run eagerly, with a reason that names it.
 """
 
-from probtorch.compiler.render.cuda_own import STATUS, OwnKernel
+from probtorch.compiler.render.cuda_own import MEMORY, STATUS, OwnKernel
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.cuda_sorting import sorting_kernel
 from probtorch.errors import CompileError
@@ -22,7 +22,8 @@ __all__ = ["LIBRARY", "kernel_of", "library_of"]
 # quarter as often as those in tiles of 16 x 16. None of these has been measured on a GPU.
 _OWN_PRODUCT, _OWN_WIDE_PRODUCT, _WIDE_TILES = 2**23, 2**25, 64
 # Rows and columns of matrices up to which one block factors them. Not measured on a GPU: a block
-# has but one multiprocessor, but needs no start of a library and leaves no gap in a graph.
+# has but one multiprocessor, but needs no start of a library and leaves no gap in a graph. All
+# blocks share larger ones that are to have a Cholesky factor, unless there are many of them.
 _OWN_MATRIX = 512
 # Rows of triangles up to which a thread solves for a column by itself. Not measured on a GPU
 # either: it waits for memory at each of n * n / 2 steps, where a block loads 16 x 64 elements at
@@ -85,8 +86,13 @@ def _tiles(m, n, size):
 
 def _own_cholesky(call, arguments, large):
     a, n, batch = arguments
-    passed = [a, n, batch, bool(call.attrs["fails"]), STATUS]
-    return OwnKernel("pt_cholesky", passed, batch * THREADS, batch * n**3 // 3)
+    passed, work = [a, n, batch, bool(call.attrs["fails"])], batch * n**3 // 3
+    if n > _OWN_MATRIX and batch * 64 <= n:
+        # As many blocks as there are tiles in the largest triangle.
+        tiles = _tiles(n, n, 64) // 2
+        function = "pt_cholesky_together"
+        return OwnKernel(function, [*passed, MEMORY], tiles * THREADS, work, together=True)
+    return OwnKernel("pt_cholesky", [*passed, STATUS], batch * THREADS, work)
 
 
 def _own_trsm(call, arguments, large):

@@ -13,7 +13,7 @@ from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
 from probtorch.compiler.render.algebra import V, ir_type
 from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
 from probtorch.compiler.render.cuda_calls import kernel_of
-from probtorch.compiler.render.cuda_own import STATUS
+from probtorch.compiler.render.cuda_own import MEMORY, STATUS
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.guards import holds
 
@@ -110,8 +110,6 @@ class Cluster:
             self._barrier(everyone=True)
 
     def _barrier(self, *, everyone):
-        if everyone:
-            self.module.runtime.add("pt_meet")
         self.lines.append("pt_meet(M);" if everyone else "__syncthreads();")
 
     def _block(self, block, *, everyone):
@@ -165,7 +163,9 @@ class Cluster:
     def _own(self, call, own, team):
         """Return the call of a device function of ours."""
         self.module.helpers.add(own.helpers)
-        self.module.out.checked |= bool(call.attrs.get("fails")) and STATUS in own.arguments
+        self.module.out.checked |= bool(call.attrs.get("fails")) and any(
+            x in (STATUS, MEMORY) for x in own.arguments if isinstance(x, str)
+        )
         texts = []
         for x in own.arguments:
             buffer, offset = x if isinstance(x, tuple) else (x, 0)

@@ -1,6 +1,7 @@
 """Device functions for Cholesky, LU and QR factors, and what is solved with them, as CUDA C.
 
-A block has a matrix of a batch, from beginning to end. Symmetric and triangular matrices lie by
+A block has a matrix of a batch, from beginning to end; all blocks share large ones that are to have
+a Cholesky factor. Symmetric and triangular matrices lie by
 rows, others by columns, as for functions of the same names on a processor (`runtime/matrices.py`),
 and are overwritten. Working space in the GPU's memory is not needed, however many matrices are
 handled at once: solves apply their row exchanges on the way, and QR keeps the triangles of its
@@ -22,6 +23,45 @@ static __device__ void pt_corner(const T *a, i64 ld, int width, T *corner) {
   const int i = threadIdx.x % 16, j = threadIdx.x / 16;
   corner[17 * i + j] = i < width && j < width ? a[j * ld + i] : (T)0;
 }
+// The lower factor of a corner (width x width) of a matrix by rows, element (i, j) at 17 i + j;
+// true if the corner is not positive definite.
+template <class T>
+static __device__ bool pt_factor_corner(const T *a, i64 n, int width, T *corner) {
+  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
+  corner[17 * i + j] = j <= i && i < width ? a[i * n + j] : (T)0;
+  __syncthreads();
+  for (int q = 0; q < width; ++q) {
+    const T pivot = corner[18 * q];
+    if (!(pivot > 0)) return true;
+    __syncthreads();
+    const T root = sqrt(pivot);
+    if (j == q && i >= q) corner[17 * i + q] = i == q ? root : corner[17 * i + q] / root;
+    __syncthreads();
+    if (j > q && i >= j) corner[17 * i + j] -= corner[17 * i + q] * corner[17 * j + q];
+    __syncthreads();
+  }
+  return false;
+}
+// Solve with the factor of a corner for the rows below it; of `rows` with the corner's, a thread
+// has every `step`th.
+template <class T>
+static __device__ void pt_solve_below(T *a, i64 n, i64 rows, int width, const T *corner, i64 first,
+                                      i64 step) {
+  for (i64 r = width + first; r < rows; r += step) {
+    T *x = a + r * n;
+    for (int p = 0; p < width; ++p) {
+      T rest = x[p];
+      for (int q = 0; q < p; ++q) rest -= corner[17 * p + q] * x[q];
+      x[p] = rest / corner[18 * p];
+    }
+  }
+}
+// Zeros above the diagonal of a factor, or nan for all of it.
+template <class T>
+static __device__ void pt_finish_factor(T *a, i64 n, bool bad, i64 first, i64 step) {
+  for (i64 t = first; t < n * n; t += step)
+    if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
+}
 // Lower factors in place, by rows; what is not positive definite becomes nan, and fails if `check`.
 template <class T>
 static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, T *all, i64 n,
@@ -34,29 +74,10 @@ static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, 
     for (i64 k = 0; k < n; k += 16) {
       const int width = (int)(n - k < 16 ? n - k : 16);
       T *panel = a + k * n + k;
-      shared[17 * i + j] = j <= i && i < width ? panel[i * n + j] : (T)0;
-      __syncthreads();
-      for (int q = 0; q < width; ++q) {
-        const T pivot = shared[18 * q];
-        bad = !(pivot > 0);
-        if (bad) break;
-        __syncthreads();
-        const T root = sqrt(pivot);
-        if (j == q && i >= q) shared[17 * i + q] = i == q ? root : shared[17 * i + q] / root;
-        __syncthreads();
-        if (j > q && i >= j) shared[17 * i + j] -= shared[17 * i + q] * shared[17 * j + q];
-        __syncthreads();
-      }
+      bad = pt_factor_corner(panel, n, width, shared);
       if (bad) break;
       if (j <= i && i < width) panel[i * n + j] = shared[17 * i + j];
-      for (i64 r = width + threadIdx.x; r < n - k; r += blockDim.x) {
-        T *x = panel + r * n;
-        for (int p = 0; p < width; ++p) {
-          T rest = x[p];
-          for (int q = 0; q < p; ++q) rest -= shared[17 * p + q] * x[q];
-          x[p] = rest / shared[18 * p];
-        }
-      }
+      pt_solve_below(panel, n, n - k, width, shared, threadIdx.x, blockDim.x);
       __syncthreads();
       // Tiles from the first column to the diagonal; what they leave above it is not read.
       const T *below = panel + width * n;
@@ -67,10 +88,47 @@ static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, 
                     true, shared);
       __syncthreads();
     }
-    for (i64 t = threadIdx.x; t < n * n; t += blockDim.x)
-      if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
+    pt_finish_factor(a, n, bad, threadIdx.x, blockDim.x);
     if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
     __syncthreads();
+  }
+}
+// The same by all blocks for one matrix after the other, with barriers across them. Every block
+// factors the corner for itself; tiles are numbered through, strip after strip.
+template <class T>
+static __device__ void pt_cholesky_together(const unsigned block, const unsigned blocks, T *all,
+                                            i64 n, i64 batch, bool check, char *M) {
+  T *shared = (T *)pt_room();
+  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
+  const i64 thread = (i64)block * blockDim.x + threadIdx.x, step = (i64)blocks * blockDim.x;
+  for (i64 m = 0; m < batch; ++m) {
+    T *a = all + m * n * n;
+    bool bad = false;
+    for (i64 k = 0; k < n; k += 16) {
+      const int width = (int)(n - k < 16 ? n - k : 16);
+      T *panel = a + k * n + k;
+      bad = pt_factor_corner(panel, n, width, shared);
+      if (bad) break;
+      pt_solve_below(panel, n, n - k, width, shared, thread, step);
+      // Nobody may read the old corner any more when the new one is stored.
+      const T mine = shared[17 * i + j];
+      pt_meet(M);
+      if (block == 0 && j <= i && i < width) panel[i * n + j] = mine;
+      const T *below = panel + width * n;
+      const i64 rest = n - k - width;
+      unsigned turn = block;
+      for (i64 r = 0; r < rest; r += 64) {
+        const i64 tall = rest - r < 64 ? rest - r : 64, across = r + tall;
+        pt_tiles<T>(turn, blocks, below + r * n, below, panel + (width + r) * n + width, n, tall,
+                    across, width, n, 1, 1, n, true, shared);
+        turn = (turn + blocks - (unsigned)((across + 63) / 64 % blocks)) % blocks;
+      }
+      pt_meet(M);
+    }
+    // A block may still read the corner in which another found the wrong pivot.
+    pt_meet(M);
+    pt_finish_factor(a, n, bad, thread, step);
+    if (bad && check && block == 0 && threadIdx.x == 0) pt_fail((i64 *)M, -1);
   }
 }
 // A x = b in place of b, by rows; 64 columns of b for each block.

@@ -1,10 +1,10 @@
 """CUDA C that generated kernels call: what C and CUDA have no function for.
 
 `PREAMBLE` stands at the head of every program: extremes in which nan wins, conversions that
-saturate, sums and their kin over the threads of a block. The functions in `FUNCTIONS` are added
-when a formula needs them: Philox, integer powers, and the special functions of SciPy that CUDA
-lacks, for doubles. The text is plain C++, so that it compiles for the host too, where it is tested
-against SciPy.
+saturate, sums and their kin over the threads of a block, a barrier across blocks. The functions in
+`FUNCTIONS` are added when a formula needs them: Philox, integer powers, and the special functions
+of SciPy that CUDA lacks, for doubles. The text is plain C++, so that it compiles for the host too,
+where it is tested against SciPy.
 
 Sources: reflection, recurrence and asymptotic series of digamma (Abramowitz and Stegun 1972, 6.3);
 incomplete gamma by its series, Lentz's continued fraction and Temme's expansion (Temme 1979; DLMF
@@ -101,6 +101,30 @@ template <class T> static __device__ i64 pt_block_best(bool largest, T v, i64 k,
 }
 // The first failure stays: 0 is none, -1 what eager execution would raise, else 1 + a guard.
 static __device__ void pt_fail(i64 *status, i64 code) { if (*status == 0) *status = code; }
+// A barrier of all blocks of a kernel, which were started together. Behind the status lie how many
+// have arrived, and how many barriers everybody has passed.
+static __device__ void pt_meet(char *M) {
+  unsigned *arrived = (unsigned *)(M + 8);
+  volatile unsigned *passed = (volatile unsigned *)(M + 12);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const unsigned before = *passed;
+    __threadfence();
+    if (atomicAdd(arrived, 1u) == gridDim.x - 1) {
+      *arrived = 0;
+      __threadfence();
+      *passed = before + 1;
+    } else {
+      while (*passed == before) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
+        __nanosleep(32);
+#endif
+      }
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
 """
 
 _POWER = r"""
@@ -393,33 +417,6 @@ static __device__ i64 pt_bits_to_integers(i64 bits, i64 low, i64 span) {
 }
 """
 
-# A barrier of all blocks of a kernel, which must have been started together. Behind the status lie
-# how many have arrived, and how many barriers everybody has passed.
-_MEET = r"""
-static __device__ void pt_meet(char *M) {
-  unsigned *arrived = (unsigned *)(M + 8);
-  volatile unsigned *passed = (volatile unsigned *)(M + 12);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned before = *passed;
-    __threadfence();
-    if (atomicAdd(arrived, 1u) == gridDim.x - 1) {
-      *arrived = 0;
-      __threadfence();
-      *passed = before + 1;
-    } else {
-      while (*passed == before) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
-        __nanosleep(32);
-#endif
-      }
-    }
-    __threadfence();
-  }
-  __syncthreads();
-}
-"""
-
 _EXCHANGE = r"""
 template <class T>
 static __device__ void pt_exchange(const unsigned block, const unsigned blocks, T *a, T *b, i64 n) {
@@ -433,7 +430,6 @@ static __device__ void pt_exchange(const unsigned block, const unsigned blocks, 
 
 # Name: what it needs first, its text or a function that makes it.
 FUNCTIONS = {
-    "pt_meet": ((), _MEET),
     "pt_exchange": ((), _EXCHANGE),
     "pt_bits_to_integers": ((), _INTEGERS),
     "philox pair": ((), PHILOX_PAIR),

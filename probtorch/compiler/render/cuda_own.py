@@ -5,10 +5,10 @@ Made by `cuda_calls.py` (matrices) and `cuda_sorting.py` (rows), read by `cuda.p
 
 from dataclasses import dataclass
 
-__all__ = ["STATUS", "OwnKernel"]
+__all__ = ["MEMORY", "STATUS", "OwnKernel"]
 
-# The argument of a function that may fail.
-STATUS = "(i64 *)M"
+# The argument of a function that may fail; and of one that has barriers across blocks, too.
+STATUS, MEMORY = "(i64 *)M", "M"
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,15 @@ class OwnKernel:
     function : str
     arguments : list
         Behind the numbers of blocks: buffers, pairs of buffer and offset, numbers, and names of the
-        kernel's variables; `STATUS` among them if it can fail.
+        kernel's variables; `STATUS` or `MEMORY` among them if it can fail.
     threads : int
         That have something to do.
     work : int
         Steps in all.
     helpers : str
         Which text has the function, a key of `cuda.HELPERS`.
+    together : bool
+        Whether its blocks wait for each other: the kernel is started with all of them at once.
     """
 
     function: str
@@ -34,3 +36,4 @@ class OwnKernel:
     threads: int
     work: int
     helpers: str = "matrices"
+    together: bool = False
