@@ -153,7 +153,11 @@ def address(array: Any) -> int:
 
 
 def bounds(array: Any) -> tuple[int, int]:
-    """Return the addresses of the first byte of a contiguous array, and behind the last."""
+    """Return the addresses of the first byte of an array, and behind the last."""
+    if not array.flags.c_contiguous:
+        import cupy
+
+        return cupy.byte_bounds(array)
     start = array.data.ptr
     return start, start + array.nbytes
 

@@ -170,7 +170,7 @@ class CompiledFunction:
         if wanted or key in self._taped:
             return self._on_tape(key, leaves, structure, tensors, args, kwargs)
         if paths:
-            arrays = [contiguous(t._data) for t in tensors]
+            arrays = [t._data for t in tensors]
             for path in paths:
                 out = path.run(arrays)
                 if out is not None:
@@ -243,7 +243,7 @@ class CompiledFunction:
             paths = self._versions.get(key)
         except TypeError:
             return None, []
-        arrays = [contiguous(t._data) for t in tensors]
+        arrays = [t._data for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
     def _record(self, leaves, structure, tensors, key):

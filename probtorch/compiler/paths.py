@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 
-from probtorch.backends.registry import shares_memory
+from probtorch.backends.registry import contiguous, shares_memory
 from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
@@ -100,10 +100,14 @@ class Path:
         )
 
     def run(self, arrays):
-        """Return ``(result,)``, or None where the path does not fit or a guard fails."""
+        """Return ``(result,)``, or None where the path does not fit or a guard fails.
+
+        `arrays` are those of the arguments themselves: a copy shares no memory with anything.
+        """
         caller = self.caller(arrays)
         if caller is None:
             return None
+        arrays = list(map(contiguous, arrays))
         self.kept.keep(arrays)
         with self.lock:
             before = self.draw()
@@ -138,6 +142,7 @@ class Path:
         results = np.empty((steps, *first.shape), first.dtype)
         if caller is None or not isinstance(caller.commit, Commit):
             return results[:0], []
+        arrays = list(map(contiguous, arrays))
         self.kept.keep(arrays)
         with self.lock:
             before = self.draw()

@@ -11,6 +11,7 @@ import functools
 import operator
 import sys
 import types
+import weakref
 
 import numpy as np
 import scipy.linalg
@@ -43,6 +44,7 @@ class FakeArray:
     """An array on an imagined device: NumPy inside, CuPy's manners outside."""
 
     copies = Copies()
+    known = weakref.WeakValueDictionary()  # by id of what they hold
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         """NumPy's ufuncs become CuPy's, as long as no host array takes part."""
@@ -64,6 +66,7 @@ class FakeArray:
     def __init__(self, host, device_id=0):
         self._host = host
         self.device = types.SimpleNamespace(id=device_id)
+        FakeArray.known.setdefault(id(host), self)
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
@@ -91,6 +94,15 @@ class FakeArray:
 
     def __setitem__(self, index, value):
         self._host[lower(index)] = lower(value)
+
+    @property
+    def base(self):
+        """The array that owns the memory; views of the same one have the same."""
+        owner = self._host.base
+        if not isinstance(owner, np.ndarray):
+            return None
+        found = FakeArray.known.get(id(owner))
+        return FakeArray(owner, self.device.id) if found is None else found
 
     @property
     def __cuda_array_interface__(self):
@@ -315,6 +327,7 @@ def install(monkeypatch, *, available=True, devices=2):
     cupy.asarray = cupy.array = asarray
     cupy.asnumpy = lambda value: value.get() if isinstance(value, FakeArray) else np.asarray(value)
     cupy.lib = types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=as_strided))
+    cupy.byte_bounds = lambda x: np.lib.array_utils.byte_bounds(x._host)
     cupy.RawModule = FakeKernels
     FakeKernels.launches = FakeKernels.graphs = 0
     cupy.linalg = mirror("cupy.linalg", np.linalg, MISSING["linalg"])

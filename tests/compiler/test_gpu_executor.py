@@ -19,6 +19,7 @@ from probtorch.compiler.compile import CompiledFunction, compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render import cuda_calls
+from probtorch.core.dispatch import wrap
 from probtorch.errors import DeviceError
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
@@ -49,6 +50,11 @@ def on_gpu(array):
 
 def host(t):
     return t.cpu().numpy()
+
+
+def turned(t):
+    """The transpose as a tensor of its own, of which nobody knows that it is a view."""
+    return wrap(t._data.T)
 
 
 def chain(x):
@@ -278,7 +284,7 @@ def test_updates_of_any_memory_are_those_of_eager_execution():
     def state():
         return {
             "dense": on_gpu(np.arange(6.0)),
-            "strided": on_gpu(np.arange(12.0).reshape(6, 2)).T,
+            "strided": turned(on_gpu(np.arange(12.0).reshape(6, 2))),
             "written": on_gpu(np.zeros(6)),
             "host": probtorch.tensor(np.zeros(6)),
         }
@@ -318,6 +324,36 @@ def test_argument_that_shares_memory_with_an_updated_tensor_runs_eagerly():
     np.testing.assert_array_equal(host(y), 2.0 * (np.arange(4.0) + 3.0))
 
 
+def test_argument_with_gaps_that_shares_memory_with_an_updated_tensor_runs_eagerly():
+    everything = on_gpu(np.zeros((10, 3)))
+    w = wrap(everything._data[8:9])
+
+    def step(x):
+        w.add_(1.0)
+        return x * 2.0
+
+    compiled = compile(step)
+    for _ in range(2):
+        compiled(on_gpu(np.zeros((10, 3)))[::2])
+    with pytest.warns(CompileWarning, match="shares"):
+        y = compiled(everything[::2])
+    np.testing.assert_array_equal(host(y), 2.0 * host(everything[::2]))
+    assert float(host(y).max()) == 6.0
+
+
+def test_change_of_a_view_runs_eagerly():
+    w = on_gpu(np.zeros((3, 4)))
+
+    def step(x):
+        w.T.add_(x)
+        return w.sum()
+
+    compiled = compile(step)
+    with pytest.warns(CompileWarning, match="views"):
+        compiled(on_gpu(1.0))
+    assert float(host(compiled(on_gpu(1.0)))) == 24.0
+
+
 def test_written_tensor_of_another_shape_takes_another_path():
     w = on_gpu(np.zeros(3))
     compiled = compile(lambda x: w.copy_(x.sum() + w * 0) * 1.0)
@@ -330,7 +366,7 @@ def test_written_tensor_of_another_shape_takes_another_path():
 @pytest.mark.parametrize("strided", [False, True])
 def test_restore_puts_back_what_was_before_the_last_run(strided):
     w = on_gpu(np.arange(8.0).reshape(4, 2))
-    w = w.T if strided else w
+    w = turned(w) if strided else w
     compiled = CompiledFunction(lambda x: w.mul_(x).sum(), saving=True)
     before = host(w)
     compiled(on_gpu(2.0))

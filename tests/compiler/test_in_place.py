@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Graph
 from probtorch.core.dispatch import as_tensor, wrap
@@ -278,6 +279,23 @@ def test_tensors_that_come_to_share_memory_are_updated_as_in_the_eager_run(k):
         np.testing.assert_allclose(compiled(g).numpy(), step(*theirs, g).numpy(), rtol=1e-12)
         for a, b in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("part", [lambda w: w[::2], lambda w: w.T[::2].T, lambda w: w[1::2]])
+def test_an_argument_with_gaps_that_shares_memory_with_an_updated_tensor_runs_eagerly(part):
+    w, other = tensor(np.zeros((4, 4))), tensor(np.zeros((4, 4)))
+
+    def step(x):
+        w.add_(1.0)
+        return x * 2.0
+
+    compiled = compile(step)
+    for _ in range(2):
+        compiled(part(other))
+    assert compiled._paths()
+    with pytest.warns(CompileWarning, match="shares"):
+        y = compiled(part(w))
+    np.testing.assert_array_equal(y.numpy(), np.full(y.shape, 6.0))
 
 
 def test_profiling_changes_no_tensor():
