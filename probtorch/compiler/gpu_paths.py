@@ -134,28 +134,36 @@ class _Caller:
         self.binding = program.bind()
         outputs = program.graph.outputs
         self.first = len(outputs) - len(path.updates)
-        # Room for new elements, in which the old ones lie after a run.
-        with cupy_.on_device(program.device):
-            empty = cupy_.namespace().empty
-            self.new = [empty(v.shape, v.dtype) for v in outputs[self.first :]]
+        self.rooms = [self._room(outputs)]
+        if path.saving and program.schedule.checked:
+            # A run that fails leaves its new elements; what was before the last one that did not
+            # must be somewhere else.
+            self.rooms.append(self._room(outputs))
         self.exchanged = {k - self.first for k in program.schedule.updates}
-        self.copies = [i for i in range(len(self.new)) if i not in self.exchanged]
+        self.copies = [i for i in range(len(path.updates)) if i not in self.exchanged]
         self.before = {}
+
+    def _room(self, outputs):
+        """Return room for new elements, in which the old ones lie after a run."""
+        with cupy_.on_device(self.path.program.device):
+            empty = cupy_.namespace().empty
+            return [empty(v.shape, v.dtype) for v in outputs[self.first :]]
 
     def attach(self, arrays):
         """Take the arrays of the path's outside tensors."""
-        path, first = self.path, self.first
+        path = self.path
         self.arrays = arrays
         places = {id(t): x for t, x in zip(path.tensors, arrays, strict=True)}
         self.targets = [places[id(t)] for t in path.updates]
-        with cupy_.on_device(path.program.device):
-            self.binding.attach(
-                [places[id(t)] for t in path.refs],
-                {first + i: self.targets[i] for i in self.exchanged},
-                self.new,
-            )
+        self.read = [places[id(t)] for t in path.refs]
+        self._attach()
         bounds = [cupy_.bounds(self.targets[i]) for i in self.exchanged]
         self.starts, self.ends = np.array(bounds, np.uint64).reshape(-1, 2).T
+
+    def _attach(self):
+        targets = {self.first + i: self.targets[i] for i in self.exchanged}
+        with cupy_.on_device(self.path.program.device):
+            self.binding.attach(self.read, targets, self.rooms[-1])
 
     def touched_by(self, arrays):
         """Whether an argument may share memory with an updated tensor."""
@@ -179,12 +187,16 @@ class _Caller:
                     target = self.targets[i]
                     if self.path.saving:
                         self.before[i] = target.copy()
-                    target[...] = to_device(self.new[i], device_of(target))
+                    target[...] = to_device(self.rooms[-1][i], device_of(target))
+                if len(self.rooms) > 1:
+                    # The next run leaves this room, the first from now on, alone.
+                    self.rooms.reverse()
+                    self._attach()
         return status, out
 
     def previous(self):
         """Return what updated tensors held before the last run."""
-        return [self.before.get(i, x) for i, x in enumerate(self.new)]
+        return [self.before.get(i, x) for i, x in enumerate(self.rooms[0])]
 
 
 def _kinds(arrays):

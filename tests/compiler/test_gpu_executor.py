@@ -379,6 +379,29 @@ def test_restore_puts_back_what_was_before_the_last_run(strided):
     np.testing.assert_array_equal(host(w), before)
 
 
+@pytest.mark.parametrize("strided", [False, True])
+def test_run_that_fails_does_not_touch_what_was_there_before_the_last_one(strided):
+    w = on_gpu(np.zeros((2, 2)))
+    w = turned(w) if strided else w
+
+    def step(x):
+        w.add_(x)
+        return w * 2.0 if w.sum() > 0.0 else w * 3.0
+
+    compiled = CompiledFunction(step, saving=True)
+    one = on_gpu(np.ones((2, 2)))
+    for _ in range(4):
+        compiled(one)
+    path = compiled.last
+    assert path.run([on_gpu(np.full((2, 2), -9.0))._data]) is None  # its guard fails
+    np.testing.assert_array_equal(host(w), 4.0)
+    path.restore()
+    np.testing.assert_array_equal(host(w), 3.0)
+    compiled(one)
+    compiled.last.restore()
+    np.testing.assert_array_equal(host(w), 3.0)
+
+
 def test_a_step_of_gradient_descent_is_one_program():
     X, w = on_gpu(rng.normal(size=(60, 4))), on_gpu(np.zeros(4))
     y = on_gpu(host(X) @ np.array([1.0, -2.0, 0.5, 3.0]))
