@@ -39,6 +39,8 @@ __all__ = [
     "product_space",
     "room",
     "special",
+    "stream",
+    "synchronize",
     "to_device",
     "to_host",
     "unavailable_reason",
@@ -133,6 +135,20 @@ def on_device(device: str) -> Any:
     return cupy.cuda.Device(int(device.partition(":")[2] or 0))
 
 
+def stream() -> Any:
+    """Return the current stream of the current device; the same one is the same object."""
+    import cupy
+
+    return cupy.cuda.get_current_stream()
+
+
+def synchronize() -> None:
+    """Wait for all that the current device has been given to do, on whatever stream."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+
+
 def load_kernels(source: str, names: list[str]) -> dict[str, Any]:
     """Compile CUDA C for the current device; returns its kernels by name.
 
@@ -205,12 +221,12 @@ def capture(start: Callable[[], None]) -> Any:
 
     # Capturing needs a stream of its own: on the default one it is not allowed.
     try:
-        with cupy.cuda.Stream(non_blocking=True) as stream:
-            stream.begin_capture()
+        with cupy.cuda.Stream(non_blocking=True) as apart:
+            apart.begin_capture()
             try:
                 start()
             finally:
-                graph = stream.end_capture()
+                graph = apart.end_capture()
     except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
         raise DeviceError(
             "a CUDA graph",
@@ -257,8 +273,7 @@ def multiply(
 
     blas = _cublas(cupy.cuda.Device().id)
     assert blas is not None
-    stream = cupy.cuda.get_current_stream().ptr
-    blas.multiply(dtype, sizes, left, right, out, stream, (address(space), space.nbytes))
+    blas.multiply(dtype, sizes, left, right, out, stream().ptr, (address(space), space.nbytes))
 
 
 def product_space() -> Any:

@@ -11,7 +11,8 @@ same addresses for the second time, and later runs start the graph. Memory of a 
 it is; the addresses of arguments and results are CuPy's, whose pool gives the same ones again in a
 loop of steps. Graphs of the last few sets of addresses are kept. Other library calls stand between
 two graphs: CuPy does not let them be captured. Where CUDA refuses to capture, kernels are started
-one by one, and `explain` says so.
+one by one, and `explain` says so. All runs on CuPy's current stream; where that is another one than
+in the run before, the host waits for the device once, since the memory is the same.
 
 Numbers that live on the host (the counters of random draws) are arguments of one small kernel, so
 that no copy has to wait. New elements of outside tensors go there by the last kernel, if no guard
@@ -82,6 +83,7 @@ class GpuProgram:
                 if isinstance(s, Launch) and s.together
             }
             self.captured = {id(s) for s in self.schedule.every_step() if _can_be_captured(s)}
+            cupy_.synchronize()  # the constants are there, on whatever stream it will run
         times.append(time.perf_counter())
         self.seconds = dict(
             zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
@@ -131,6 +133,7 @@ class GpuBinding:
             if any(id(s) in program.captured for s in products):
                 self.space = cupy_.product_space()
             self.attach(())
+            self._stream = cupy_.stream()
         self._flat = {}
         self._graphs = OrderedDict()
         self._met = OrderedDict()
@@ -178,6 +181,7 @@ class GpuBinding:
         with cupy_.on_device(program.device):
             if refs is not None:
                 self.attach(refs)
+            self._follow()
             if outputs is None:
                 outputs = self.new_outputs()
             inputs = [self._there(x) for x in inputs]
@@ -197,6 +201,13 @@ class GpuBinding:
             if program.schedule.checked:
                 status = int(self.memory[:8].view(np.int64)[0].item())
             return status, outputs
+
+    def _follow(self):
+        """Wait for what this memory is still used for, if the user has changed the stream."""
+        stream = cupy_.stream()
+        if stream is not self._stream:
+            cupy_.synchronize()
+            self._stream = stream
 
     def _send_words(self):
         """Hand numbers of the host to the device."""

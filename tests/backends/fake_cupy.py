@@ -240,8 +240,12 @@ class FakeError(RuntimeError):
 
 
 class FakeStream:
-    """A stream that can be captured; only one at a time, as is enough here."""
+    """A stream that can be captured; only one at a time, as is enough here. The class itself is the
+    default stream.
+    """
 
+    current = []  # streams that were entered
+    waits = 0  # for all that the device has to do
     captured = None
     refuses = False  # to be captured
     ptr = 7
@@ -258,9 +262,11 @@ class FakeStream:
         assert non_blocking, "the default stream cannot be captured"
 
     def __enter__(self):
+        FakeStream.current.append(self)
         return self
 
     def __exit__(self, *error):
+        FakeStream.current.pop()
         return False
 
     def begin_capture(self):
@@ -305,6 +311,9 @@ def install(monkeypatch, *, available=True, devices=2):
         def __exit__(self, *error):
             current[0] = self.before
 
+        def synchronize(self):
+            FakeStream.waits += 1
+
     def asarray(value, dtype=None):
         if isinstance(value, FakeArray):
             return FakeArray(value._host.astype(dtype or value.dtype), current[0])
@@ -335,7 +344,7 @@ def install(monkeypatch, *, available=True, devices=2):
         is_available=lambda: available,
         Device=Device,
         Stream=FakeStream,
-        get_current_stream=lambda: FakeStream,
+        get_current_stream=lambda: FakeStream.current[-1] if FakeStream.current else FakeStream,
         runtime=types.SimpleNamespace(
             getDeviceCount=lambda: devices,
             runtimeGetVersion=lambda: 13020,

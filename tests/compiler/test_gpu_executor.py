@@ -192,6 +192,23 @@ def test_kernels_are_started_one_by_one_where_cuda_captures_nothing(copies, monk
     assert "cudaErrorStreamCaptureUnsupported" in compiled.explain()
 
 
+def test_program_that_changes_streams_waits_for_what_its_memory_is_used_for(copies):
+    x = on_gpu(rng.normal(size=(300, 200)))
+    compiled = compile(chain)
+    waits = []
+
+    def run(stream):
+        with stream:
+            compiled(x)
+            waits.append(FakeStream.waits)
+
+    one, other = (sys.modules["cupy"].cuda.Stream(non_blocking=True) for _ in range(2))
+    for stream in (one, one, one, other, other, one, one):
+        run(stream)
+    # Not while it stays; the first call records, the second makes the memory.
+    assert np.diff(waits).tolist() == [0, 0, 1, 0, 1, 0]
+
+
 def test_results_share_no_memory_with_later_ones():
     x = on_gpu(rng.normal(size=(30, 4)))
     compiled = compile(lambda x: x + 1.0)
