@@ -153,6 +153,7 @@ def test_random_bits_are_those_of_the_generator():
 def test_every_function_is_tested_here_or_in_programs():
     elsewhere = {
         "pt_bits_to_integers",
+        "pt_exchange",
         "philox pair",
         "pt_power",
         "pt_philox",
