@@ -5,6 +5,7 @@ and test_cuda_source.py for what NVIDIA's compiler says to it. Where there is a 
 run on it, marked `gpu`.
 """
 
+import re
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import probtorch
-from probtorch.compiler.render import cuda, cuda_calls, cuda_phases
+from probtorch.compiler.render import cuda, cuda_calls, cuda_items, cuda_phases
 from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
@@ -76,6 +77,15 @@ def test_sums_and_extremes_of_any_shape(shape):
     x = rng.normal(size=shape)
     fns = [sums, softmaxes] if len(shape) == 2 else [lambda x: (x.sum(), x.argmax(), x.cumsum(0))]
     check(*(Job(fn, [x], [x[::-1].copy()]) for fn in fns))
+
+
+def test_rows_and_columns_of_large_arrays_are_counted_in_64_bits(monkeypatch):
+    monkeypatch.setattr(cuda_items, "_INT_LIMIT", 1)  # as if every array were large
+    job = Job(lambda x: (x.sum(0), x.sum(1), x @ x[0], x.argmax(1)), [rng.normal(size=(9, 70))])
+    counters = re.findall(r"for \((\w+) (?:t|i|l) =", job.program.ir)
+    assert counters and set(counters) == {"i64"}
+    assert not re.search(r"int m = t", job.program.ir)
+    check(job)
 
 
 def test_sums_of_integers_booleans_and_single_precision():

@@ -112,7 +112,8 @@ class PhaseWriter(ItemWriter):
         phase = self.phase
         single = phase.lanes == 1
         teams = phase.rows * phase.slices
-        self._over("t", teams, *((_THREAD, _THREADS) if single else ("block", "blocks")))
+        bounds = (_THREAD, _THREADS) if single else ("block", "blocks")
+        self._over("t", teams, *bounds, ty=ty)
         row = "t"
         if phase.slices > 1:
             self.lines += [
@@ -186,8 +187,8 @@ class PhaseWriter(ItemWriter):
         kept = [] if scaled else [d for d in dims if item.attrs["strides"][d]]
         summed = [d for d in dims if d not in kept]
         threads = phase.rows * phase.slices
-        self._over("t", threads, _THREAD, _THREADS)
-        self.lines.append(f"const int m = t % {phase.rows}, slice = t / {phase.rows};")
+        self._over("t", threads, _THREAD, _THREADS, ty=ty)
+        self.lines.append(f"const {ty} m = t % {phase.rows}, slice = t / {phase.rows};")
         of_kept = self._decompose("m", [domain[d] for d in kept], ty)
         total = self.variable_of(
             ir_type(item.root.dtype), self.start_of(kind_of(item), ir_type(item.root.dtype))
