@@ -87,7 +87,7 @@ class GpuPath:
 
     def restore(self):
         """Put what the last run changed back to what it was before."""
-        with self.lock:
+        with self.lock, cupy_.on_device(self.program.device):
             previous = self.originals if self.ran is None else self.ran.previous()
             for t, before in zip(self.updates, previous, strict=True):
                 t._data[...] = to_device(before, device_of(t._data))
