@@ -349,3 +349,19 @@ def test_a_number_is_rounded_to_single_precision_before_a_formula_looks_at_it(di
         expected = np.floor_divide(x, np.float32(divisor))
         for _ in range(2):
             np.testing.assert_array_equal(fn(wrap(x)).numpy(), expected)
+
+
+@pytest.mark.parametrize("shape", [(868,), (31, 28), (5000,), (300, 40), (7, 3000), (2_000_000,)])
+def test_sums_in_single_precision_lose_no_digits_with_their_length(shape):
+    x = np.full(shape, 0.1, np.float32)
+    exact = float(np.float32(0.1)) * x.size
+    calls = [
+        (lambda x: x.sum(), exact),
+        (lambda x: (x * 2.0).sum(), 2.0 * exact),
+        (lambda x: x.sum(-1).sum(), exact),
+        (lambda x: (x.exp() * 0.0 + x).mean(), exact / x.size),
+    ]
+    for f, expected in calls:
+        fn = compile(f)
+        for _ in range(2):
+            np.testing.assert_allclose(fn(wrap(x)).numpy(), expected, rtol=1e-6)

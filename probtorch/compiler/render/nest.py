@@ -10,7 +10,9 @@ parameter: one loop has bounds that depend on it, and what parts must not share 
 each.
 """
 
+import math
 import re
+from typing import NamedTuple
 
 from probtorch.compiler.loops import Mem
 from probtorch.compiler.render import runtime
@@ -21,6 +23,22 @@ __all__ = ["Nest"]
 
 # A call of a function of the runtime or the C library; LLVM's own become instructions.
 _CALL = re.compile(r" call [^@]*@(?!llvm\.)")
+
+# Terms of a sum in single precision that are added up before they go to its total.
+_STRIP = 1024
+
+
+class _Strip(NamedTuple):
+    """A stretch of the innermost loop: the sums that it adds up by itself; number, index and bound
+    of the loop over stretches, None where there is but one; where it starts and ends.
+    """
+
+    items: list
+    loop: int | None
+    index: str | None
+    size: object
+    start: str
+    end: object
 
 
 class Nest(Items):
@@ -89,16 +107,50 @@ class Nest(Items):
         parts = self.group.parts
         if parts is not None:
             first, bounds[parts.dim] = self._part_bounds(bounds[parts.dim])
+        strip = None
         for depth, size in enumerate(bounds):
             self._open_reductions(reduces, depth)
-            cut = parts is not None and depth == parts.dim
-            closers.append(self._open(size, first if cut else "0"))
+            start = first if parts is not None and depth == parts.dim else "0"
+            if depth == self.rank - 1:
+                strip = self._open_strip(reduces, size, start)
+                if strip is not None:
+                    start, bounds[depth] = strip.start, strip.end
+            closers.append(self._open(bounds[depth], start))
         for item in self.group.items:
             self._write_item(item)
         for depth in reversed(range(self.rank)):
             k, i, opened = closers[depth]
             self._close(k, i, opened, bounds[depth])
+            if depth == self.rank - 1 and strip is not None:
+                self._close_strip(strip)
             self._close_reductions(reduces, depth)
+
+    def _open_strip(self, reduces, size, start):
+        """Begin a stretch of the innermost loop, whose sums in single precision are added up by
+        themselves, and then to a total in double precision: so that long sums are as accurate as
+        those of eager execution. Returns the `_Strip`, None where no sum is long.
+        """
+        long = [i for i in reduces if i.attrs.get("part")]
+        if not long:
+            return None
+        loop, index, end = None, None, size
+        if not isinstance(size, int) or size > _STRIP:
+            loop, index, _ = self._open(size, start)
+            self.index.pop()
+            last = self.emit(f"add nuw nsw i64 {index}, {_STRIP}", "i64")
+            start, end = index, self.minimum(last, V(str(size), "i64", self)).name
+        zero = self.start_of("sum", "float")
+        self.lines += [f"  store float {zero}, ptr {item.attrs['part']}" for item in long]
+        return _Strip(long, loop, index, size, start, end)
+
+    def _close_strip(self, strip):
+        for item in strip.items:
+            part = self.convert(self.load_at(item.attrs["part"], "float"), "double")
+            total = item.attrs["total"]
+            self.store_at(self._plus(self.load_at(total, "double"), part), total)
+        if strip.loop is not None:
+            self.index.append(strip.index)
+            self._close(strip.loop, strip.index, strip.size, strip.size, _STRIP)
 
     def _part_bounds(self, steps):
         """Emit where this part of `steps` begins and ends, and what it has for itself."""
@@ -169,14 +221,14 @@ class Nest(Items):
         self.index.append(i)
         return k, i, size
 
-    def _close(self, k, i, opened, size):
+    def _close(self, k, i, opened, size, step=1):
         self.index.pop()
         if opened is None:
             return
         self.lines += [
             f"  br label %l{k}",
             f"l{k}:",
-            f"  {i}.n = add nuw nsw i64 {i}, 1",
+            f"  {i}.n = add nuw nsw i64 {i}, {step}",
             f"  {i}.c = icmp ult i64 {i}.n, {size}",
             f"  br i1 {i}.c, label %h{k}, label %x{k}{self._hint(k)}",
             f"x{k}:",
@@ -274,10 +326,17 @@ class Nest(Items):
     def _begin(self, item):
         kind = item.attrs["reduce"]
         ty = summed_type(item)
-        start = self.start_of(kind, ty)
-        item.attrs["total"] = self.variable_of(ty, start)
+        item.attrs["part"] = None
+        if kind == "sum" and ty == "float" and self._is_long(item):
+            item.attrs["part"], ty = self.variable_of(ty, None), "double"
+        item.attrs["total"] = self.variable_of(ty, self.start_of(kind, ty))
         if kind in ("argmax", "argmin"):
             item.attrs["best"] = self.variable_of("i64", "-1")
+
+    def _is_long(self, item):
+        """Whether a sum is made in several loops, or in a long one."""
+        summed = self.group.domain[item.attrs["depth"] :]
+        return bool(summed) and (math.prod(summed[:-1]) > 1 or summed[-1] > _STRIP)
 
     def _item_reduce(self, item):
         kind, depth = item.attrs["reduce"], item.attrs["depth"]
@@ -289,7 +348,7 @@ class Nest(Items):
             return
         if depth == self.rank:
             self._begin(item)
-        total = item.attrs["total"]
+        total = item.attrs["part"] or item.attrs["total"]
         if kind in ("argmax", "argmin"):
             best = item.attrs["best"]
             old = self.load_at(total, ty)
@@ -326,6 +385,8 @@ class Nest(Items):
 
     def _finish_reduction(self, item):
         name = item.attrs.get("best")
-        ty = "i64" if name else summed_type(item)
+        ty = "i64" if name else "double" if item.attrs["part"] else summed_type(item)
         v = self.load_at(name or item.attrs["total"], ty)
+        if item.attrs["part"]:
+            v = self.convert(v, "float")
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
