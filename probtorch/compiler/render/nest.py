@@ -29,13 +29,13 @@ _STRIP = 1024
 
 
 class _Strip(NamedTuple):
-    """A stretch of the innermost loop: the sums that it adds up by itself; number, index and bound
+    """A stretch of the innermost loop: the sums that it adds up by itself; number, counter and bound
     of the loop over stretches, None where there is but one; where it starts and ends.
     """
 
     items: list
     loop: int | None
-    index: str | None
+    counter: str | None
     size: object
     start: str
     end: object
@@ -149,8 +149,8 @@ class Nest(Items):
             total = item.attrs["total"]
             self.store_at(self._plus(self.load_at(total, "double"), part), total)
         if strip.loop is not None:
-            self.index.append(strip.index)
-            self._close(strip.loop, strip.index, strip.size, strip.size, _STRIP)
+            self.index.append(strip.counter)
+            self._close(strip.loop, strip.counter, strip.size, strip.size, _STRIP)
 
     def _part_bounds(self, steps):
         """Emit where this part of `steps` begins and ends, and what it has for itself."""
