@@ -551,8 +551,12 @@ class Tensor(TensorBase):
     # ------------------------------------------------------------------------------------- in place
 
     def copy_(self, source):
-        """Overwrite the elements with those of `source`, broadcast and converted."""
-        value = movement.expand(cast(as_tensor(source), self._data.dtype), self._data.shape)
+        """Overwrite the elements with those of `source`: broadcast, converted, from any device."""
+        source = as_tensor(source)
+        here = source
+        if type(source._data) is not type(self._data):
+            here = source.to(device=self.device)
+        value = movement.expand(cast(here, self._data.dtype), self._data.shape)
         # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
         return assign(self, elementwise.clone(value) if value is source else value, "copy_")
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import device_of
 from probtorch.core.dispatch import (
     apply,
     as_tensor,
@@ -26,7 +27,13 @@ from probtorch.core.dispatch import (
 from probtorch.core.dtype import int64
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import ArgumentError, AutogradError, ShapeError, TensorIndexError
+from probtorch.errors import (
+    ArgumentError,
+    AutogradError,
+    DeviceError,
+    ShapeError,
+    TensorIndexError,
+)
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_
 
@@ -389,6 +396,8 @@ def _put(x, value, dims, index, accumulate):
 def setitem(x, key, value):
     """x[key] = value in place, on the tape where a gradient is wanted."""
     value = as_tensor(value, "index assignment")
+    if type(value._data) is not type(x._data):
+        value = _moved_there(value, x)
     taped = grad_enabled() and (x.requires_grad or value.requires_grad)
     if recorder() is not None or taped or _mixes_integers_and_tensors(key):
         assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
@@ -421,6 +430,18 @@ def setitem(x, key, value):
             fix="reshape or expand the value",
         ) from None
     mark_changed(x)
+
+
+def _moved_there(value, x):
+    """Return `value`, of which one element lies on another device, where `x` is."""
+    if value._data.ndim:
+        raise DeviceError(
+            "index assignment",
+            expected=f"a value on {device_of(x._data)}, numbers of shape () aside",
+            got=f"one of shape {value._data.shape} on {device_of(value._data)}",
+            fix="move it there with .to(device)",
+        )
+    return value.to(device=device_of(x._data))
 
 
 def _mixes_integers_and_tensors(key):

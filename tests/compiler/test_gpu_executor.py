@@ -396,6 +396,21 @@ def test_restore_puts_back_what_was_before_the_last_run(strided):
     np.testing.assert_array_equal(host(w), before)
 
 
+def test_numbers_that_are_written_to_tensors_are_part_of_the_program():
+    w = on_gpu(np.arange(6.0))
+
+    def step(x):
+        w.zero_()
+        w[3], w[4:] = 2.0, x[0]
+        return w + x
+
+    compiled = compile(step)
+    for n in range(3):
+        x = on_gpu(np.full(6, 1.0 + n))
+        np.testing.assert_array_equal(host(compiled(x)) - (n + 1), [0, 0, 0, 2, n + 1, n + 1])
+    assert compiled.reason is None and len(compiled._paths()) == 1
+
+
 @pytest.mark.parametrize("strided", [False, True])
 def test_run_that_fails_does_not_touch_what_was_there_before_the_last_one(strided):
     w = on_gpu(np.zeros((2, 2)))

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probtorch
-from probtorch.errors import ArgumentError, ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
 from probtorch.ops.indexing import Vindex, vindex
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
+from tests.backends import fake_cupy
 
 SHAPE = (3, 4, 2, 5)
 
@@ -286,3 +287,24 @@ def test_vindex_passes_gradients_to_the_rows_it_took():
     x = tensor(np.ones((2, 3)), requires_grad=True)
     Vindex(x)[..., tensor([0, 2])].sum().backward()
     np.testing.assert_array_equal(x.grad.numpy(), [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def test_numbers_of_the_host_are_put_into_tensors_of_a_device(monkeypatch):
+    fake_cupy.install(monkeypatch)
+    x = tensor(np.arange(6.0)).to("cuda")
+    x[0], x[1:3] = 7.0, 8
+    x[x < 5.0] = tensor(9.0)
+    np.testing.assert_array_equal(x.cpu().numpy(), [7.0, 8.0, 8.0, 9.0, 9.0, 5.0])
+    np.testing.assert_array_equal(x.fill_(2.0).cpu().numpy(), np.full(6, 2.0))
+    np.testing.assert_array_equal(x.zero_().cpu().numpy(), np.zeros(6))
+    with pytest.raises(DeviceError, match="numbers of shape"):
+        x[:2] = tensor([1.0, 2.0])
+
+
+def test_copies_in_place_come_from_any_device(monkeypatch):
+    fake_cupy.install(monkeypatch)
+    host, there = tensor(np.arange(3.0)), tensor(np.zeros(3)).to("cuda")
+    assert there.copy_(host).is_cuda
+    np.testing.assert_array_equal(there.cpu().numpy(), host.numpy())
+    assert not host.copy_(there * 2.0).is_cuda
+    np.testing.assert_array_equal(host.numpy(), [0.0, 2.0, 4.0])
