@@ -29,8 +29,8 @@ _STRIP = 1024
 
 
 class _Strip(NamedTuple):
-    """A stretch of the innermost loop: the sums that it adds up by itself; number, counter and bound
-    of the loop over stretches, None where there is but one; where it starts and ends.
+    """A stretch of the innermost loop: the sums that it adds up by itself; number, counter and
+    bound of the loop over stretches, None where there is but one; where it starts and ends.
     """
 
     items: list
