@@ -198,7 +198,7 @@ class Distribution(WithFields):
 
     def _draw(self, method, sample_shape, generator):
         dtype = self._dtype or dtypes.default_dtype()
-        rng = Source(default_generator if generator is None else generator, dtype)
+        rng = Source(default_generator if generator is None else generator, dtype, self._device)
         shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
         x = method(rng, shape)
         if x._data.dtype.kind == "f" and x._data.dtype != dtype:
@@ -450,6 +450,7 @@ class Independent(Distribution):
             batch[: len(batch) - n],
             (*batch[len(batch) - n :], *base._event_shape),
             dtype=base._dtype,
+            device=base._device,
             validate_args=base._validate_args if validate_args is None else validate_args,
         )
         self._takes_integers = base._takes_integers
@@ -532,6 +533,7 @@ class MaskedDistribution(Distribution):
             base._batch_shape,
             base._event_shape,
             dtype=base._dtype,
+            device=base._device,
             validate_args=base._validate_args,
         )
         self._takes_integers = base_distribution._takes_integers

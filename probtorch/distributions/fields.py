@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, overload
 
 import numpy as np
 
+from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, recorder, wrap
 from probtorch.core.shape import broadcast_shapes
@@ -175,15 +176,18 @@ class WithFields:
             shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
         batch = broadcast_shapes(*shapes, op=cls.__name__) if any(shapes) else ()
         dtype = dtypes.promote(strong) if strong else None
-        self._set_shapes(batch, (), dtype=dtype, validate_args=validate_args)
+        device = next((device_of(x) for x in strong if type(x) is not np.ndarray), None)
+        self._set_shapes(batch, (), dtype=dtype, device=device, validate_args=validate_args)
         self._event_shape = tuple(self._infer_event_shape())
         if self._validate_args and recorder() is None:
             self._check_parameters()
 
-    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, validate_args=None):
-        """Set what every instance has; `dtype` is that of draws, None for the default dtype."""
+    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, device=None, validate_args=None):
+        """Set what every instance has; `dtype` is that of draws, None for the default dtype, and
+        `device` where random numbers are wanted, None for the host.
+        """
         self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
-        self._dtype = dtype
+        self._dtype, self._device = dtype, device
         self._expanded = None
         self._validate_args = (
             validation_in_force() if validate_args is None else bool(validate_args)

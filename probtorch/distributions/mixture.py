@@ -53,6 +53,7 @@ class MixtureSameFamily(Distribution):
             broadcast_shapes(mixture._batch_shape, batch[:-1], op="MixtureSameFamily"),
             component._event_shape,
             dtype=component._dtype,
+            device=component._device,
             validate_args=validate_args,
         )
         self._takes_integers = component._takes_integers

@@ -18,25 +18,25 @@ __all__ = ["Source"]
 
 
 class Source:
-    """Random numbers for `_rsample` and `_sample`: a generator, and the dtype of the draws.
+    """Random numbers for `_rsample` and `_sample`: a generator, the dtype of the draws, and the
+    device of those that no parameter leads to, None for the host.
 
     Uniforms lie in the open interval (0, 1) and normals are finite, so their logarithms and
     quotients are finite too.
     """
 
-    __slots__ = ("dtype", "generator")
+    __slots__ = ("device", "dtype", "generator")
 
-    def __init__(self, generator, dtype):
-        self.generator = generator
-        self.dtype = dtype
+    def __init__(self, generator, dtype, device=None):
+        self.generator, self.dtype, self.device = generator, dtype, device
 
     def uniform(self, shape):
         """Return draws from Uniform(0, 1)."""
-        return rand(shape, generator=self.generator, dtype=self.dtype)
+        return rand(shape, generator=self.generator, dtype=self.dtype, device=self.device)
 
     def normal(self, shape):
         """Return draws from Normal(0, 1)."""
-        return randn(shape, generator=self.generator, dtype=self.dtype)
+        return randn(shape, generator=self.generator, dtype=self.dtype, device=self.device)
 
     def exponential(self, shape):
         """Return draws from Exponential(1), always positive."""

@@ -66,6 +66,7 @@ class TransformedDistribution(Distribution):
             shape[: len(shape) - event],
             shape[len(shape) - event :],
             dtype=base._dtype,
+            device=base._device,
             validate_args=base._validate_args if validate_args is None else validate_args,
         )
 

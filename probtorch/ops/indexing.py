@@ -162,11 +162,7 @@ def _run_put(x, v, *index, dims, accumulate):
 def _put_vjp(g, out, inputs, attrs, needs):
     _, v, *index = inputs
     dims = attrs["dims"]
-    gx = (
-        g
-        if attrs["accumulate"]
-        else apply(_PUT, (g, wrap(np.zeros((), g._data.dtype)), *index), attrs)
-    )
+    gx = g if attrs["accumulate"] else apply(_PUT, (g, _nothing(g), *index), attrs)
     gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v._data.shape)
     return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
 
@@ -219,7 +215,7 @@ def _run_slice_put(x, v, spec):
 
 def _slice_put_vjp(g, out, inputs, attrs, needs):
     _, v = inputs
-    gx = apply(_SLICE_PUT, (g, wrap(np.zeros((), g._data.dtype))), attrs) if needs[0] else None
+    gx = apply(_SLICE_PUT, (g, _nothing(g)), attrs) if needs[0] else None
     return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
 
 
@@ -384,13 +380,25 @@ def getitem(x, key):
 
 def _take(x, dims, index):
     broadcast_shapes(*(i._data.shape for i in index), op="index")
-    return apply(_TAKE, (x, *(cast(i, int64) for i in index)), {"dims": dims})
+    return apply(_TAKE, (x, *_near(x, index)), {"dims": dims})
 
 
 def _put(x, value, dims, index, accumulate):
-    return apply(
-        _PUT, (x, value, *(cast(i, int64) for i in index)), {"dims": dims, "accumulate": accumulate}
-    )
+    if not value._data.ndim:
+        (value,) = _near(x, [value], None)
+    return apply(_PUT, (x, value, *_near(x, index)), {"dims": dims, "accumulate": accumulate})
+
+
+def _near(x, tensors, dtype=int64):
+    """Return indices or numbers in a dtype, on the device of `x`."""
+    found = (t if dtype is None else cast(t, dtype) for t in tensors)
+    return [t if type(t._data) is type(x._data) else t.to(device=device_of(x._data)) for t in found]
+
+
+def _nothing(g):
+    """Return the number 0 beside `g`."""
+    (zero,) = _near(g, [wrap(np.zeros((), g._data.dtype))], None)
+    return zero
 
 
 def setitem(x, key, value):
@@ -607,7 +615,7 @@ def one_hot(x, num_classes=-1):
         recorder().data_dependent("one_hot without num_classes", x)
     n = int(x._data.max()) + 1 if num_classes < 0 else num_classes
     # Written at places, not compared: so that bounds are checked when compiled too.
-    zeros = wrap(np.zeros((*x._data.shape, n), np.int64))
+    (zeros,) = _near(x, [wrap(np.zeros((*x._data.shape, n), np.int64))])
     return scatter(zeros, -1, x.unsqueeze(-1), 1)
 
 

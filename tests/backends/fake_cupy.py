@@ -150,6 +150,8 @@ def on_device(fn):
         kwargs = {name: lower(value) for name, value in kwargs.items()}
         return lift(fn(*[lower(arg) for arg in args], **kwargs))
 
+    if isinstance(fn, np.ufunc):
+        run.at = on_device(fn.at)
     return run
 
 

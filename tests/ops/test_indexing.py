@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
-from probtorch.ops.indexing import Vindex, vindex
+from probtorch.ops.indexing import Vindex, gather, one_hot, vindex
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 from tests.backends import fake_cupy
@@ -308,3 +308,21 @@ def test_copies_in_place_come_from_any_device(monkeypatch):
     np.testing.assert_array_equal(there.cpu().numpy(), host.numpy())
     assert not host.copy_(there * 2.0).is_cuda
     np.testing.assert_array_equal(host.numpy(), [0.0, 2.0, 4.0])
+
+
+def test_indices_of_the_host_point_into_tensors_of_a_device(monkeypatch):
+    fake_cupy.install(monkeypatch)
+    values = np.arange(12.0).reshape(3, 4)
+
+    def results(device):
+        x = tensor(values).to(device).requires_grad_()
+        picked = x[tensor([2, 0]), tensor([1, 3])]
+        written = x * 1.0
+        written[tensor([0, 1])] = 5.0
+        total = picked.sum() + (written * written).sum() + gather(x, 1, tensor([[0, 3]])).sum()
+        total.backward()
+        labels = one_hot(tensor([1, 0]).to(device), 3)
+        return [t.cpu().detach().numpy() for t in (picked, written, x.grad, labels)]
+
+    for there, here in zip(results("cuda"), results("cpu"), strict=True):
+        np.testing.assert_array_equal(there, here)
