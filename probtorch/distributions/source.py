@@ -2,7 +2,7 @@
 
 from probtorch.compiler import eager_draws  # noqa: F401  makes draws by rejection native
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import cast
+from probtorch.core.dispatch import as_tensor, cast
 from probtorch.ops.elementwise import clamp, log, maximum, neg
 from probtorch.ops.movement import expand
 from probtorch.ops.sampling import categorical, rand, randn
@@ -42,27 +42,31 @@ class Source:
         """Return draws from Exponential(1), always positive."""
         return neg(log(self.uniform(shape)))
 
+    def _spread(self, x, shape):
+        """Return a parameter in the shape of the draws, on their device."""
+        return expand(x if self.device is None else as_tensor(x).to(device=self.device), shape)
+
     def gamma(self, concentration, shape):
         """Return draws from Gamma(concentration, 1), not below the smallest normal float."""
-        draws = standard_gamma(expand(concentration, shape), generator=self.generator)
+        draws = standard_gamma(self._spread(concentration, shape), generator=self.generator)
         return maximum(draws, float(dtypes.finfo(self.dtype).tiny))
 
     def log_gamma(self, concentration, shape):
         """Return logarithms of draws from Gamma(concentration, 1), which do not underflow."""
-        return standard_log_gamma(expand(concentration, shape), generator=self.generator)
+        return standard_log_gamma(self._spread(concentration, shape), generator=self.generator)
 
     def poisson(self, rate, shape):
         """Return draws from Poisson(rate)."""
-        return cast(poisson(expand(rate, shape), generator=self.generator), self.dtype)
+        return cast(poisson(self._spread(rate, shape), generator=self.generator), self.dtype)
 
     def binomial(self, count, prob, shape):
         """Return draws from Binomial(count, prob)."""
-        count, prob = expand(count, shape), expand(prob, shape)
+        count, prob = self._spread(count, shape), self._spread(prob, shape)
         return cast(binomial(count, prob, generator=self.generator), self.dtype)
 
     def von_mises(self, concentration, shape):
         """Return angles drawn from VonMises(0, concentration)."""
-        return von_mises(expand(concentration, shape), generator=self.generator)
+        return von_mises(self._spread(concentration, shape), generator=self.generator)
 
     def categorical(self, weights, shape):
         """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""

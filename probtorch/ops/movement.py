@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import device_of
 from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
@@ -525,7 +526,8 @@ def _triangle(x, diagonal, keep):
     x = as_tensor(x, "tril")
     n, m = x._data.shape[-2:]
     mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
-    return x * as_tensor(mask.astype(x._data.dtype))
+    factors = as_tensor(mask.astype(x._data.dtype))
+    return x * (factors if type(x._data) is np.ndarray else factors.to(device=device_of(x._data)))
 
 
 def tril(x, diagonal=0):

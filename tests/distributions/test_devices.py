@@ -16,6 +16,8 @@ MAKERS = {
     "masked": lambda m, s: dist.Normal(m, s).mask(tensor([True, False, True, True]).to(m.device)),
     "bernoulli": lambda m, s: dist.Bernoulli(logits=m),
     "student": lambda m, s: dist.StudentT(s, m, s),
+    "gamma of a number": lambda m, s: dist.Gamma(2.0, s),
+    "factors of correlations": lambda m, s: dist.LKJCholesky(4, s),
     "weibull": lambda m, s: dist.Weibull(s, s),
     "multivariate": lambda m, s: dist.MultivariateNormal(m, probtorch.eye(4).to(m.device) * s),
     "mixture": lambda m, s: dist.MixtureSameFamily(dist.Categorical(logits=m), dist.Normal(m, s)),
