@@ -1,6 +1,7 @@
 """`GpuPath`: what `paths.Path` is on the CPU, for a path whose program runs on a GPU."""
 
 import contextlib
+import math
 import operator
 import threading
 
@@ -11,6 +12,10 @@ from probtorch.backends.registry import device_of, shares_memory, to_device
 from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
 
 __all__ = ["GpuPath"]
+
+# Bytes up to which a result is computed in memory of the path's own and copied: where all results
+# are kept, a list of losses say, their addresses never come back, and no graph would.
+_COPIED = 2**16
 
 _DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
 
@@ -134,20 +139,25 @@ class _Caller:
         self.binding = program.bind()
         outputs = program.graph.outputs
         self.first = len(outputs) - len(path.updates)
-        self.rooms = [self._room(outputs)]
+        # Room for new elements, in which the old ones lie after a run.
+        self.rooms = [self._room(outputs[self.first :])]
         if path.saving and program.schedule.checked:
             # A run that fails leaves its new elements; what was before the last one that did not
             # must be somewhere else.
-            self.rooms.append(self._room(outputs))
+            self.rooms.append(self._room(outputs[self.first :]))
+        self.results = outputs[: self.first]
+        # Where small results are computed, by number.
+        small = [i for i, v in enumerate(self.results) if _nbytes(v) <= _COPIED]
+        self.small = dict(zip(small, self._room([self.results[i] for i in small]), strict=True))
         self.exchanged = {k - self.first for k in program.schedule.updates}
         self.copies = [i for i in range(len(path.updates)) if i not in self.exchanged]
         self.before = {}
 
-    def _room(self, outputs):
-        """Return room for new elements, in which the old ones lie after a run."""
+    def _room(self, values):
+        """Return memory for some of the program's outputs."""
         with cupy_.on_device(self.path.program.device):
             empty = cupy_.namespace().empty
-            return [empty(v.shape, v.dtype) for v in outputs[self.first :]]
+            return [empty(v.shape, v.dtype) for v in values]
 
     def attach(self, arrays):
         """Take the arrays of the path's outside tensors."""
@@ -181,8 +191,14 @@ class _Caller:
     def run(self, arrays):
         """Run and update; returns the status, and results other than updates."""
         with cupy_.on_device(self.path.program.device):
-            status, out = self.binding.run(arrays)
+            empty, small = cupy_.namespace().empty, self.small
+            out = [
+                small[i] if i in small else empty(v.shape, v.dtype)
+                for i, v in enumerate(self.results)
+            ]
+            status, _ = self.binding.run(arrays, outputs=out)
             if status == 0:
+                out = [x.copy() if i in small else x for i, x in enumerate(out)]
                 for i in self.copies:
                     target = self.targets[i]
                     if self.path.saving:
@@ -197,6 +213,10 @@ class _Caller:
     def previous(self):
         """Return what updated tensors held before the last run."""
         return [self.before.get(i, x) for i, x in enumerate(self.rooms[0])]
+
+
+def _nbytes(v):
+    return math.prod(v.shape) * v.dtype.itemsize
 
 
 def _kinds(arrays):

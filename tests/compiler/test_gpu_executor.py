@@ -295,6 +295,23 @@ def test_step_with_its_updates_is_one_graph(copies):
     assert compiled.reason is None and np.diff(graphs)[-1] in (0, 1)
 
 
+def test_losses_that_are_kept_do_not_keep_graphs_from_being_used(copies):
+    w = on_gpu(rng.normal(size=(300, 200)))
+
+    def step(x):
+        w.mul_(0.5)
+        return (x * w).sum()
+
+    compiled, x = compile(step), on_gpu(rng.normal(size=(300, 200)))
+    reference, kept, graphs = (host(w) * host(x)).sum(), [], []
+    for _ in range(6):
+        kept.append(compiled(x))
+        graphs.append(FakeKernels.graphs)
+    assert list(np.diff(graphs))[-3:] == [1, 1, 1]
+    expected = [reference * 0.5 ** (n + 1) for n in range(6)]
+    np.testing.assert_allclose([float(t) for t in kept], expected, rtol=1e-10)
+
+
 def test_updates_of_any_memory_are_those_of_eager_execution():
     """Contiguous, strided, on the host, only written, replaced by another tensor's memory."""
 
