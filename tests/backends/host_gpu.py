@@ -21,12 +21,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from probtorch.compiler import library
 
-__all__ = ["GXX", "Module", "compile_all"]
+__all__ = ["GXX", "Module", "compile_all", "needs_gxx"]
 
 GXX = shutil.which("g++")
+needs_gxx = pytest.mark.skipif(GXX is None, reason="there is no g++ to run kernels with")
 _FLAGS = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-U_FORTIFY_SOURCE"]
 
 _RUNTIME = r"""

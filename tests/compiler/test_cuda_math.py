@@ -9,7 +9,7 @@ from probtorch.compiler.render.cuda_math import FUNCTIONS, runtime_text
 from probtorch.core.rng import philox_bits
 from tests.backends import host_gpu
 
-pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+pytestmark = host_gpu.needs_gxx
 
 
 def _lower_gamma(a, x):

@@ -20,7 +20,7 @@ from tests.backends import host_gpu
 from tests.compiler.gpu_programs import Job, compiled, put_in_place, run_both_ways
 from tests.compiler.test_cuda_source import assert_compiles, needs_nvcc
 
-pytestmark = pytest.mark.skipif(host_gpu.GXX is None, reason="there is no g++ to run kernels with")
+pytestmark = host_gpu.needs_gxx
 
 TYPES = {np.float64: "double", np.float32: "float"}
 DTYPES = pytest.mark.parametrize("dtype", TYPES, ids=TYPES.values())

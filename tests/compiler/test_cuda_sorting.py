@@ -19,6 +19,8 @@ from tests.compiler.gpu_programs import SEAMS, Job, put_in_place
 
 DTYPES = "float64 float32 int64 int32 int16 int8 uint8 bool".split()
 
+pytestmark = host_gpu.needs_gxx
+
 KERNELS = r"""
 extern "C" __global__ void argsort_NAME(char *x, i64 rows, i64 n, i64 descending, char *out) {
   pt_argsort(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, descending != 0, (i64 *)out);
@@ -48,8 +50,6 @@ def instantiations():
 
 @pytest.fixture(scope="module")
 def module():
-    if host_gpu.GXX is None:
-        pytest.skip("there is no g++ to run kernels with")
     return host_gpu.compile_all([instantiations()])[0]
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import probtorch
+from probtorch.backends import cupy_
 from probtorch.compiler.render import cuda, cuda_calls, cuda_items, cuda_phases
 from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import apply, wrap
@@ -22,7 +23,6 @@ from probtorch.core.rng import Generator
 from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
-from tests.backends import fake_cupy
 from tests.compiler.gpu_programs import SEAMS, Job, compiled, put_in_place, run_both_ways
 from tests.compiler.program_strategy import programs
 from tests.contracts import test_compiled_ops as ops
@@ -296,12 +296,10 @@ def test_large_loops_are_one_kernel_of_all_blocks(many_kernels, fn, sizes):
         check(job)
 
 
-def test_the_number_of_blocks_changes_no_bit(copies, many_kernels, monkeypatch):
-    if copies is None:
-        pytest.skip("the number of blocks that a GPU holds is its own")
+def test_the_number_of_blocks_changes_no_bit(many_kernels, monkeypatch):
     x, found = rng.uniform(0.5, 9.0, 3000), []
-    for processors in (1, 2, 3):
-        monkeypatch.setattr(fake_cupy, "PROCESSORS", processors)
+    for room in (1, 2, 3):
+        monkeypatch.setattr(cupy_, "room", lambda kernel, threads, room=room: room)
         _, (_, y) = run_both_ways(compiled(newton, [x]), [x])
         found.append(y.tobytes())
     assert len(set(found)) == 1

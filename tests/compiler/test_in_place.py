@@ -128,7 +128,9 @@ def test_updates_equal_those_of_the_eager_run(program):
 def test_tensors_that_are_not_contiguous_are_updated_too(program):
     mine = states()
     mine[0] = wrap(np.asfortranarray(mine[0].numpy()))
-    stepped(program, mine)
+    compiled = stepped(program, mine)
+    assert compiled.reason is None
+    assert not mine[0]._data.flags.c_contiguous
 
 
 def test_a_guard_that_fails_after_an_update_undoes_it():
