@@ -42,92 +42,73 @@ static __device__ bool pt_factor_corner(const T *a, i64 n, int width, T *corner)
   }
   return false;
 }
-// Solve with the factor of a corner for the rows below it; of `rows` with the corner's, a thread
-// has every `step`th.
-template <class T>
-static __device__ void pt_solve_below(T *a, i64 n, i64 rows, int width, const T *corner, i64 first,
-                                      i64 step) {
-  for (i64 r = width + first; r < rows; r += step) {
-    T *x = a + r * n;
-    for (int p = 0; p < width; ++p) {
-      T rest = x[p];
-      for (int q = 0; q < p; ++q) rest -= corner[17 * p + q] * x[q];
-      x[p] = rest / corner[18 * p];
+// A barrier of one block, or of all blocks.
+template <bool together> static __device__ void pt_barrier(char *M) {
+  if (together) pt_meet(M);
+  else __syncthreads();
+}
+// The lower factor of a matrix in its place, by rows; true, and nan, if it is not positive
+// definite. By one block, or by all blocks `together`: then every block factors the corner for
+// itself.
+template <class T, bool together>
+static __device__ bool pt_factor(const unsigned block, const unsigned blocks, T *a, i64 n,
+                                 char *M) {
+  T *shared = (T *)pt_room();
+  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
+  const i64 thread = (i64)block * blockDim.x + threadIdx.x, step = (i64)blocks * blockDim.x;
+  bool bad = false;
+  for (i64 k = 0; k < n; k += 16) {
+    const int width = (int)(n - k < 16 ? n - k : 16);
+    T *panel = a + k * n + k;
+    bad = pt_factor_corner(panel, n, width, shared);
+    if (bad) break;
+    for (i64 r = width + thread; r < n - k; r += step) {
+      T *x = panel + r * n;
+      for (int p = 0; p < width; ++p) {
+        T rest = x[p];
+        for (int q = 0; q < p; ++q) rest -= shared[17 * p + q] * x[q];
+        x[p] = rest / shared[18 * p];
+      }
     }
+    // Nobody may read the old corner any more when the new one is stored.
+    const T mine = shared[17 * i + j];
+    pt_barrier<together>(M);
+    if (block == 0 && j <= i && i < width) panel[i * n + j] = mine;
+    // Tiles from the first column to the diagonal, numbered through, strip after strip; what they
+    // leave above it is not read.
+    const T *below = panel + width * n;
+    const i64 rest = n - k - width;
+    unsigned turn = block;
+    for (i64 r = 0; r < rest; r += 64) {
+      const i64 tall = rest - r < 64 ? rest - r : 64, across = r + tall;
+      pt_tiles<T>(turn, blocks, below + r * n, below, panel + (width + r) * n + width, n, tall,
+                  across, width, n, 1, 1, n, true, shared);
+      turn = (turn + blocks - (unsigned)((across + 63) / 64 % blocks)) % blocks;
+    }
+    pt_barrier<together>(M);
   }
-}
-// Zeros above the diagonal of a factor, or nan for all of it.
-template <class T>
-static __device__ void pt_finish_factor(T *a, i64 n, bool bad, i64 first, i64 step) {
-  for (i64 t = first; t < n * n; t += step)
+  // Somebody may still read the corner in which another found the wrong pivot.
+  pt_barrier<together>(M);
+  for (i64 t = thread; t < n * n; t += step)
     if (bad || t % n > t / n) a[t] = bad ? pt_nan<T>() : (T)0;
+  return bad;
 }
-// Lower factors in place, by rows; what is not positive definite becomes nan, and fails if `check`.
+// Lower factors in place; what is not positive definite becomes nan, and fails if `check`.
 template <class T>
 static __device__ void pt_cholesky(const unsigned block, const unsigned blocks, T *all, i64 n,
                                    i64 batch, bool check, i64 *status) {
-  T *shared = (T *)pt_room();
-  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
   for (i64 m = block; m < batch; m += blocks) {
-    T *a = all + m * n * n;
-    bool bad = false;
-    for (i64 k = 0; k < n; k += 16) {
-      const int width = (int)(n - k < 16 ? n - k : 16);
-      T *panel = a + k * n + k;
-      bad = pt_factor_corner(panel, n, width, shared);
-      if (bad) break;
-      if (j <= i && i < width) panel[i * n + j] = shared[17 * i + j];
-      pt_solve_below(panel, n, n - k, width, shared, threadIdx.x, blockDim.x);
-      __syncthreads();
-      // Tiles from the first column to the diagonal; what they leave above it is not read.
-      const T *below = panel + width * n;
-      const i64 rest = n - k - width;
-      for (i64 r = 0; r < rest; r += 64)
-        pt_tiles<T>(0, 1, below + r * n, below, panel + (width + r) * n + width, n,
-                    rest - r < 64 ? rest - r : 64, rest - r < 64 ? rest : r + 64, width, n, 1, 1, n,
-                    true, shared);
-      __syncthreads();
-    }
-    pt_finish_factor(a, n, bad, threadIdx.x, blockDim.x);
+    const bool bad = pt_factor<T, false>(0, 1, all + m * n * n, n, 0);
     if (bad && check && threadIdx.x == 0) pt_fail(status, -1);
     __syncthreads();
   }
 }
-// The same by all blocks for one matrix after the other, with barriers across them. Every block
-// factors the corner for itself; tiles are numbered through, strip after strip.
+// The same by all blocks for one matrix after the other.
 template <class T>
 static __device__ void pt_cholesky_together(const unsigned block, const unsigned blocks, T *all,
                                             i64 n, i64 batch, bool check, char *M) {
-  T *shared = (T *)pt_room();
-  const int i = threadIdx.x / 16, j = threadIdx.x % 16;
-  const i64 thread = (i64)block * blockDim.x + threadIdx.x, step = (i64)blocks * blockDim.x;
   for (i64 m = 0; m < batch; ++m) {
-    T *a = all + m * n * n;
-    bool bad = false;
-    for (i64 k = 0; k < n; k += 16) {
-      const int width = (int)(n - k < 16 ? n - k : 16);
-      T *panel = a + k * n + k;
-      bad = pt_factor_corner(panel, n, width, shared);
-      if (bad) break;
-      pt_solve_below(panel, n, n - k, width, shared, thread, step);
-      // Nobody may read the old corner any more when the new one is stored.
-      const T mine = shared[17 * i + j];
-      pt_meet(M);
-      if (block == 0 && j <= i && i < width) panel[i * n + j] = mine;
-      const T *below = panel + width * n;
-      const i64 rest = n - k - width;
-      unsigned turn = block;
-      for (i64 r = 0; r < rest; r += 64) {
-        const i64 tall = rest - r < 64 ? rest - r : 64, across = r + tall;
-        pt_tiles<T>(turn, blocks, below + r * n, below, panel + (width + r) * n + width, n, tall,
-                    across, width, n, 1, 1, n, true, shared);
-        turn = (turn + blocks - (unsigned)((across + 63) / 64 % blocks)) % blocks;
-      }
-      pt_meet(M);
-    }
-    // A block may still read the corner in which another found the wrong pivot.
-    pt_meet(M);
-    pt_finish_factor(a, n, bad, thread, step);
+    const bool bad = pt_factor<T, true>(block, blocks, all + m * n * n, n, M);
     if (bad && check && block == 0 && threadIdx.x == 0) pt_fail((i64 *)M, -1);
   }
 }
