@@ -1,14 +1,13 @@
 """`GpuPath`: what `paths.Path` is on the CPU, for a path whose program runs on a GPU."""
 
-import contextlib
 import math
 import operator
-import threading
 
 import numpy as np
 
 from probtorch.backends import cupy_
 from probtorch.backends.registry import device_of, shares_memory, to_device
+from probtorch.compiler.paths import DATA, WANTED, BasePath
 from probtorch.core.dispatch import grad_enabled, mark_changed, wrap
 
 __all__ = ["GpuPath"]
@@ -17,26 +16,16 @@ __all__ = ["GpuPath"]
 # are kept, a list of losses say, their addresses never come back, and no graph would.
 _COPIED = 2**16
 
-_DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
 
-
-class GpuPath:
+class GpuPath(BasePath):
     """One compiled path of a function on a GPU.
 
     Parameters
     ----------
-    program : GpuProgram
-    rebuild : callable
-        From the tensors among the results to the result.
-    rec : Recorder
-    environment : Environment
-        The Python values that were met.
     devices : list of str
         Where each result lies.
-    lock : Lock
-        That of the function: its paths change the same tensors.
-    saving : bool
-        Keep what updated tensors held before the last run, for `restore`.
+    program, rebuild, rec, environment, lock, saving
+        Those of `BasePath`.
 
     Notes
     -----
@@ -45,26 +34,16 @@ class GpuPath:
     """
 
     def __init__(self, program, rebuild, rec, environment, devices, lock, saving=False):
-        self.program, self.rebuild, self.environment = program, rebuild, environment
+        super().__init__(program, rebuild, rec, environment, lock, saving)
         self.devices = devices
-        self.refs = program.plan.refs
-        self.wanted = list(map(_WANTED, self.refs))
-        self.updates = list(rec.updates.values())
-        # All outside tensors: those that are read, and those that are only written.
-        self.tensors = list({id(t): t for t in (*self.refs, *self.updates)}.values())
         self.signature = _kinds([t._data for t in self.tensors])
-        self.draws = rec.draws
         copied = sum(device_of(t._data) == "cpu" for t in self.updates) + devices.count("cpu")
         if copied:
             program.schedule.notes.append(f"copies {copied} results to the host, and waits for it")
-        self.saving = saving
-        self.originals, self.ran = rec.originals, None
-        self.local = threading.local()
-        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
 
     def run(self, arrays):
         """Return ``(result,)``, or None where the path does not fit or a guard fails."""
-        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
+        if grad_enabled() and list(map(WANTED, self.refs)) != self.wanted:
             return None
         caller = self._caller()
         if caller is None or caller.touched_by(arrays) or self.environment.changed() is not None:
@@ -100,7 +79,7 @@ class GpuPath:
 
     def _caller(self):
         """Return this thread's memory, or None where outside tensors are of another kind."""
-        now = list(map(_DATA, self.tensors))
+        now = list(map(DATA, self.tensors))
         caller = getattr(self.local, "caller", None)
         if caller is not None and all(map(operator.is_, now, caller.arrays)):
             return caller

@@ -18,18 +18,18 @@ from probtorch.compiler.repeat import Commit
 from probtorch.core.dispatch import changed_since, grad_enabled, last_change, mark_changed, wrap
 from probtorch.errors import user_frame
 
-__all__ = ["Path"]
+__all__ = ["DATA", "WANTED", "BasePath", "Path"]
 
 # A step of Python per tensor would take most of the time of a short call.
-_DATA, _WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
+DATA, WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
 
 
-class Path:
-    """One native path: the program, how to rebuild its result, and what it read and changes.
+class BasePath:
+    """What a path on a CPU and one on a GPU have in common.
 
     Parameters
     ----------
-    program : Program
+    program : Program or GpuProgram
     rebuild : callable
         From the tensors among the results to the result.
     rec : Recorder
@@ -46,25 +46,35 @@ class Path:
         self.rebuild = rebuild
         self.environment = environment
         self.refs = program.plan.refs
-        self.wanted = list(map(_WANTED, self.refs))
+        self.wanted = list(map(WANTED, self.refs))
         self.updates = list(rec.updates.values())
         # All outside tensors: those that are read, and those that are only written.
         self.tensors = list({id(t): t for t in (*self.refs, *self.updates)}.values())
-        self.signature = [(t._data.shape, t._data.dtype) for t in self.tensors]
         self.draws = rec.draws
-        # Where each run finds the seed, the stream and the first counter of its draws.
-        self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
         self.saving = saving
-        # What updated tensors held before the recording, the tick at which the last run ended, and
-        # whose memory it was in.
-        self.originals = rec.originals
-        self.tick, self.ran = -1, None
-        # The user's line where it ran first: to look for it at each run takes longer than the rest.
-        self.place = None
+        # What updated tensors held before the recording, and whose memory the last run was in.
+        self.originals, self.ran = rec.originals, None
         self.local = threading.local()
-        self.kept = Kept(program)
         # Draws and updates go through tensors that all threads share.
         self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
+
+
+class Path(BasePath):
+    """One native path: the program, how to rebuild its result, and what it read and changes.
+
+    Parameters are those of `BasePath`.
+    """
+
+    def __init__(self, program, rebuild, rec, environment, lock, saving=False):
+        super().__init__(program, rebuild, rec, environment, lock, saving)
+        self.signature = [(t._data.shape, t._data.dtype) for t in self.tensors]
+        # Where each run finds the seed, the stream and the first counter of its draws.
+        self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
+        # The tick at which the last run ended.
+        self.tick = -1
+        # The user's line where it ran first: to look for it at each run takes longer than the rest.
+        self.place = None
+        self.kept = Kept(program)
 
     def caller(self, arrays):
         """Return this thread's memory, attached to `arrays`, or None where the path does not fit.
@@ -73,14 +83,14 @@ class Path:
         dtype, and in need of a gradient as they were. What it writes must share no memory with
         anything else that it knows, which was so when it was recorded.
         """
-        now = list(map(_DATA, self.tensors))
+        now = list(map(DATA, self.tensors))
         caller = getattr(self.local, "caller", None)
         if caller is None or not all(map(operator.is_, now, caller.arrays)):
             caller = self.local.caller = None
             if [(x.shape, x.dtype) for x in now] != self.signature or self._overlaps():
                 return None
             caller = self.local.caller = _Caller(self, now)
-        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
+        if grad_enabled() and list(map(WANTED, self.refs)) != self.wanted:
             return None
         if self.updates and caller.touched_by(arrays):
             return None

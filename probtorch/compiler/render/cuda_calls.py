@@ -3,10 +3,10 @@
 `kernel_of` gives a device function: for sorting and its kin (`cuda_sorting.py`), and for matrices
 (`cuda_matrices.py`) up to sizes from which on a library is faster. A block has a tile of a product,
 or a whole matrix to factor and to solve with. Such kernels can be part of a captured graph and of
-loops on the device, and report failures as others do. `LIBRARY` has what goes through CuPy (cuBLAS,
-cuSOLVER): functions of the array module and of flat arrays, which the executor runs between two
-captured graphs, because CuPy refuses to capture these libraries; products it may capture itself. A
-call that is in neither makes the function run eagerly, with a reason that names it.
+loops on the device, and report failures as others do. `LIBRARY` has the rest: functions of the
+array module and of flat arrays. Of these the executor captures products, which it makes by cuBLAS
+itself; what goes through CuPy stands between two captured graphs. A call that is in neither makes
+the function run eagerly, with a reason that names it.
 """
 
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS, OwnKernel
