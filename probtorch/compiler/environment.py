@@ -205,7 +205,11 @@ class Environment:
             todo += x if len(x) <= MAX_ITEMS else ()
 
     def _whole(self, d, todo):
-        """Note all keys and values of a dict."""
+        """Note all keys and values of a dict, or of the read-only view that stands for one."""
+        if not isinstance(d, dict):
+            self._items.add(d)
+            self._entries(d, list(d) if len(d) <= MAX_ITEMS else (), todo)
+            return
         # An OrderedDict keeps its order beside the dict.
         (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
         self._values.add(d)
@@ -216,6 +220,9 @@ class Environment:
             self._opaque = f"the state of a {type(x).__name__}"
         elif hasattr(x, "__wrapped__"):  # functools.cache keeps results, which follow from others
             todo.append(x.__wrapped__)
+        elif isinstance(x, types.GenericAlias):
+            # Its attributes, `__dict__` among them, are those of the class before the brackets.
+            todo += (x.__origin__, x.__args__)
         elif hasattr(x, "__dict__") and not isinstance(x, functools.partial):
             self._whole(x.__dict__, todo)
         elif not isinstance(x, (list, dict, tuple, set, frozenset, collections.deque)):

@@ -142,7 +142,10 @@ def documented_by(base):
     """Decorator: the docstring of a class goes on with that of `base` after its first paragraph."""
 
     def decorate(cls):
-        cls.__doc__ += "\n\n    " + base.__doc__.split("\n\n    ", 1)[1]
+        # The indentation of what the source says is there before Python 3.13 and not from it on;
+        # under -OO there are no docstrings at all.
+        own, others = inspect.cleandoc(cls.__doc__ or ""), inspect.cleandoc(base.__doc__ or "")
+        cls.__doc__ = "\n\n".join(filter(None, (own, others.partition("\n\n")[2]))) or None
         return cls
 
     return decorate

@@ -1,6 +1,7 @@
 """Python values outside the arguments: a compiled function never goes on with old ones."""
 
 import random
+import types
 import warnings
 
 import numpy as np
@@ -178,3 +179,30 @@ def test_a_walk_ends_on_cycles_and_large_data():
     assert found.changed() == "the items of a list"
     thing.data.append(1)
     assert found.changed() == "the number of items in a list"
+
+
+@pytest.mark.parametrize("thing", [list[int], dict[str, Thing], types.MappingProxyType({})])
+def test_attributes_that_are_a_view_of_a_dict_are_walked(thing):
+    found = Environment([lambda: thing])
+    assert found.changed() is None
+
+
+def test_a_read_only_view_shows_changes_of_its_dict():
+    own = {"beta": 2.0}
+    view = types.MappingProxyType(own)
+    found = Environment([lambda: view])
+    own["beta"] = 3.0
+    assert found.changed() is not None
+
+
+def test_a_class_in_the_brackets_of_another_is_seen(monkeypatch):
+    alias = list[Thing]
+    found = Environment([lambda: alias])
+    monkeypatch.setattr(Thing, "shared", 4.0)
+    assert found.changed() is not None
+
+
+def test_a_variable_with_a_generic_type_does_not_stop_a_compiled_function():
+    numbers = list[float]
+    compiled = compile(lambda x: x * numbers([2.0])[0])
+    assert [value_of(compiled) for _ in range(2)] == [6.0] * 2

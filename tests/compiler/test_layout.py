@@ -115,9 +115,7 @@ def test_a_layout_needs_a_copy_only_where_numpy_needs_one(case):
     for name, attrs, result in chain:
         moved = layout.view(name, attrs)
         if moved is None:
-            view = array.view()
-            with pytest.raises((AttributeError, ValueError)):
-                view.shape = attrs["shape"]
+            assert not np.may_share_memory(array, array.reshape(attrs["shape"]))
             return
         layout, array = moved, result
 

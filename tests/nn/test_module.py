@@ -13,6 +13,7 @@ from probtorch.core.rng import manual_seed
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.factories import ones, zeros
 from probtorch.nn import init
+from probtorch.nn.arguments import documented_by
 from probtorch.ops.sampling import randn
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -310,3 +311,31 @@ def test_repr_is_a_tree():
 
 def test_positions_of_parts_can_be_listed():
     assert {"weight", "bias", "in_features", "forward"} <= set(dir(nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("base", ["\n    ", "\n"], ids=["indented", "taken out"])
+def test_a_docstring_goes_on_with_that_of_the_base(base):
+    """Before Python 3.13 the compiler leaves the indentation of docstrings in, later not."""
+
+    def written(text):
+        return text.replace("\n", base)
+
+    class Base:
+        __doc__ = written("The family.\n\nParameters\n----------\nsize : int\n    Of it.\n")
+
+    @documented_by(Base)
+    class One(Base):
+        __doc__ = written("One of\nthem.\n")
+
+    assert One.__doc__ == "One of\nthem.\n\nParameters\n----------\nsize : int\n    Of it."
+
+    @documented_by(Base)
+    class Silent(Base):
+        __doc__ = None
+
+    assert Silent.__doc__ == "Parameters\n----------\nsize : int\n    Of it."
+
+
+def test_a_layer_has_the_parameters_of_its_family_in_its_docstring():
+    paragraphs = nn.MaxPool2d.__doc__.split("\n\n")
+    assert paragraphs[1].startswith("Parameters\n----------\n")
