@@ -338,8 +338,10 @@ class replay(Handler):
             )
         if loader is not None:
             site.value = other.value
-        elif other.notes["full_size"] == site.notes["full_size"] != other.notes["size"]:
+        elif other.notes["full_size"] == site.notes["full_size"] and "whole" not in other.notes:
+            # Also where the plate here says nothing of a subsample: the rows are the trace's.
             site.value = other.value
+            site.notes.pop("whole", None)
 
 
 def _described(loader):

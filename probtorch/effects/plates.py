@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from probtorch.errors import ArgumentError, ModelError, ShapeError
 
 __all__ = [
     "EmptyPlateWarning",
+    "give_rows",
     "place",
     "plate",
     "plate_stack",
@@ -171,8 +172,10 @@ class plate:
             # The site is announced, but there is nothing to draw and nothing to replace.
             site.value, site.notes["whole"] = _all_rows(self.full_size), True
         chosen = perform(site)
-        self._chosen = None if site.notes.get("whole") else chosen
         self.size = site.notes["size"] = chosen.shape[0]
+        # Who gives other rows need not know of the note: a plate of fewer rows has to name them.
+        whole = site.notes.get("whole") and self.size == self.full_size
+        self._chosen = None if whole else chosen
 
     def _of_batches(self, size):
         """Take the rows that the loader has for this run."""
@@ -432,6 +435,15 @@ class replicate(Handler):
     def on_factor(self, site: Site) -> None:
         """Release the dim from the plates."""
         site.free_dim = self.dim if site.free_dim is None else max(self.dim, site.free_dim)
+
+
+def give_rows(site: Site, run: Mapping[str, Site]) -> None:
+    """Give a plate that has no rows of its own those that it had in another run."""
+    if site.name in run and (site.value is None or "whole" in site.notes):
+        other = run[site.name]
+        site.value = other.value
+        if "whole" not in other.notes:
+            site.notes.pop("whole", None)
 
 
 @default_for("plate")

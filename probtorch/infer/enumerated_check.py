@@ -17,6 +17,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.enumeration import Enumeration
+from probtorch.effects.plates import give_rows
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
@@ -50,8 +51,7 @@ class GiveValues(Handler):
 
     def on_plate(self, site: Any) -> None:
         """Give the rows."""
-        if site.value is None and site.name in self.trace:
-            site.value = self.trace[site.name].value
+        give_rows(site, self.trace)
 
 
 def check_against_one(

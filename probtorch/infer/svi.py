@@ -233,7 +233,7 @@ class SVI:
         The generators go back to where they were.
         """
         runs = getattr(self.objective, "runs", None)
-        with no_grad(), self._active(), same_draws():
+        with self._active(), same_draws():
             if runs is None:
                 run_pair(self.model, self.guide, args, kwargs)
             else:
@@ -255,7 +255,7 @@ class SVI:
         Raises
         ------
         InferenceError
-            If the loss or a gradient is not finite once too often, or there are no parameters.
+            If the loss or a gradient is not finite once too often.
         ModelError, ShapeError
             If guide and model do not fit together.
         """
@@ -360,7 +360,7 @@ class SVI:
 
     def _blame(self, args, kwargs):
         """The first site that is not finite in the runs of this step."""
-        with no_grad(), validation_enabled(False):
+        with validation_enabled(False):
             runs = getattr(self.objective, "runs", None)
             if runs is not None:
                 return first_non_finite(runs(self.model, self.guide, args, kwargs))

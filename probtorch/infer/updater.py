@@ -7,25 +7,36 @@ made, and one of Pyro's is handed them at each step. `Updater` accepts
   added to it as they turn up;
 - a class (or any function from parameters to an optimizer) with options: made when the first
   parameters are there;
-- a `PyroOptim`, as ``Adam({"lr": 0.01})`` is.
+- a `PyroOptim`, as ``Adam({"lr": 0.01})`` is; ``LBFGS({...})`` is made over all parameters at
+  once, since its steps depend on all of them.
 
 It also keeps what a step overwrites, so that a step can be taken back (`checkpoint`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves, map_tree
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.errors import ArgumentError, user_frame
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
 
 __all__ = ["Updater", "copied", "overwrite"]
+
+NOTHING = (
+    "SVI has nothing to optimise: steps estimate the loss and move nothing\n"
+    "  expected: at least one parameter: a param() statement or an autoguide's\n"
+    "  got:      a model and a guide without parameters, and an optimizer without any\n"
+    "  fix:      state what is to be learned with param(), a network with module('net', net), or "
+    "use AutoNormal(model); or pass an optimizer over the parameters of your modules"
+)
 
 
 class Updater:
@@ -46,6 +57,9 @@ class Updater:
 
     def __init__(self, optim: Any, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
+        if _steps_together(optim):
+            optim, options = optim.pt_optim_constructor, {**optim.pt_optim_args, **options}
+            self.options = dict(options)
         self.optimizer = optim if isinstance(optim, (Optimizer, PyroOptim)) else None
         self.make = optim
         if self.optimizer is None and not callable(optim):
@@ -64,6 +78,7 @@ class Updater:
             )
         self._known: dict[str, Any] = {}
         self._foreign: dict[str, Any] = {}
+        self._told = False
         if isinstance(self.optimizer, Optimizer):
             self._foreign = {
                 f"optim.{i}": p for i, p in enumerate(_members(self.optimizer.param_groups))
@@ -80,13 +95,7 @@ class Updater:
         return isinstance(self.optimizer, LBFGS)
 
     def adopt(self, named: Mapping[str, Any]) -> None:
-        """Take in the leaves that are not known yet.
-
-        Raises
-        ------
-        InferenceError
-            If there are no parameters at all.
-        """
+        """Take in the leaves that are not known yet; none at all are told of once."""
         self._claim(named)
         added = self._new(named)
         if any(name in self._known for name in added) and self.optimizer is not None:
@@ -94,8 +103,10 @@ class Updater:
             self._forget()
             added = self._new(named)
         if not added:
-            if not self._known and not self._foreign:
-                raise _no_parameters()
+            if not self._known and not self._foreign and not self._told:
+                self._told = True
+                place = user_frame() or ("<unknown>", 0)
+                warnings.warn_explicit(NOTHING, InferenceWarning, *place)
             return
         self._known.update(added)
         if self.optimizer is None:
@@ -141,12 +152,14 @@ class Updater:
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         """Move all parameters that have gradients."""
+        if self.optimizer is None:
+            return
         if isinstance(self.optimizer, PyroOptim):
             self.optimizer({n: p for n, p in self._known.items() if p.grad is not None})
         elif self.needs_closure:
-            self.optimizer.step(closure)  # type: ignore[union-attr]  # made by adopt()
+            self.optimizer.step(closure)
         else:
-            self.optimizer.step()  # type: ignore[union-attr]
+            self.optimizer.step()
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -277,11 +290,18 @@ def _members(groups):
     return [p for group in groups for p in group["params"]]
 
 
-def _no_parameters():
-    return InferenceError(
-        "SVI has nothing to optimise",
-        expected="at least one parameter: a param() statement or an autoguide's",
-        got="a model and a guide without parameters, and an optimizer without any",
-        fix="state what is to be learned with param(), a network with module('net', net), or use "
-        "AutoNormal(model); or pass an optimizer over the parameters of your modules",
-    )
+def _steps_together(optim):
+    """Whether this is ``LBFGS({...})``, whose parameters cannot have an optimizer each."""
+    if not isinstance(optim, PyroOptim):
+        return False
+    kind = optim.pt_optim_constructor
+    if not (isinstance(kind, type) and issubclass(kind, LBFGS)):
+        return False
+    if callable(optim.pt_optim_args) or optim.pt_clip_args:
+        raise ArgumentError(
+            "SVI(optim=LBFGS(...))",
+            expected="one dict of options: its steps are those of all parameters together",
+            got="options per parameter" if callable(optim.pt_optim_args) else "clipped gradients",
+            fix='write LBFGS({"lr": 1.0, "line_search_fn": "strong_wolfe"})',
+        )
+    return True

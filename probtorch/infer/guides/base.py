@@ -10,7 +10,9 @@ row of a local latent has parameters of its own, of which a step moves those of 
 caller chooses the rows (``subsample=``), `create_plates` says them to the guide.
 
 Parameters are `param` statements, so they live in the store of whoever optimises; the guide
-remembers that store to answer questions (`median`, `quantiles`, `sample_posterior`) afterwards.
+remembers that store to answer questions (`median`, `quantiles`, `sample_posterior`) afterwards. As
+a `Module` it shows them: what `parameters` has handed out, or `load_state_dict` has set, belongs to
+the guide from then on, and later inferences go on with it.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from probtorch.infer.initialization import (
 )
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
 from probtorch.infer.summed import OneValue
+from probtorch.nn.module import Module
 
 __all__ = ["AutoGuide", "Latent"]
 
@@ -116,7 +119,7 @@ class Latent:
         return to_host(self.transform.inv(wrap(self.init))._data)
 
 
-class AutoGuide(abc.ABC):
+class AutoGuide(Module, abc.ABC):
     """Base of automatic guides.
 
     Parameters
@@ -140,6 +143,12 @@ class AutoGuide(abc.ABC):
     InferenceError
         At the first call: if there is no latent site, one is discrete, or a support depends on
         other sites.
+
+    Notes
+    -----
+    A guide is a `Module` whose parameters are the unconstrained numbers behind its `param`
+    statements, under their names. There are none before it has met its model: `setup` or the first
+    call make them. Its model and what else it is given are no parts of it.
     """
 
     def __init__(
@@ -151,11 +160,17 @@ class AutoGuide(abc.ABC):
         prefix: str = "auto",
         dtype: Any = float64,
     ) -> None:
+        super().__init__()
         self.model, self.init_loc_fn, self.create_plates = model, init_loc_fn, create_plates
         self.prefix, self.dtype = prefix, as_dtype(dtype)
         self.__name__ = type(self).__name__
         self.latents: dict[str, Latent] = {}
         self._store: ParamStore | None = None
+        # Leaves that were handed out, with their constraints.
+        self._owned: dict[str, tuple[Any, Any]] = {}
+
+    # A guide may be given a network; it is no part of the guide, whose parameters are its own.
+    __setattr__ = object.__setattr__
 
     @property
     def precise(self) -> bool:
@@ -164,7 +179,7 @@ class AutoGuide(abc.ABC):
 
     # ------------------------------------------------------------------------------- running
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw all latent sites; return their values by name.
 
         Parameters
@@ -173,8 +188,12 @@ class AutoGuide(abc.ABC):
             The model's arguments: the first call runs it on them.
         """
         self.setup(*args, **kwargs)
-        with self._parameters():
+        with self._in_store():
             return self.draw(self._plates(args, kwargs))
+
+    def call(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Draw all latent sites; return their values in the order of their names."""
+        return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
 
     @abc.abstractmethod
     def draw(self, plates: dict[str, plate]) -> dict[str, Any]:
@@ -228,14 +247,17 @@ class AutoGuide(abc.ABC):
     _chosen_by_caller: frozenset[str] = frozenset()
 
     @contextlib.contextmanager
-    def _parameters(self) -> Iterator[None]:
+    def _in_store(self) -> Iterator[None]:
         """Context manager: parameters are those of the inference that runs, else the last one's."""
         with contextlib.ExitStack() as stack:
             if self.precise:
                 stack.enter_context(in_float64())
             if STATE.params is None and self._store is not None:
                 stack.enter_context(self._store.activate())
-            self._store = get_param_store()
+            self._store = store = get_param_store()
+            for name, (leaf, constraint) in self._owned.items():
+                if name not in store:
+                    store.adopt(name, leaf, constraint)
             yield
 
     @contextlib.contextmanager
@@ -248,8 +270,45 @@ class AutoGuide(abc.ABC):
                 got="one that has not met its model yet",
                 fix="optimise it with SVI, or call it with the model's arguments",
             )
-        with no_grad(), self._parameters():
+        with no_grad(), self._in_store():
             yield
+
+    # ------------------------------------------------------------------------------- as a module
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        """The leaves of the guide by name, which are its own from now on."""
+        if not self.latents:
+            return {}
+        if self._store is None and STATE.params is None:
+            # The store that scripts see is that of some other inference.
+            self._store = ParamStore()
+        # A question meets all parameters, whatever the guide is called with.
+        with self._asked(), block(), trace(param_only=True) as met:
+            self.free_draws((), Generator(0))
+            store = get_param_store()
+            names = [name for name in met if name in store]
+            self._owned = {n: (store.unconstrained(n), store._constraints[n]) for n in names}
+        return {name: leaf for name, (leaf, _) in self._owned.items()}
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Copy values by name into the parameters; see `Module.load_state_dict`.
+
+        Raises
+        ------
+        InferenceError
+            If the guide has not met its model, or `assign` is asked for.
+        """
+        with self._asked():
+            pass
+        if assign:
+            raise ArgumentError(
+                f"{self.__name__}.load_state_dict(assign=True)",
+                expected="values to copy: an inference refers to the parameters there are",
+                got="assign=True",
+                fix="leave it out",
+            )
+        return super().load_state_dict(state_dict, strict)
 
     # ----------------------------------------------------------------------------- the sites
 

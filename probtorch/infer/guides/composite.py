@@ -107,18 +107,20 @@ class AutoGuideList(AutoGuide):
             )
         for part in self._automatic():
             part.setup(*args, **kwargs)
-            self._chosen_by_caller |= part._chosen_by_caller
+            # Only what is new: a compiled step would take an attribute that is set for a change.
+            if not part._chosen_by_caller <= self._chosen_by_caller:
+                self._chosen_by_caller |= part._chosen_by_caller
             self.latents.update(part.latents)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw all latent sites; return their values by name."""
         self.setup(*args, **kwargs)
         values: dict[str, Any] = {}
-        with self._parameters():
+        with self._in_store():
             plates = self._plates(args, kwargs)
             for part in self.parts:
                 if isinstance(part, AutoGuide):
-                    with part._parameters():
+                    with part._in_store():
                         values.update(part.draw(plates))
                 else:
                     found = part(*args, **kwargs)

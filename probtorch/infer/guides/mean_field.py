@@ -12,7 +12,6 @@ from probtorch.core.rng import Generator
 from probtorch.distributions import constraints
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
-from probtorch.effects.params import get_param_store
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
@@ -56,20 +55,19 @@ class AutoDelta(AutoGuide):
         values = {}
         for name, latent in self.latents.items():
             with self._within(latent, plates):
-                loc = param(
-                    f"{name}_{self.prefix}_loc",
-                    lambda latent=latent: self._init(latent, free=False),
-                    latent.support,
-                    latent.event_dim,
-                )
+                loc = self._loc(latent, latent.event_dim)
                 values[name] = sample(name, Delta(loc, 0.0, latent.event_dim))
         return values
+
+    def _loc(self, latent, event_dim=None):
+        """The point, of the rows in use inside the site's plates."""
+        name = f"{latent.name}_{self.prefix}_loc"
+        return param(name, lambda: self._init(latent, free=False), latent.support, event_dim)
 
     def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the points by name; see `AutoGuide.median`."""
         with self._asked():
-            store = get_param_store()
-            return off_tape({n: store[f"{n}_{self.prefix}_loc"] for n in self.latents})
+            return off_tape({n: self._loc(latent) for n, latent in self.latents.items()})
 
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
         """Return the points, unconstrained, as often as asked for."""

@@ -291,7 +291,8 @@ class AutoStructured(AutoGuide):
         count = math.prod(shape)
         depth = max(latent.batch_ndim for latent in self.latents.values())
         away: dict[str, Any] = {}
-        with block(), seed_handler(None, generator), replicate(None, count, -1 - depth):
+        hidden = block(hide_fn=lambda site: site.kind != "param")
+        with hidden, seed_handler(None, generator), replicate(None, count, -1 - depth):
             plates = {
                 f.name: plate(f.name, f.full_size, dim=f.dim, coords=f.coords)
                 for latent in self.latents.values()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
@@ -172,15 +172,13 @@ class TraceEnum_ELBO(ELBO):
             )
             return alone.guide, alone.model
 
-        # On the tape, where it is wanted: the comparison, which is off it, reads them.
-        run.guide.compute_log_prob()
-        run.model.compute_log_prob()
-        with no_grad(), same_draws():
+        # The tape is as it is outside: a guide may differentiate on its own account.
+        with same_draws():
             check_against_one((run.guide, run.model), run.enumeration, again)
 
     def _depth(self, model, guide, args, kwargs):
         """Number of batch dims that plates take, from a run without enumeration."""
-        with no_grad(), same_draws():
+        with same_draws():
             return plate_depth(run_pair(model, guide, args, kwargs, allow_missing=True))
 
     def _enumerated(self, depth, path, paths, model, guide, args, kwargs):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from probtorch.core.dispatch import wrap
 from probtorch.distributions.kl import kl_divergence
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
@@ -49,7 +52,7 @@ class TraceMeanField_ELBO(Trace_ELBO):
                 costs.append(Cost(term.detach(), site, of_model))
                 term = run.per_particle(term)
                 value = term if value is None else value + term
-        value = averaged(value, run)
+        value = averaged(wrap(np.zeros(())) if value is None else value, run)
         scores = score_terms(run, lambda site: costs, integrated=divergences)
         return Estimate(value, value if scores is None else value + scores / run.size)
 

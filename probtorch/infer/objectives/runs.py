@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import set_grad_enabled
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import replay, trace
-from probtorch.effects.plates import replicate
+from probtorch.effects.plates import give_rows, replicate
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
@@ -103,7 +103,7 @@ class Run:
                 else:
                     term = self.per_particle(site.compute_log_prob())
                 found = term if found is None else found + term
-        return 0.0 if found is None else found
+        return wrap(np.zeros(())) if found is None else found
 
 
 def run_pair(
@@ -298,13 +298,9 @@ class Vectorised:
         return found
 
     def _quietly(self, run, *args, **options):
-        """Run, and leave no trace of it."""
-        before = set_grad_enabled(False)
-        try:
-            with same_draws():
-                return run(*args, **options)
-        finally:
-            set_grad_enabled(before)
+        """Run, and leave no trace of it; on the tape, if it is on: a guide may differentiate."""
+        with same_draws():
+            return run(*args, **options)
 
     def _run(self, size, depth, single, model, guide, args, kwargs, handlers=()):
         """Run `size` particles at once; given a single run, check the first and the last."""
@@ -314,7 +310,7 @@ class Vectorised:
                 model, guide, args, kwargs, allow_missing=self.allow_missing, **options
             )
             if single is not None:
-                # Here, where the tape is on: the comparison, which is off it, reads them.
+                # Before the comparison reads them: an error here is the model's.
                 found.model.compute_log_prob()
                 found.guide.compute_log_prob()
         except Exception as error:
@@ -329,31 +325,27 @@ class Vectorised:
 
     def _compare(self, found, i, single, model, guide, args, kwargs):
         """Run particle `i` alone; every log density has to be what it was among the others."""
-        before = set_grad_enabled(False)
-        try:
-            with same_draws(), precision(guide):
-                if getattr(guide, "precise", False):
-                    args, kwargs = lifted(args), lifted(kwargs)
-                drawn = _traced(guide, args, kwargs, (_One(found.guide, single.guide, i),))
-                handlers = (_One(found.model, single.model, i), _Replay(drawn))
-                seen = _traced(model, args, kwargs, handlers)
-            rtol = SINGLE_RTOL if _has_single(drawn, seen) else RTOL
-            for together, alone in ((found.guide, drawn), (found.model, seen)):
-                for name, site in alone.nodes.items():
-                    if not site.has_density or name not in together.nodes:
-                        continue
-                    pair = (
-                        _entry(found.per_particle(together.nodes[name].compute_log_prob()), i),
-                        _entry(site.compute_log_prob_sum(), 0),
+        with same_draws(), precision(guide):
+            if getattr(guide, "precise", False):
+                args, kwargs = lifted(args), lifted(kwargs)
+            drawn = _traced(guide, args, kwargs, (_One(found.guide, single.guide, i),))
+            handlers = (_One(found.model, single.model, i), _Replay(drawn))
+            seen = _traced(model, args, kwargs, handlers)
+        rtol = SINGLE_RTOL if _has_single(drawn, seen) else RTOL
+        for together, alone in ((found.guide, drawn), (found.model, seen)):
+            for name, site in alone.nodes.items():
+                if not site.has_density or name not in together.nodes:
+                    continue
+                pair = (
+                    _entry(found.per_particle(together.nodes[name].compute_log_prob()), i),
+                    _entry(site.compute_log_prob_sum(), 0),
+                )
+                if not np.isclose(*pair, rtol=rtol, atol=rtol, equal_nan=True):
+                    raise self._refusal(
+                        f"site {name!r} with log density {pair[0]:.6g} among the others and "
+                        f"{pair[1]:.6g} alone",
+                        site.location,
                     )
-                    if not np.isclose(*pair, rtol=rtol, atol=rtol, equal_nan=True):
-                        raise self._refusal(
-                            f"site {name!r} with log density {pair[0]:.6g} among the others and "
-                            f"{pair[1]:.6g} alone",
-                            site.location,
-                        )
-        finally:
-            set_grad_enabled(before)
 
     def _refusal(self, what, at=None):
         return InferenceError(
@@ -382,8 +374,7 @@ class _One(Handler):
         site.value = rows[self.i if rows._data.shape[0] > 1 else 0]
 
     def on_plate(self, site):
-        if site.value is None and site.name in self.many:
-            site.value = self.many[site.name].value
+        give_rows(site, self.many)
 
 
 def plate_depth(run: Run) -> int:

@@ -48,6 +48,7 @@ from probtorch.infer import (
     init_to_value,
 )
 from probtorch.infer.guides.low_rank import LowRankNormal
+from probtorch.nn import Linear, Module
 from probtorch.optim import Adam, PyroLRScheduler
 from probtorch.optim.lr_scheduler import ExponentialLR
 from probtorch.tensor import tensor
@@ -667,3 +668,130 @@ def test_real_sites_have_their_divergence_in_closed_form():
         with handlers.seed(None, seed):
             loss = TraceMeanField_ELBO().loss(model, guide)
         np.testing.assert_allclose(loss, expected, rtol=1e-10)
+
+
+# ------------------------------------------------------------------------------- guides as modules
+
+
+def two_sites(y):
+    mu = sample("mu", Normal(0.0, 3.0))
+    scale = sample("scale", LogNormal(0.0, 1.0))
+    with plate("data", len(y)):
+        sample("y", Normal(mu, scale), obs=y)
+
+
+def in_parts(model):
+    guide = AutoGuideList(model)
+    guide.append(AutoNormal(handlers.block(model, hide=["scale"])))
+    guide.append(AutoDelta(handlers.block(model, hide=["mu"])))
+    return guide
+
+
+GUIDES = {
+    "AutoNormal": AutoNormal,
+    "AutoDelta": AutoDelta,
+    "AutoDiagonalNormal": AutoDiagonalNormal,
+    "AutoMultivariateNormal": AutoMultivariateNormal,
+    "AutoLowRankMultivariateNormal": AutoLowRankMultivariateNormal,
+    "AutoLaplaceApproximation": AutoLaplaceApproximation,
+    "AutoIAFNormal": AutoIAFNormal,
+    "AutoNormalizingFlow": lambda model: AutoNormalizingFlow(model, spline_coupling),
+    "AutoStructured": lambda model: AutoStructured(
+        model, conditionals="normal", dependencies={"scale": {"mu": "linear"}}
+    ),
+    "AutoGuideList": in_parts,
+}
+TWO = tensor([0.3, 1.9, -0.7], dtype=F8)
+
+
+@pytest.fixture(params=GUIDES)
+def make(request):
+    return GUIDES[request.param]
+
+
+def test_a_guide_shows_the_parameters_that_are_optimised(make):
+    guide = make(two_sites)
+    assert isinstance(guide, Module)
+    assert list(guide.parameters()) == []  # it has not met its model
+    svi = SVI(two_sites, guide, Adam({"lr": 0.05}), seed=0)
+    svi.step(TWO)
+    shown = dict(guide.named_parameters())
+    assert shown.keys() == svi.params.keys()
+    assert all(p is svi.params.unconstrained(name) for name, p in shown.items())
+    assert [module for _, module in guide.named_modules()] == [guide]
+
+
+def test_a_state_that_is_loaded_is_gone_on_with(make):
+    guide = make(two_sites)
+    svi = SVI(two_sites, guide, Adam({"lr": 0.05}), seed=0)
+    svi.run(3, TWO, progress_bar=False)
+    other = make(two_sites)
+    other.setup(TWO)
+    other.load_state_dict(guide.state_dict())
+    for name, value in guide.median().items():
+        np.testing.assert_array_equal(other.median()[name].numpy(), value.numpy())
+    again = SVI(two_sites, other, Adam({"lr": 0.05}), seed=1)
+    again.setup(TWO)
+    for name, value in svi.get_params().items():
+        np.testing.assert_array_equal(again.params[name].detach().numpy(), value.numpy())
+
+
+def test_an_optimizer_over_the_parameters_of_a_guide_moves_them(make):
+    guide = make(two_sites)
+    guide.setup(TWO)
+    optimizer = Adam(guide.parameters(), lr=0.05)
+    before = {name: p.detach().numpy().copy() for name, p in guide.named_parameters()}
+    svi = SVI(two_sites, guide, optimizer, seed=0)
+    for _ in range(3):
+        svi.step(TWO)
+    assert "compiled path" in svi.explain().splitlines()[0]
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(before)
+    for name, p in guide.named_parameters():
+        assert p is svi.params.unconstrained(name)
+        if "bias" not in name and "weight" not in name and "unnorm" not in name:
+            assert (p.detach().numpy() != before[name]).any()
+
+
+def test_a_guide_inside_of_a_module_and_in_a_file(tmp_path):
+    class Both(Module):
+        def __init__(self):
+            super().__init__()
+            self.guide, self.net = AutoNormal(two_sites), Linear(2, 1)
+
+    both = Both()
+    both.guide.setup(TWO)
+    names = {"guide.mu_auto_loc", "guide.scale_auto_scale", "net.weight", "net.bias"}
+    assert names <= dict(both.named_parameters()).keys()
+    probtorch.save(both.state_dict(), tmp_path / "both.pt")
+    other = Both()
+    other.guide.setup(TWO)
+    next(iter(other.guide.parameters())).data.fill_(7.0)
+    other.load_state_dict(probtorch.load(tmp_path / "both.pt"))
+    for p, q in zip(both.parameters(), other.parameters(), strict=True):
+        np.testing.assert_array_equal(p.detach().numpy(), q.detach().numpy())
+
+
+def test_a_network_as_model_is_no_part_of_its_guide():
+    class Regression(Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Linear(1, 1)
+
+        def forward(self, y):
+            return two_sites(y)
+
+    guide = AutoNormal(Regression())
+    guide.setup(TWO)
+    assert {n.split("_auto")[0] for n, _ in guide.named_parameters()} == {"mu", "scale"}
+
+
+def test_a_state_before_the_model_was_met_is_refused():
+    with pytest.raises(InferenceError, match="has not met its model"):
+        AutoNormal(two_sites).load_state_dict({})
+
+
+def test_call_gives_the_values_in_the_order_of_their_names():
+    guide = AutoDelta(two_sites)
+    mu, scale = guide.call(TWO)
+    assert mu.item() == guide.median()["mu"].item()
+    assert scale.item() == guide.median()["scale"].item()

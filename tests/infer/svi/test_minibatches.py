@@ -1,6 +1,7 @@
 """Optimisation on minibatches: plates with loaders, plates with subsamples, loops by hand."""
 
 import contextlib
+import copy
 import itertools
 
 import numpy as np
@@ -9,9 +10,19 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import config, nn
-from probtorch.effects import get_param_store, module, param, plate, sample, subsample
+from probtorch.effects import get_param_store, handlers, module, param, plate, sample, subsample
 from probtorch.errors import InferenceError, ModelError
-from probtorch.infer import SVI, AutoDelta, AutoMultivariateNormal, AutoNormal, Trace_ELBO
+from probtorch.infer import (
+    SVI,
+    AutoDelta,
+    AutoMultivariateNormal,
+    AutoNormal,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
 from probtorch.optim import LBFGS, SGD, Adam
 from probtorch.testing import assert_close
 from probtorch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -543,6 +554,57 @@ def test_nested_subsamples_are_shared_by_model_and_guide():
     for (_, *drawn), (_, *replayed) in zip(seen[::2], seen[1::2], strict=True):
         assert drawn == replayed
     assert len({str(x) for _, *x in seen}) == 3
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Trace_ELBO(),
+        TraceGraph_ELBO(),
+        TraceMeanField_ELBO(),
+        TraceEnum_ELBO(),
+        RenyiELBO(num_particles=2),
+        Trace_ELBO(num_particles=3, vectorize_particles=True),
+    ],
+    ids=lambda objective: f"{type(objective).__name__}-{objective.num_particles}",
+)
+@pytest.mark.parametrize("jit", [True, False], ids=["compiled", "eager"])
+def test_a_model_that_says_nothing_of_a_subsample_takes_the_rows_of_its_guide(objective, jit):
+    y = probtorch.tensor(np.random.default_rng(0).normal(size=12))
+
+    def model_with(**options):
+        def model():
+            mu = sample("mu", dist.Normal(0.0, 3.0))
+            with plate("data", 12, **options) as rows:
+                z = sample("z", dist.Normal(mu, 1.0))
+                sample("y", dist.Normal(z, 0.5), obs=y[rows])
+            return rows
+
+        return model
+
+    def guide():
+        sample("mu", dist.Normal(param("loc", probtorch.tensor(0.0)), 0.3))
+        locs = param("locs", probtorch.zeros(12))
+        with plate("data", 12, subsample_size=5) as rows:
+            sample("z", dist.Normal(locs[rows], 0.5))
+
+    def losses_and_parameters(model):
+        svi = SVI(model, guide, Adam({"lr": 0.05}), copy.deepcopy(objective), seed=0)
+        with config.configure(jit=jit):
+            return [svi.step() for _ in range(6)], svi.get_params()
+
+    found, params = losses_and_parameters(model_with())
+    expected, wanted = losses_and_parameters(model_with(subsample_size=5))
+    assert found == expected
+    for name, value in wanted.items():
+        assert_close(params[name], value)
+
+
+def test_all_rows_in_an_order_of_the_guide_are_those_of_the_model():
+    order = probtorch.tensor([2, 0, 1])
+    drawn = handlers.trace(lambda: plate("data", 3, subsample=order)).get_trace()
+    with handlers.replay(trace=drawn), plate("data", 3) as rows:
+        assert rows.tolist() == [2, 0, 1]
 
 
 def test_a_network_as_guide_learns_local_latents():

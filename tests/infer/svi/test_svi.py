@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.autograd.tape import grad
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions import Bernoulli, Delta, Normal
 from probtorch.effects import get_param_store, param, plate, sample
 from probtorch.effects.params import ParamStore
@@ -15,7 +17,9 @@ from probtorch.infer import (
     SVI,
     AutoDelta,
     AutoNormal,
+    RenyiELBO,
     Trace_ELBO,
+    TraceEnum_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
 )
@@ -33,6 +37,13 @@ from tests.infer.svi.programs import (
 )
 
 F8 = np.dtype("f8")
+OBJECTIVES = [
+    Trace_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+    TraceEnum_ELBO,
+    lambda: RenyiELBO(num_particles=2),
+]
 
 
 def values(svi):
@@ -120,12 +131,73 @@ def test_what_is_no_optimizer_is_refused():
         SVI(normal_model, normal_guide, 0.1)
 
 
-def test_nothing_to_optimise_is_an_error():
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("optim", [lambda: Adam({"lr": 0.1}), lambda: Adam, lambda: LBFGS({})])
+def test_without_parameters_steps_estimate_the_loss(objective, optim):
     def model():
-        sample("x", Normal(0.0, 1.0))
+        sample("x", Normal(0.0, 1.0), obs=tensor(1.0, dtype=F8))
 
-    with pytest.raises(InferenceError, match="nothing to optimise"):
-        SVI(model, model, Adam({"lr": 0.1})).step()
+    svi = SVI(model, lambda: None, optim(), objective())
+    with pytest.warns(InferenceWarning, match="nothing to optimise"):
+        loss = svi.step()
+    np.testing.assert_allclose(loss, 0.5 + 0.5 * math.log(2 * math.pi))
+    # It is told of once.
+    np.testing.assert_array_equal(svi.run(3, progress_bar=False).losses, loss)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_empty_model_has_loss_zero(objective):
+    svi = SVI(lambda: None, lambda: None, Adam({"lr": 0.1}), objective())
+    with pytest.warns(InferenceWarning, match="nothing to optimise"):
+        assert svi.step() == 0.0
+    assert svi.evaluate_loss() == 0.0
+
+
+def test_lbfgs_of_a_dict_moves_all_parameters_together():
+    """Its first step finds the minimum of a quadratic in which the parameters are correlated."""
+
+    def loss(model, guide):
+        a, b = param("a", tensor(1.0, dtype=F8)), param("b", tensor(-2.0, dtype=F8))
+        return (a - 1.5 * b) ** 2 + (b - 3.0) ** 2
+
+    svi = SVI(None, None, LBFGS({"line_search_fn": "strong_wolfe"}), loss)
+    svi.run(2, progress_bar=False)
+    np.testing.assert_allclose([values(svi)["a"], values(svi)["b"]], [4.5, 3.0], rtol=1e-6)
+    other = SVI(None, None, LBFGS, loss, line_search_fn="strong_wolfe")
+    other.run(2, progress_bar=False)
+    assert values(other) == values(svi)
+
+
+def test_lbfgs_with_options_per_parameter_is_refused():
+    with pytest.raises(ArgumentError, match="all parameters together"):
+        SVI(normal_model, normal_guide, LBFGS(lambda name: {"lr": 1.0}))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Trace_ELBO(),
+        TraceEnum_ELBO(),
+        Trace_ELBO(num_particles=4, vectorize_particles=True),
+    ],
+    ids=["single", "enumerated", "vectorised"],
+)
+def test_a_guide_may_differentiate_on_its_own_account(objective):
+    """Its location is a Newton step from a parameter, along the gradient of the log density."""
+
+    def model():
+        x = sample("x", Normal(0.0, 1.0))
+        z = sample("z", Bernoulli(0.5)) if isinstance(objective, TraceEnum_ELBO) else 0.0
+        sample("y", Normal(x + z, 1.0), obs=tensor(2.0, dtype=F8))
+
+    def guide():
+        start = param("start", tensor(0.3, dtype=F8))
+        x = start.detach().requires_grad_()
+        (slope,) = grad(0.5 * x**2 + 0.5 * (2.0 - x) ** 2, [x])
+        sample("x", Normal(start - 0.5 * slope, 0.7))
+
+    svi = SVI(model, guide, Adam({"lr": 0.01}), objective, seed=0)
+    assert all(math.isfinite(svi.step()) for _ in range(3))
 
 
 def test_a_loss_may_be_a_function():
