@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -433,8 +434,9 @@ def test_stop_iteration_in_a_dataset_does_not_end_the_epoch(num_workers):
 
 
 def test_sample_that_cannot_be_sent_is_reported():
-    with pytest.raises(Exception, match="pickle") as caught:
+    with pytest.raises(WorkerError, match="samples that pickle can send") as caught:
         list(DataLoader(Unsendable(3), batch_size=None, num_workers=1))
+    assert "lambda" in str(caught.value)
     assert "worker 0" in str(caught.value.__notes__)
 
 
@@ -465,6 +467,91 @@ def test_dataset_that_cannot_be_spawned_is_reported():
 
     with pytest.raises(WorkerError, match="cannot be started by spawn"):
         iter(DataLoader(Local(), num_workers=1, multiprocessing_context="spawn"))
+
+
+@pytest.fixture
+def another_thread():
+    """A thread of Python beside this one."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+def how_started(loader):
+    batches = iter(loader)
+    next(batches)
+    return [type(child).__name__ for child in multiprocessing.active_children()]
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the platform's own")
+
+
+@LINUX
+def test_workers_are_forked_where_no_threads_run():
+    assert how_started(DataLoader(Squares(3), num_workers=1)) == ["ForkProcess"]
+
+
+@LINUX
+@pytest.mark.usefixtures("another_thread")
+def test_workers_are_not_forked_where_threads_run():
+    assert how_started(DataLoader(Squares(3), num_workers=1)) == ["ForkServerProcess"]
+
+
+@LINUX
+@pytest.mark.usefixtures("another_thread")
+# Python's own word on it, from 3.12 on.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_dataset_that_cannot_be_sent_is_inherited():
+    class Local(Squares):
+        pass
+
+    assert how_started(DataLoader(Local(3), num_workers=2)) == ["ForkProcess"] * 2
+
+
+UNGUARDED = """
+import threading
+from probtorch.utils.data import DataLoader, Dataset
+class Mine(Dataset):
+    def __len__(self): return 3
+    def __getitem__(self, i): return i
+def run():
+    options = {{"multiprocessing_context": {method!r}}} if {method!r} else {{}}
+    print([x.tolist() for x in DataLoader(Mine(), num_workers=1, **options)])
+threading.Thread(target=run).start()
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("how", ["file", "text"])
+def test_a_script_without_a_guard_may_load_in_a_thread(tmp_path, how):
+    script, text = tmp_path / "script.py", UNGUARDED.format(method=None)
+    script.write_text(text)
+    args = [script] if how == "file" else ["-c", text]
+    found = subprocess.run(
+        [sys.executable, *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert found.stdout == "[[0], [1], [2]]\n"
+
+
+def test_a_script_that_cannot_be_run_again_is_told_what_to_write(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(method="spawn"))
+    found = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert "could not begin" in found.stderr
+    assert "below `if __name__ == '__main__':`" in found.stderr
 
 
 @pytest.mark.parametrize("how, text", [("kill", "killed by signal SIGKILL"),

@@ -24,7 +24,14 @@ from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
 from probtorch.utils.data.dataset import IterableDataset, dataset_length
 from probtorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from probtorch.utils.data.worker import Fetcher, Worker, start_method, stop, streams_of
+from probtorch.utils.data.worker import (
+    Fetcher,
+    Worker,
+    start,
+    start_method,
+    stop,
+    streams_of,
+)
 
 __all__ = ["DataLoader"]
 
@@ -56,7 +63,8 @@ class DataLoader:
     worker_init_fn : callable, optional
         Called in each worker with its number before it begins.
     multiprocessing_context : str or context, optional
-        "fork", "spawn" or "forkserver"; the platform's own if None.
+        "fork", "spawn" or "forkserver". If None, the platform's own; on Linux "fork", with
+        "forkserver" where threads of Python run and the dataset can be sent to such a worker.
     generator : Generator, optional
         Where order and seeds come from; the default generator if None.
     prefetch_factor : int, optional
@@ -422,14 +430,17 @@ class _Crew:
     """The worker processes of a loader."""
 
     def __init__(self, loader):
-        context = start_method(loader.multiprocessing_context)
         self.workers: list[Worker] = []
         self.epoch = 0
         self.close = weakref.finalize(self, stop, self.workers, os.getpid())
         try:
-            for i in range(loader.num_workers):
-                args = loader._fetcher, i, loader.num_workers, loader.worker_init_fn
-                self.workers.append(Worker(context, *args, self.workers))
+            start(
+                self.workers,
+                loader.multiprocessing_context,
+                loader._fetcher,
+                loader.num_workers,
+                loader.worker_init_fn,
+            )
         except BaseException:
             self.close()
             raise

@@ -22,11 +22,14 @@ import pickle
 import queue
 import random
 import signal
+import sys
 import threading
 import time
 import traceback
+import warnings
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +41,16 @@ from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.utils.data.collate import default_collate
 from probtorch.utils.data.dataset import fetch, takes_batches
 
-__all__ = ["Fetcher", "Result", "Worker", "WorkerError", "WorkerInfo", "get_worker_info", "stop"]
+__all__ = [
+    "Fetcher",
+    "Result",
+    "Worker",
+    "WorkerError",
+    "WorkerInfo",
+    "get_worker_info",
+    "start",
+    "stop",
+]
 
 # Seconds between looks at whether the parent still lives; its death normally ends a pipe at once.
 PARENT_CHECK = 5.0
@@ -231,6 +243,15 @@ def _packed(result):
     try:
         return ForkingPickler.dumps(tuple(result), protocol=5)
     except Exception as error:
+        if result.kind == "batch":
+            found = f"{type(error).__name__}: {error}"
+            error = WorkerError(
+                "a batch cannot be sent from its DataLoader worker",
+                expected="samples that pickle can send: arrays, tensors, numbers, text, containers",
+                got=found,
+                fix="turn the sample into such values in the dataset or in collate_fn, or load "
+                "with num_workers=0",
+            )
         return ForkingPickler.dumps(
             tuple(result._replace(kind="error", value=_described(error))), protocol=5
         )
@@ -305,6 +326,7 @@ class Worker:
 
     def __init__(self, context, fetcher, worker_id, count, init_fn, others):
         self.id, self.epoch = worker_id, 0
+        self.method = context.get_start_method()
         self.waiting: dict[int, Any] = {}  # number -> key of the tasks without a result yet
         theirs, self.tasks = context.Pipe(duplex=False)
         self.results, back = context.Pipe(duplex=False)
@@ -313,7 +335,7 @@ class Worker:
         # A forked child inherits our ends of all pipes so far and must close them, else a pipe
         # would not end with its owner. Others do not inherit.
         ends = []
-        if context.get_start_method() == "fork":
+        if self.method == "fork":
             ends = [end for w in others for end in (w.tasks, w.results)]
             ends += [self.tasks, self.results]
         self.process = context.Process(
@@ -323,10 +345,17 @@ class Worker:
             daemon=True,
         )
         try:
-            self.process.start()
+            with warnings.catch_warnings():
+                if not _other_threads():
+                    # From 3.12 on Python counts threads of native code, too. Ours sleep and are
+                    # made anew in the child (`compiler/threads.py`); OpenBLAS does likewise.
+                    warnings.filterwarnings(
+                        "ignore", r"(?s).*multi-threaded, use of fork\(\)", DeprecationWarning
+                    )
+                self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise WorkerError(
-                f"DataLoader worker {worker_id} cannot be started by {context.get_start_method()}",
+                f"DataLoader worker {worker_id} cannot be started by {self.method}",
                 expected="a dataset, collate_fn and worker_init_fn that pickle can send",
                 got=f"{type(error).__name__}: {error}",
                 fix="define them at the top level of a module, not inside a function, or pass "
@@ -400,6 +429,15 @@ class Worker:
             work = f"batch {number}, of {_shown(self.waiting[number])}, under way"
         else:
             work = "no batch under way"
+        if self.method != "fork" and number < 0 and code == 1:
+            return WorkerError(
+                f"DataLoader worker {self.id} (pid {self.process.pid}) could not begin",
+                expected="a program whose main module can be imported again, with all that the "
+                "dataset, collate_fn and worker_init_fn consist of",
+                got=f"{how}; its traceback is on stderr",
+                fix="start the loop below `if __name__ == '__main__':`, define classes in a "
+                "module rather than in a notebook, or pass multiprocessing_context='fork'",
+            )
         return WorkerError(
             f"DataLoader worker {self.id} (pid {self.process.pid}) {how}",
             expected="a worker that lives until the loader ends it",
@@ -441,8 +479,29 @@ def stop(workers: list[Worker], owner: int) -> None:
     workers.clear()
 
 
-def start_method(context: Any) -> Any:
-    """Return the multiprocessing context for a name, a context or None."""
+def start(workers: list[Worker], context: Any, fetcher: Fetcher, count: int, init_fn: Any) -> None:
+    """Append `count` new workers to `workers`."""
+    chosen = start_method(context, fetcher.dataset, fetcher.collate, init_fn)
+    for i in range(count):
+        try:
+            worker = Worker(chosen, fetcher, i, count, init_fn, workers)
+        except WorkerError:
+            if context is not None or chosen.get_start_method() != "forkserver":
+                raise
+            # Nothing is lost but the caution: what cannot be sent can still be inherited.
+            chosen = multiprocessing.get_context("fork")
+            worker = Worker(chosen, fetcher, i, count, init_fn, workers)
+        workers.append(worker)
+
+
+def start_method(context: Any, *sent: Any) -> Any:
+    """Return the multiprocessing context for a name, a context or None.
+
+    None is what was set by `multiprocessing.set_start_method`, or the platform's own, but on Linux:
+    "fork" there, whatever Python's version, since it takes any dataset and needs no guard in a
+    script. A lock that another thread of Python holds would stay locked in the child; so where such
+    threads run it is "forkserver", if the main module and what is `sent` can be found again.
+    """
     if context is not None and not isinstance(context, str):
         return context
     names = multiprocessing.get_all_start_methods()
@@ -453,7 +512,30 @@ def start_method(context: Any) -> Any:
             got=repr(context),
             fix="leave it out for the platform's own",
         )
+    usual = multiprocessing.get_start_method(allow_none=True) in (None, names[0])
+    if context is None and usual and sys.platform == "linux":
+        context = "forkserver" if _other_threads() and _found_again(sent) else "fork"
     return multiprocessing.get_context(context)
+
+
+def _other_threads():
+    """Whether threads of Python run beside this one."""
+    return threading.active_count() > 1
+
+
+def _found_again(sent):
+    """Whether another process that imports the main module has what is sent, so far as it shows."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:
+        return True
+    file = getattr(main, "__file__", None)
+    if file is None:  # a notebook, a prompt, a text: nothing to import
+        types_ = (x if hasattr(x, "__qualname__") else type(x) for x in sent)
+        return all(getattr(t, "__module__", None) != "__main__" for t in types_)
+    # A script without a guard would run anew in each worker.
+    with contextlib.suppress(OSError):
+        return "__main__" in Path(file).read_text(encoding="utf-8", errors="replace")
+    return False
 
 
 def _signal_name(number):
