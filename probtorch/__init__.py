@@ -264,6 +264,7 @@ if TYPE_CHECKING:
         diagnostics,
         distributions,
         effects,
+        handlers,
         infer,
         ops,
         optim,
@@ -273,7 +274,6 @@ if TYPE_CHECKING:
     )
     from probtorch.compiler.compile import compile
     from probtorch.config import configure, settings
-    from probtorch.effects import handlers
     from probtorch.effects.markov import markov
     from probtorch.effects.modules import module, random_module
     from probtorch.effects.params import clear_param_store, get_param_store
@@ -288,11 +288,14 @@ if TYPE_CHECKING:
     )
     from probtorch.serialization import load, save
 
+# As in pyproject.toml; a test compares them.
+__version__ = "0.1.0"
+
 newaxis = None
 
 _LAZY_PACKAGES = frozenset(
-    "compiler config diagnostics distributed distributions effects estimators infer nn ops optim "
-    "ode serialization testing utils".split()
+    "compiler config diagnostics distributed distributions effects estimators handlers infer nn "
+    "ops optim ode serialization testing utils".split()
 )
 # Where the names live that would otherwise make every import slow.
 _LAZY_NAMES = {
@@ -304,8 +307,8 @@ _LAZY_NAMES = {
     "set_num_threads": "probtorch.compiler.threads",
     "settings": "probtorch.config",
     **dict.fromkeys(
-        "clear_param_store deterministic factor get_param_store handlers markov module param "
-        "plate pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
+        "clear_param_store deterministic factor get_param_store markov module param plate "
+        "pyro_method PyroModule PyroParam PyroSample random_module sample subsample "
         "to_pyro_module_".split(),
         "probtorch.effects",
     ),

@@ -13,6 +13,7 @@ from types import FrameType
 __all__ = [
     "ArgumentError",
     "AutogradError",
+    "CapacityError",
     "CompileError",
     "DTypeError",
     "DeviceError",
@@ -26,6 +27,8 @@ __all__ = [
     "ProbtorchError",
     "ShapeError",
     "TensorIndexError",
+    "UnknownImportError",
+    "UnknownNameError",
     "user_frame",
     "user_location",
 ]
@@ -135,6 +138,18 @@ class ArgumentError(ProbtorchError, ValueError, TypeError):
 
 class TensorIndexError(ProbtorchError, IndexError):
     """An index out of bounds or of the wrong kind."""
+
+
+class UnknownNameError(ProbtorchError, AttributeError):
+    """A name that a module of the library does not have."""
+
+
+class UnknownImportError(ProbtorchError, ImportError):
+    """A name that a ``from ... import`` asks for and the library does not have."""
+
+
+class CapacityError(ProbtorchError, MemoryError):
+    """More memory than there is, asked for by sizes that are probably a mistake."""
 
 
 class DomainError(ProbtorchError, ValueError):

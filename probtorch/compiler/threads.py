@@ -16,6 +16,7 @@ import ctypes
 import os
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 from probtorch.errors import ArgumentError
@@ -26,6 +27,9 @@ _VARIABLES = ("PROBTORCH_NUM_THREADS", "OMP_NUM_THREADS")
 # Where Linux (cgroup v2) says how much processor time a container has: "max 100000", or
 # microseconds in each so many.
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+# More than any machine has processors: beyond it is a slip of the fingers.
+_MOST = 65536
 
 _lock = threading.Lock()
 
@@ -116,8 +120,17 @@ def _from_environment():
     for name in _VARIABLES:
         # OpenMP allows a list, of which the first is for loops that are not inside others.
         text = os.environ.get(name, "").partition(",")[0].strip()
-        if text.isdecimal() and int(text) > 0:
+        if text.isdecimal() and 0 < int(text) <= _MOST:
             return int(text)
+        if text and name == _VARIABLES[0]:  # the other one is not ours to judge
+            warnings.warn(
+                f"the environment variable {name} is not used\n"
+                f"  expected: a whole number from 1 to {_MOST}\n"
+                f"  got:      {os.environ[name]!r:.60}\n"
+                f"  fix:      set {name}=4, say, or leave it out for one thread per processor",
+                RuntimeWarning,
+                stacklevel=3,
+            )
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), _quota())
     return os.cpu_count() or 1

@@ -6,10 +6,11 @@ appears after every run, and must not cost two seconds of imports.
 
 import html
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from probtorch.core.signatures import closest
 from probtorch.diagnostics.convergence import STATISTICS, statistics
 from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
@@ -80,13 +81,21 @@ def summary(draws, *, names=None, hdi_prob=0.9, round_to=None):
     )
 
 
+class _Column(str):
+    """The name of a column, which is not taken for a variable of the same name."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Summary:
+class Summary(dict):
     """A table of statistics, one row per scalar parameter.
 
     ``table["tau"]["mean"]`` is a number, ``table["theta[0]"]`` a dict from columns to numbers, and
     ``table["theta"]`` a dict from columns to arrays of the shape of the variable. ``str(table)`` is
-    an aligned table; notebooks show it as HTML.
+    an aligned table; notebooks show it as HTML. ``len`` and iteration are over the rows; ``keys``
+    and ``items`` over the columns, each a dict from rows to numbers, as a data frame has
+    them: ``pandas.DataFrame(table)`` is the table.
 
     Parameters
     ----------
@@ -110,8 +119,9 @@ class Summary:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    values: np.ndarray
-    blocks: dict[str, tuple[int, int, tuple[int, ...]]]
+    # As of a data frame, and not dict's method: field() hides that.
+    values: np.ndarray = field()  # type: ignore[assignment]
+    blocks: dict[str, tuple[int, int, tuple[int, ...]]] = field()
     num_chains: int
     num_draws: int
     divergences: int | None = None
@@ -121,26 +131,78 @@ class Summary:
     def __len__(self):
         return len(self.rows)
 
+    def __bool__(self):
+        return bool(self.rows)
+
     def __iter__(self):
         return iter(self.rows)
 
     def __contains__(self, key):
-        return key in self.blocks or key in self.rows
+        return self._found(key) is not None
 
     def __getitem__(self, key):
+        if type(key) is _Column:
+            return dict(zip(self.rows, self.values[:, self.columns.index(key)].tolist()))
         if key in self.blocks:
             start, stop, shape = self.blocks[key]
             if shape == ():
                 return self._row(start)
             part = self.values[start:stop]
             return {column: part[:, i].reshape(shape) for i, column in enumerate(self.columns)}
-        if key not in self.rows:
-            known = list(self.blocks)
-            raise ArgumentError(
-                "Summary", expected=f"a variable among {', '.join(known)}, or one of its rows",
-                got=repr(key), fix=f"ask for {known[0]!r}" if known else "summarise some variables",
-            )  # fmt: skip
-        return self._row(self.rows.index(key))
+        found = self._found(key)
+        if found is None:
+            raise self._unknown(key)
+        return self._row(found)
+
+    def _found(self, key):
+        """The row of a label, or of a variable the first; None if there is none."""
+        if key in self.blocks:
+            return self.blocks[key][0]
+        if key in self.rows:
+            return self.rows.index(key)
+        # Spaces behind the commas of an index may be left out, as NumPy's printing leaves them in.
+        wanted = str(key).replace(" ", "")
+        return next((i for i, row in enumerate(self.rows) if row.replace(" ", "") == wanted), None)
+
+    def _unknown(self, key):
+        known, name = list(self.blocks), str(key).partition("[")[0]
+        fix = f"ask for {closest(str(key), [*known, *self.rows]) or known[0]!r}" if known else None
+        if name in self.blocks:
+            start, stop, _ = self.blocks[name]
+            rows = self.rows[start:stop]
+            fix = f"ask for {name!r}" + (f", or {rows[0]!r} to {rows[-1]!r}" if rows else "")
+        return ArgumentError(
+            "Summary",
+            expected=f"a variable among {', '.join(known)}, or one of its rows",
+            got=repr(key),
+            fix=fix or "summarise some variables",
+        )
+
+    # As a dict it has the columns, which is what pandas asks for. The dict it inherits from is
+    # empty, so all that reads it is here.
+
+    def keys(self):
+        """Return the names of the columns."""
+        return [_Column(name) for name in self.columns]
+
+    def items(self):
+        """Return pairs of the name of a column and the column."""
+        return [(name, self[name]) for name in self.keys()]
+
+    def get(self, key, default=None):
+        """Return ``table[key]``, or `default` where there is no such row or variable."""
+        return self[key] if key in self else default
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def __reduce__(self):
+        return Summary, tuple(getattr(self, field.name) for field in fields(self))
+
+    def copy(self):
+        """Return the table itself: it never changes."""
+        return self
 
     def _row(self, index):
         return dict(zip(self.columns, self.values[index].tolist()))

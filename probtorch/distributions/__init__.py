@@ -24,6 +24,7 @@ from probtorch.distributions.heavy_tailed import Cauchy, HalfCauchy, StudentT
 from probtorch.distributions.kl import kl_divergence, register_kl
 from probtorch.distributions.lkj import LKJCholesky
 from probtorch.distributions.location_scale import Gumbel, Laplace, Logistic
+from probtorch.distributions.missing import missing as _missing
 from probtorch.distributions.mixture import MixtureSameFamily
 from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
@@ -86,3 +87,10 @@ __all__ = [
     "transforms",
     "validation_enabled",
 ]
+
+
+def __getattr__(name):
+    # Protocols of Python and of notebooks ask for names with underscores on any module.
+    if name.startswith("_"):
+        raise AttributeError(f"module 'probtorch.distributions' has no attribute {name!r}")
+    raise _missing(name, __all__)

@@ -269,6 +269,37 @@ def _check_alternatives(owner, names, values):
         )
 
 
+# What other libraries call parameters; the first that the distribution has is meant.
+_MEANT = {
+    "mu": ("loc", "rate"),
+    "mean": ("loc",),
+    "sigma": ("scale",),
+    "sd": ("scale",),
+    "std": ("scale",),
+    "stddev": ("scale",),
+    "scale_diag": ("scale",),
+    "lam": ("rate",),
+    "lamda": ("rate",),
+    "rate_parameter": ("rate",),
+    "alpha": ("concentration1", "concentration"),
+    "beta": ("concentration0", "rate", "scale"),
+    "a": ("concentration1", "concentration"),
+    "b": ("concentration0", "rate", "scale"),
+    "shape": ("concentration",),
+    "p": ("probs",),
+    "prob": ("probs",),
+    "logit_p": ("logits",),
+    "n": ("total_count",),
+    "nu": ("df",),
+    "lower": ("low",),
+    "upper": ("high",),
+    "kappa": ("concentration",),
+    "cov": ("covariance_matrix",),
+    "chol": ("scale_tril",),
+    "tau": ("precision_matrix",),
+}
+
+
 def _bind(cls, fields, args, kwargs):
     """Return a dict from field name to argument, as Python binds a call; missing ones left out.
 
@@ -287,12 +318,13 @@ def _bind(cls, fields, args, kwargs):
     values = dict(zip(fields, args))
     for name, value in kwargs.items():
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1)
+            near = next((n for n in _MEANT.get(name, ()) if n in fields), None)
+            near = near or next(iter(difflib.get_close_matches(name, fields, 1)), None)
             raise ArgumentError(
                 cls.__name__,
                 expected=f"arguments named {', '.join(fields)}",
                 got=name,
-                fix=f"did you mean {near[0]}?" if near else "see the signature of the class",
+                fix=f"did you mean {near}?" if near else "see the signature of the class",
             )
         if name in values:
             raise ArgumentError(

@@ -88,7 +88,9 @@ def check_parameter(owner, name, value, constraint, instance):
         return
     inside = _without_tape(constraint.check, value)
     if not inside._data.all():
-        raise _bad_parameter(owner, name, value, constraint, inside)
+        bound = getattr(constraint, "lower_bound", None)
+        other = next((n for n in instance._fields if instance.__dict__.get(n) is bound), None)
+        raise _bad_parameter(owner, name, value, constraint, inside, other)
 
 
 def check_value(owner, value, support):
@@ -144,8 +146,8 @@ def _found(array, index, count, size):
     return f"{shown} at index {index}, the first of {count} bad among {size}"
 
 
-def _bad_parameter(owner, name, value, constraint, inside):
-    """Error for a parameter outside its constraint."""
+def _bad_parameter(owner, name, value, constraint, inside, other=None):
+    """Error for a parameter outside its constraint; `other` is the parameter that bounds it."""
     array, index, count, size = _describe(value, inside, constraint.event_dim)
     found = _found(array, index, count, size)
     first = array[index]
@@ -160,9 +162,14 @@ def _bad_parameter(owner, name, value, constraint, inside):
         least = np.linalg.eigvalsh((first + first.T) / 2)[0]
         found = f"a matrix with least eigenvalue {least:g}" + found[found.rfind("]") + 1 :]
         cure = _CURES[constraints.PositiveDefinite]
+    elif other is not None:
+        cure = (
+            f"write {owner}({other}=smaller, {name}=larger); to infer it, pass "
+            f"{other} + width with a positive width"
+        )
     else:
         kinds = [k for k in _CURES if isinstance(_inner(constraint), k)]
-        cure = _CURES[kinds[-1]] if kinds else "pass values inside {constraint!r}"
+        cure = _CURES[kinds[-1]] if kinds else "pass values in {constraint!r}"
         cure = cure.format(name=name, constraint=constraint)
     return DomainError(
         f"{owner}: parameter {name}", expected=f"values in {constraint!r}", got=found, fix=cure

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +42,7 @@ from probtorch.effects.runtime import (
     perform,
 )
 from probtorch.effects.site import Frame, Site, as_value, calling_line
-from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError
 
 __all__ = [
     "EmptyPlateWarning",
@@ -464,9 +466,34 @@ def _draw_rows(site):
 # than the rest of the plate.
 @functools.lru_cache(maxsize=32)
 def _all_rows(size):
-    rows = np.arange(size)
+    # Asked first: some systems promise memory that is not there, and kill whoever uses it.
+    if 8 * size > _memory():
+        raise _too_many_rows(size)
+    try:
+        rows = np.arange(size)
+    except MemoryError as error:
+        raise _too_many_rows(size) from error
     rows.setflags(write=False)
     return wrap(rows)
+
+
+@functools.cache
+def _memory():
+    """Bytes of memory that the machine has, or a number beyond all."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def _too_many_rows(size):
+    return CapacityError(
+        f"a plate of {size:.3g} rows",
+        expected=f"rows whose numbers fit into memory ({_memory() / 2**30:.3g} GiB here)",
+        got=f"{size} rows, {8 * size / 2**30:.3g} GiB for their numbers alone",
+        fix="give the number of rows of the data, or work on some rows at a time: "
+        "plate(name, size, subsample_size=1000)",
+    )
 
 
 def _free_dim(taken):

@@ -88,7 +88,7 @@ def sample(
 def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from):
     """`sample` without its conveniences; `where_from` is code and instruction to blame."""
     plates = STATE.plates
-    if type(name) is not str or not hasattr(fn, "log_prob"):
+    if type(name) is not str or not hasattr(fn, "log_prob") or isinstance(fn, type):
         _check_statement(name, fn)
     elif plates.shape:
         fn = place(fn, name, plates.frames, plates.shape)
@@ -280,6 +280,13 @@ def _check_statement(name, fn):
             expected="a name as its first argument",
             got=f"{type(name).__name__} {name!r:.60}",
             fix="write sample('x', distribution)",
+        )
+    if isinstance(fn, type) and hasattr(fn, "log_prob"):
+        raise DTypeError(
+            f"site {name!r}",
+            expected=f"a distribution, made with its parameters: {fn.__name__}(...)",
+            got=f"the class {fn.__name__}",
+            fix=f"write sample({name!r}, {fn.__name__}(...)), with the parameters inside",
         )
     if not callable(fn):
         raise DTypeError(

@@ -8,7 +8,7 @@ named values is unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
@@ -20,6 +20,7 @@ from probtorch.errors import ArgumentError, ModelError
 __all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "reparam"]
 
 
+@runtime_checkable
 class Reparam(Protocol):
     """What `reparam` asks of a reparameterisation."""
 

@@ -40,6 +40,7 @@ from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelEr
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.labels import labels_of
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import OUTSIDE, Surroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
@@ -365,6 +366,7 @@ class ModelTarget(Target):
     ) -> None:
         self.model = model
         self.name = getattr(model, "__name__", type(model).__name__)
+        check_model_call(model, args, kwargs, "run")
         self.given = args, kwargs
         with in_float64():
             self.args, self.kwargs = lifted(args), lifted(kwargs)

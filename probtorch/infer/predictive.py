@@ -25,6 +25,7 @@ from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explained
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
@@ -35,6 +36,7 @@ from probtorch.effects.site import as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 
@@ -47,6 +49,16 @@ BLOCK_ELEMENTS = 2**23
 RTOL = {"f8": 1e-8, "f4": 1e-3}
 # Draws to try first: a model that crosses draws with draws then makes 9 values of a million.
 FEW = 3
+# What other libraries call the arguments.
+MEANT = {
+    "samples": "posterior_samples",
+    "posterior": "posterior_samples",
+    "draws": "posterior_samples",
+    "n_samples": "num_samples",
+    "rng_key": "seed",
+    "random_seed": "seed",
+    "batch_shape": "batch_ndims",
+}
 
 
 class Predictive:
@@ -110,6 +122,7 @@ class Predictive:
     Size([2000, 4])
     """
 
+    @explained("Predictive", meant=MEANT)
     def __init__(
         self,
         model: Callable[..., Any],
@@ -177,6 +190,7 @@ class Predictive:
             return job.vectorised(slice(0, job.count))
 
     def _job(self, args, kwargs):
+        check_model_call(self.model, args, kwargs, "predictive")
         given = self.seed
         if given is None:
             given = default_generator

@@ -26,6 +26,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explained
 from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.minibatches import Feed
@@ -34,6 +35,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
 from probtorch.infer.gradient_variance import gradient_variance
+from probtorch.infer.model_calls import check_model_call, is_rng_key
 from probtorch.infer.model_runs import OUTSIDE, lifted
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
@@ -46,6 +48,15 @@ __all__ = ["SVI"]
 
 # The reader of a state refuses others: a later layout gets a later number.
 STATE_FORMAT = 1
+
+
+def _advice(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """The fix line for names that NumPyro and others use."""
+    if "optimizer" in kwargs:
+        return "write optim=..., or pass the optimizer third: SVI(model, guide, optim, loss)"
+    if len(args) + ("optim" in kwargs) < 3:
+        return 'write SVI(model, AutoNormal(model), Adam({"lr": 0.01}), Trace_ELBO())'
+    return None
 
 
 class SVI:
@@ -103,6 +114,7 @@ class SVI:
     True
     """
 
+    @explained("SVI", advice=_advice)
     def __init__(
         self,
         model: Callable[..., Any],
@@ -263,7 +275,9 @@ class SVI:
             self._resume(args, kwargs)
         self.params.show()
         self.feed.begin()
-        if self.num_steps:  # at the first step nothing else is known either
+        if not self.num_steps:
+            check_model_call(self.model, args, kwargs, "svi.step")
+        else:  # at the first step nothing else is known either
             self._compiled.settle(args, kwargs)
         if self._compiled.ready():
             loss = self._compiled(args, kwargs)
@@ -411,13 +425,18 @@ class SVI:
             If the folder of checkpoints cannot be written to when the run begins, or what is there
             cannot be read. Later on a checkpoint that fails is a warning (see `Checkpoint`).
         """
-        if isinstance(num_steps, bool) or not hasattr(num_steps, "__index__") or num_steps < 0:
+        count = None if isinstance(num_steps, bool) or np.ndim(num_steps) else num_steps
+        if not hasattr(count, "__index__") or num_steps < 0:
+            key = is_rng_key(num_steps) and bool(args)
             raise ArgumentError(
                 "SVI.run",
                 expected="num_steps, a count",
-                got=repr(num_steps),
-                fix="write svi.run(1000, *args)",
+                got=f"{num_steps!r:.60}",
+                fix="leave the key out: svi.run(1000, *args); a seed is given as SVI(..., seed=0)"
+                if key
+                else "write svi.run(1000, *args)",
             )
+        check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
         if getattr(self.guide, "precise", False):
             # Once, and not at every step.
             args, kwargs = lifted(args), lifted(kwargs)

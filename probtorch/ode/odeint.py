@@ -1,11 +1,13 @@
 """`odeint`: solve an initial-value problem at given times."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast, grad_enabled, recorder
+from probtorch.core.signatures import explained, misfit
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
@@ -19,6 +21,16 @@ OPTIONS = ("step_size", "first_step", "max_num_steps")
 MAX_STEPS = 4096
 
 
+def _advice(args, kwargs):
+    """What to write where SciPy takes the parameters of the slope as further arguments."""
+    if len(args) > 3 or "args" in kwargs or "theta" in kwargs:
+        return (
+            "let the slope close over its parameters: odeint(lambda t, y: func(t, y, theta), y0, t)"
+        )
+    return None
+
+
+@explained("odeint", meant={"y": "y0", "times": "t", "ts": "t"}, advice=_advice)
 def odeint(
     func,
     y0,
@@ -169,6 +181,23 @@ class Problem:
         return path.outputs, path.reached
 
 
+def _check_slope(func):
+    """Refuse a slope that does not take a time and a state."""
+    try:
+        parameters = list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):
+        return
+    theirs = getattr(func, "__name__", type(func).__name__)
+    error = misfit(f"the slope {theirs}", parameters, (None, None), {})
+    if error is not None:
+        raise ArgumentError(
+            "odeint(func)",
+            expected="func(t, y), a function of a time and a state",
+            got=error.expected,
+            fix="write odeint(lambda t, y: ..., y0, t), closing over what else the slope needs",
+        )
+
+
 def prepared(func, y0, t, rtol, atol, method, options):
     """Check arguments; return the `Problem`."""
     options = dict(options or {})
@@ -188,6 +217,7 @@ def prepared(func, y0, t, rtol, atol, method, options):
                 got=repr(value),
                 fix="for example rtol=1e-6, atol=1e-8",
             )
+    _check_slope(func)
     items, structure = flatten(y0)
     items = [_floating(as_tensor(x, "odeint")) for x in items]
     times = _floating(as_tensor(t, "odeint"))

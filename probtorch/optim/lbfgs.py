@@ -183,7 +183,9 @@ class LBFGS(Optimizer):
         evaluations = 1
         state["func_evals"] += 1
         gradient = self._gradient()
-        if _largest(gradient) <= group["tolerance_grad"]:
+        # Where the gradient is 0 there is no direction, whatever the tolerance.
+        tolerance = max(group["tolerance_grad"], 0.0)
+        if _largest(gradient) <= tolerance:
             return first_loss
         lr = float(group["lr"])
         for iteration in range(1, group["max_iter"] + 1):
@@ -217,7 +219,7 @@ class LBFGS(Optimizer):
             state["func_evals"] += used
             if (
                 evaluations >= group["max_eval"]
-                or _largest(gradient) <= group["tolerance_grad"]
+                or _largest(gradient) <= tolerance
                 or _largest(direction) * t <= group["tolerance_change"]
                 or abs(loss - state["prev_loss"]) < group["tolerance_change"]
             ):

@@ -19,11 +19,34 @@ from typing import Any
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import cast, wrap
+from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
 from probtorch.optim.pyro import PyroOptim
 
 __all__ = ["Optimizer", "check_option"]
+
+
+# What other libraries call the options.
+_MEANT = {"learning_rate": "lr", "step_size": "lr", "rate": "lr", "parameters": "params"}
+_MEANT |= {"b1": "pass betas=(b1, b2)", "b2": "pass betas=(b1, b2)", "l2": "weight_decay"}
+
+
+def _two_ways(name, option):
+    """How an optimizer is made: for `SVI`, which finds its parameters, and for a loop of yours."""
+    key, _, value = option.partition("=")
+    return (
+        f"write {name}({{{key!r}: {value}}}) for SVI, "
+        f"{name}(module.parameters(), {option}) for a loop of your own"
+    )
+
+
+def _advice(cls, args, kwargs):
+    """The fix line where the parameters were forgotten."""
+    if args or "params" in kwargs:
+        return None
+    option = next((f"{k}={v!r:.20}" for k, v in kwargs.items()), "lr=0.01")
+    return _two_ways(cls.__name__, option)
 
 
 class Optimizer:
@@ -68,6 +91,9 @@ class Optimizer:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            named = explained(cls.__name__, meant=_MEANT, advice=lambda a, k: _advice(cls, a, k))
+            setattr(cls, "__init__", named(cls.__init__))  # noqa: B010  # mypy: no method to it
         # __new__ would hide the constructor's own signature from help() and editors.
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
         cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # documented hook
@@ -84,6 +110,14 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        if not isinstance(params, Iterable):
+            name = type(self).__name__
+            raise DTypeError(
+                f"params of {name}",
+                expected="tensors, or a dict of options",
+                got=f"{type(params).__name__} {params!r:.60}",
+                fix=_two_ways(name, f"lr={params!r:.20}"),
+            )
         groups: list[Any] = list(params)
         if not groups:
             raise ArgumentError(

@@ -14,7 +14,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.ops import elementwise
@@ -70,6 +73,9 @@ class PyroOptim:
                 )
         if isinstance(clip_args, dict):
             _check_clipping(clip_args)
+        if isinstance(optim_args, dict) and hasattr(optim_constructor, "add_param_group"):
+            # Options that it refuses are refused here, not at the first step.
+            optim_constructor([wrap(np.zeros(1, np.float32))], **optim_args)
         self.pt_optim_constructor = optim_constructor
         self.pt_optim_args = optim_args
         self.pt_clip_args = clip_args

@@ -1,5 +1,8 @@
 """The summary table: its numbers, rows, and looks."""
 
+import copy
+import pickle
+import re
 import subprocess
 import sys
 
@@ -156,3 +159,52 @@ def test_a_summary_and_its_checks_import_nothing_heavy(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "x.npz")]
     subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def matrix():
+    values = np.random.default_rng(0).normal(size=(2, 20, 2, 2))
+    return Draws({"mu": values[..., 0, 0], "L": values, "mean": values[..., 1, 0]}).summary()
+
+
+def test_index_of_a_row_is_found_with_and_without_spaces(matrix):
+    assert matrix["L[1,0]"] == matrix["L[1, 0]"] == matrix["L[ 1, 0 ]"]
+    assert "L[1,0]" in matrix and "L[1,2]" not in matrix
+    assert matrix.get("L[0,1]")["mean"] == matrix["L"]["mean"][0, 1]
+    assert matrix.get("L[9,9]") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [("L[5,0]", "ask for 'L', or 'L[0, 0]' to 'L[1, 1]'"), ("muu", "ask for 'mu'")],
+)
+def test_unknown_row_names_the_one_that_was_meant(matrix, key, fix):
+    with pytest.raises(
+        ArgumentError, match=rf"a variable among mu, L, mean[\s\S]*got: +'{re.escape(key)}'"
+    ) as info:
+        matrix[key]
+    assert f"fix:      {fix}" in str(info.value)
+
+
+def test_data_frame_of_a_summary_is_the_table(matrix):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(matrix)
+    pandas.testing.assert_frame_equal(frame, matrix.to_pandas())
+    # A variable may be called as a column is.
+    assert frame.loc["mean", "mean"] == matrix["mean"]["mean"]
+
+
+def test_summary_is_a_dict_of_columns_only_where_it_is_asked_for_them(matrix):
+    assert dict(matrix) == matrix.to_pandas().to_dict()
+    assert list(matrix.keys()) == list(matrix.columns)
+    assert dict(matrix.items())["sd"]["mu"] == matrix["mu"]["sd"]
+    assert bool(matrix) and matrix == matrix and matrix != copy.copy(matrix).to_dict()
+    assert len({matrix, matrix}) == 1
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=str
+)
+def test_summary_travels_whole(matrix, again):
+    made = again(matrix)
+    assert str(made) == str(matrix) and made["L[1,1]"] == matrix["L[1,1]"]

@@ -198,3 +198,19 @@ def test_steps_are_those_of_torch(options):
         assert problem.step() == pytest.approx(optimizer.step(closure).item(), rel=1e-8)
     assert_close(problem.x, x.detach().numpy(), rtol=1e-7)
     assert problem.evaluations == optimizer.state[x]["func_evals"]
+
+
+@pytest.mark.parametrize("line_search_fn", [None, "strong_wolfe"])
+def test_zero_gradient_has_no_direction_whatever_the_tolerance(line_search_fn):
+    problem = Problem(
+        lambda x: (x * x).sum(), [0.0, 0.0], tolerance_grad=-1.0, line_search_fn=line_search_fn
+    )
+    assert float(problem.optimizer.step(problem.closure)) == 0.0
+    assert problem.x.tolist() == [0.0, 0.0]
+
+
+def test_negative_tolerance_goes_on_until_nothing_moves():
+    problem = Problem(lambda x: ((x - 3.0) ** 2).sum(), [0.0], tolerance_grad=-1.0, lr=1.0)
+    for _ in range(3):
+        problem.optimizer.step(problem.closure)
+    assert_close(problem.x, np.array([3.0]))

@@ -7,3 +7,8 @@ which runs eagerly or as native code. `kernels.py` has the constructors that use
 the class `MCMC`: chains start (`starts.py`), run in threads (`threads.py`, with Ctrl-C), and what
 they drew is put together (`collect.py`); `progress.py` has what is shown meanwhile.
 """
+
+from probtorch.infer.mcmc.driver import MCMC
+from probtorch.infer.mcmc.kernels import HMC, NUTS
+
+__all__ = ["HMC", "MCMC", "NUTS"]

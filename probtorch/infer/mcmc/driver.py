@@ -15,6 +15,7 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.signatures import explained
 from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
@@ -42,6 +43,29 @@ STAT_ALIASES = {
     "accept_prob": "acceptance_rate",
     "num_steps": "n_steps",
     "adapt_state.step_size": "step_size",
+}
+
+# Settings of the kernel that are given to the driver, and where they go.
+_ELSEWHERE = (
+    "target_accept target_accept_prob adapt_delta max_treedepth max_tree_depth step_size "
+    "full_mass dense_mass init_strategy"
+)
+_KERNEL = "it belongs to the kernel: NUTS(model, target_accept_prob=0.9, max_tree_depth=10)"
+# What other libraries call the settings, or where they belong.
+MEANT = {
+    "draws": "num_samples",
+    "n_samples": "num_samples",
+    "iter": "num_samples",
+    "tune": "warmup_steps",
+    "warmup": "warmup_steps",
+    "chains": "num_chains",
+    "cores": "num_threads",
+    "thin": "thinning",
+    "random_seed": "seed",
+    "rng_key": "seed",
+    "progressbar": "progress_bar",
+    "model": "wrap the model in a kernel: MCMC(NUTS(model), num_samples=1000)",
+    **dict.fromkeys(_ELSEWHERE.split(), _KERNEL),
 }
 
 
@@ -114,6 +138,7 @@ class MCMC:
     Size([2000])
     """
 
+    @explained("MCMC", meant=MEANT)
     def __init__(
         self,
         kernel=None,

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explained
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.initialization import init_to_uniform
 from probtorch.infer.mcmc.hmc import HMCKernel
@@ -20,6 +21,25 @@ from probtorch.infer.potential import Target
 __all__ = ["HMC", "NUTS", "GradientKernel"]
 
 DEEPEST_TREE = 20
+# Settings of the driver that are given to the kernel, and where they go.
+_ELSEWHERE = (
+    "draws num_samples tune num_warmup warmup_steps chains num_chains seed rng_key random_seed "
+    "progress_bar"
+)
+_DRIVER = "it belongs to the driver: MCMC(NUTS(model), num_samples=1000, num_chains=4, seed=0)"
+# What other libraries call the settings, or where they belong.
+MEANT = {
+    "max_treedepth": "max_tree_depth",
+    "max_depth": "max_tree_depth",
+    "target_accept": "target_accept_prob",
+    "adapt_delta": "target_accept_prob",
+    "delta": "target_accept_prob",
+    "init": "init_strategy",
+    "mass_matrix": "inverse_mass_matrix",
+    "metric": "full_mass",
+    "path_length": "trajectory_length",
+    **dict.fromkeys(_ELSEWHERE.split(), _DRIVER),
+}
 
 
 class GradientKernel:
@@ -223,6 +243,7 @@ class NUTS(GradientKernel):
 
     name = "NUTS"
 
+    @explained("NUTS", meant=MEANT)
     def __init__(
         self,
         model=None,
@@ -315,6 +336,7 @@ class HMC(GradientKernel):
 
     name = "HMC"
 
+    @explained("HMC", meant=MEANT)
     def __init__(
         self,
         model=None,

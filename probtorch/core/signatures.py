@@ -1,0 +1,170 @@
+"""Calls that do not fit a signature, answered with the three parts of every other message.
+
+People arrive with the spellings of other libraries: ``NUTS(max_treedepth=8)``, ``Adam(lr=0.1)``.
+Python says which argument is wrong; `explained` adds what the function takes, the name that was
+probably meant, and what to write. It costs nothing where a call fits: the check is made after
+Python has refused the call.
+"""
+
+import difflib
+import functools
+import inspect
+from inspect import Parameter
+
+from probtorch.errors import ArgumentError
+
+__all__ = ["closest", "explained", "misfit"]
+
+# Names that a message lists of a signature before it says how many more there are.
+SHOWN = 8
+
+
+def explained(subject, *, meant=None, advice=None):
+    """Return a decorator: calls that do not fit the signature raise `ArgumentError`.
+
+    Parameters
+    ----------
+    subject : str
+        What the function is called in messages.
+    meant : dict of str to str, optional
+        For names that other libraries use: a name of this signature, or a whole sentence.
+    advice : callable, optional
+        ``advice(args, kwargs)`` may return the fix line for calls it recognises, or None.
+
+    Notes
+    -----
+    A `TypeError` from inside the function, or from what it calls, passes through unchanged: it is a
+    misfit only if no frame of the function was entered.
+    """
+
+    def decorate(fn):
+        @functools.wraps(fn)
+        def call(*args, **kwargs):
+            try:
+                return fn(*args, **kwargs)
+            except TypeError as error:
+                traceback = error.__traceback__
+                if traceback is None or traceback.tb_next is not None:
+                    raise
+                known = list(inspect.signature(fn).parameters.values())
+                given = args
+                if known and known[0].name == "self":
+                    known, given = known[1:], args[1:]
+                found = misfit(subject, known, given, kwargs, meant=meant, advice=advice)
+                if found is None:
+                    raise
+                cause = error
+            raise found from cause
+
+        return call
+
+    return decorate
+
+
+def misfit(subject, parameters, args, kwargs, *, meant=None, advice=None):
+    """Return the error for arguments that do not fit `parameters`, or None if they fit.
+
+    Parameters
+    ----------
+    subject : str
+    parameters : sequence of inspect.Parameter
+        Without ``self``.
+    args, kwargs
+        What was given.
+    meant, advice : optional
+        See `explained`.
+    """
+    fix = None if advice is None else advice(args, kwargs)
+    named = {
+        p.name: p
+        for p in parameters
+        if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    }
+    places = [
+        p
+        for p in parameters
+        if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    kinds = {p.kind for p in parameters}
+    written = f"{subject}({_signature(parameters)})"
+    unknown = [name for name in kwargs if name not in named]
+    if unknown and Parameter.VAR_KEYWORD not in kinds:
+        name = unknown[0]
+        return ArgumentError(
+            f"{subject}({name}=...)",
+            expected=f"a name among {', '.join(named)}" if named else written,
+            got=f"the unknown argument {name!r}",
+            fix=fix or _instead(name, list(named), meant or {}),
+        )
+    if len(args) > len(places) and Parameter.VAR_POSITIONAL not in kinds:
+        rest = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+        return ArgumentError(
+            subject,
+            expected=written,
+            got=f"{len(args)} arguments by position",
+            fix=fix
+            or (
+                f"name the arguments after the first {len(places)}: {', '.join(rest[:SHOWN])}"
+                if rest
+                else "leave out what is too much"
+            ),
+        )
+    twice = [p.name for p in places[: len(args)] if p.name in kwargs and p.name in named]
+    if twice:
+        return ArgumentError(
+            f"{subject}({twice[0]}=...)",
+            expected=written,
+            got=f"{twice[0]!r} by position and by name",
+            fix=fix or "leave one of them out",
+        )
+    missing = [
+        p.name
+        for p in [*places[len(args) :], *(p for p in named.values() if p not in places)]
+        if p.default is Parameter.empty and p.name not in kwargs
+    ]
+    if missing:
+        return ArgumentError(
+            f"{subject}: missing {', '.join(map(repr, missing))}",
+            expected=written,
+            got=_given(args, kwargs),
+            fix=fix or f"pass {missing[0]}",
+        )
+    return None
+
+
+def closest(name, known):
+    """Return the name among `known` that `name` was probably meant to be, or None."""
+    folded = {candidate.lower().replace("_", ""): candidate for candidate in reversed(list(known))}
+    found = difflib.get_close_matches(name.lower().replace("_", ""), folded, 1)
+    return folded[found[0]] if found else None
+
+
+def _instead(name, known, meant):
+    if name in meant:
+        told = meant[name]
+        return f"write {told}=..." if told in known else told
+    near = closest(name, known)
+    return f"did you mean {near}=...?" if near else "leave it out, or see help()"
+
+
+def _signature(parameters):
+    """The parameters in short: defaults are not shown, and of many only the first."""
+    marks = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+    texts, starred = [], False
+    for p in parameters:
+        starred = starred or p.kind is Parameter.VAR_POSITIONAL
+        if p.kind is Parameter.KEYWORD_ONLY and not starred:
+            texts.append("*")
+            starred = True
+        optional = "" if p.default is Parameter.empty else "=..."
+        texts.append(f"{marks.get(p.kind, '')}{p.name}{optional}")
+    if len(texts) <= SHOWN + 2:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:SHOWN])}, and {len(texts) - SHOWN} more"
+
+
+def _given(args, kwargs):
+    """What was given, in short."""
+    named = ", ".join(f"{name}=..." for name in kwargs)
+    count = f"{len(args)} argument{'s' * (len(args) != 1)} by position" if args else ""
+    return " and ".join(filter(None, [count, named])) or "no arguments"

@@ -1,0 +1,138 @@
+"""Distributions that other libraries have and this one has not, and how to write them.
+
+`missing` makes the error for a name that `probtorch.distributions` does not have: the close name
+that was meant, or an equivalent in terms of what there is. Recipes are Python expressions over
+the distribution's parameters (and `y`, where a density is stated by `factor`); tests evaluate them
+and compare their densities with SciPy's.
+"""
+
+import dis
+import sys
+
+from probtorch.core.signatures import closest
+from probtorch.errors import UnknownImportError, UnknownNameError
+
+__all__ = ["NOTES", "RECIPES", "missing"]
+
+# Expressions; names in them are of probtorch, probtorch.distributions and its transforms.
+RECIPES = {
+    "BernoulliLogits": "Bernoulli(logits=logits)",
+    "BernoulliProbs": "Bernoulli(probs=probs)",
+    "BinomialLogits": "Binomial(total_count, logits=logits)",
+    "BinomialProbs": "Binomial(total_count, probs=probs)",
+    "CategoricalLogits": "Categorical(logits=logits)",
+    "CategoricalProbs": "Categorical(probs=probs)",
+    "Flat": "ImproperUniform(constraints.real)",
+    "GammaPoisson": "NegativeBinomial(concentration, logits=-log(rate))",
+    "HalfFlat": "ImproperUniform(constraints.positive)",
+    "Kumaraswamy": "TransformedDistribution(Uniform(0.0, 1.0), [AffineTransform(1.0, -1.0), "
+    "PowerTransform(1.0 / concentration0), AffineTransform(1.0, -1.0), "
+    "PowerTransform(1.0 / concentration1)])",
+    "LogitNormal": "TransformedDistribution(Normal(loc, scale), SigmoidTransform())",
+    "LogUniform": "TransformedDistribution(Uniform(log(low), log(high)), ExpTransform())",
+    "LowRankMultivariateNormal": "MultivariateNormal(loc, covariance_matrix="
+    "cov_factor @ cov_factor.T + diag_embed(cov_diag))",
+    "MvNormal": "MultivariateNormal(loc, covariance_matrix=cov)",
+    "NegativeBinomial2": "NegativeBinomial(concentration, logits=log(mean / concentration))",
+    "OrderedLogistic": "Categorical(probs=diff(cat([zeros(1), sigmoid(cutpoints - eta), "
+    "ones(1)], -1)))",
+    "RelaxedBernoulli": "TransformedDistribution(Logistic(logits / temperature, "
+    "1.0 / temperature), SigmoidTransform())",
+    "ZeroInflatedNegativeBinomial": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
+    "NegativeBinomial(total_count, logits=stack([full_like(logits, -60.0), logits], -1)))",
+    "ZeroInflatedPoisson": "MixtureSameFamily(Categorical(stack([gate, 1 - gate], -1)), "
+    "Poisson(stack([full_like(rate, 1e-30), rate], -1)))",
+}
+RECIPES |= {
+    "LogitUniform": "TransformedDistribution(Uniform(0.0, 1.0), SigmoidTransform().inv)",
+    "NegativeBinomialLogits": "NegativeBinomial(total_count, logits=logits)",
+    "NegativeBinomialProbs": "NegativeBinomial(total_count, probs=probs)",
+    "OrderedLogit": RECIPES["OrderedLogistic"],
+    "RelaxedBernoulliLogits": RECIPES["RelaxedBernoulli"],
+    "Reciprocal": RECIPES["LogUniform"],
+}
+
+# What takes more than an expression.
+_FACTOR = "factor('y', log_density), with the log density as a tensor expression"
+NOTES = {
+    "AsymmetricLaplace": _FACTOR,
+    "CAR": _FACTOR,
+    "Censored": "factor('y', where(seen, d.log_prob(y), log1p(-d.cdf(limit)))), for what is "
+    "only known to lie above a limit",
+    "DirichletMultinomial": "two sites: p ~ Dirichlet(concentration), then "
+    "Multinomial(total_count, p)",
+    "DiscreteHMM": "a loop over time with a Categorical per step, which is summed out "
+    "(guide: discrete sites)",
+    "DiscreteUniform": "low + k, with k ~ Categorical(logits=zeros(high - low + 1))",
+    "ExGaussian": "two sites: e ~ Exponential(rate), then Normal(loc + e, scale)",
+    "GaussianRandomWalk": "the cumsum(-1) of steps ~ Normal(0, scale).expand([n]).to_event(1)",
+    "HalfStudentT": "two sites: v ~ InverseGamma(df / 2, df / 2), then HalfNormal(scale * sqrt(v))",
+    "InverseGaussian": _FACTOR,
+    "LKJ": "factors ~ LKJCholesky(dim, concentration); the correlations are L @ L.T",
+    "Mixture": "MixtureSameFamily(Categorical(weights), components), for components of one "
+    "family; of several, factor('y', logsumexp(log_weights + log_probs, -1))",
+    "MultivariateStudentT": "two sites: v ~ Chi2(df), then MultivariateNormal(loc, "
+    "scale_tril=scale_tril * sqrt(df / v))",
+    "RelaxedOneHotCategorical": "softmax((logits + g) / temperature, -1) of "
+    "g ~ Gumbel(0, 1).expand([n]).to_event(1)",
+    "SkewNormal": "two sites: h ~ HalfNormal(1), then Normal(loc + scale * delta * h, "
+    "scale * sqrt(1 - delta**2)) with delta = alpha / sqrt(1 + alpha**2)",
+    "Truncated": "TruncatedNormal(loc, scale, low, high) for a normal one; else "
+    "factor('y', d.log_prob(y) - log(d.cdf(high) - d.cdf(low)))",
+    "Unit": "factor('name', log_factor)",
+    "Wishart": "a prior on the scales and LKJCholesky on the correlations; or Bartlett: "
+    "A A^T with roots of Chi2 on the diagonal of A and Normal(0, 1) below",
+    "ZeroSumNormal": "x - x.mean(-1, keepdim=True) of x ~ Normal(0, scale).expand([n]).to_event(1)",
+}
+NOTES |= {
+    "HurdlePoisson": _FACTOR,
+    "LKJCorr": NOTES["LKJ"],
+    "LKJCholeskyCov": "scales[..., None] * L with L ~ LKJCholesky(dim, concentration)",
+    "MixtureGeneral": NOTES["Mixture"],
+    "MvStudentT": NOTES["MultivariateStudentT"],
+    "NormalMixture": NOTES["Mixture"],
+    "LeftTruncatedDistribution": NOTES["Truncated"],
+    "RightTruncatedDistribution": NOTES["Truncated"],
+    "TwoSidedTruncatedDistribution": NOTES["Truncated"],
+    "Wald": NOTES["InverseGaussian"],
+    "WishartCholesky": NOTES["Wishart"],
+}
+
+
+def missing(name, known):
+    """Return the error for a distribution that is not there; it is raised by the module.
+
+    Parameters
+    ----------
+    name : str
+    known : sequence of str
+        The names that are there.
+
+    Returns
+    -------
+    UnknownNameError, or UnknownImportError where a ``from ... import`` asks
+    """
+    close = closest(name, [*known, *RECIPES, *NOTES])
+    if name not in RECIPES and name not in NOTES and close in known:
+        fix = f"did you mean {close}?"
+    else:
+        wanted = name if name in RECIPES or name in NOTES else close
+        written = RECIPES.get(wanted) or NOTES.get(wanted)
+        fix = (
+            f"write {'it' if wanted == name else wanted} as {written}"
+            if written
+            else f"state its density: {_FACTOR}; what there is: dir(probtorch.distributions)"
+        )
+    cls = UnknownImportError if _imports(sys._getframe(2)) else UnknownNameError
+    return cls(
+        f"module 'probtorch.distributions' has no attribute {name!r}",
+        expected="a distribution of this module",
+        got=repr(name),
+        fix=fix,
+    )
+
+
+def _imports(frame):
+    """Whether a frame is at a ``from ... import``, which would replace an AttributeError's text."""
+    code = frame.f_code.co_code
+    return frame.f_lasti >= 0 and code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]

@@ -1,0 +1,98 @@
+"""What a model is called with, checked before it is run: missing arguments, keys in front.
+
+The model's own `TypeError` would name the model only, and not where its arguments come from.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.rng import Generator
+from probtorch.core.signatures import misfit
+from probtorch.effects.runtime import Handler
+from probtorch.errors import ArgumentError
+
+__all__ = ["check_model_call", "is_rng_key"]
+
+
+def check_model_call(
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    call: str,
+    first: str = "",
+) -> None:
+    """Refuse arguments that the model does not take.
+
+    Parameters
+    ----------
+    model : callable
+        Handlers around a function are looked through.
+    args, kwargs
+        What it is going to be called with.
+    call : str
+        How the user passes them, such as ``mcmc.run``; goes into the fix line.
+    first : str
+        What that call takes before the model's arguments.
+
+    Raises
+    ------
+    ArgumentError
+        Naming what is missing or too much; a key or seed in front is told apart.
+    """
+    while isinstance(model, Handler) and callable(getattr(model, "fn", None)):
+        model = model.fn  # type: ignore[assignment]  # checked in the line above
+    try:
+        signature = inspect.signature(model)
+    except (TypeError, ValueError):
+        return  # builtins and the like do not say
+    fits = _binds(signature, args, kwargs)
+    name = getattr(model, "__name__", type(model).__name__)
+    parameters = list(signature.parameters.values())
+    wanted = ", ".join(
+        p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
+    jax_key = bool(args) and type(args[0]).__module__.partition(".")[0] in ("jax", "jaxlib")
+    if (jax_key or (args and not fits and is_rng_key(args[0]))) and _binds(
+        signature, args[1:], kwargs
+    ):
+        raise ArgumentError(
+            f"model {name}: a random number key in front of its arguments",
+            expected=f"{call}({first}{wanted})",
+            got=f"{type(args[0]).__name__} {args[0]!s:.40}, then {len(args) - 1} more",
+            fix="leave the key out: no keys are needed here; a seed is given as seed=0 where the "
+            "inference object is made",
+        )
+    if fits:
+        return
+    error = misfit(
+        f"model {name}",
+        parameters,
+        args,
+        kwargs,
+        advice=lambda *_: f"write {call}({first}{wanted})",
+    )
+    if error is not None:
+        raise error
+
+
+def is_rng_key(value: Any) -> bool:
+    """Whether a value looks like the key, seed or generator that other libraries want first."""
+    if isinstance(value, (Generator, np.random.Generator, np.random.RandomState)):
+        return True
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return True
+    shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
+    return dtype.startswith("key<") or (tuple(shape or ()) == (2,) and dtype.endswith("uint32"))
+
+
+def _binds(signature, args, kwargs):
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

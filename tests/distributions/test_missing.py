@@ -1,0 +1,183 @@
+"""Names that are not there: what was meant, and recipes whose densities are checked with SciPy."""
+
+import importlib
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch.distributions.missing import NOTES, RECIPES
+from probtorch.errors import UnknownImportError, UnknownNameError
+
+NAMES = {
+    **{name: getattr(probtorch, name) for name in dir(probtorch) if not name.startswith("_")},
+    **{name: getattr(dist.transforms, name) for name in dist.transforms.__all__},
+    **{name: getattr(dist, name) for name in dist.__all__},
+}
+
+
+def f64(value):
+    return probtorch.tensor(value, dtype=probtorch.float64)
+
+
+def log_zip(y):
+    p = 0.7 * scipy.stats.poisson(2.5).pmf(y)
+    return np.log(p + 0.3 * (np.asarray(y) == 0))
+
+
+def log_zinb(y):
+    p = 0.7 * scipy.stats.nbinom(3.0, 1 / (1 + np.exp(-0.5))).pmf(y)
+    return np.log(p + 0.3 * (np.asarray(y) == 0))
+
+
+def log_ordered(y):
+    c = np.concatenate([[0.0], scipy.special.expit(np.array([-1.0, 0.5, 2.0]) - 0.3), [1.0]])
+    return np.log(np.diff(c))[np.asarray(y, int)]
+
+
+def log_relaxed(y):
+    # Maddison, Mnih and Teh (2017), with location exp(logits) and temperature 0.8.
+    a, t = np.exp(0.4), 0.8
+    y = np.asarray(y)
+    top = np.log(a * t) - (t + 1) * (np.log(y) + np.log1p(-y))
+    return top - 2 * np.log(a * y**-t + (1 - y) ** -t)
+
+
+def log_kumaraswamy(y):
+    a, b, y = 2.0, 3.0, np.asarray(y)
+    return np.log(a * b) + (a - 1) * np.log(y) + (b - 1) * np.log1p(-(y**a))
+
+
+COUNTS, SHARES = [0.0, 1.0, 4.0], [0.1, 0.5, 0.93]
+COV = np.array([[2.0, 0.3], [0.3, 1.0]])
+FACTOR = np.array([[1.0], [0.5]])
+TRUTHS = {
+    "BernoulliLogits": ({"logits": 0.3}, [0.0, 1.0], scipy.stats.bernoulli(0.574442516812).logpmf),
+    "BernoulliProbs": ({"probs": 0.3}, [0.0, 1.0], scipy.stats.bernoulli(0.3).logpmf),
+    "BinomialLogits": (
+        {"total_count": 5.0, "logits": 0.3},
+        COUNTS,
+        scipy.stats.binom(5, 0.574442516812).logpmf,
+    ),
+    "BinomialProbs": ({"total_count": 5.0, "probs": 0.3}, COUNTS, scipy.stats.binom(5, 0.3).logpmf),
+    "CategoricalLogits": ({"logits": [0.0, 0.0]}, [0.0, 1.0], lambda y: np.log([0.5, 0.5])),
+    "CategoricalProbs": ({"probs": [0.2, 0.8]}, [0.0, 1.0], lambda y: np.log([0.2, 0.8])),
+    "Flat": ({}, [-5.0, 2.0], lambda y: np.zeros(2)),
+    "GammaPoisson": (
+        {"concentration": 3.0, "rate": 0.5},
+        COUNTS,
+        scipy.stats.nbinom(3.0, 0.5 / 1.5).logpmf,
+    ),
+    "HalfFlat": ({}, [5.0, 2.0], lambda y: np.zeros(2)),
+    "Kumaraswamy": ({"concentration1": 2.0, "concentration0": 3.0}, SHARES, log_kumaraswamy),
+    "LogitNormal": (
+        {"loc": 0.3, "scale": 1.2},
+        SHARES,
+        lambda y: (
+            scipy.stats.norm(0.3, 1.2).logpdf(scipy.special.logit(y))
+            - np.log(y)
+            - np.log1p(-np.asarray(y))
+        ),
+    ),
+    "LogitUniform": ({}, [-1.0, 2.0], scipy.stats.logistic.logpdf),
+    "LogUniform": ({"low": 0.5, "high": 4.0}, [1.0, 3.0], scipy.stats.loguniform(0.5, 4.0).logpdf),
+    "LowRankMultivariateNormal": (
+        {"loc": [0.0, 1.0], "cov_factor": FACTOR, "cov_diag": [1.0, 2.0]},
+        [0.5, 0.5],
+        scipy.stats.multivariate_normal([0, 1], FACTOR @ FACTOR.T + np.diag([1.0, 2.0])).logpdf,
+    ),
+    "MvNormal": (
+        {"loc": [0.0, 1.0], "cov": COV},
+        [0.5, 0.5],
+        scipy.stats.multivariate_normal([0, 1], COV).logpdf,
+    ),
+    "NegativeBinomial2": (
+        {"mean": 2.0, "concentration": 3.0},
+        COUNTS,
+        scipy.stats.nbinom(3.0, 3.0 / 5.0).logpmf,
+    ),
+    "NegativeBinomialLogits": (
+        {"total_count": 3.0, "logits": 0.0},
+        COUNTS,
+        scipy.stats.nbinom(3.0, 0.5).logpmf,
+    ),
+    "NegativeBinomialProbs": (
+        {"total_count": 3.0, "probs": 0.4},
+        COUNTS,
+        scipy.stats.nbinom(3.0, 0.6).logpmf,
+    ),
+    "OrderedLogistic": ({"cutpoints": [-1.0, 0.5, 2.0], "eta": 0.3}, [0.0, 1.0, 3.0], log_ordered),
+    "RelaxedBernoulli": ({"logits": 0.4, "temperature": 0.8}, SHARES, log_relaxed),
+    "ZeroInflatedNegativeBinomial": (
+        {"gate": 0.3, "total_count": 3.0, "logits": -0.5},
+        COUNTS,
+        log_zinb,
+    ),
+    "ZeroInflatedPoisson": ({"gate": 0.3, "rate": 2.5}, COUNTS, log_zip),
+}
+ALIASES = {
+    "OrderedLogit": "OrderedLogistic",
+    "Reciprocal": "LogUniform",
+    "RelaxedBernoulliLogits": "RelaxedBernoulli",
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_is_the_distribution_it_stands_for(name):
+    if name in ALIASES:
+        assert RECIPES[name] == RECIPES[ALIASES[name]]
+        return
+    given, values, truth = TRUTHS[name]
+    given = {key: f64(value).requires_grad_() for key, value in given.items()}
+    with probtorch.default_dtype_as(probtorch.float64):
+        made = eval(RECIPES[name], {**NAMES, **given})
+        density = made.log_prob(f64(values))
+    np.testing.assert_allclose(density.detach().numpy(), truth(values), rtol=1e-8, atol=1e-12)
+    if density.requires_grad:
+        # In a model the parameters are latent: no gradient may be lost to the form of the recipe.
+        density.sum().backward()
+        for key, value in given.items():
+            assert value.grad is None or np.isfinite(value.grad.numpy()).all(), key
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *NOTES])
+def test_name_of_another_library_says_how_to_write_it(name):
+    assert not hasattr(dist, name), "it is there by now: take it out of missing.py"
+    with pytest.raises(UnknownNameError) as info:
+        getattr(dist, name)
+    text = str(info.value)
+    assert f"got:      {name!r}" in text and "expected: a distribution" in text
+    assert (RECIPES.get(name) or NOTES[name]) in text.partition("fix:")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Nromal", "did you mean Normal?"),
+        ("Multivariate_Normal", "did you mean MultivariateNormal?"),
+        ("lognormal", "did you mean LogNormal?"),
+        ("StudntT", "did you mean StudentT?"),
+        ("ZeroInflatedPoison", "write ZeroInflatedPoisson as MixtureSameFamily"),
+        ("Zyx", "factor('y', log_density)"),
+    ],
+)
+def test_misspelt_name_says_what_was_meant(name, meant):
+    with pytest.raises(AttributeError, match="fix:") as info:
+        getattr(dist, name)
+    assert meant in str(info.value)
+
+
+def test_import_of_a_missing_name_says_it_too():
+    with pytest.raises(UnknownImportError) as info:
+        from probtorch.distributions import OrderedLogistic  # noqa: F401
+    assert isinstance(info.value, ImportError)
+    assert RECIPES["OrderedLogistic"] in str(info.value)
+
+
+def test_modules_can_be_imported_and_private_names_are_plain():
+    assert importlib.import_module("probtorch.distributions.beta").Beta is dist.Beta
+    with pytest.raises(AttributeError, match=r"no attribute '__wrapped__'$"):
+        dist.__wrapped__  # noqa: B018
