@@ -113,7 +113,7 @@ class Geometric(Trial):
 
     def _sample(self, rng, shape):
         # With p = 1 the quotient is a number over -inf: 0 failures.
-        return floor(log(rng.uniform(shape)) / self._log_failure())
+        return rng.finite(floor(log(rng.uniform(shape)) / self._log_failure()))
 
     def _log_prob(self, x):
         if self._given("logits"):

@@ -84,7 +84,8 @@ class Dirichlet(Distribution):
         return self.concentration._data.shape[-1:]
 
     def _rsample(self, rng, shape):
-        return softmax(rng.log_gamma(self.concentration, shape), -1)
+        # A part that has underflowed would lie on the boundary, where the density is 0 or infinite.
+        return rng.positive(softmax(rng.log_gamma(self.concentration, shape), -1))
 
     def _log_prob(self, x):
         c = self.concentration

@@ -1,11 +1,13 @@
 """One of several categories: as an index, as an indicator vector, or counted over several trials.
 
 Probabilities need not add up to 1 and logits not be normalised: both are weights, and the log
-density subtracts the logarithm of their sum. A category of weight 0 has log density -inf and is
-never drawn.
+density subtracts the logarithm of their sum. The attributes `probs` and `logits` are normalised, as
+in PyTorch; inside, the weights as given serve where the sum cancels or is taken anyway. A category
+of weight 0 has log density -inf and is never drawn.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution
-from probtorch.distributions.fields import Parameter, one_of, param, setting
+from probtorch.distributions.fields import Parameter, one_of, setting
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex
@@ -28,11 +30,27 @@ __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
 WEIGHTS = constraints.independent(constraints.nonnegative, 1)
 
 
+class _Weights(Parameter):
+    """Weights or their logarithms, which read as normalised whatever was given."""
+
+    __slots__ = ()
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else getattr(instance, "_" + self.name)()
+
+    def __set__(self, instance, value):
+        instance.__dict__[self.name] = value
+
+
+def _normalised(constraint) -> Any:
+    return _Weights(constraint, None)
+
+
 class _Categories(Distribution):
     """What distributions share that are given by a weight or a logit per category."""
 
-    probs: Parameter = param(WEIGHTS, default=None)
-    logits: Parameter = param(constraints.real_vector, default=None)
+    probs: Parameter = _normalised(WEIGHTS)
+    logits: Parameter = _normalised(constraints.real_vector)
     given = one_of("probs", "logits")
 
     def _check_parameters(self):
@@ -50,19 +68,23 @@ class _Categories(Distribution):
     @property
     def num_categories(self):
         """Number of categories."""
-        return (self.probs if self._given("probs") else self.logits)._data.shape[-1]
+        return self._as_given()._data.shape[-1]
+
+    def _as_given(self):
+        """Return the weights, or the logits, that the distribution was made with."""
+        return self.__dict__["probs" if self._given("probs") else "logits"]
 
     def _weights(self):
         """Normalised probabilities."""
-        if self._given("logits"):
-            return softmax(self.logits, -1)
-        return self.probs / total(self.probs, -1, True)
+        given = self._as_given()
+        return given / total(given, -1, True) if self._given("probs") else softmax(given, -1)
 
     def _log_weights(self):
         """Normalised log-probabilities, -inf with gradient 0 where a weight is 0."""
+        given = self._as_given()
         if self._given("logits"):
-            return log_softmax(self.logits, -1)
-        return _log_weight(self.probs) - log(total(self.probs, -1, True))
+            return log_softmax(given, -1)
+        return _log_weight(given) - log(total(given, -1, True))
 
     def _probs(self):
         return self._weights()
@@ -95,10 +117,10 @@ class Categorical(_Categories):
 
     def _log_prob(self, x):
         # The given weights are indexed first, so that only one logarithm per value is taken.
-        x = x.long()
+        x, given = x.long(), self._as_given()
         if self._given("logits"):
-            return _pick(self.logits, x) - logsumexp(self.logits, -1)
-        return _log_weight(_pick(self.probs, x)) - log(total(self.probs, -1))
+            return _pick(given, x) - logsumexp(given, -1)
+        return _log_weight(_pick(given, x)) - log(total(given, -1))
 
     def log_prob_of_all(self, dim):
         """Return the log mass of every category, along a batch dim that has size 1.
@@ -135,7 +157,7 @@ class Categorical(_Categories):
     _variance = _mean
 
     def _mode(self):
-        return argmax(self.probs if self._given("probs") else self.logits, -1)
+        return argmax(self._as_given(), -1)
 
 
 def _log_weight(weight):
@@ -158,8 +180,9 @@ def _pick(table, index):
 def _entropy(dist):
     if dist._given("probs"):
         # Of the weights as given: the slope at a weight of 0 is infinite, the others' stay finite.
-        size = total(dist.probs, -1)
-        return total(entr(dist.probs), -1) / size + log(size)
+        weights = dist._as_given()
+        size = total(weights, -1)
+        return total(entr(weights), -1) / size + log(size)
     logs = dist._log_weights()
     return -total(count_times(exp(logs), logs), -1)
 
@@ -218,8 +241,8 @@ class Multinomial(_Categories):
     """
 
     total_count: int = setting(default=1)
-    probs: Parameter = param(WEIGHTS, default=None)
-    logits: Parameter = param(constraints.real_vector, default=None)
+    probs: Parameter = _normalised(WEIGHTS)
+    logits: Parameter = _normalised(constraints.real_vector)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
     def support(self):

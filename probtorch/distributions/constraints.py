@@ -9,6 +9,8 @@ another. The maps from unconstrained space onto these sets are in transforms/reg
 Names follow `torch.distributions.constraints` and Pyro's additions. Read the scalar ones first.
 """
 
+import functools
+import operator
 import re
 
 import numpy as np
@@ -697,7 +699,7 @@ class Cat(Constraint):
 
     def check(self, value):
         parts = value.split(self.lengths, self.dim)
-        return join([c.check(x) for c, x in zip(self.cseq, parts)], self.dim)
+        return _joined(self, parts, value, join)
 
     def interior(self, value):
         parts = value.split(self.lengths, self.dim)
@@ -716,12 +718,24 @@ class Stack(Constraint):
         self.is_discrete = any(c.is_discrete for c in self.cseq)
 
     def check(self, value):
-        parts = value.unbind(self.dim)
-        return pile([c.check(x) for c, x in zip(self.cseq, parts)], self.dim)
+        return _joined(self, value.unbind(self.dim), value, pile)
 
     def interior(self, value):
         parts = value.unbind(self.dim)
         return pile([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
+
+
+def _joined(constraint, parts, value, join_along):
+    """Join the checks of pieces along a batch dim; pieces of one element must all pass."""
+    inner = max(c.event_dim for c in constraint.cseq)
+    checks = []
+    for c, x in zip(constraint.cseq, parts, strict=True):
+        extra = inner - c.event_dim
+        checks.append(every(c.check(x), tuple(range(-extra, 0))) if extra else c.check(x))
+    dim = constraint.dim
+    # Counted from the end of the batch dims, which are all that a check has.
+    dim = dim - (value._data.ndim if dim >= 0 else 0) + inner
+    return join_along(checks, dim) if dim < 0 else functools.reduce(operator.and_, checks)
 
 
 independent = Independent

@@ -30,7 +30,7 @@ class GammaFamily(Distribution):
 
     def _rsample(self, rng, shape):
         a, b = self.as_gamma()
-        return rng.gamma(a, shape) / b
+        return rng.positive(rng.gamma(a, shape) / b)
 
     def _log_prob(self, x):
         a, b = self.as_gamma()
@@ -111,7 +111,7 @@ class InverseGamma(Distribution):
     support = constraints.positive
 
     def _rsample(self, rng, shape):
-        return self.rate / rng.gamma(self.concentration, shape)
+        return rng.positive(self.rate / rng.gamma(self.concentration, shape))
 
     def _log_prob(self, x):
         a = self.concentration

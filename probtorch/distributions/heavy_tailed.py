@@ -6,8 +6,8 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import atan2, exp, log, log1p, tan, where
-from probtorch.ops.special import betainc, betaln, digamma
+from probtorch.ops.elementwise import atan2, exp, log, minimum, sqrt, tan, where
+from probtorch.ops.special import betainc, betaln, digamma, log1p_square
 
 __all__ = ["Cauchy", "HalfCauchy", "StudentT"]
 
@@ -30,11 +30,11 @@ class Cauchy(Distribution):
     support = constraints.real
 
     def _rsample(self, rng, shape):
-        return self.loc + self.scale * tan((rng.uniform(shape) - 0.5) * math.pi)
+        return rng.finite(self.loc + self.scale * tan((rng.uniform(shape) - 0.5) * math.pi))
 
     def _log_prob(self, x):
         z = (x - self.loc) / self.scale
-        return -(log1p(z * z) + (log(self.scale) + LOG_PI))
+        return -(log1p_square(z) + (log(self.scale) + LOG_PI))
 
     def _cdf(self, x):
         # The angle of (-z, 1) keeps its precision in both tails; 1/2 + atan(z) / pi loses the left
@@ -71,11 +71,11 @@ class HalfCauchy(Distribution):
     _total = True
 
     def _rsample(self, rng, shape):
-        return self.scale * absolute(tan((rng.uniform(shape) - 0.5) * math.pi))
+        return rng.finite(self.scale * absolute(tan((rng.uniform(shape) - 0.5) * math.pi)))
 
     def _log_prob(self, x):
         z = x / self.scale
-        return -(log1p(z * z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
+        return -(log1p_square(z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
 
     def _cdf(self, x):
         return where(x > 0.0, 1.0 - atan2(self.scale, x) * (2.0 / math.pi), 0.0)
@@ -117,13 +117,15 @@ class StudentT(Distribution):
         # 0.
         half = self.df * 0.5
         ratio = exp((log(half) - rng.log_gamma(half, shape)) * 0.5)
-        return self.loc + self.scale * (rng.normal(shape) * ratio)
+        # The density divides by scale and sqrt(df), and must find a finite number too.
+        x = rng.finite(rng.normal(shape) * ratio, minimum(sqrt(self.df), 1.0))
+        return rng.finite(self.loc + self.scale * x)
 
     def _log_prob(self, x):
         z = (x - self.loc) / self.scale
         # betaln(df/2, 1/2) is the difference of two lgammas that cancel for large df.
         constant = betaln(self.df * 0.5, 0.5) + log(self.df) * 0.5 + log(self.scale)
-        return log1p(z * z / self.df) * ((self.df + 1.0) * -0.5) - constant
+        return log1p_square(z / sqrt(self.df)) * ((self.df + 1.0) * -0.5) - constant
 
     def _cdf(self, x):
         z = (x - self.loc) / self.scale

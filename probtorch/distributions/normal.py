@@ -76,7 +76,7 @@ class LogNormal(Distribution):
     support = constraints.positive
 
     def _rsample(self, rng, shape):
-        return exp(self.loc + self.scale * rng.normal(shape))
+        return rng.positive(exp(self.loc + self.scale * rng.normal(shape)))
 
     def _log_prob(self, x):
         y = log(x)

@@ -27,7 +27,7 @@ class Exponential(Distribution):
     _total = True
 
     def _rsample(self, rng, shape):
-        return rng.exponential(shape) / self.rate
+        return rng.positive(rng.exponential(shape) / self.rate)
 
     def _log_prob(self, x):
         return log(self.rate) - self.rate * x
@@ -66,7 +66,9 @@ class Weibull(Distribution):
     support = constraints.nonnegative
 
     def _rsample(self, rng, shape):
-        return self._from_exponential(rng.exponential(shape))
+        # Of scale 1 it stays finite, so that dividing the draw by its scale gives it back.
+        k = self.concentration
+        return rng.positive(self.scale * rng.positive(power(rng.exponential(shape), 1.0 / k)))
 
     def _from_exponential(self, e):
         return self.scale * power(e, 1.0 / self.concentration)
@@ -122,7 +124,7 @@ class Pareto(Distribution):
         return constraints.greater_than_eq(self.scale)
 
     def _rsample(self, rng, shape):
-        return self.scale * exp(rng.exponential(shape) / self.alpha)
+        return rng.positive(self.scale * exp(rng.exponential(shape) / self.alpha))
 
     def _log_prob(self, x):
         constant = log(self.alpha) + self.alpha * log(self.scale)

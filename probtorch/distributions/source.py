@@ -72,6 +72,19 @@ class Source:
         """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""
         return categorical(weights, shape, generator=self.generator)
 
+    def positive(self, x):
+        """Move what has underflowed to 0, or overflowed, inside the range of normal floats.
+
+        The upper end is half the largest float: a draw divided by its scale may round upwards.
+        """
+        info = dtypes.finfo(self.dtype)
+        return clamp(x, float(info.tiny), 0.5 * float(info.max))
+
+    def finite(self, x, scale=1.0):
+        """Move what has overflowed inside the range of floats, or `scale` times that range."""
+        top = scale * (0.5 * float(dtypes.finfo(self.dtype).max))
+        return clamp(x, -top, top)
+
     def inside_unit(self, x):
         """Move what rounding has put on 0 or 1 to the nearest float inside (0, 1)."""
         info = dtypes.finfo(self.dtype)

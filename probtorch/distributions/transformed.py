@@ -1,8 +1,10 @@
 """`TransformedDistribution`: the distribution of T(x) for x from a base."""
 
 import math
+import operator
+import weakref
 
-from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.dispatch import cast, changed_since, grad_enabled, last_change, recorder
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -17,6 +19,70 @@ from probtorch.ops.reduction import all as every
 
 __all__ = ["TransformedDistribution"]
 
+# Draws that may lie on a bound, by id: a weak reference, the parts they went through, what they
+# were before, and the tick after which a change in place would make that untrue. Kept here, not on
+# the distribution, so that drawing leaves it as it was.
+_ORIGINS: dict[int, tuple] = {}
+
+
+def drawn(y, x, whole, rng=None):
+    """Return `y`, the draw T(x); where T has bounds that rounding reaches, `x` is remembered."""
+    if any(map(_is_bounded, whole.parts)):
+        # In the dtype that the caller will see, who gets this very tensor.
+        y = y if rng is None else cast(y, rng.dtype)
+        key = id(y)
+        alive = weakref.ref(y, lambda _: _ORIGINS.pop(key, None))
+        _ORIGINS[key] = alive, tuple(whole.parts), x, last_change()
+    return y
+
+
+def origin_of(y, whole):
+    """Return the x that `y` was drawn from through the parts of `whole`, or None."""
+    found = _ORIGINS.get(id(y))
+    if found is None or found[0]() is not y or changed_since(y, found[3]):
+        return None
+    same = len(found[1]) == len(whole.parts) and all(map(operator.is_, found[1], whole.parts))
+    return found[2] if same else None
+
+
+def _is_bounded(part):
+    codomain = part.codomain
+    return not isinstance(getattr(codomain, "base_constraint", codomain), constraints.Real)
+
+
+def _back(whole, y, x):
+    """Pre-image and log-determinant of a draw y from x."""
+    way, dim, out = [x], whole.codomain.event_dim, None
+    for part in whole.parts[:-1]:
+        way.append(part._call(way[-1]))
+    for part, known in zip(reversed(whole.parts), reversed(way), strict=True):
+        dim += part.domain.event_dim - part.codomain.event_dim
+        y, term = _back_through(part, y, known)
+        extra = dim - part.domain.event_dim
+        term = sum_rightmost(term, extra) if extra else term
+        out = term if out is None else out + term
+    return y, out
+
+
+def _back_through(part, y, known):
+    n = part.domain.event_dim
+    if not _is_bounded(part):
+        return part._inverse_and_ladj(y)
+    if not y.requires_grad:
+        # At a fixed y what went into the part does not depend on the parameters of parts before it.
+        known = known.detach()
+        return known, part.log_abs_det_jacobian(known, y)
+    # The inverse where it is finite, so that the gradient passes through y.
+    finite = isfinite(part._inverse(y.detach()))
+    finite = every(finite, tuple(range(-n, 0))) if n else finite
+    if known_true(finite):
+        return part._inverse_and_ladj(y)
+    # A point inside stands in for a bound, whose infinite slope would reach the gradient.
+    inside = part._call(known.new_zeros(known._data.shape) + part.domain.interior(known))
+    y = where(with_event_dims(finite, part.codomain.event_dim), y, inside)
+    x = where(with_event_dims(finite, n), part._inverse(y), known)
+    return x, part.log_abs_det_jacobian(x, y)
+
 
 class TransformedDistribution(Distribution):
     """Distribution of T(x) for x from `base_distribution`.
@@ -30,9 +96,11 @@ class TransformedDistribution(Distribution):
 
     Notes
     -----
-    `log_prob` inverts the transforms; `sample_and_log_prob` uses the pre-image of the
-    draw it makes, which also serves where the inverse has lost it (tanh at 20 is 1 in float32). A
-    sample statement does so too for transforms that are costly to invert; see `remembering`.
+    `log_prob` inverts the transforms. Where a draw has been rounded to a bound (tanh at 20 is 1 in
+    float32, small parts of a simplex are 0) the inverse has lost what it came from; of the very
+    tensor that was drawn, `log_prob` still knows it, unless the tensor was changed in place.
+    `sample_and_log_prob` uses the pre-image of the draw it makes. A sample statement does so too
+    for transforms that are costly to invert; see `remembering`.
     """
 
     __tree_fields__ = ("base_dist",)
@@ -108,13 +176,22 @@ class TransformedDistribution(Distribution):
     def _rsample(self, rng, shape):
         x = self.base_dist._rsample(rng, self._transform.inverse_shape(shape))
         if not self._remembers:
-            return self._transform(x)
+            return drawn(self._transform(x), x, self._transform, rng)
         y, ladj = self._transform.call_and_ladj(x)
         self._last = y, self._density_of_pair(x, ladj, True), grad_enabled()
         return y
 
     def _sample(self, rng, shape):
-        return self._transform(self.base_dist._sample(rng, self._transform.inverse_shape(shape)))
+        x = self.base_dist._sample(rng, self._transform.inverse_shape(shape))
+        return drawn(self._transform(x), x, self._transform, rng)
+
+    def _check_value(self, value):
+        # A draw may have been rounded to a bound that the support leaves out.
+        if origin_of(value, self._transform) is None:
+            super()._check_value(value)
+
+    def _density(self, value, inside):
+        return super()._density(value, inside or origin_of(value, self._transform) is not None)
 
     def _density_of_pair(self, x, ladj, inside):
         base = self.base_dist
@@ -126,6 +203,9 @@ class TransformedDistribution(Distribution):
         if self._last is not None and self._last[0] is y and self._last[2] >= grad_enabled():
             return self._last[1]
         whole = self._transform
+        origin = origin_of(y, whole)
+        if origin is not None:
+            return self._density_of_pair(*_back(whole, y, origin), False)
         x, ladj = whole._inverse_and_ladj(y)
         # A boundary of the codomain comes from infinity, where the base has no density left.
         n = len(self.base_dist._event_shape)
@@ -147,7 +227,7 @@ class TransformedDistribution(Distribution):
             base = base.expand(shape[: len(shape) - len(base._event_shape)])
         x = base(sample_shape, generator)
         y, ladj = self._transform.call_and_ladj(x)
-        return y, self._to_batch(self._density_of_pair(x, ladj, True))
+        return drawn(y, x, self._transform), self._to_batch(self._density_of_pair(x, ladj, True))
 
     def _increasing(self):
         """Sign of the derivative of the transforms of the line."""

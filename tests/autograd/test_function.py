@@ -10,7 +10,8 @@ import probtorch
 from probtorch.autograd import Function, once_differentiable
 from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError, ShapeError
 from probtorch.func import grad, jvp
-from probtorch.testing import assert_close, gradcheck, gradgradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradcheck, gradgradcheck
 
 
 def leaf(*values):

@@ -7,7 +7,7 @@ import probtorch
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.errors import ShapeError
 from probtorch.ops.control import cond, while_loop
-from probtorch.testing.gradcheck import gradcheck
+from tests.derivatives import gradcheck
 
 X = np.array([1.0, -2.0, 3.0])
 

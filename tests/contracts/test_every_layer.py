@@ -14,7 +14,8 @@ from probtorch.nn.utils import functional_call
 from probtorch.ops.elementwise import clone
 from probtorch.ops.reduction import sum
 from probtorch.tensor import tensor
-from probtorch.testing import assert_close, gradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradcheck
 from tests.nn.layers import LAYERS, WITHOUT_ENTRY
 
 

@@ -7,6 +7,7 @@ coordinates, which each entry names.
 
 import copy
 import inspect
+import math
 import pickle
 from dataclasses import dataclass
 from typing import Any
@@ -400,3 +401,46 @@ def test_sizes_that_fill_no_triangle_are_refused():
 def test_half_open_maps_share_their_code_but_state_their_set():
     assert repr(biject_to(constraints.nonnegative).codomain) == "nonnegative"
     assert biject_to(constraints.positive) is biject_to(constraints.positive)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [getattr(tr, name) for name in tr.__all__ if isinstance(getattr(tr, name), tr.Transform)]
+    + [case.transform for case in CASES],
+    ids=repr,
+)
+def test_the_inverse_of_the_inverse_is_the_transform(transform):
+    assert transform.inv.inv is transform
+    assert transform.inv == transform.inv
+
+
+def test_the_identity_is_its_own_inverse():
+    assert tr.identity_transform.inv == tr.identity_transform
+
+
+@pytest.mark.parametrize("kind, lengths", [("cat", [2, 1]), ("cat", [1, 1]), ("stack", None)])
+@pytest.mark.parametrize("dim", [1, 0, -1, -2])
+def test_pieces_of_one_event_have_one_log_determinant_and_others_one_each(kind, lengths, dim):
+    parts = [
+        tr.IndependentTransform(tr.ExpTransform(), 1),
+        tr.IndependentTransform(tr.AffineTransform(1.0, -2.0), 1),
+    ]
+    shape = [4, 4]
+    shape[dim] = 2 if lengths is None else sum(lengths)
+    x = tensor(np.random.default_rng(0).normal(size=shape))
+    if kind == "stack" and dim in (1, -1):
+        # The slices are vectors themselves: no batch dim is left.
+        t, both = tr.StackTransform(parts, dim), lambda a, b: a.sum() + b.sum()
+    elif kind == "stack":
+        t, both = tr.StackTransform(parts, dim), lambda a, b: np.stack([a.sum(), b.sum()])
+    else:
+        t = tr.CatTransform(parts, dim, lengths)
+        join = np.add if dim in (1, -1) else lambda a, b: np.concatenate([a, b])
+        both = lambda a, b: join(a.sum(-1), b.sum(-1))
+    first, rest = np.split(x.numpy(), [1 if lengths is None else lengths[0]], dim)
+    expected = both(first, np.full(rest.shape, math.log(2.0)))
+    y = t(x)
+    assert_close(t.log_abs_det_jacobian(x, y), expected)
+    assert_close(t.inv(y), x)
+    inside = t.codomain.check(y)
+    assert inside.shape == t.log_abs_det_jacobian(x, y).shape and inside.numpy().all()

@@ -26,7 +26,8 @@ from probtorch.nn import AutoRegressiveNN, Lambda
 from probtorch.nn.utils import functional_call
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
-from probtorch.testing import assert_close, gradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradcheck
 
 MAKERS = {
     "iaf": lambda d: tr.affine_autoregressive(d),

@@ -11,9 +11,14 @@ import pytest
 from scipy import stats
 
 import probtorch.distributions as dist
+from probtorch import stack
 from probtorch.autograd import grad
 from probtorch.core.rng import Generator
+from probtorch.distributions import transformed
+from probtorch.distributions import transforms as tr
+from probtorch.effects import sample
 from probtorch.errors import DomainError
+from probtorch.infer import Target
 from probtorch.ops.variates import _run_angle_slope
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
@@ -26,7 +31,7 @@ def t(*values):
 
 
 def single(x):
-    return tensor(np.float32(x))
+    return tensor(np.asarray(x, np.float32))
 
 
 def leaf(*values):
@@ -336,3 +341,185 @@ def test_gamma_gradients_are_the_derivative_at_a_fixed_quantile(a):
             mpmath.exp(-v) * v ** (mpmath.mpf(a) - 1) / mpmath.gamma(a)
         )
     assert_close(g, float(slope), rtol=1e-8)
+
+
+# ------------------------------------------------------------------------------ draws and their
+# densities
+
+
+EXTREME = {
+    "LogNormal": lambda f: dist.LogNormal(f(0.0), f(50.0)),
+    "Weibull": lambda f: dist.Weibull(f(1.0), f(0.1)),
+    "Weibull small scale": lambda f: dist.Weibull(f(1e-3), f(0.01)),
+    "StudentT": lambda f: dist.StudentT(f(0.1)),
+    "StudentT small scale": lambda f: dist.StudentT(f(0.01), f(3.0), f(1e-3)),
+    "StudentT large scale": lambda f: dist.StudentT(f(0.01), f(3.0), f(1e3)),
+    "Cauchy": lambda f: dist.Cauchy(f(0.0), f(1e35)),
+    "HalfCauchy": lambda f: dist.HalfCauchy(f(1e35)),
+    "Dirichlet": lambda f: dist.Dirichlet(f([0.001, 0.001, 0.001])),
+    "Beta": lambda f: dist.Beta(f(0.001), f(0.001)),
+    "Gamma": lambda f: dist.Gamma(f(0.001), f(1e6)),
+    "Chi2": lambda f: dist.Chi2(f(0.001)),
+    "InverseGamma": lambda f: dist.InverseGamma(f(0.01), f(5.0)),
+    "InverseGamma small rate": lambda f: dist.InverseGamma(f(0.001), f(5e-3)),
+    "Pareto": lambda f: dist.Pareto(f(2.0), f(0.01)),
+    "Exponential": lambda f: dist.Exponential(f(1e-38)),
+    "Geometric": lambda f: dist.Geometric(f(1e-38)),
+    "NegativeBinomial": lambda f: dist.NegativeBinomial(f(0.01), f(1.0 - 1e-7)),
+    "Poisson": lambda f: dist.Poisson(f(1e30)),
+    "TruncatedNormal": lambda f: dist.TruncatedNormal(f(0.0), f(1.0), f(30.0), f(31.0)),
+    "VonMises": lambda f: dist.VonMises(f(3.0), f(1e9)),
+    "exp": lambda f: dist.TransformedDistribution(
+        dist.Normal(f(0.0), f(50.0)), tr.ExpTransform()
+    ),
+    "tanh": lambda f: dist.TransformedDistribution(
+        dist.Normal(f(5.0), f(20.0)), tr.TanhTransform()
+    ),
+    "scaled tanh": lambda f: dist.TransformedDistribution(
+        dist.Normal(f(0.0), f(1.0)),
+        [tr.AffineTransform(f(3.0), f(20.0)), tr.TanhTransform(), tr.AffineTransform(0.0, 2.0)],
+    ),
+    "sigmoid": lambda f: dist.TransformedDistribution(
+        dist.Normal(f(0.0), f(90.0)), tr.SigmoidTransform()
+    ),
+    "softplus": lambda f: dist.TransformedDistribution(
+        dist.Normal(f(-90.0), f(90.0)), tr.SoftplusTransform()
+    ),
+    "stick breaking": lambda f: dist.TransformedDistribution(
+        dist.Normal(f([0.0, 1.0, 2.0]), f(100.0)).to_event(1), tr.StickBreakingTransform()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_a_density_accepts_its_own_draws_in_single_precision(name):
+    d = EXTREME[name](single)
+    x = d.sample((20_000,), Generator(1))
+    assert x.dtype == np.float32
+    assert np.isfinite(d.log_prob(x).numpy()).all()
+
+
+def test_the_density_of_a_draw_at_a_bound_is_that_of_what_it_came_from():
+    loc, scale = single(20.0).requires_grad_(), single(3.0).requires_grad_()
+    d = dist.TransformedDistribution(dist.Normal(loc, scale), tr.TanhTransform())
+    x = d.sample((50,), Generator(2))
+    u = dist.Normal(20.0, 3.0).sample((50,), Generator(2))
+    assert (x.numpy() == 1.0).mean() > 0.9
+    expected = stats.norm.logpdf(u.numpy(), 20.0, 3.0) - 2 * (math.log(2.0) - u.numpy())
+    assert_close(d.log_prob(x), expected.astype(np.float32), rtol=1e-5)
+    by_loc, by_scale = grad(d.log_prob(x).sum(), [loc, scale])
+    z = (u.numpy() - 20.0) / 3.0
+    assert_close(by_loc, np.float32(z.sum() / 3.0), rtol=1e-4)
+    assert_close(by_scale, np.float32((z * z - 1.0).sum() / 3.0), rtol=1e-4)
+    # A draw with a gradient: the total derivative, as from the pre-image.
+    y = d.rsample((50,), Generator(2))
+    (total,) = grad(d.log_prob(y).sum(), [loc])
+    assert_close(total, np.float32(2.0 * 50), rtol=1e-4)
+    # Equal numbers that were not drawn have been on the bound all the time.
+    assert (d.log_prob(x.clone())[x == 1.0] == -INF).numpy().all()
+    x[0] = 0.5
+    assert_close(d.log_prob(x)[0], d.log_prob(single(0.5)))
+
+
+def test_a_draw_keeps_its_origin_no_longer_than_itself():
+    d = dist.TransformedDistribution(dist.Normal(0.0, 1.0), tr.TanhTransform())
+    before = len(transformed._ORIGINS)
+    draws = [d.sample() for _ in range(3)]
+    assert len(transformed._ORIGINS) == before + len(draws)
+    del draws
+    assert len(transformed._ORIGINS) == before
+
+
+# ------------------------------------------------------------------------------ far out
+
+
+@pytest.mark.parametrize("dtype, far", [(np.float32, 1e20), (np.float64, 1e200)])
+@pytest.mark.parametrize(
+    "make, df",
+    [
+        (lambda s: dist.Cauchy(0.0, s), 1.0),
+        (lambda s: dist.HalfCauchy(s), 1.0),
+        (lambda s: dist.StudentT(1.0, 0.0, s), 1.0),
+        (lambda s: dist.StudentT(3.0, 0.0, s), 3.0),
+    ],
+)
+def test_heavy_tails_reach_values_whose_square_overflows(make, df, dtype, far):
+    scale, x = (tensor(np.array(v, dtype), requires_grad=True) for v in (1.5, far))
+    lp = make(scale).log_prob(x)
+    with mpmath.workdps(40):
+        z = mpmath.mpf(float(x.item())) / 1.5
+        half = isinstance(make(scale), dist.HalfCauchy)
+        norm = mpmath.gamma((df + 1) / 2) / mpmath.gamma(df / 2) / mpmath.sqrt(df * mpmath.pi)
+        power = -(df + 1) / 2 * mpmath.log1p(z * z / df)
+        exact = mpmath.log(norm * (1 + half) / 1.5) + power
+    assert_close(lp, dtype(exact), rtol=1e-6 if dtype is np.float32 else 1e-13)
+    by_scale, by_x = grad(lp, [scale, x])
+    assert_close(by_scale, dtype(df / 1.5), rtol=1e-6)
+    assert_close(by_x, dtype(-(df + 1) / far), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------ impossible outcomes
+
+
+AT_ZERO = {
+    "Bernoulli": lambda p: dist.Bernoulli(p),
+    "Binomial": lambda p: dist.Binomial(3, p),
+    "NegativeBinomial": lambda p: dist.NegativeBinomial(2.0, p),
+    "Poisson": lambda p: dist.Poisson(p),
+    "Categorical": lambda p: dist.Categorical(stack([1.0 - p, p], -1)),
+    "OneHotCategorical": lambda p: dist.OneHotCategorical(stack([1.0 - p, p], -1)),
+    "Multinomial": lambda p: dist.Multinomial(1, stack([1.0 - p, p], -1)),
+}
+
+
+@pytest.mark.parametrize("outcome", [0.0, 1.0])
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_an_impossible_branch_of_a_sum_leaves_the_gradient_alone(name, outcome):
+    """log of P(y | p) + P(y | 0): the mass of the second term may be 0, its slope not nan."""
+    p = leaf(0.3)
+    d = AT_ZERO[name](p * t(1.0, 0.0))
+    y = t(1.0 - outcome, outcome) if d.event_shape else t(outcome)
+    lp = d.log_prob(y).logsumexp(-1)
+    assert math.isfinite(lp.item())
+    (g,) = grad(lp, [p])
+    h = 1e-6
+    ends = [
+        AT_ZERO[name](tensor(np.array([q, 0.0]))).log_prob(y).logsumexp(-1).item()
+        for q in (0.3 - h, 0.3 + h)
+    ]
+    assert_close(g, (ends[1] - ends[0]) / (2 * h), rtol=1e-6)
+
+
+def test_a_certain_failure_under_enumeration_has_a_gradient():
+    def model(y):
+        p = sample("p", dist.Uniform(0.0, 1.0))
+        z = sample("z", dist.Bernoulli(0.5))
+        sample("y", dist.Bernoulli(p * z), obs=y)
+
+    value, gradient = Target.from_model(model, t(1.0)).value_and_grad([0.3])
+    # log(p / 2) of p uniform, over the log odds: p / 2 p (1 - p) = exp(2 log p + log(1 - p)) / 2.
+    p = 1.0 / (1.0 + math.exp(-0.3))
+    assert_close(value, math.log(0.5 * p) + math.log(p * (1.0 - p)))
+    assert_close(np.asarray(gradient), [2.0 * (1.0 - p) - p])
+
+
+BOUNDED = {
+    "Bernoulli": (dist.Bernoulli, (0.0, 1.0)),
+    "Binomial": (lambda **p: dist.Binomial(3, **p), (0.0, 1.0, 3.0)),
+    "NegativeBinomial": (lambda **p: dist.NegativeBinomial(2.0, **p), (0.0, 1.0)),
+    "Geometric": (dist.Geometric, (0.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name, given", [(n, g) for n in BOUNDED for g in ("probs", "logits")])
+def test_gradients_at_certain_parameters_are_numbers_where_the_density_is_finite(name, given):
+    make, values = BOUNDED[name]
+    for edge in (0.0, 1.0) if given == "probs" else (-INF, INF):
+        for value in values:
+            p = leaf(edge)
+            try:
+                lp = make(**{given: p}).log_prob(t(value))
+            except DomainError:
+                continue
+            if math.isfinite(lp.item()):
+                assert not math.isnan(grad(lp, [p])[0].item()), (edge, value)

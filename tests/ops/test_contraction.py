@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import probtorch
 from probtorch.autograd import grad
 from probtorch.errors import ShapeError
-from probtorch.testing import assert_close, gradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradcheck
 
 SIZES = dict(zip("abcde", (2, 3, 1, 4, 2), strict=True))
 

@@ -13,7 +13,8 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.func import jvp
 from probtorch.ops import convolution
 from probtorch.ops.windows import fold, unfold
-from probtorch.testing import assert_close, gradcheck, gradgradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradcheck, gradgradcheck
 
 SPATIAL = {1: (9,), 2: (7, 8), 3: (5, 6, 4)}
 

@@ -41,7 +41,7 @@ from probtorch.ops.spectral import (
 )
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
-from probtorch.testing.gradcheck import gradcheck, gradgradcheck
+from tests.derivatives import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(11)
 GENERAL = RNG.standard_normal((2, 3, 3)) + 2.0 * np.eye(3)

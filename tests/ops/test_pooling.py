@@ -9,7 +9,8 @@ import probtorch.nn.functional as F
 from probtorch.core.dispatch import wrap
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.padding import pad
-from probtorch.testing import assert_close, gradgradcheck
+from probtorch.testing import assert_close
+from tests.derivatives import gradgradcheck
 
 SPATIAL = {1: (9,), 2: (7, 8), 3: (5, 6, 5)}
 

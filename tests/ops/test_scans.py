@@ -20,7 +20,7 @@ from probtorch.ops.scans import (
 )
 from probtorch.tensor import tensor
 from probtorch.testing.compare import assert_close
-from probtorch.testing.gradcheck import gradcheck, gradgradcheck
+from tests.derivatives import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((3, 5))

@@ -99,7 +99,7 @@ class WrongGradient(probtorch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
-        return g * x * 2.0001
+        return g * x * 2.005
 
 
 class WrongSecondGradient(probtorch.autograd.Function):
@@ -121,6 +121,28 @@ def test_right_gradients_pass():
     assert gradcheck(fn, (x, y), fast_mode=True)
     assert gradgradcheck(fn, (x, y))
     assert gradgradcheck(fn, (x, y), [leaf(1.0, 2.0), leaf(3.0)[0]])
+
+
+def test_functions_that_close_over_their_input_are_seen():
+    x = leaf(0.5, 1.5)
+    assert gradcheck(lambda _: (x * x).sum(), (x,))
+    assert gradgradcheck(lambda _: (x * x * x).sum(), (x,))
+    assert x.tolist() == [0.5, 1.5]
+    with pytest.raises(GradcheckError):
+        gradcheck(lambda _: (x.detach() * x).sum(), (x,))
+    assert x.tolist() == [0.5, 1.5]
+
+
+def test_an_input_in_read_only_memory_is_replaced():
+    assert gradcheck(lambda x: (x * x).sum(), (leaf(0.5).expand(3, 1),))
+
+
+def test_right_gradients_of_functions_that_bend_pass_with_the_default_tolerances():
+    def cauchy(x):
+        return -(1.0 + (x / 0.03) ** 2).log()
+
+    assert gradcheck(cauchy, (leaf(0.01, 0.05),))
+    assert gradcheck(lambda x: (x * 120.0).exp(), (leaf(0.3),))
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -6,7 +6,10 @@ Tensor ops; `domain` and `codomain` are constraints, whose event dims say what t
 of.
 """
 
+import functools
 import math
+import operator
+import weakref
 
 import numpy as np
 
@@ -54,8 +57,8 @@ class Transform:
 
     @property
     def inv(self) -> "Transform":
-        """The inverse transform."""
-        return InverseTransform(self)
+        """The inverse transform, whose `inv` is this one."""
+        return inverse_of(self)
 
     @property
     def sign(self):
@@ -124,6 +127,26 @@ def _tensor(x):
     return wrap(np.array(x, np.float64)) if type(x) in (int, float) else as_tensor(x, "transform")
 
 
+# Inverses in use, by the id of what they invert and keep alive.
+_INVERSES: dict[int, weakref.ref] = {}
+
+
+def inverse_of(transform, kind=None):
+    """Return the one inverse of a transform, so that ``t.inv.inv is t`` of an inverse too."""
+    key = id(transform)
+    kept = _INVERSES.get(key)
+    found = None if kept is None else kept()
+    if found is None or found.inv is not transform:
+        found = (kind or InverseTransform)(transform)
+        _INVERSES[key] = weakref.ref(found, functools.partial(_forget, key))
+    return found
+
+
+def _forget(key, reference):
+    if _INVERSES.get(key) is reference:
+        del _INVERSES[key]
+
+
 class InverseTransform(Transform):
     """The inverse of a transform; made by `Transform.inv`."""
 
@@ -190,6 +213,11 @@ class ComposeTransform(Transform):
         self.costly_inverse = any(p.costly_inverse for p in flat)
         if flat:
             self._event_dims()
+
+    @property
+    def inv(self):
+        """The inverse transform; the identity is its own."""
+        return inverse_of(self) if self.parts else self
 
     @property
     def sign(self):
@@ -383,29 +411,34 @@ class _Pieces(Transform):
     """What transforms of pieces of one tensor share; `_apart` and `_together` cut and join."""
 
     transforms: list[Transform]
+    dim: int
 
     def _apart(self, x):
         raise NotImplementedError(f"{type(self).__name__} does not say how to cut")
 
-    def _together(self, parts):
+    def _together(self, parts, dim):
         raise NotImplementedError(f"{type(self).__name__} does not say how to join")
 
     def _call(self, x):
         parts = self._apart(x)
-        return self._together([t._call(p) for t, p in zip(self.transforms, parts, strict=True)])
+        done = [t._call(p) for t, p in zip(self.transforms, parts, strict=True)]
+        return self._together(done, self.dim)
 
     def _inverse(self, y):
         parts = self._apart(y)
-        return self._together([t._inverse(p) for t, p in zip(self.transforms, parts, strict=True)])
+        done = [t._inverse(p) for t, p in zip(self.transforms, parts, strict=True)]
+        return self._together(done, self.dim)
 
     def log_abs_det_jacobian(self, x, y):
         parts = zip(self.transforms, self._apart(x), self._apart(y), strict=True)
-        return self._together(
-            [
-                _sum_last(t.log_abs_det_jacobian(a, b), self.domain.event_dim - t.domain.event_dim)
-                for t, a, b in parts
-            ]
-        )
+        inner = max(t.domain.event_dim for t in self.transforms)
+        terms = [
+            _sum_last(t.log_abs_det_jacobian(a, b), inner - t.domain.event_dim) for t, a, b in parts
+        ]
+        # Counted from the end of the batch dims, which are all that a log-determinant has. Those of
+        # pieces of one event are added.
+        dim = self.dim - (x._data.ndim if self.dim >= 0 else 0) + inner
+        return self._together(terms, dim) if dim < 0 else functools.reduce(operator.add, terms)
 
 
 class CatTransform(_Pieces):
@@ -415,7 +448,7 @@ class CatTransform(_Pieces):
     ----------
     tseq : sequence of Transform
     dim : int
-        Counted from the end if negative; a batch dim of the pieces.
+        Counted from the end if negative; the log-determinants of pieces of one event are added.
     lengths : sequence of int, optional
         Sizes of the pieces, 1 each if None.
     """
@@ -440,8 +473,8 @@ class CatTransform(_Pieces):
     def _apart(self, x):
         return split(x, self.lengths, self.dim)
 
-    def _together(self, parts):
-        return cat(parts, self.dim)
+    def _together(self, parts, dim):
+        return cat(parts, dim)
 
 
 class StackTransform(_Pieces):
@@ -466,5 +499,5 @@ class StackTransform(_Pieces):
     def _apart(self, x):
         return unbind(x, self.dim)
 
-    def _together(self, parts):
-        return stack(parts, self.dim)
+    def _together(self, parts, dim):
+        return stack(parts, dim)

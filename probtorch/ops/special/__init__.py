@@ -37,7 +37,15 @@ from probtorch.ops.special.incomplete_gamma import (
     gammainc_grad_a,
     gammaincc,
 )
-from probtorch.ops.special.logarithms import entr, expit, log1mexp, logit, xlog1py, xlogy
+from probtorch.ops.special.logarithms import (
+    entr,
+    expit,
+    log1mexp,
+    log1p_square,
+    logit,
+    xlog1py,
+    xlogy,
+)
 
 __all__ = [
     "betainc",
@@ -65,6 +73,7 @@ __all__ = [
     "lgamma",
     "lgamma_difference",
     "log1mexp",
+    "log1p_square",
     "log_ndtr",
     "logit",
     "multigammaln",

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
-from probtorch.ops.elementwise import clamp, eq, expm1, log, log1p, logical_and, sigmoid, where
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import clamp, eq, expm1, gt, log, log1p, logical_and, sigmoid, where
 from probtorch.ops.families import elementwise
 from probtorch.ops.special.declaration import quiet, tensor_like
 
-__all__ = ["entr", "expit", "log1mexp", "logit", "xlog1py", "xlogy"]
+__all__ = ["entr", "expit", "log1mexp", "log1p_square", "logit", "xlog1py", "xlogy"]
 
 LN2 = math.log(2.0)
 
@@ -20,9 +21,10 @@ def _xlogy_first(g, _, x, y):
 
 
 def _xlogy_second(g, _, x, y):
-    x = tensor_like(x, g)
-    both = logical_and(eq(x, 0.0), eq(y, 0.0))
-    return where(both, 0.0, g * x / where(both, 1.0, y))
+    # 0 / 0 is 0: a count of 0, or an outcome without probability that nothing depends on.
+    top = g * tensor_like(x, g)
+    both = logical_and(eq(top, 0.0), eq(y, 0.0))
+    return where(both, 0.0, top / where(both, 1.0, y))
 
 
 xlogy = elementwise(
@@ -44,9 +46,9 @@ def _xlog1py_first(g, _, x, y):
 
 
 def _xlog1py_second(g, _, x, y):
-    x = tensor_like(x, g)
-    both = logical_and(eq(x, 0.0), eq(y, -1.0))
-    return where(both, 0.0, g * x / (where(both, 0.0, y) + 1.0))
+    top = g * tensor_like(x, g)
+    both = logical_and(eq(top, 0.0), eq(y, -1.0))
+    return where(both, 0.0, top / (where(both, 0.0, y) + 1.0))
 
 
 xlog1py = elementwise(
@@ -87,6 +89,33 @@ log1mexp = elementwise(
     reference=lambda x: np.log(1.0 - np.exp(-x)),
     result="float",
     doc="log(1 - exp(-x)) for x > 0; -inf at 0.",
+)
+# Beyond this the 1 is lost in either precision; its square is far from overflowing.
+FAR = 1e9
+
+
+def _log1p_square(s, x):
+    # One logarithm for both cases: log1p(a - 1) is log(a).
+    a = s.abs(x)
+    far = a > FAR
+    return s.log1p(s.where(far, a - 1.0, a * a)) * s.where(far, 2.0, 1.0)
+
+
+def _log1p_square_slope(g, _, x):
+    far = gt(absolute(x), FAR)
+    near = where(far, 1.0, x)
+    return g * where(far, 2.0, near * 2.0) / where(far, x, near * near + 1.0)
+
+
+log1p_square = elementwise(
+    "log1p_square",
+    formula=_log1p_square,
+    partials=(_log1p_square_slope,),
+    domain=("real",),
+    eager=quiet(_log1p_square),
+    reference=lambda x: np.log1p(x * x),
+    result="float",
+    doc="log(1 + x ** 2), also where x ** 2 overflows.",
 )
 _logit = elementwise(
     "logit",

@@ -15,6 +15,7 @@ from probtorch.distributions.transforms.transform import (
     ComposeTransform,
     InverseTransform,
     Transform,
+    inverse_of,
 )
 from probtorch.errors import ArgumentError
 from probtorch.nn.arguments import whole
@@ -45,7 +46,7 @@ class TransformModule(Transform, Module):
     @property
     def inv(self):
         """The inverse transform, a module over the same parameters."""
-        return InverseTransformModule(self)
+        return inverse_of(self, InverseTransformModule)
 
     def __eq__(self, other):
         return self is other
