@@ -11,6 +11,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import sigmoid, where
+from probtorch.ops.reduction import amax as largest
 from probtorch.ops.reduction import softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import betainc, betaln, digamma, lgamma, xlog1py, xlogy
@@ -84,8 +85,9 @@ class Dirichlet(Distribution):
         return self.concentration._data.shape[-1:]
 
     def _rsample(self, rng, shape):
+        logs = rng.log_gamma(self.concentration, shape)
         # A part that has underflowed would lie on the boundary, where the density is 0 or infinite.
-        return rng.positive(softmax(rng.log_gamma(self.concentration, shape), -1))
+        return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
 
     def _log_prob(self, x):
         c = self.concentration
