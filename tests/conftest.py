@@ -24,6 +24,12 @@ os.environ["PROBTORCH_CACHE_DIR"] = _CACHE_DIR
 import pytest  # noqa: E402 - after the environment is set
 from hypothesis import settings  # noqa: E402
 
+# Code for another processor than this one: tests/compiler/test_processors.py runs others so.
+if os.environ.get("PROBTORCH_TEST_PROCESSOR"):
+    from probtorch.compiler.host import write_for
+
+    write_for(os.environ["PROBTORCH_TEST_PROCESSOR"])
+
 # Compiling inside an example takes as long as it takes, so there is no deadline.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)

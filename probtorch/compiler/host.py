@@ -21,7 +21,7 @@ import platform
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ from probtorch.compiler import elf
 from probtorch.errors import ProbtorchError
 
 __all__ = [
+    "LEVELS",
     "InternalCompilerError",
     "LoadedObject",
     "emit_object",
@@ -38,6 +39,7 @@ __all__ = [
     "process_symbol",
     "target",
     "target_signature",
+    "write_for",
 ]
 
 lock = threading.RLock()
@@ -63,6 +65,7 @@ class Target:
     has_fma: bool
     vector_bits: int
     llvm_version: tuple[int, ...]
+    runs_here: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,51 @@ def _llvm() -> ModuleType:
     return llvm
 
 
+# Sets of features of x86-64 that code can be written for: bits of a vector, fused multiply-add, and
+# what LLVM calls a feature that processors with the whole set have.
+LEVELS = {
+    "x86-64-v2": (128, False, "sse4.2"),
+    "x86-64-v3": (256, True, "avx2"),
+    "x86-64-v4": (512, True, "avx512vl"),
+}
+_level: str | None = None
+
+
+def write_for(level: str) -> None:
+    """Write code for one of `LEVELS` from now on, whatever this machine has: for tests.
+
+    Where the processor lacks the features, code is compiled for them all the same, and then again
+    for the processor, to be run. To be called before anything is compiled.
+    """
+    global _level
+    _level = level
+    target.cache_clear()
+    target_signature.cache_clear()
+
+
 @functools.cache
 def target() -> Target:
-    """Return what this machine's processor can do (asked once)."""
+    """Return the processor that code is written for: this machine's, unless `write_for` says else.
+
+    Asked once.
+    """
+    here = _here()
+    if _level is None:
+        return here
+    bits, has_fma, feature = LEVELS[_level]
+    return replace(
+        here,
+        cpu=_level,
+        features="",
+        vector_bits=bits,
+        has_fma=has_fma,
+        runs_here=f"+{feature}" in here.features.split(","),
+    )
+
+
+@functools.cache
+def _here() -> Target:
+    """What this machine's processor can do."""
     with lock:
         llvm = _llvm()
         features = llvm.get_host_cpu_features()
@@ -118,7 +163,7 @@ def target_signature() -> str:
     """
     known = _processor(), _llvmlite()
     if all(known):
-        return "|".join((platform.machine(), *known))
+        return "|".join((platform.machine(), *known, *filter(None, [_level])))
     here = target()
     version = ".".join(str(part) for part in here.llvm_version)
     return f"{here.triple}|{here.cpu}|{here.features}|LLVM {version}"
@@ -185,28 +230,36 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
         If LLVM cannot parse or verify the text; the message shows the lines around the fault.
     """
     with lock:
-        llvm = _llvm()
-        try:
-            module = llvm.parse_assembly(ir)
-            module.verify()
-        except RuntimeError as error:
-            raise InternalCompilerError(
-                "compiler",
-                expected="generated IR that LLVM accepts",
-                got=f"{str(error).strip()}\n{_excerpt(ir, str(error))}",
-                fix="please report this as a bug, with the lines above; "
-                "PROBTORCH_JIT=0 runs everything eagerly meanwhile",
-            ) from None
-        machine = _machine(level)
-        if level > 0:
-            options = llvm.create_pipeline_tuning_options(speed_level=level)
-            options.loop_vectorization = True
-            options.slp_vectorization = slp
-            options.loop_unrolling = True
-            options.loop_interleaving = True
-            builder = llvm.create_pass_builder(machine, options)
-            builder.getModulePassManager().run(module, builder)
-        return machine.emit_object(module)
+        here = target()
+        if not here.runs_here:
+            _compiled(ir, here, level, slp)
+            here = _here()
+        return _compiled(ir, here, level, slp)
+
+
+def _compiled(ir: str, processor: Target, level: int, slp: bool) -> bytes:
+    llvm = _llvm()
+    try:
+        module = llvm.parse_assembly(ir)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalCompilerError(
+            "compiler",
+            expected="generated IR that LLVM accepts",
+            got=f"{str(error).strip()}\n{_excerpt(ir, str(error))}",
+            fix="please report this as a bug, with the lines above; "
+            "PROBTORCH_JIT=0 runs everything eagerly meanwhile",
+        ) from None
+    machine = _machine(level, processor)
+    if level > 0:
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = True
+        options.slp_vectorization = slp
+        options.loop_unrolling = True
+        options.loop_interleaving = True
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)
 
 
 def load_object(data: bytes, exports: Iterable[str], symbols: Mapping[str, int]) -> LoadedObject:
@@ -261,18 +314,21 @@ def process_symbol(name: str) -> int | None:
         return _llvm().address_of_symbol(name)
 
 
-def _machine(level: int) -> Any:
+def _machine(level: int, processor: Target) -> Any:
     """Create a target machine; selection above "less" took longer and gave the same code."""
-    llvm, here = _llvm(), target()
-    return llvm.Target.from_triple(here.triple).create_target_machine(
-        opt=min(level, 1), cpu=here.cpu, features=here.features, jit=True
+    return (
+        _llvm()
+        .Target.from_triple(processor.triple)
+        .create_target_machine(
+            opt=min(level, 1), cpu=processor.cpu, features=processor.features, jit=True
+        )
     )
 
 
 @functools.cache
 def _jit() -> Any:
     """The process-wide linker for object code; each object becomes a library of its own in it."""
-    return _llvm().create_lljit_compiler(_machine(1))
+    return _llvm().create_lljit_compiler(_machine(1, _here()))
 
 
 def _excerpt(ir: str, message: str, around: int = 3) -> str:

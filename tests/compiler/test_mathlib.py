@@ -246,7 +246,9 @@ def test_normal_quantiles_have_the_corners_of_scipy():
 def test_the_loop_vectoriser_finds_the_vector_functions():
     data = compile_module(loops_ir()).object_bytes
     for name in FUNCTIONS:
-        assert f"pt_{name}_f64_v{mathlib.lanes('float64')}".encode() in data
+        # The widest, or half of it, which LLVM prefers on processors that slow down else.
+        _, *variants = mathlib.symbols(f"pt_{name}_f64")
+        assert any(f"{variant}\0".encode() in data for variant in variants), name
 
 
 def test_lanes_fill_the_hosts_vectors():

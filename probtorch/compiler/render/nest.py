@@ -24,8 +24,10 @@ __all__ = ["Nest"]
 # A call of a function of the runtime or the C library; LLVM's own become instructions.
 _CALL = re.compile(r" call [^@]*@(?!llvm\.)")
 
-# Terms of a sum in single precision that are added up before they go to its total.
-_STRIP = 1024
+# Terms of a sum in single precision that are added up before they go to its total: what bounds the
+# error, for any width of vectors and where a loop is none. NumPy's sums by pairs end at 128, too.
+# For 100 000 terms 256 took 4 us, 128 took 6 (AVX-512).
+_STRIP = 128
 
 
 class _Strip(NamedTuple):
