@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.dispatch import cast, set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.effects.enumeration import (
@@ -108,6 +109,7 @@ class Sums:
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
         self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
+        self._mappable = True
         # By temperature.
         self._table_maps = (
             DrawMap(lambda inputs: self._numbered(inputs["q"], 0)),
@@ -162,7 +164,7 @@ class Sums:
             rows = flat[start : start + block]
             # One set of tables would be no dim: the last row then comes twice.
             padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
-            arrays = self._table_maps[temperature]({"q": padded}, 1)
+            arrays = self._tables_at(padded, temperature)
             filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(tables)]
             chosen = decode_many(filled, enumeration.variables, axes, temperature, generator)
             for v, variable in enumeration.variables.items():
@@ -172,6 +174,25 @@ class Sums:
                 parts.setdefault(variable.name, []).append(part)
         done = {name: np.concatenate(x) for name, x in parts.items()}
         return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
+
+    def _tables_at(self, points, temperature):
+        """The tables at many points, by their number.
+
+        The points are one more dim of each op, by `vmap`: to compile the tables of a long chain
+        takes longer than to work them out for all draws. A model that `vmap` refuses, because
+        Python branches on its values, is run by a `DrawMap`.
+        """
+        if self._mappable:
+            before = set_grad_enabled(False)
+            try:
+                found = vmap(lambda q: self._numbered(q, temperature))(wrap(points))
+                return {number: to_host(table._data) for number, table in found.items()}
+            except Exception:
+                # Whatever it is, single runs will say it better, or bear it.
+                self._mappable = False
+            finally:
+                set_grad_enabled(before)
+        return self._table_maps[temperature]({"q": points}, 1)
 
     def _numbered(self, q, temperature):
         """The tables at a point, by their number."""
