@@ -239,6 +239,7 @@ class Tensor(TensorBase):
     def item(self):
         """Return the one element as a Python number. While recording this becomes a guard."""
         if self._data.size != 1:
+            self._not_one("item()")
             raise ShapeError(
                 "item",
                 expected="a tensor with one element",
@@ -250,8 +251,15 @@ class Tensor(TensorBase):
             recorder().guard(self, value)
         return value
 
+    def _not_one(self, what):
+        """Tell a listener, which may know better than the error that follows."""
+        listener = getattr(recorder(), "not_one", None)
+        if listener is not None:
+            listener(self, what)
+
     def _number(self, convert, what):
         if self._data.size != 1:
+            self._not_one(what)
             raise ShapeError(
                 what,
                 expected="a tensor with one element",

@@ -20,6 +20,8 @@ class Listener:
     """
 
     records_loops = False
+    # Whether it changes nothing about what is done: what eager code checks is checked under it.
+    only_watches = False
 
     def __init__(self):
         self.outer = None
@@ -77,6 +79,11 @@ class Listener:
         """Hear that a gradient was added to the `.grad` of `leaf`."""
         if self.outer is not None:
             self.outer.gradient_kept(leaf)
+
+    def not_one(self, t, what):
+        """Hear that Python asked for the one element of `t`, which has another number of them."""
+        if isinstance(self.outer, Listener):
+            self.outer.not_one(t, what)
 
     def data_dependent(self, what, t):
         """Hear of a result whose shape depends on the elements of `t`."""

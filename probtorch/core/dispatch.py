@@ -46,6 +46,7 @@ __all__ = [
     "grad_enabled",
     "mark_changed",
     "recorder",
+    "recording",
     "restore",
     "save_output",
     "saved_output",
@@ -150,6 +151,14 @@ def set_grad_enabled(value):
 def recorder():
     """Return the active recorder or None; that of another thread is not active in this one."""
     return _MODE.recorder if _RECORDING else None
+
+
+def recording():
+    """Whether what happens is recorded to be run again; listeners that only watch do not count."""
+    active = recorder()
+    while active is not None and getattr(active, "only_watches", False):
+        active = active.outer
+    return active is not None
 
 
 def set_recorder(new):

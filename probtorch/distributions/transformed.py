@@ -4,7 +4,7 @@ import math
 import operator
 import weakref
 
-from probtorch.core.dispatch import cast, changed_since, grad_enabled, last_change, recorder
+from probtorch.core.dispatch import cast, changed_since, grad_enabled, last_change, recording
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -211,7 +211,7 @@ class TransformedDistribution(Distribution):
         n = len(self.base_dist._event_shape)
         ends = every(isfinite(x), tuple(range(-n, 0))) if n else isfinite(x)
         known = known_true(ends)
-        if not known and recorder() is None:
+        if not known and not recording():
             here = with_event_dims(ends, len(self._event_shape))
             y = where(here, y, self.support.interior(y))
             x, ladj = whole._inverse_and_ladj(y)

@@ -4,6 +4,8 @@
 depends on the value then has that dim too, so the log densities of one run hold the joint density
 at every combination of values; infer/sum_product.py sums them.
 
+Python sees none of the values: `summed_values.py` refuses to let it.
+
 A dim is a place, not a name: in a Markov chain it is used again as soon as the variable that lived
 there is out of sight (markov.py). So the handler says at every site which `Variable` lives at which
 dim (``site.notes["dims"]``), by the sites that are in sight of it. Dims are given out here, never
@@ -29,6 +31,7 @@ from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, Step
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Frame, Site
+from probtorch.effects.summed_values import Marks, SummedValues
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.ops.movement import expand, reshape
 
@@ -101,11 +104,18 @@ class Enumeration:
     variables : dict of int to Variable
     dims : dict of str to dict
         For every site the variables that its value depends on, by dim.
+    marks : Marks
+        Which tensors depend on the variables.
     """
 
     first_dim: int = -1
     variables: dict[int, Variable] = field(default_factory=dict)
     dims: dict[str, dict[int, int]] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
+
+    def watch(self) -> SummedValues:
+        """Return the context in which Python is not told values of the variables."""
+        return SummedValues(self.marks)
 
     @property
     def leftmost(self) -> int:
@@ -150,9 +160,19 @@ class enumerate_sites(Handler):
         self._start = self.enumeration.leftmost
         # What each step of a chain has stated: names, by the number of chains around the statement.
         self._stated: dict[Step, dict[str, int]] = {}
+        self._watches: list[SummedValues] = []
         # The chains of the last statement in one, and those in sight there.
         self._links: tuple[Link, ...] = ()
         self._near: tuple[Link, ...] = ()
+
+    def __enter__(self) -> Any:
+        self._watches.append(self.enumeration.watch())
+        self._watches[-1].__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        self._watches.pop().__exit__(*exc)
 
     def for_one_run(self) -> enumerate_sites:
         """Return a handler with variables of its own."""
@@ -194,6 +214,12 @@ class enumerate_sites(Handler):
                     raise self._ambiguous(site, variable, in_sight[dim])
                 held[dim] = variable
         self.enumeration.dims[site.name] = held
+        if "variable" in site.notes:
+            self.enumeration.marks.start(site.value, site.name)
+        elif held:
+            # A draw by no recorded operation, such as one of a distribution of the user's.
+            names = frozenset(self._name(variable) for variable in held.values())
+            self.enumeration.marks.add(site.value, names)
         if held:
             site.notes["dims"] = {**in_sight, **held}
         links = STATE.chains.links

@@ -25,7 +25,7 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError
 from probtorch.infer.decode import decode
 from probtorch.infer.enumerated_check import GiveValues
-from probtorch.infer.factors import axes_of
+from probtorch.infer.factors import axes_of, compute_densities
 from probtorch.infer.objectives.runs import same_draws
 
 __all__ = ["infer_discrete"]
@@ -107,7 +107,10 @@ def _enumerated(model, args, kwargs, first_dim):
     while True:
         enumeration = Enumeration(first_dim)
         try:
-            found = _run(model, args, kwargs, enumerate_sites(None, enumeration, _finite))
+            with enumeration.watch():
+                found = _run(model, args, kwargs, enumerate_sites(None, enumeration, _finite))
+                with no_grad():
+                    compute_densities(found)
             if _leftmost_plate(found) > first_dim:
                 return found, enumeration
         except DeeperPlates:

@@ -2,8 +2,9 @@
 
 Enumeration puts dims to the left of all that a model knows of. Code that indexes from the left or
 reduces over all dims means something else then (``x.mean()`` for ``x.mean(-1)``), and no shape has
-to tell. So the first run of a model is compared with one at values chosen at random: every log
-density has to agree.
+to tell. So the first run of a model is compared with some at single values: every log density has
+to agree. In some all rows of all sites have the first value, or the last, or another one; in some
+each row has one at random. ``z.any()`` is the same at most random values of many rows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ __all__ = ["GiveValues", "check_against_one"]
 # room for parts in single: a Python number times a category is a float32 for many values, and as
 # exact as the number for one.
 RTOL, SINGLE_RTOL = 1e-5, 1e-3
+# Supports up to this size are tried value by value, of larger ones the ends; and random choices.
+SMALL, RANDOM = 4, 2
 
 
 class GiveValues(Handler):
@@ -77,29 +80,49 @@ def check_against_one(
     variables = enumeration.variables
     if not variables:
         return
+    shapes = {
+        site.notes["variable"]: tuple(site.plate_shape)
+        for trace in found
+        for site in trace.nodes.values()
+        if "variable" in site.notes
+    }
+    sizes = {v: variables[v].size for v in shapes}
+    for chosen in _choices(sizes, shapes):
+        values: dict[str, Any] = {}
+        handlers = []
+        for trace in found:
+            # What a guide has drawn is replayed: its values come first.
+            values = {**values_at(trace, chosen), **values}
+            handlers.append(GiveValues(values, trace))
+        alone = again(handlers)
+        difference = _disagreement(found, alone, chosen)
+        if difference is None:
+            continue
+        # A model that is random beside its sites differs from itself: that is nothing to refuse.
+        if _differ(alone, again(handlers)):
+            return
+        raise _refusal(variables, *difference)
+
+
+def _choices(sizes, shapes):
+    """Yield positions of values to compare at, for each variable an array of its rows' shape."""
+    largest = max(sizes.values())
+    positions = range(largest) if largest <= SMALL else (0, largest - 1)
+    for position in positions:
+        yield {v: np.full(shapes[v], min(position, size - 1)) for v, size in sizes.items()}
     rng = np.random.default_rng(0)
-    chosen, values, handlers = {}, {}, []
-    for trace in found:
-        for site in trace.nodes.values():
-            if "variable" in site.notes:
-                v = site.notes["variable"]
-                chosen[v] = rng.integers(variables[v].size, size=tuple(site.plate_shape))
-        # What a guide has drawn is replayed: its values come first.
-        values = {**values_at(trace, chosen), **values}
-        handlers.append(GiveValues(values, trace))
-    alone = again(handlers)
-    difference = _disagreement(found, alone, chosen)
-    # A model that is random beside its sites differs from itself: that is nothing to refuse.
-    if difference is None or _differ(alone, again(handlers)):
-        return
-    site, together, single = difference
-    raise InferenceError(
+    for _ in range(RANDOM):
+        yield {v: rng.integers(size, size=shapes[v]) for v, size in sizes.items()}
+
+
+def _refusal(variables, site, together, single):
+    return InferenceError(
         f"site {site.name!r} cannot be run for all values of discrete sites at once",
         expected="the same log density as for single values of "
         f"{', '.join(sorted({repr(variable.name) for variable in variables.values()})[:4])} ...",
         got=f"{together:.6g} among all values, {single:.6g} alone",
-        fix="index with Vindex(x)[..., z, :], and write sums over dims of the model with dim=-1, "
-        "counted from the right",
+        fix="index with Vindex(x)[..., z, :], and write sums, any() and all() over dims of the "
+        "model with dim=-1, counted from the right",
         at=site.location,
     )
 

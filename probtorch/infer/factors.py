@@ -36,7 +36,7 @@ from probtorch.infer.sum_product import (
 )
 from probtorch.ops.elementwise import where
 
-__all__ = ["Term", "axes_of", "factor_of", "marginal_terms", "names_of"]
+__all__ = ["Term", "axes_of", "compute_densities", "factor_of", "marginal_terms", "names_of"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,6 +105,14 @@ def factor_of(site: Site, value: Any, axes: Axes) -> Factor:
         if isinstance(axis, int) and not axes.plates[axis] <= plates:
             raise _outside(site, axis, axes, plates)
     return Factor(value, own, plates, site.name)
+
+
+def compute_densities(*traces: Trace) -> None:
+    """Compute the log densities of all sites, which are remembered: while their run is watched."""
+    for trace in traces:
+        for site in trace.nodes.values():
+            if site.has_density:
+                site.compute_log_prob()
 
 
 def has_variables(site: Site, value: Any) -> bool:

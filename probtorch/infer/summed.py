@@ -34,7 +34,7 @@ from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.infer.decode import decode_many
 from probtorch.infer.enumerated_check import check_against_one
-from probtorch.infer.factors import axes_of, factor_of, marginal_terms
+from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.sum_product import Eliminated
 from probtorch.ops.movement import expand, permute, reshape
@@ -123,7 +123,9 @@ class Sums:
             handler = enumerate_sites(None, enumeration, _parallel)
             tracer, evaluation = trace(), self._evaluation(q)
             try:
-                self._run(tracer, evaluation, handler)
+                with enumeration.watch():
+                    self._run(tracer, evaluation, handler)
+                    compute_densities(tracer.trace)
                 return evaluation, tracer.trace, enumeration
             except DeeperPlates:
                 self._first_dim -= 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast, grad_enabled, recorder
+from probtorch.core.dispatch import as_tensor, cast, grad_enabled, recording
 from probtorch.core.signatures import explained, misfit
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DomainError, ShapeError
@@ -152,7 +152,7 @@ class Problem:
         if not self.method.adaptive:
             return fixed(self.method, self.f, self.y, self.times, self.step_size)
         outputs, reached = self._adaptive(adjoint)
-        if recorder() is None and int(reached) < self.times._data.shape[0]:
+        if not recording() and int(reached) < self.times._data.shape[0]:
             at = float(self.times[int(reached) - 1])
             raise DomainError(
                 f"odeint: no solution beyond t = {at:.6g}",

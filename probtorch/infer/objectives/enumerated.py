@@ -32,7 +32,7 @@ from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import decode
 from probtorch.infer.enumerated_check import GiveValues, check_against_one
-from probtorch.infer.factors import axes_of, factor_of, marginal_terms
+from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
 from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
 from probtorch.infer.objectives.enumerated_bound import (
     EnumeratedRun,
@@ -50,6 +50,10 @@ from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["TraceEnum_ELBO"]
+
+SEQUENTIAL = (
+    "; or let the guide have the site, with infer={'enumerate': 'sequential'}: one run per value"
+)
 
 
 class TraceEnum_ELBO(ELBO):
@@ -183,6 +187,7 @@ class TraceEnum_ELBO(ELBO):
 
     def _enumerated(self, depth, path, paths, model, guide, args, kwargs):
         enumeration = Enumeration(-1 - depth)
+        enumeration.marks.cure = SEQUENTIAL
         chooser = _Sequential(path)
         guided: list[int] = []
 
@@ -201,6 +206,8 @@ class TraceEnum_ELBO(ELBO):
         )
         if plate_depth(found) > depth:
             raise DeeperPlates("more plates than the first run had")
+        with enumeration.watch():
+            compute_densities(found.guide, found.model)
         for site in found.guide.nodes.values():
             if site.infer.get("estimator") is not None:
                 raise _no_estimators(site)

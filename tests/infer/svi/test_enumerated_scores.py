@@ -42,7 +42,8 @@ class Choices(Handler):
         drawn = "num_samples" in site.infer or not site.infer.get("enumerate")
         if site.observed or site.value is not None or not drawn:
             return
-        p = np.broadcast_to(site.fn.probs.detach().numpy(), site.fn.batch_shape)
+        # The array itself: numpy() is refused where a value is enumerated.
+        p = np.broadcast_to(site.fn.probs._data, site.fn.batch_shape)
         path = self.path or (0,) * (self.used + p.size)
         bits = path[self.used : self.used + p.size]
         self.used += p.size

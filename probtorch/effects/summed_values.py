@@ -1,0 +1,241 @@
+"""Values of enumerated sites stay in the tensors: Python is not told them.
+
+An enumerated site has all its values at once, so there is nothing that ``if z:`` could look at.
+``z.any()`` has one element again and would be an answer, to another question. So no shape tells
+which reads are wrong; dependence does. `SummedValues` listens to every operation of an enumerated
+run, follows what is computed from the values, and refuses the reads that reach Python: branches,
+numbers, lists and arrays.
+
+What the library itself looks at, to check parameters say, goes by: it looks at all elements alike.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+from probtorch.autograd.closures import captured
+from probtorch.autograd.listener import Listener
+from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import leaves, unflatten
+from probtorch.errors import InferenceError
+
+__all__ = ["Marks", "SummedValues"]
+
+ROOT = str(Path(__file__).resolve().parent.parent) + "/"
+# Rooms whose own reads are of all elements alike: checks of values and parameters, step sizes of
+# solvers, what inference does with a run. The others act for the user who called them.
+TRUSTED = (
+    "compiler/",
+    "diagnostics/",
+    "distributions/",
+    "effects/",
+    "estimators/",
+    "infer/",
+    "ode/",
+)
+# Reads that no result depends on.
+HARMLESS = ("the text of a tensor",)
+SHOWN = 3
+
+
+class Marks:
+    """Which tensors of an enumerated run depend on which enumerated sites.
+
+    Attributes
+    ----------
+    cure : str
+        What else than tensor operations there is for the model at hand, to end the error's fix.
+    """
+
+    def __init__(self) -> None:
+        # By id; the reference tells a tensor from a later one in its place.
+        self._sites: dict[int, tuple[Any, frozenset[str]]] = {}
+        self.cure = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._sites)
+
+    def of(self, t: Any) -> frozenset[str]:
+        """Return the names of the sites that a tensor depends on."""
+        return self._own(t) | (frozenset() if t._base is None else self._own(t._base))
+
+    def _own(self, t):
+        entry = self._sites.get(id(t))
+        return entry[1] if entry is not None and entry[0]() is t else frozenset()
+
+    def add(self, t: Any, names: frozenset[str]) -> None:
+        """Note that a tensor depends on sites, and with it the tensor whose memory it views."""
+        if names:
+            for x in (t,) if t._base is None else (t, t._base):
+                self._sites[id(x)] = (weakref.ref(x), names | self._own(x))
+
+    def start(self, t: Any, name: str) -> None:
+        """Note the value of an enumerated site; the steps of a chain may share one tensor."""
+        self._sites[id(t)] = (weakref.ref(t), frozenset((name,)))
+
+
+class SummedValues(Listener):
+    """Follows the values of enumerated sites through a run, and refuses to let Python read them.
+
+    Parameters
+    ----------
+    marks : Marks
+        Shared by the runs of a guide and its model.
+    """
+
+    only_watches = True
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__()
+        self.marks = marks
+
+    # ------------------------------------------------------------------------------ dependence
+
+    def _among(self, tensors):
+        found: frozenset[str] = frozenset()
+        for t in tensors:
+            if isinstance(t, TensorBase):
+                found |= self.marks.of(t)
+        return found
+
+    def record(self, op: Any, inputs: Any, attrs: Any, out: Any) -> None:
+        """Let results depend on what their inputs depend on."""
+        super().record(op, inputs, attrs, out)
+        if self.marks:
+            names = self._among(inputs)
+            if names:
+                for t in out if type(out) is tuple else (out,):
+                    self.marks.add(t, names)
+
+    def custom(self, function: Any, ctx: Any, inputs: Any, outs: Any) -> None:
+        """The same for a custom function, which may compute with arrays."""
+        super().custom(function, ctx, inputs, outs)
+        names = self._among(inputs)
+        for t in outs:
+            self.marks.add(t, names)
+
+    def inplace(self, target: Any, value: Any) -> None:
+        """Let `target` depend on what is written into it."""
+        super().inplace(target, value)
+        self.marks.add(target, self.marks.of(value))
+
+    def alias(self, source: Any, t: Any) -> None:
+        """Let `t` depend on what `source` depends on."""
+        super().alias(source, t)
+        self.marks.add(t, self.marks.of(source))
+
+    def carry(self, source: Any, t: Any) -> None:
+        """The same for another name."""
+        super().carry(source, t)
+        self.marks.add(t, self.marks.of(source))
+
+    # -------------------------------------------------------------- loops that are recorded whole
+
+    @property
+    def records_loops(self) -> bool:  # type: ignore[override]  # a constant of other listeners
+        """Whether the recorder outside takes loops whole."""
+        return self.outer is not None and getattr(self.outer, "records_loops", True)
+
+    def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
+        """Have a loop recorded; its result depends on what its body reads."""
+        out = self._outside("while_loop", cond_fn, body_fn, items, structure)
+        self._follow(out, items, structure, lambda state: (cond_fn(state), body_fn(state)))
+        return out
+
+    def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
+        """Have a branch recorded, if it is not one on a value that is summed out."""
+        self._refuse(pred, "bool()")
+        out = self._outside("cond", pred, true_fn, false_fn, items, structure)
+        self._follow(out, items, structure, lambda state: (true_fn(*state), false_fn(*state)))
+        return out
+
+    def _outside(self, kind, *arguments):
+        """What the outer recorder makes of a loop, whose parts this listener does not hear."""
+        # Not installed while it runs: the recorder of the body would not be the outer one.
+        self.__exit__()
+        try:
+            return getattr(self.outer, kind)(*arguments)
+        finally:
+            self.__enter__()
+
+    def _follow(self, out, items, structure, run):
+        if not self.marks:
+            return
+        names = self._among(items)
+        copies = [wrap(x._data.copy()) for x in items]
+        closed_over: list[Any] = []
+        try:
+            found = captured(
+                lambda: run(unflatten(structure, copies)), copies, branches=True, others=closed_over
+            )
+        except Exception:
+            found = None
+        if found is None:
+            # Nobody knows what it reads: anything.
+            names = frozenset().union(*(names for _, names in self.marks._sites.values()))
+        else:
+            names |= self._among((*found, *closed_over))
+        for t in leaves(out):
+            if isinstance(t, TensorBase):
+                self.marks.add(t, names)
+
+    # ------------------------------------------------------------------------------------- reads
+
+    def guard(self, t: Any, value: Any) -> None:
+        """Refuse a branch on a value, or its use as a number."""
+        kind = type(value).__name__
+        self._refuse(t, "bool()" if kind == "bool" else f"{kind}() or item()")
+        super().guard(t, value)
+
+    def not_one(self, t: Any, what: str) -> None:
+        """Refuse the same where the shape refuses it too, for another reason."""
+        self._refuse(t, what)
+        super().not_one(t, what)
+
+    def data_dependent(self, what: str, t: Any) -> None:
+        """Refuse lists, arrays, and results whose shape depends on a value."""
+        if what not in HARMLESS:
+            self._refuse(t, what)
+        super().data_dependent(what, t)
+
+    def _refuse(self, t, what):
+        names = sorted(self.marks.of(t))
+        if not names or _of_the_library():
+            return
+        shown = ", ".join(map(repr, names[:SHOWN])) + (" ..." if len(names) > SHOWN else "")
+        one = len(names) == 1
+        site = f"site {shown}" if one else f"sites {shown}"
+        z = names[0] if names[0].isidentifier() else "z"
+        if "bool" in what:
+            fix = f"write the branch as probtorch.where({z} == 1, a, b), or choose from a table by "
+            fix += f"its value: table[{z}.long()]"
+        elif "number" in what or "()" in what or what == "index":
+            fix = f"compute with {z} itself; choose from a table by its value: table[{z}.long()]"
+        else:
+            fix = f"use the function of probtorch of that name on {z} itself, probtorch.where, or "
+            fix += f"a table: table[{z}.long()]"
+        raise InferenceError(
+            f"{site} {'is' if one else 'are'} being summed out: there is no one value for Python "
+            "to see",
+            expected=f"operations on tensors: {'it has' if one else 'they have'} all values at "
+            f"once, along {'a dim of its own' if one else 'dims of their own'}",
+            got=f"{what} of a tensor of shape {tuple(t._data.shape)} that depends on {site}",
+            fix=fix + self.marks.cure,
+        )
+
+
+def _of_the_library():
+    """Whether the library itself reads, to check what it was given."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(ROOT):
+            return False
+        if name[len(ROOT) :].startswith(TRUSTED) and name != __file__:
+            return True
+        frame = frame.f_back
+    return False
