@@ -30,7 +30,7 @@ __all__ = ["GiveValues", "check_against_one"]
 # room for parts in single: a Python number times a category is a float32 for many values, and as
 # exact as the number for one.
 RTOL, SINGLE_RTOL = 1e-5, 1e-3
-# Supports up to this size are tried value by value, of larger ones the ends; and random choices, as often.
+# Supports up to this size are tried value by value, of larger ones the ends; and random values.
 SMALL, RANDOM = 4, 1
 
 
