@@ -169,7 +169,7 @@ class Tensor(TensorBase):
     @property
     def retains_grad(self):
         """Whether this is a non-leaf whose `.grad` is filled."""
-        return "retains_grad" in (self._extra or {})
+        return "retained" in (self._extra or {})
 
     @property
     def is_cuda(self):
@@ -187,7 +187,9 @@ class Tensor(TensorBase):
         if recorder() is not None:
             recorder().refuse("an assignment to .data")
         self._data = value._data
-        self._base = None if value is self else value._base or value
+        self._base = None if value is self else value if value._base is None else value._base
+        # Its gradient is its own, whoever owns the memory.
+        self._extra = {**(self._extra or {}), "root": None}
         mark_changed(self)
 
     @property
@@ -443,14 +445,15 @@ class Tensor(TensorBase):
         """Return the same memory without its place on the tape."""
         t = wrap(self._data)
         t._base = self if self._base is None else self._base
-        t._extra = {"detached": True}
+        t._extra = {"root": None}
         if recorder() is not None:
             recorder().alias(self, t)
         return t
 
     def detach_(self):
         """Take this tensor off the tape in place."""
-        self.grad_fn, self.requires_grad = None, False
+        dispatch.leave_tape(self)
+        self._extra["root"] = None
         return self
 
     def register_hook(self, hook):
@@ -468,6 +471,7 @@ class Tensor(TensorBase):
                 got="False",
                 fix="requires_grad_() it first",
             )
+        dispatch.refresh(self)
         if self.grad_fn is None:
             if self._extra is None:
                 self._extra = {}
@@ -480,15 +484,18 @@ class Tensor(TensorBase):
 
     def retain_grad(self):
         """Fill `.grad` of this non-leaf tensor too."""
-        if self._extra is None:
-            self._extra = {}
-        if self.grad_fn is not None and "retains_grad" not in self._extra:
-            self._extra["retains_grad"] = True
-
-            def keep(g):
-                self.grad = g.detach() if self.grad is None else self.grad + g
-
-            self.register_hook(keep)
+        if not self.requires_grad:
+            raise AutogradError(
+                "retain_grad",
+                expected="requires_grad=True",
+                got="False",
+                fix="compute it from a tensor that requires grad",
+            )
+        dispatch.refresh(self)
+        if self.grad_fn is not None:
+            if self._extra is None:
+                self._extra = {}
+            dispatch.retain(self)
 
     # ----------------------------------------------------------------------------------- conversion
 
@@ -734,7 +741,7 @@ class _Handle:
     """Removes a hook again."""
 
     def __init__(self, table, hook):
-        self._table, self._key = table, max(table, default=-1) + 1
+        self._table, self._key = table, max(table.keys() | {-1}) + 1
         table[self._key] = hook
 
     def remove(self):

@@ -9,7 +9,7 @@ import contextlib
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
-from probtorch.core.dispatch import set_recorder
+from probtorch.core.dispatch import refresh, set_recorder
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
 from probtorch.ops.control import cond, while_loop
@@ -74,6 +74,8 @@ def cut_off(tensors):
     A step closes over them, so nothing can be put in their place; and one may depend on another,
     whose gradient would else count twice.
     """
+    for t in tensors:
+        refresh(t)
     before = [(t.grad_fn, t._index) for t in tensors]
     try:
         for t in tensors:

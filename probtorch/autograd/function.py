@@ -195,6 +195,9 @@ def _attach(cls, ctx, args, tensors, outs):
     for k, o in enumerate(outs):
         if o._data.dtype.kind in "fc" and id(o) not in fixed:
             o.requires_grad, o.grad_fn, o._index = True, node, k
+            if o._base is not None:
+                # The backward knows the view, and nothing of changes of what it views.
+                o._extra = {**(o._extra or {}), "custom": True}
     places = {id(o): k for k, o in enumerate(outs)}
     ctx._saved = tuple(
         _Output(weakref.ref(t), t._data, places[id(t)])

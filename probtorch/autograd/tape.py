@@ -9,10 +9,20 @@ input hangs on are left out.
 
 from heapq import heappop, heappush
 from typing import Any
+from weakref import ref
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
-from probtorch.core.dispatch import as_tensor, recorder, saved_output, set_grad_enabled, stale, wrap
+from probtorch.core.dispatch import (
+    as_tensor,
+    cast,
+    recorder,
+    refresh,
+    saved_output,
+    set_grad_enabled,
+    stale,
+    wrap,
+)
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.elementwise import add, clone
@@ -125,6 +135,8 @@ def _place(t):
 
 
 def _targets(inputs, op):
+    for t in inputs:
+        refresh(t)
     if not inputs:
         raise ArgumentError(
             f"{op}: inputs is empty",
@@ -158,6 +170,7 @@ def _seeds(outputs, gradients):
         )
     seeds = []
     for out, g in zip(outputs, gradients):
+        refresh(out)
         shape = out._data.shape
         if not out.requires_grad:
             raise AutogradError(
@@ -185,6 +198,8 @@ def _seeds(outputs, gradients):
                     got=str(g._data.shape),
                     fix="give one number per element of the output",
                 )
+            # The rules make gradients of the cotangent's dtype, and they are to be the output's.
+            g = cast(g, out._data.dtype)
         seeds.append((out, g))
     return seeds
 
@@ -370,14 +385,25 @@ def _check_fresh(node, inputs, positions):
 
 
 def _run_hooks(node, g):
-    for index, hook in list(node.hooks.values()):
-        part = g[index] if node.op.num_outputs > 1 else g
+    several = node.op.num_outputs > 1
+    # Tensors that keep their gradient come last, with keys below 0, and keep what hooks made of it.
+    for _, (index, hook) in sorted(node.hooks.items(), key=_last_if_kept):
+        part = g[index] if several else g
         if part is None:
+            continue
+        if type(hook) is ref:
+            t = hook()
+            if t is not None:
+                t.grad = part.detach() if t.grad is None else t.grad + part
             continue
         replaced = hook(part)
         if replaced is not None:
-            if node.op.num_outputs > 1:
+            if several:
                 g[index] = replaced
             else:
                 g = replaced
     return g
+
+
+def _last_if_kept(entry):
+    return entry[0] < 0

@@ -54,7 +54,7 @@ def stand_ins(items, op):
             continue
         y = same(x)
         y.requires_grad = True
-        y._extra = {"stand_in": True}
+        y._extra["stand_in"] = True
         _at_work.add(id(y))
         out.append(y)
     return out
@@ -69,6 +69,7 @@ def same(t):
     """Return `t` under a new name and off the tape, with its tangent if forward mode is on."""
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
+    out._extra = {"root": None}
     carry(t, out)
     return out
 

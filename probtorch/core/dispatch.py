@@ -10,9 +10,11 @@ that ticks with every node and every in-place change. A node's epoch is the tick
 orders the tape, and a tensor whose memory changed at a later tick is stale for that node.
 """
 
+import operator
 import threading
 import warnings
 import weakref
+from bisect import bisect_right
 from collections import deque
 from typing import Any
 
@@ -44,10 +46,14 @@ __all__ = [
     "finish",
     "general",
     "grad_enabled",
+    "leave_tape",
     "mark_changed",
     "recorder",
     "recording",
+    "refresh",
     "restore",
+    "retain",
+    "root_of",
     "save_output",
     "saved_output",
     "set_grad_enabled",
@@ -58,7 +64,7 @@ __all__ = [
     "stale",
     "take_over",
     "unary_door",
-    "use_view_writer",
+    "use_views",
     "wrap",
 ]
 
@@ -81,6 +87,7 @@ _CHANGED = 0  # the tick of the last in-place change of any tensor
 # Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
 _CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
 _view_writer: Any = None
+_view_reader: Any = None
 _Tensor = TensorBase
 _new = object.__new__
 _ref = weakref.ref
@@ -188,10 +195,23 @@ def carry(source, t):
 class Node:
     """One entry of the tape: the op, its inputs, and what its vjp may need.
 
-    `where`, the user's line, is set in anomaly mode only (autograd/anomaly.py).
+    `tick` is set where this is the result of an in-place change, to the tick of that, and where it
+    reads a view from its root, to that of its making. `where`, the user's line, is set in anomaly
+    mode only (autograd/anomaly.py).
     """
 
-    __slots__ = ("__weakref__", "attrs", "epoch", "hooks", "inputs", "op", "out", "saved", "where")
+    __slots__ = (
+        "__weakref__",
+        "attrs",
+        "epoch",
+        "hooks",
+        "inputs",
+        "op",
+        "out",
+        "saved",
+        "tick",
+        "where",
+    )
 
     def __init__(self, op, inputs, attrs):
         global _CLOCK
@@ -203,6 +223,10 @@ class Node:
         self.out = None
         self.saved = None
         self.hooks = None
+
+    def __lt__(self, other):
+        # Of two with one epoch, which only readings of views have.
+        return self.tick < other.tick
 
     @property
     def name(self):
@@ -333,7 +357,7 @@ def restore(node, ref, data, index):
     """Return output `index` of `node`: what `ref` refers to, else a new tensor on `data`."""
     out = ref()
     if out is not None:
-        if changed_since(out, node.epoch):
+        if changed_since(out, node.epoch) and changed_since(out, getattr(node, "tick", 0)):
             raise stale(node, "its output", out)
         return out
     out = wrap(data)
@@ -386,9 +410,15 @@ def apply(op, inputs, attrs=EMPTY):
         base, owner = out._data.base, x._data.base
         # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
         if base is not None and (base is x._data or base is owner):
-            out._base = x if x._base is None else x._base
-            if x._extra is not None and "detached" in x._extra:
-                out._extra = {"detached": True}
+            out._base = root = x if x._base is None else x._base
+            # Of a view: the tick since which its place on the tape is what it is.
+            out._version = _CLOCK
+            if x._extra is not None and "root" in x._extra:
+                root = x._extra["root"]
+                root = x if root is None else root
+                out._extra = {"root": root}
+            if not root.requires_grad and out._data.dtype.kind in "fc":
+                _know_view(root, out)
     if _MODE.grad and op.vjp is not None:
         for x in inputs:
             if isinstance(x, TensorBase) and x.requires_grad:
@@ -398,6 +428,30 @@ def apply(op, inputs, attrs=EMPTY):
     if _RECORDING:
         _tell(op, inputs, attrs, out)
     return out
+
+
+def root_of(t):
+    """Return the tensor of whose elements `t` is a view on the tape, None if it is no view.
+
+    Mostly that is the owner of the memory. Detached tensors share memory with their source, but
+    take no part in its gradients: they and their views have the detached tensor as their root.
+    """
+    extra = t._extra
+    if extra is not None and "root" in extra:
+        return extra["root"]
+    return t._base
+
+
+def _know_view(root, view):
+    """Let `root`, which requires no gradient yet, know a view that has to learn when it does."""
+    if root._extra is None:
+        root._extra = {"views": [_ref(view)]}
+        return
+    views = root._extra.setdefault("views", [])
+    views.append(_ref(view))
+    if len(views) & (len(views) - 1) == 0 and len(views) > 16:
+        # At powers of two, so that many short-lived views cost no more than they must.
+        views[:] = [r for r in views if r() is not None]
 
 
 def _attach(node, out, several):
@@ -637,9 +691,7 @@ def assign(target, value, op="copy_"):
     """Write `value` into the memory of `target`, which takes over its place on the tape.
 
     `value` must be the fresh result of an operation, known to nobody else. Where `target` is a view
-    of a tensor on the tape, that tensor takes part in the change; other views of it, if they were
-    taken before, can no longer be differentiated. A view taken while its base required no gradient
-    does not learn that the base does later.
+    of a tensor, that tensor takes part in the change, and with it all other views: see `place_at`.
 
     Returns
     -------
@@ -649,8 +701,8 @@ def assign(target, value, op="copy_"):
     Raises
     ------
     AutogradError
-        If `target` is a leaf that requires grad or a view of one, or a detached view of a tensor
-        and `value` requires grad.
+        If `target` is a leaf that requires grad or a view of one, or a view that was made off the
+        tape of a tensor that is on it.
     ShapeError, DTypeError, ArgumentError
         If `value` does not fit into `target`, or its memory is read-only.
     """
@@ -674,12 +726,17 @@ def assign(target, value, op="copy_"):
             op, expected="writable memory", got="a read-only array", fix="clone() the tensor first"
         )
     value = cast(value, data.dtype)
-    taped = _MODE.grad and (target.requires_grad or value.requires_grad)
+    root = root_of(target)
+    taped = _MODE.grad and (
+        target.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
+    )
     if taped:
-        _check_in_place(target, op)
+        _check_in_place(target, root, op)
+        if root is not None:
+            refresh(target)
         _keep_old_value(target, value)
-        if target._base is not None:
-            return _view_writer(target, value, op)
+        if root is not None:
+            return _view_writer(target, root, value, op)
     active = recorder()
     if active is not None:
         active.inplace(target, value)
@@ -690,16 +747,17 @@ def assign(target, value, op="copy_"):
     return target
 
 
-def use_view_writer(fn):
-    """Register what carries out taped changes of views; called once, by ops/indexing.py."""
-    global _view_writer
-    _view_writer = fn
-    return fn
+def use_views(writer, reader):
+    """Register what carries out taped changes of views, and what makes the nodes that read them
+    from their roots; called once, by ops/indexing.py.
+    """
+    global _view_writer, _view_reader
+    _view_writer, _view_reader = writer, reader
 
 
-def _check_in_place(target, op):
+def _check_in_place(target, root, op):
     """Refuse the in-place changes that the tape cannot express."""
-    base = target if target._base is None else target._base
+    base = target if root is None else root
     if base.requires_grad and base.grad_fn is None:
         what = "a leaf" if base is target else "a view of a leaf"
         raise AutogradError(
@@ -708,12 +766,16 @@ def _check_in_place(target, op):
             got=f"{what} of shape {base._data.shape} with requires_grad=True",
             fix="wrap the change in probtorch.no_grad(), or use the out-of-place form",
         )
-    if target._extra is not None and "detached" in target._extra:
+    if base is not target and (
+        (base.requires_grad and not target.requires_grad)
+        or (target._extra is not None and "custom" in target._extra)
+    ):
         raise AutogradError(
-            f"{op}: in-place change of a detached tensor inside a recorded computation",
-            expected="a tensor that owns its memory",
-            got=f"detached memory of a tensor of shape {base._data.shape}",
-            fix="clone() the detached tensor before writing values that require grad into it",
+            f"{op}: in-place change, on the tape, of a view that was made off it",
+            expected="a view taken where operations are recorded",
+            got=f"a view of shape {target._data.shape} of a tensor on the tape, taken under "
+            "no_grad() or in the forward of a custom Function",
+            fix="take the view again, or detach() it if no gradient is meant to follow",
         )
 
 
@@ -748,45 +810,124 @@ def _reads(node, t):
 
 def take_over(target, value, changed):
     """Put `target`, changed at tick `changed`, in the place of `value` on the tape."""
-    if target._extra is None:
-        target._extra = {}
-    target._extra.setdefault("history", []).append(
-        (changed, target.grad_fn, target._index, target.requires_grad)
-    )
-    target.requires_grad = value.requires_grad
-    target.grad_fn = node = value.grad_fn
-    target._index = value._index
+    node = value.grad_fn
+    _move(target, node, value._index, value.requires_grad, changed)
     if node is not None and type(node.out) is _ref and node.out() is value:
         node.out = _ref(target)
         node.saved = target._data
-        node.epoch = changed
+        node.tick = changed
+
+
+def leave_tape(t):
+    """Take `t` off the tape; what was computed from it before keeps its gradient."""
+    global _CLOCK, _CHANGED
+    _CLOCK += 1
+    _CHANGED = _CLOCK
+    _move(t, None, 0, False, _CLOCK)
+
+
+def _move(t, node, index, wanted, changed):
+    """Give `t` another place on the tape from tick `changed` on, and note the one before."""
+    if t._extra is None:
+        t._extra = {}
+    extra, learned = t._extra, wanted and not t.requires_grad
+    root = root_of(t)
+    since = 0 if root is None else t._version
+    extra.setdefault("history", []).append((changed, t.grad_fn, t._index, t.requires_grad, since))
+    t.requires_grad, t.grad_fn, t._index = wanted, node, index
+    if root is not None:
+        t._version = changed
+        if not wanted and not root.requires_grad:
+            _know_view(root, t)
+    if "retained" in extra:
+        retain(t)
+    if learned and "views" in extra:
+        for ref in extra.pop("views"):
+            view = ref()
+            if view is not None and not view.requires_grad and root_of(view) is t:
+                _move(view, _read_at(view, t, changed), 0, True, changed)
+
+
+def retain(t):
+    """Let `t` as it is now keep its gradient: what is left of it after all hooks."""
+    key = -2 - id(t)  # hooks have the keys from 0 on
+    extra = t._extra
+    before = extra.get("retained")
+    if before is not None and before.hooks is not None:
+        before.hooks.pop(key, None)
+    extra["retained"] = node = t.grad_fn
+    if node is not None:
+        if node.hooks is None:
+            node.hooks = {}
+        node.hooks[key] = t._index, _ref(t)
+
+
+_FIRST = operator.itemgetter(0)
+
+
+def place_at(t, epoch):
+    """Return the `(grad_fn, index, requires_grad)` of `t` at tick `epoch`.
+
+    A view that was taken before its root changed on the tape has other elements since: then its
+    place is a reading of the root as it was at that tick. So no view is ever out of date, and
+    nothing needs to be done about views when their root changes.
+    """
+    extra = t._extra
+    found = t.grad_fn, t._index, t.requires_grad
+    since = t._version
+    history = extra.get("history") if extra else None
+    if history:
+        i = bisect_right(history, epoch, key=_FIRST)
+        if i < len(history):
+            found, since = history[i][1:4], history[i][4]
+    root = root_of(t)
+    if root is None or not found[2] or not root._extra:
+        return found
+    changes = root._extra.get("history")
+    if not changes:
+        return found
+    i = bisect_right(changes, epoch, key=_FIRST)
+    if i == 0 or changes[i - 1][0] <= since:
+        return found
+    wanted = changes[i][3] if i < len(changes) else root.requires_grad
+    if not wanted:
+        return None, 0, False
+    if "custom" in extra if extra else False:
+        raise AutogradError(
+            "a view that a custom Function returned was used after its base was modified in place",
+            expected="a view taken after the in-place operation",
+            got=f"a view of shape {t._data.shape} taken before it",
+            fix="clone() what the Function returns",
+        )
+    return _read_at(t, root, changes[i - 1][0]), 0, True
+
+
+def _read_at(view, root, changed):
+    """Return the node that reads `view` from `root` as it was after tick `changed`."""
+    if view._extra is None:
+        view._extra = {}
+    known = view._extra.setdefault("read", {})
+    node = known.get(changed)
+    if node is None:
+        node = known[changed] = _view_reader(view, root)
+        # After the change, and before whatever came next.
+        node.tick, node.epoch = node.epoch, changed + 0.5
+        if "retained" in view._extra:
+            refresh(view)
+    return node
+
+
+def refresh(t):
+    """Give a view whose root changed on the tape its place of today."""
+    place = place_at(t, _CLOCK)
+    if place != (t.grad_fn, t._index, t.requires_grad):
+        root: Any = root_of(t)
+        _move(t, *place, root._extra["history"][-1][0])
 
 
 def edge(t, node):
-    """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made.
-
-    Raises
-    ------
-    AutogradError
-        If `t` is a view that was made before, and used after, its base changed on the tape: its
-        elements are new, but its place on the tape is old.
-    """
-    epoch = node.epoch
-    if t._extra and "history" in t._extra:
-        for changed, grad_fn, index, requires_grad in t._extra["history"]:
-            if changed > epoch:
-                return grad_fn, index, requires_grad
-    base = t._base
-    if base is not None and base._extra and t.grad_fn is not None:
-        for changed, *_ in base._extra.get("history", ()):
-            if t.grad_fn.epoch < changed < epoch:
-                raise AutogradError(
-                    f"{node.op.name}: an input is a view whose base was modified in place",
-                    expected="a view taken after the in-place operation",
-                    got=f"a view of shape {t._data.shape} taken before it",
-                    fix="index or reshape the tensor again after changing it",
-                )
-    return t.grad_fn, t._index, t.requires_grad
+    """Return the `(grad_fn, index, requires_grad)` that `t` had when `node` was made."""
+    return place_at(t, node.epoch)
 
 
 def _run_cast(x, dtype):

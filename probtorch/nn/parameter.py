@@ -25,9 +25,11 @@ def _around(cls, data):
     if data._base is None and data.grad_fn is None:
         # The new tensor becomes the owner and `data` a view of it, so that in-place changes of
         # either are dated in one place. Mostly nobody keeps `data`, and then nothing is a view.
-        data._base = t
+        data._base, data._extra = t, {**(data._extra or {}), "root": None}
     elif data._base is None:
         t._base = data
+    if t._base is not None:
+        t._extra = {"root": None}
     return t
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
 from probtorch.core.dispatch import (
+    Node,
     apply,
     as_tensor,
     assign,
@@ -20,11 +21,13 @@ from probtorch.core.dispatch import (
     grad_enabled,
     mark_changed,
     recorder,
+    root_of,
     take_over,
-    use_view_writer,
+    use_views,
     wrap,
 )
 from probtorch.core.dtype import int64
+from probtorch.core.op import Op
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
@@ -35,7 +38,7 @@ from probtorch.errors import (
     TensorIndexError,
 )
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_
+from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_, unslice
 
 __all__ = [
     "Vindex",
@@ -406,7 +409,10 @@ def setitem(x, key, value):
     value = as_tensor(value, "index assignment")
     if type(value._data) is not type(x._data):
         value = _moved_there(value, x)
-    taped = grad_enabled() and (x.requires_grad or value.requires_grad)
+    root = root_of(x)
+    taped = grad_enabled() and (
+        x.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
+    )
     if recorder() is not None or taped or _mixes_integers_and_tensors(key):
         assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
         return
@@ -507,35 +513,126 @@ def _fit(value, shape):
     return expand(value, shape)
 
 
-@use_view_writer
-def _write_through_view(view, value, op):
+def _write_through_view(view, base, value, op):
     """Change a view in place on the tape: its base takes the values, the view reads them there."""
-    base = view._base
-    at = as_tensor(_positions(view._data, base._data, op))
-    flat = _put(reshape(base, -1), value, (0,), [at], False)
-    assign(base, reshape(flat, base._data.shape), op)
-    take_over(view, _take(reshape(base, -1), (0,), [at]), base._version)
+    place = _place(view._data, base._data, op)
+    assign(base, _written(base, value, place), op)
+    take_over(view, read_place(base, place), (base._base or base)._version)
     return view
 
 
-def _positions(view, base, op):
-    """Return where the elements of `view` lie in the flattened `base`, whose memory it shares."""
-    order = np.arange(base.size).reshape(base.shape)
-    if isinstance(base, np.ndarray):
-        laid_out = np.empty_like(base, dtype=np.int64, subok=False)
-        unit = base.itemsize
-        if tuple(s // unit for s in base.strides) == tuple(s // 8 for s in laid_out.strides):
-            laid_out[...] = order
-            offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-            strides = tuple(s // unit * 8 for s in view.strides)
-            memory = laid_out.ravel(order="K")
-            return np.ndarray(view.shape, np.int64, memory, offset // unit * 8, strides).copy()
-    raise AutogradError(
-        f"{op}: in-place change of a view inside a recorded computation",
-        expected="a view of host memory without gaps",
-        got=f"a view of a tensor of shape {base.shape} and strides {base.strides}",
-        fix="assign through the base, base[index] = value, or clone() the view first",
-    )
+def _view_node(view, base):
+    """Return a node that reads `view` from `base`."""
+    return Node(_READ, (base,), {"place": _place(view._data, base._data, "view")})
+
+
+def _place(view, base, op):
+    """Return where the elements of the array `view` lie in `base`, whose memory it shares.
+
+    Returns
+    -------
+    spec : tuple or None
+        Of the slice of `base` with the same elements, if there is one.
+    at : ndarray or None
+        Else the positions in the flattened `base`, in the shape of the view.
+    shape : tuple
+        That of the view.
+    """
+    spec = _spec(view, base)
+    if spec is not None:
+        return spec, None, view.shape
+    unit, order = base.itemsize, np.arange(base.size)
+    offset = _address(view) - _address(base)
+    at = _offsets(view.shape, view.strides) + offset
+    have = _offsets(base.shape, base.strides).ravel()
+    if not base.flags.c_contiguous:
+        sorting = np.argsort(have, kind="stable")
+        have, order = have[sorting], order[sorting]
+    found = np.minimum(np.searchsorted(have, at), max(have.size - 1, 0))
+    if view.itemsize != unit or not np.array_equal(have[found] if have.size else at, at):
+        raise AutogradError(
+            f"{op}: in-place change of a view inside a recorded computation",
+            expected="a view whose elements are elements of its base",
+            got=f"a view of dtype {view.dtype} and strides {view.strides} of a tensor of dtype "
+            f"{base.dtype}, shape {base.shape} and strides {base.strides}",
+            fix="assign through the base, base[index] = value, or clone() the view first",
+        )
+    return None, order[found], view.shape
+
+
+def _spec(view, base):
+    """Return the spec of the slice of `base` that has the elements of `view`, None without one."""
+    if not view.size or not base.flags.c_contiguous or view.dtype != base.dtype:
+        return None
+    offset = _address(view) - _address(base)
+    if view.size == base.size and not offset and view.flags.c_contiguous:
+        return tuple((0, 1, n) for n in base.shape)
+    # Dims of one element mean nothing; the others must be dims of the base, in order.
+    have = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    spec = []
+    s = view.itemsize * base.size
+    for n in base.shape:
+        s //= n
+        start, offset = divmod(offset, s)
+        count, step = 1, 1
+        if have and have[0][1] % s == 0:
+            count, step = have[0][0], have[0][1] // s
+            if 0 <= start + step * (count - 1) < n and step:
+                have.pop(0)
+            else:
+                count, step = 1, 1
+        if not 0 <= start < n:
+            return None
+        spec.append((start, step, count))
+    return None if have or offset else tuple(spec)
+
+
+def _address(array):
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0]
+    return array.data.ptr
+
+
+def _offsets(shape, strides):
+    out = np.zeros((1,) * len(shape), np.int64)
+    for d, (n, s) in enumerate(zip(shape, strides, strict=True)):
+        out = out + (np.arange(n) * s).reshape([-1 if k == d else 1 for k in range(len(shape))])
+    return np.broadcast_to(out, shape)
+
+
+def read_place(base, place):
+    """Return the elements of `base` at a place; see `_place`."""
+    spec, at, shape = place
+    if spec is None:
+        return _take(reshape(base, -1), (0,), [wrap(at)])
+    if any(s != (0, 1, n) for s, n in zip(spec, base._data.shape, strict=True)):
+        base = slice_(base, spec)
+    return reshape(base, shape)
+
+
+def _written(base, value, place):
+    """Return a copy of `base` with `value` at a place."""
+    spec, at, _ = place
+    if spec is None:
+        flat = _put(reshape(base, -1), value, (0,), [wrap(at)], False)
+        return reshape(flat, base._data.shape)
+    value = reshape(value, tuple(n for _, _, n in spec))
+    return apply(_SLICE_PUT, (base, value), {"spec": spec})
+
+
+def _read_vjp(g, out, inputs, attrs, needs):
+    spec, at, _ = attrs["place"]
+    shape = inputs[0]._data.shape
+    if spec is not None:
+        return (unslice(reshape(g, tuple(n for _, _, n in spec)), spec, shape),)
+    dims = {"dims": (0,), "shape": (inputs[0]._data.size,)}
+    (at,) = _near(g, [wrap(at)])
+    return (reshape(apply(_UNTAKE, (g, at), dims), shape),)
+
+
+# Never run: a view is there already. Its nodes say where its elements lie in its root by now.
+_READ = Op("view", "movement", lambda x, place: None, _read_vjp, reads_inputs=False)
+use_views(_write_through_view, _view_node)
 
 
 def index_put(x, indices, values, accumulate=False):

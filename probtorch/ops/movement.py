@@ -472,10 +472,17 @@ def roll(x, shifts, dims=None):
     return clone(x) if x is whole else x
 
 
+def _run_diagonal(x, offset):
+    out = x.diagonal(offset, -2, -1)
+    if type(x) is np.ndarray and x.flags.writeable:
+        out.setflags(write=True)  # a view like others, which NumPy marks read-only for now
+    return out
+
+
 _DIAGONAL = linear(
     "diagonal",
     "movement",
-    run=lambda x, offset: x.diagonal(offset, -2, -1),
+    run=_run_diagonal,
     transpose=lambda g, x, offset: apply(
         _DIAG_EMBED, (g,), {"offset": offset, "shape": x._data.shape[-2:]}
     ),
