@@ -7,16 +7,17 @@ and their kin leave guards. What a recording cannot express (shapes that depend 
 changes that others can see) is noted in `unsupported`, with the user's line: the result of the run
 is still right, but the caller must go on eagerly.
 
-An in-place change gives the tensor a new value; what was recorded before keeps the old one. That is
-right as long as nobody reads the memory under another name: the views of a changed tensor are
-refused when they are read again. Tensors made outside may be changed where a replay can write to
-them (`updates`); random draws there take their counters anew at each replay (`draws`).
+An in-place change gives the tensor a new value; what was recorded before keeps the old one. A
+change of a view is one of the tensor that owns the memory, and its other views are read from that
+anew when they are read again. Tensors made outside may be changed where a replay can write to them
+(`updates`); random draws there take their counters anew at each replay (`draws`).
 
 Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
 (samplers: programs whose shapes do not depend on values) the bodies run once only for their
 shapes, and guards are refused.
 """
 
+import contextlib
 import gc
 import threading
 
@@ -24,11 +25,12 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.graph import Graph, Node, Value
-from probtorch.core.dispatch import as_tensor, set_recorder, wrap
+from probtorch.core.dispatch import as_tensor, set_grad_enabled, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, user_frame, user_location
 from probtorch.ops.control import check_same_state, while_loop
+from probtorch.ops.indexing import place_in, read_place, written
 
 __all__ = ["Recorder", "record", "recording_lock"]
 
@@ -77,13 +79,31 @@ class Recorder:
     def known(self, t):
         """Return the value of `t` if this recorder or a parent has one, else None."""
         if id(t) in self._stale:
-            self.refuse("a view taken before its base changed in place, and read after it")
+            self._read_again(t)
         v = self._values.get(id(t))
         if v is None and self.parent is not None:
             outer = self.parent.known(t)
             if outer is not None:
                 v = self._capture(t, outer)
         return v
+
+    def _read_again(self, t):
+        """Give `t`, a view of a tensor that changed, the elements that this has now."""
+        self._stale.discard(id(t))
+        with self._alone():
+            now = read_place(t._base, place_in(t._data, t._base._data, "view"))
+        self._bind(t, self.value_of(now))
+        self._views.setdefault(id(t._base), []).append(t)
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """Record what is done inside here, off the tape, and not where loops or listeners are."""
+        before, taped = set_recorder(self), set_grad_enabled(False)
+        try:
+            yield
+        finally:
+            set_recorder(before)
+            set_grad_enabled(taped)
 
     def _capture(self, t, outer):
         v = outer
@@ -175,10 +195,17 @@ class Recorder:
         """Note that `target` takes the value of `value`; called before its memory changes."""
         if threading.get_ident() != self.thread:
             return
+        owner = target._base
+        if owner is not None:
+            place = place_in(target._data, owner._data, "in-place change")
+            with self._alone():
+                self.inplace(owner, written(owner, value, place))
+            self._stale.discard(id(target))
+            self._bind(target, self.value_of(value))
+            self._views.setdefault(id(owner), []).append(target)
+            return
         old = self.known(target)
-        if target._base is not None:
-            self.refuse("an in-place change of memory that another tensor views")
-        elif id(target) not in self._made:
+        if id(target) not in self._made:
             if any(t is target for t in self._inputs):
                 self.refuse("an in-place change of an argument")
             elif self._replays_effects():

@@ -34,9 +34,11 @@ from probtorch.errors import (
     ArgumentError,
     AutogradError,
     DeviceError,
+    DTypeError,
     ShapeError,
     TensorIndexError,
 )
+from probtorch.ops.elementwise import where
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_, unslice
 
@@ -49,9 +51,12 @@ __all__ = [
     "masked_select",
     "nonzero",
     "one_hot",
+    "place_in",
+    "read_place",
     "scatter",
     "setitem",
     "vindex",
+    "written",
 ]
 
 
@@ -257,34 +262,97 @@ def nonzero(x):
     x = as_tensor(x, "nonzero")
     if recorder() is not None:
         recorder().data_dependent("nonzero", x)
-    return tuple(as_tensor(i) for i in x._data.nonzero())
+    # As in PyTorch, a tensor without dims counts as one of one element here.
+    array = x._data if x._data.ndim else x._data.reshape(1)
+    return tuple(as_tensor(i) for i in array.nonzero())
 
 
-def _parse(x, key):
-    """Split `key` into slices, the places where dims appear or vanish, and integer tensors.
+def _entries(key):
+    """Return the entries of an index: slices, None, Ellipsis, integers, tensors, truth values."""
+    return [_entry(k) for k in (key if isinstance(key, tuple) else (key,))]
 
-    Returns ``(spec, drop, new, index)``: `drop` the source dims that an int removes, `new` a layout
-    list for the basic part, `index` a dict from source dim to integer tensor.
+
+def _entry(k):
+    kind = type(k)
+    if k is None or k is Ellipsis or kind is slice or kind is int:
+        return k
+    if isinstance(k, TensorBase):
+        t = k
+    elif isinstance(k, (bool, np.bool_)):
+        return bool(k)
+    elif isinstance(k, (list, range)):
+        t = _listed(k)
+    elif isinstance(k, np.ndarray) or hasattr(k, "__cuda_array_interface__"):
+        if k.dtype.kind not in "biufc":
+            raise _bad_key(k)
+        t = as_tensor(k, "index")
+    elif hasattr(k, "__index__"):
+        return k.__index__()
+    elif hasattr(k, "__array__"):  # a column of a data frame
+        return _entry(np.asarray(k))
+    else:
+        raise _bad_key(k)
+    dtype = t._data.dtype
+    if dtype.kind not in "biu" or (dtype.itemsize == 1 and dtype.kind == "u"):
+        raise _bad_key(k)
+    return t
+
+
+def _listed(k):
+    """Return a list of indices as a tensor."""
+    try:
+        t = as_tensor(np.asarray(k), "index")
+    except (ValueError, DTypeError):
+        raise TensorIndexError(
+            "index",
+            expected="a list of integers or truth values, its rows of equal length",
+            got=f"{k!r:.60}",
+            fix="separate the indices of several dims by commas, x[i, j], or pad the rows",
+        ) from None
+    return t if t._data.size else cast(t, int64)  # NumPy takes no elements for floats
+
+
+def _with_masks_of_dims(x, key):
+    """Return ``(x, key)`` without truth values and masks of no dims, which select in a dim of 1."""
+    entries = _entries(key)
+    if not any(_is_truth(k) for k in entries):
+        return x, entries
+    have, at = x._data.shape, 0
+    rest = max(len(have) - sum(map(_dims_of, entries)), 0)  # the dims that ... stands for
+    shape, out = [], []
+    for k in entries:
+        if _is_truth(k):
+            shape.append(1)
+            (k,) = nonzero(k) if isinstance(k, TensorBase) else (wrap(np.zeros(int(k), np.int64)),)
+        else:
+            count = rest if k is Ellipsis else _dims_of(k)
+            shape += have[at : at + count]
+            at += count
+        out.append(k)
+    return reshape(x, (*shape, *have[at:])), out
+
+
+def _is_truth(k):
+    if isinstance(k, TensorBase):
+        return not k._data.ndim and k._data.dtype.kind == "b"
+    return type(k) is bool
+
+
+def _dims_of(k):
+    """How many dims of a tensor an entry stands for."""
+    if k is None or k is Ellipsis or _is_truth(k):
+        return 0
+    return k._data.ndim if isinstance(k, TensorBase) and k._data.dtype.kind == "b" else 1
+
+
+def _parse(x, entries):
+    """Split entries into slices, the places where dims appear or vanish, and integer tensors.
+
+    Returns ``(spec, layout, index)``: a slice spec, a layout list for the basic part (source dims,
+    or "new"), `index` a dict from source dim to integer tensor.
     """
     shape = x._data.shape
-    key = key if isinstance(key, tuple) else (key,)
-    items = []
-    for k in key:
-        if isinstance(k, (list, np.ndarray)) or (
-            isinstance(k, TensorBase) and k._data.dtype.kind in "biu"
-        ):
-            t = as_tensor(np.asarray(k) if isinstance(k, list) else k, "index")
-            if t._data.dtype.kind == "b":
-                items.extend(_mask(t, shape, items))
-                continue
-            if t._data.dtype.kind not in "iu" and t._data.size == 0:
-                t = cast(t, int64)
-            if t._data.dtype.kind not in "iu":
-                raise _bad_key(k)
-            items.append(t)
-        else:
-            items.append(k)
-    used = len([k for k in items if k is not None and k is not Ellipsis])
+    used = sum(map(_dims_of, entries))
     if used > len(shape):
         raise TensorIndexError(
             "index",
@@ -292,10 +360,11 @@ def _parse(x, key):
             got=str(used),
             fix="remove an index",
         )
-    if Ellipsis not in [k for k in items if k is Ellipsis]:
-        items.append(Ellipsis)
-    at = next(i for i, k in enumerate(items) if k is Ellipsis)
-    items[at : at + 1] = [slice(None)] * (len(shape) - used)
+    ellipses = [i for i, k in enumerate(entries) if k is Ellipsis]
+    at = ellipses[0] if ellipses else len(entries)
+    # A second one stands for no dim.
+    rest = [k for k in entries[at:] if k is not Ellipsis]
+    items = [*entries[:at], *[slice(None)] * (len(shape) - used), *rest]
     spec, index, d = [], {}, 0
     layout: list[int | str] = []
     for k in items:
@@ -304,56 +373,73 @@ def _parse(x, key):
             continue
         n = shape[d]
         if isinstance(k, slice):
-            start, stop, step = k.indices(n)
+            start, stop, step = _slice_of(k, n)
             spec.append((start, step, len(range(start, stop, step))))
             layout.append(d)
         elif isinstance(k, TensorBase):
-            spec.append((0, 1, n))
-            layout.append(d)
-            index[d] = k
+            for t in _mask(k, shape, d) if k._data.dtype.kind == "b" else (k,):
+                spec.append((0, 1, shape[d]))
+                layout.append(d)
+                index[d] = t
+                d += 1
+            continue
         else:
-            i = _integer(k)
-            if not -n <= i < n:
+            if not -n <= k < n:
                 raise TensorIndexError(
                     "index",
                     expected=f"an index in [{-n}, {n - 1}] for dim {d} of shape {shape}",
-                    got=str(i),
+                    got=str(k),
                     fix="dims are numbered from 0; the last element is -1",
                 )
-            spec.append((i % n, 1, 1))
+            spec.append((k % n, 1, 1))
         d += 1
     return tuple(spec), layout, index
 
 
-def _mask(mask, shape, before):
-    at = len([k for k in before if k is not None and k is not Ellipsis])
-    if Ellipsis not in before and mask._data.shape != shape[at : at + mask._data.ndim]:
+def _slice_of(k, n):
+    try:
+        return k.indices(n)
+    except (TypeError, ValueError):
+        raise TensorIndexError(
+            "index",
+            expected="slices of integers, with a step that is not 0",
+            got=f"{k.start}:{k.stop}:{k.step}",
+            fix="convert the bounds with int()",
+        ) from None
+
+
+def _mask(mask, shape, d):
+    if mask._data.shape != shape[d : d + mask._data.ndim]:
         raise ShapeError(
             "boolean index",
-            expected=f"a mask of shape {shape[at : at + mask._data.ndim]}",
+            expected=f"a mask of shape {shape[d : d + mask._data.ndim]}",
             got=str(mask._data.shape),
             fix="the mask must have the shape of the dims it selects from",
         )
     return nonzero(mask)
 
 
-def _integer(k):
-    if isinstance(k, (bool, np.bool_)) or not hasattr(k, "__index__"):
-        raise _bad_key(k)
-    return k.__index__()
-
-
 def _bad_key(k):
-    kind = (
-        f"a tensor of dtype {k._data.dtype}"
-        if isinstance(k, TensorBase)
-        else f"{type(k).__name__} {k!r:.40}"
-    )
+    dtype = k._data.dtype if isinstance(k, TensorBase) else getattr(k, "dtype", None)
+    fix = "convert the index with .long()"
+    if dtype is None:
+        kind, fix = f"{type(k).__name__} {k!r:.40}", "index by numbers, or convert it to them"
+    elif isinstance(k, TensorBase):
+        kind = f"a tensor of dtype {dtype}"
+        if dtype == np.uint8:
+            fix = "convert it: .bool() for a mask, .long() for positions"
+    else:
+        kind = f"an array of dtype {dtype}"
+        fix = "convert it to integers, astype(int)"
+        if dtype.kind in "OSU":
+            fix += "; of names, number them first (in pandas: column.astype('category').cat.codes)"
+        elif dtype == np.uint8:
+            fix = "convert it: astype(bool) for a mask, astype(int) for positions"
     return TensorIndexError(
         "index",
         expected="integers, slices, None, Ellipsis, integer or boolean tensors",
         got=kind,
-        fix="convert the index with .long()",
+        fix=fix,
     )
 
 
@@ -364,7 +450,8 @@ def getitem(x, key):
         if -n <= key < n:
             rest = x._data.shape[1:]
             return reshape(slice_(x, ((key % n, 1, 1), *((0, 1, s) for s in rest))), rest)
-    spec, layout, index = _parse(x, key)
+    x, entries = _with_masks_of_dims(x, key)
+    spec, layout, index = _parse(x, entries)
     shape = x._data.shape
     if any(s != (0, 1, n) for s, n in zip(spec, shape, strict=True)):
         x = slice_(x, spec)
@@ -394,6 +481,10 @@ def _put(x, value, dims, index, accumulate):
 
 def _near(x, tensors, dtype=int64):
     """Return indices or numbers in a dtype, on the device of `x`."""
+    if dtype is int64:
+        for t in tensors:
+            if t._data.dtype.kind not in "iu" and t._data.size:
+                raise _bad_key(t)
     found = (t if dtype is None else cast(t, dtype) for t in tensors)
     return [t if type(t._data) is type(x._data) else t.to(device=device_of(x._data)) for t in found]
 
@@ -409,6 +500,10 @@ def setitem(x, key, value):
     value = as_tensor(value, "index assignment")
     if type(value._data) is not type(x._data):
         value = _moved_there(value, x)
+    if value._base is not None and _is_there(value, x, key):
+        return  # the end of x[key] += y, whose view has been written to
+    if type(key) is not int and type(key) is not slice:
+        x, key = _with_masks_of_dims(x, key)
     root = root_of(x)
     taped = grad_enabled() and (
         x.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
@@ -423,13 +518,11 @@ def setitem(x, key, value):
             got="a read-only array",
             fix="clone() the tensor first",
         )
-    if not isinstance(key, (int, slice)):
-        parts = key if isinstance(key, tuple) else (key,)
-        parts = tuple(k._data if isinstance(k, TensorBase) else k for k in parts)
-        key = parts if isinstance(key, tuple) else parts[0]
+    if type(key) is list:
+        key = tuple(k._data if isinstance(k, TensorBase) else k for k in key)
     try:
         x._data[key] = value._data
-    except IndexError as e:
+    except (IndexError, TypeError) as e:
         raise TensorIndexError(
             "index assignment",
             expected=f"an index into shape {x._data.shape}",
@@ -446,6 +539,29 @@ def setitem(x, key, value):
     mark_changed(x)
 
 
+def _is_there(value, x, key):
+    """Whether `value` is the view ``x[key]`` itself."""
+    if value._base is not (x if x._base is None else x._base):
+        return False
+    if any(type(k) not in _BASIC for k in (key if isinstance(key, tuple) else (key,))):
+        return False
+    # With an Ellipsis, as an index by integers alone makes a number.
+    key = key if isinstance(key, tuple) else (key,)
+    try:
+        a, b = value._data, x._data[key if Ellipsis in key else (*key, ...)]
+    except (IndexError, ValueError):
+        return False
+    return (
+        a.shape == b.shape
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+        and _address(a) == _address(b)
+    )
+
+
+_BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
+
+
 def _moved_there(value, x):
     """Return `value`, of which one element lies on another device, where `x` is."""
     if value._data.ndim:
@@ -460,21 +576,18 @@ def _moved_there(value, x):
 
 def _mixes_integers_and_tensors(key):
     """Whether NumPy would place the dims of ``x[key]`` differently: integers come first here."""
-    if not isinstance(key, tuple):
+    if type(key) is not list:
         return False
-    advanced = [isinstance(k, (list, np.ndarray, TensorBase)) for k in key]
-    return any(advanced) and any(isinstance(k, (int, np.integer)) or _is_0d(k) for k in key)
-
-
-def _is_0d(k):
-    array = k._data if isinstance(k, TensorBase) else k
-    return isinstance(array, np.ndarray) and array.ndim == 0
+    tensors = [k for k in key if isinstance(k, TensorBase)]
+    return bool(tensors) and (
+        any(type(k) is int for k in key) or any(not t._data.ndim for t in tensors)
+    )
 
 
 def _updated(x, key, value):
     """Return a copy of `x` with `value` at `key`."""
     shape = x._data.shape
-    spec, layout, index = _parse(x, key)
+    spec, layout, index = _parse(x, key if type(key) is list else [key])
     if not index:
         value = _fit(value, tuple(1 if d == "new" else spec[d][2] for d in layout))
         if value._data.ndim:
@@ -488,7 +601,7 @@ def _updated(x, key, value):
             return _put(x, value, dims, list(index.values()), False)
     # Integer tensors together with partial slices, integers or None: find the flat positions.
     size = math.prod(shape)
-    at = getitem(wrap(np.arange(size).reshape(shape)), key)
+    at = getitem(wrap(np.arange(size).reshape(shape)), tuple(key))
     flat = _put(reshape(x, -1), _fit(value, at._data.shape), (0,), [at], False)
     return reshape(flat, shape)
 
@@ -515,18 +628,19 @@ def _fit(value, shape):
 
 def _write_through_view(view, base, value, op):
     """Change a view in place on the tape: its base takes the values, the view reads them there."""
-    place = _place(view._data, base._data, op)
-    assign(base, _written(base, value, place), op)
-    take_over(view, read_place(base, place), (base._base or base)._version)
+    place = place_in(view._data, base._data, op)
+    assign(base, written(base, value, place), op)
+    owner = base if base._base is None else base._base
+    take_over(view, read_place(base, place), owner._version)
     return view
 
 
 def _view_node(view, base):
     """Return a node that reads `view` from `base`."""
-    return Node(_READ, (base,), {"place": _place(view._data, base._data, "view")})
+    return Node(_READ, (base,), {"place": place_in(view._data, base._data, "view")})
 
 
-def _place(view, base, op):
+def place_in(view, base, op):
     """Return where the elements of the array `view` lie in `base`, whose memory it shares.
 
     Returns
@@ -601,7 +715,7 @@ def _offsets(shape, strides):
 
 
 def read_place(base, place):
-    """Return the elements of `base` at a place; see `_place`."""
+    """Return the elements of `base` at a place; see `place_in`."""
     spec, at, shape = place
     if spec is None:
         return _take(reshape(base, -1), (0,), [wrap(at)])
@@ -610,7 +724,7 @@ def read_place(base, place):
     return reshape(base, shape)
 
 
-def _written(base, value, place):
+def written(base, value, place):
     """Return a copy of `base` with `value` at a place."""
     spec, at, _ = place
     if spec is None:
@@ -648,7 +762,8 @@ def index_select(x, dim, index):
     """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
     x = as_tensor(x, "index_select")
     dim = normalize_dim(dim, x._data.ndim, "index_select")
-    return _take(x, (dim,), [as_tensor(index, "index_select")])
+    index = as_tensor(index, "index_select")
+    return _take(x, (dim,), [_counted_from_0(index, dim, x, "index_select")])
 
 
 def gather(x, dim, index):
@@ -661,9 +776,8 @@ def gather(x, dim, index):
             got=str(index._data.shape),
             fix="unsqueeze it",
         )
-    return _take(
-        x, tuple(range(x._data.ndim)), _grid(index, normalize_dim(dim, x._data.ndim, "gather"))
-    )
+    dim = normalize_dim(dim, x._data.ndim, "gather")
+    return _take(x, tuple(range(x._data.ndim)), _grid(index, dim, x, "gather"))
 
 
 def scatter(x, dim, index, src, *, accumulate=False):
@@ -681,23 +795,38 @@ def scatter(x, dim, index, src, *, accumulate=False):
                 fix="expand the source, or pass a number",
             )
         src = slice_(src, tuple((0, 1, n) for n in index._data.shape))
-    return _put(
-        x,
-        src,
-        tuple(range(x._data.ndim)),
-        _grid(index, normalize_dim(dim, x._data.ndim, "scatter")),
-        accumulate,
-    )
+    dim = normalize_dim(dim, x._data.ndim, "scatter")
+    at = _grid(index, dim, x, "scatter")
+    return _put(x, src, tuple(range(x._data.ndim)), at, accumulate)
 
 
-def _grid(index, dim):
+def _grid(index, dim, x, op):
+    """Return the index for every dim that `index` along `dim` means."""
     shape = index._data.shape
+    index = _counted_from_0(index, dim, x, op)
     axes = [
         wrap(np.arange(n).reshape([-1 if j == i else 1 for j in range(len(shape))]))
         for i, n in enumerate(shape)
     ]
     axes[dim] = index
     return axes
+
+
+def _counted_from_0(index, dim, x, op):
+    """Return `index`, of which no element may be negative."""
+    if index._data.dtype.kind not in "iu" and index._data.size:
+        raise _bad_key(index)
+    if index._data.dtype.kind == "i" and index._data.size and int(index._data.min()) < 0:
+        raise TensorIndexError(
+            op,
+            expected=f"indices in [0, {x._data.shape[dim] - 1}] for dim {dim}",
+            got=str(int(index._data.min())),
+            fix="add the size of the dim to count from the end, or use x[index]",
+        )
+    if recorder() is not None and not recorder().is_constant(index):
+        # At each run: out of bounds, where compiled code looks for that.
+        return where(index < 0, x._data.shape[dim], index)
+    return index
 
 
 def masked_select(x, mask):

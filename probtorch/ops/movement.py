@@ -11,7 +11,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.dispatch import apply, as_tensor, cast, grad_enabled
 from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, ShapeError
@@ -66,6 +66,13 @@ _RESHAPE = linear(
 )
 
 
+def _itself(x):
+    """Return `x`, which is its own view; off the tape another name, with no gradient."""
+    if x.requires_grad and not grad_enabled():
+        return apply(_RESHAPE, (x,), {"shape": x._data.shape})
+    return x
+
+
 def reshape(x, *shape):
     """Return `x` with another shape of as many elements; one size may be -1.
 
@@ -88,7 +95,7 @@ def reshape(x, *shape):
             )
         shape = tuple(size // known if s == -1 else s for s in shape)
     if shape == x._data.shape:
-        return x
+        return _itself(x)
     if math.prod(shape) != size:
         raise ShapeError(
             "reshape",
@@ -124,7 +131,7 @@ def permute(x, *dims):
             "permute", expected=f"each of {ndim} dims once", got=str(dims), fix="list every dim"
         )
     if dims == tuple(range(ndim)):
-        return x
+        return _itself(x)
     return apply(_PERMUTE, (x,), {"dims": dims})
 
 
@@ -191,7 +198,7 @@ def expand(x, *shape):
     if -1 in shape and pad >= 0:
         shape = tuple(have[i - pad] if s == -1 and i >= pad else s for i, s in enumerate(shape))
     if shape == have:
-        return x
+        return _itself(x)
     if pad < 0 or any(a not in (1, b) for a, b in zip(have, shape[pad:], strict=True)):
         raise ShapeError(
             "expand",

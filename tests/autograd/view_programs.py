@@ -16,8 +16,12 @@ __all__ = ["ComplexStep", "Tape", "program"]
 CHANGES = ("mul", "add", "sub", "copy", "fill", "zero", "sin", "square", "iadd", "set", "mask")
 
 
-def program(rng, length=12, detached=False):
-    """Return a random program, a list of ``(name of the result or None, step, arguments)``."""
+def program(rng, length=12, off_tape=False):
+    """Return a random program, a list of ``(name of the result or None, step, arguments)``.
+
+    With `off_tape` it also detaches, switches the tape off, hooks, and keeps gradients, about which
+    `ComplexStep` knows nothing.
+    """
     steps, sim = [], ComplexStep(np.linspace(0.3, 1.4, 6), np.zeros(6))
 
     def do(name, step, *args):
@@ -30,24 +34,43 @@ def program(rng, length=12, detached=False):
         names = [n for n in sim.values if n != "x"]
         # Mostly what came last, so that views of views of changed tensors come about.
         name = names[-min(int(rng.geometric(0.3)), len(names))]
-        kind = rng.choice(["make", "view", "view", "change", "change", "arithmetic", "keep"])
+        kinds = ["make", "view", "view", "change", "change", "arithmetic", "keep", "start"]
+        kind = rng.choice(kinds + ["watch", "quiet"] * off_tape)
         if kind == "make":
-            do(f"t{next(count)}", *_made(rng, name, sim, detached))
+            do(f"t{next(count)}", *_made(rng, name, off_tape))
+        elif kind == "watch":
+            choices = [("gradient_of", name)]
+            if sim.values[name].base is None:
+                # Of views PyTorch 2.13 forgets what it retains when their base changes, and may
+                # crash when they are hooked.
+                choices += [("retain", name), ("hook", name, 2.0)]
+            do(None, *choices[rng.integers(len(choices))])
         elif kind == "view":
-            do(f"t{next(count)}", "view", name, _view(rng, sim.values[name].shape))
+            how = _view(rng, sim.values[name].shape)
+            # A view of all of a tensor in its own shape is that tensor here, and has its hooks.
+            if not off_tape or sim.view(name, how).shape != sim.values[name].shape:
+                do(f"t{next(count)}", "view", name, how)
+        elif kind == "quiet" and rng.random() < 0.5:
+            do(f"t{next(count)}", "quiet_view", name, _view(rng, sim.values[name].shape))
+        elif kind == "quiet":
+            do(None, "quiet_change", name, 2.0)
+        elif kind == "start":
+            do(None, "start", name)
         elif kind == "change":
-            _change(rng, do, name, names, sim)
+            _change(rng, do, name, names, sim, off_tape)
         elif kind == "arithmetic":
             do(f"t{next(count)}", str(rng.choice(["double", "sin", "square"])), name)
         else:
             do(None, "keep", name, float(rng.integers(1, 5)))
-    for name in rng.choice([n for n in sim.values if n != "x"], 2):
+    names = [n for n in sim.values if n != "x"]
+    for name in rng.choice(names, 2):
         do(None, "keep", str(name), float(rng.integers(1, 5)))
+    do(None, "start", str(rng.choice(names)))
     return steps
 
 
-def _made(rng, name, sim, detached):
-    kind = rng.choice(["times", "clone", "zeros", "detach" if detached else "zeros"])
+def _made(rng, name, off_tape):
+    kind = rng.choice(["times", "clone", "zeros", "detach" if off_tape else "zeros"])
     if kind == "times":
         return "times", "x", float(rng.integers(1, 4))
     if kind == "zeros":
@@ -83,9 +106,11 @@ def _key(rng, shape):
     return tuple(key)
 
 
-def _change(rng, do, name, names, sim):
+def _change(rng, do, name, names, sim, off_tape):
     value = sim.values[name]
-    kind = str(rng.choice(CHANGES))
+    # A tensor overwritten by numbers leaves the tape here, and stays on it in PyTorch: who keeps
+    # gradients can tell.
+    kind = str(rng.choice([c for c in CHANGES if not (off_tape and c in ("fill", "zero", "copy"))]))
     others = [n for n in names if sim.values[n].shape in ((), value.shape)]
     other = str(rng.choice(others)) if others and rng.random() < 0.6 else None
     if kind in ("sin", "square", "zero"):
@@ -94,8 +119,10 @@ def _change(rng, do, name, names, sim):
         do(None, "change", name, kind, float(rng.integers(1, 4)))
     elif kind == "set":
         key = _key(rng, value.shape)
-        place = value[key].shape
-        fitting = [n for n in names if sim.values[n].shape in ((), place)]
+        place = value[key]
+        # Copies within memory that overlaps mean something else to each library.
+        apart = [n for n in names if not np.may_share_memory(sim.values[n], value)]
+        fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
         what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
         do(None, "set", name, key, what)
     elif kind == "iadd":
@@ -114,6 +141,7 @@ class Interpreter:
     def __init__(self):
         self.values = {}
         self.kept = []
+        self.started = []
 
     def run(self, steps):
         """Carry steps out."""
@@ -157,6 +185,7 @@ class Tape(Interpreter):
     def __init__(self, lib, x):
         super().__init__()
         self.lib = lib
+        self.watched = []
         self.x = self.values["x"] = lib.tensor(x, dtype=lib.float64, requires_grad=True)
 
     def mask_of(self, mask):
@@ -196,8 +225,53 @@ class Tape(Interpreter):
         else:
             getattr(t, kind + "_")(other)
 
-    def loss(self):
-        return sum(self.kept)
+    def start(self, name):
+        # From the tensor itself, not from something computed from it.
+        t = self.values[name]
+        if t.requires_grad:
+            (found,) = self.lib.autograd.grad(
+                t, self.x, self.ramp(t), retain_graph=True, allow_unused=True
+            )
+            self.started.append(found)
+        else:
+            self.started.append(None)
+
+    def ramp(self, t):
+        size = int(np.prod(t.shape))
+        return self.lib.tensor(np.arange(1.0, 1.0 + size).reshape(tuple(t.shape)))
+
+    def quiet_view(self, name, how):
+        with self.lib.no_grad():
+            return self.view(name, how)
+
+    def quiet_change(self, name, number):
+        with self.lib.no_grad():
+            self.values[name].mul_(number)
+
+    def hook(self, name, factor):
+        t = self.values[name]
+        if t.requires_grad:
+            t.register_hook(lambda g: g * factor)
+
+    def retain(self, name):
+        t = self.values[name]
+        if t.requires_grad:
+            t.retain_grad()
+        self.watched.append(t if t.requires_grad else None)
+
+    def gradient_of(self, name):
+        t, total, found = self.values[name], sum(self.kept), None
+        if t.requires_grad and self.kept and total.requires_grad:
+            (found,) = self.lib.autograd.grad(total, t, retain_graph=True, allow_unused=True)
+        self.started.append(found)
+
+    def gradients(self):
+        """Go backwards, and return the loss and all gradients that were met, as arrays."""
+        total = sum(self.kept)
+        if total.requires_grad:
+            total.backward()
+        found = [self.x.grad, *self.started, *(None if t is None else t.grad for t in self.watched)]
+        return total.item(), [0.0 if g is None else np.array(g.tolist()) for g in found]
 
 
 class ComplexStep(Interpreter):
@@ -257,6 +331,25 @@ class ComplexStep(Interpreter):
         else:
             a[...] = getattr(operator, kind)(a, other)
 
-    def derivative(self):
-        """Return the derivative of the loss along the direction."""
-        return sum(self.kept).imag / self.STEP
+    def start(self, name):
+        value = self.values[name]
+        self.started.append((value * np.arange(1.0, 1.0 + value.size).reshape(value.shape)).sum())
+
+    def quiet_view(self, name, how):
+        return self.view(name, how)
+
+    def quiet_change(self, name, number):
+        self.values[name][...] *= number
+
+    def hook(self, name, factor):
+        pass
+
+    def retain(self, name):
+        pass
+
+    def gradient_of(self, name):
+        pass
+
+    def derivatives(self):
+        """Return the derivatives of the loss, and of what was started from, along the direction."""
+        return [v.imag / self.STEP for v in (sum(self.kept), *self.started)]

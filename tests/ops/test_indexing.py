@@ -145,8 +145,18 @@ def test_basic_index_is_a_view_and_index_tensor_a_copy():
         ((0, 0, 0), "at most 2 indices"),
         (1.5, "float 1.5"),
         ("x", "str 'x'"),
-        (True, "bool True"),
-        (np.array([0.5]), r"array\(\[0.5\]\)"),
+        (np.array([0.5]), "an array of dtype float64"),
+        (probtorch.tensor([0.7, 1.9]), "a tensor of dtype float32"),
+        (
+            probtorch.tensor([1, 0, 1], dtype=probtorch.uint8),
+            r"dtype uint8[\s\S]*bool\(\) for a mask",
+        ),
+        (np.array(["a", "b"]), "cat.codes"),
+        ([[0, 1], [2]], "rows of equal length"),
+        ([slice(0, 1), 0], "a list of integers"),
+        (slice(0.5, 2), "slices of integers"),
+        (slice(0, 2, 0), "a step that is not 0"),
+        ((0, probtorch.tensor(0.0)), "a tensor of dtype float32"),
     ],
     ids=str,
 )
@@ -326,3 +336,128 @@ def test_indices_of_the_host_point_into_tensors_of_a_device(monkeypatch):
 
     for there, here in zip(results("cuda"), results("cpu"), strict=True):
         np.testing.assert_array_equal(there, here)
+
+
+class Column:
+    """What a column of a data frame is to an index: something that can become an array."""
+
+    def __init__(self, values):
+        self._values = np.array(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self._values, dtype)
+
+
+M3, M34 = np.array([True, False, True]), np.arange(12).reshape(3, 4) % 3 == 0
+MIXED = [
+    (np.array([0, 2]), np.array([True, False, True, False])),
+    (np.array([True, False, True]), np.array([0, 3])),
+    (M3, np.array([True, False, True, False])),
+    (None, M3, np.array([True, False, True, False])),
+    (np.array([[1], [2]]), np.array([True, False, True, True])),
+    (M34, np.array([1, 0, 1, 0])),
+    (slice(None, 2), slice(None), np.array([True, True]), np.array([4, 0])),
+    (Ellipsis, np.array([True, False]), np.array([1])),
+    (M3, Ellipsis, np.array([0, 1])),
+    True,
+    False,
+    (True, slice(1)),
+    (slice(1), True),
+    (Ellipsis, False),
+    (Ellipsis, True, slice(2)),
+    (slice(2), np.array(True), None),
+    (None, True, M34),
+]
+
+
+@pytest.mark.parametrize("key", MIXED, ids=str)
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_masks_stand_beside_tensors_and_truth_values_as_in_numpy(key, as_tensors):
+    x = np.arange(120.0).reshape(SHAPE)
+    parts = key if isinstance(key, tuple) else (key,)
+    if as_tensors:
+        parts = tuple(probtorch.tensor(k) if isinstance(k, np.ndarray) else k for k in parts)
+    t = probtorch.tensor(x, requires_grad=True)
+    got = t[parts]
+    assert_close(got.detach(), x[key])
+    # Each element counts as often as it was read.
+    weights = np.arange(1.0, 1.0 + got.numel()).reshape(got.shape)
+    got.backward(probtorch.tensor(weights))
+    wanted = np.zeros_like(x)
+    np.add.at(wanted, key, weights)
+    assert_close(t.grad, wanted)
+    written = x.copy()
+    written[key] = 7.0
+    for grad in (False, True):
+        y = probtorch.tensor(x, requires_grad=grad) * 1.0
+        y[parts] = probtorch.tensor(7.0, dtype=probtorch.float64)
+        assert_close(y.detach(), written)
+
+    def changed(x):
+        inside = tuple(probtorch.tensor(k) if isinstance(k, np.ndarray) else k for k in parts)
+        y = x * 1.0
+        y[inside] = 7.0
+        return y, x[inside]
+
+    if not as_tensors:
+        compiled = probtorch.compile(changed)
+        for _ in range(2):
+            for a, b in zip(compiled(probtorch.tensor(x)), (written, x[key])):
+                assert_close(a, b)
+
+
+def test_tensor_without_dims_is_indexed_by_a_mask_of_none():
+    x = probtorch.tensor(3.0)
+    assert x[x == 3].tolist() == [3.0]
+    assert x[x == 4].tolist() == []
+    assert [i.tolist() for i in probtorch.nonzero(x)] == [[0]]
+    x[x == 3] = 5.0
+    assert x.item() == 5.0
+    leaf = probtorch.tensor(3.0, requires_grad=True)
+    y = leaf * 1.0
+    y[y > 2] *= 4.0
+    y.backward()
+    assert leaf.grad.item() == 4.0
+
+
+def test_column_of_a_data_frame_is_an_index():
+    x = probtorch.arange(5.0)
+    assert x[Column([3, 1])].tolist() == [3.0, 1.0]
+    assert x[Column([True, False, False, True, False])].tolist() == [0.0, 3.0]
+    with pytest.raises(TensorIndexError, match="cat.codes"):
+        x[Column(["a", "b"])]
+    x[Column([0, 1])] = 9.0
+    assert x.tolist() == [9.0, 9.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("taped", [False, True])
+@pytest.mark.parametrize("key", [[0.5], [[0, 1], [2]], np.array([1, 0], np.uint8)], ids=str)
+def test_bad_index_is_refused_when_written_to(key, taped):
+    x = probtorch.zeros(3, requires_grad=taped) * 1.0
+    with pytest.raises(TensorIndexError):
+        x[key] = 1.0
+    assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_indices_of_gather_and_its_kin_are_whole_and_count_from_0():
+    x, low, part = probtorch.arange(4.0), probtorch.tensor([0, -1]), probtorch.tensor([0.0, 1.5])
+    for index, words in ((low, r"indices in \[0, 3\]"), (part, "dtype float32")):
+        for use in (
+            lambda i: gather(x, 0, i),
+            lambda i: probtorch.scatter(x, 0, i, 1.0),
+            lambda i: probtorch.index_select(x, 0, i),
+        ):
+            with pytest.raises(TensorIndexError, match=words):
+                use(index)
+    with pytest.raises(TensorIndexError):
+        probtorch.index_put(x, (part,), probtorch.tensor(1.0))
+
+
+def test_negative_indices_of_gather_are_refused_when_compiled():
+    f = probtorch.compile(lambda x, i: gather(x, 0, i))
+    x = probtorch.arange(4.0)
+    for _ in range(3):
+        assert f(x, probtorch.tensor([3, 0])).tolist() == [3.0, 0.0]
+    assert f.last is not None  # native
+    with pytest.raises(TensorIndexError, match=r"indices in \[0, 3\]"):
+        f(x, probtorch.tensor([3, -1]))
