@@ -128,8 +128,8 @@ def _untake_samples(rng):
 
 def _untake_reference(g, i, dims, shape):
     out = np.zeros(shape)
-    for k, where in enumerate(i):
-        out[where] += g[k]
+    for k, place in enumerate(i):
+        out[place] += g[k]
     return out
 
 
@@ -196,9 +196,9 @@ def _put_reference(x, v, *index, dims, accumulate):
     out = x.copy()
     at = _key(x.ndim, dims, index)
     v = np.broadcast_to(v, out[at].shape)
-    for where in np.ndindex(*index[0].shape):
-        one = _key(x.ndim, dims, [i[where] for i in index])
-        out[one] = v[where] + (out[one] if accumulate else 0.0)
+    for place in np.ndindex(*index[0].shape):
+        one = _key(x.ndim, dims, [i[place] for i in index])
+        out[one] = v[place] + (out[one] if accumulate else 0.0)
     return out
 
 

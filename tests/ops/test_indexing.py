@@ -424,7 +424,7 @@ def test_column_of_a_data_frame_is_an_index():
     x = probtorch.arange(5.0)
     assert x[Column([3, 1])].tolist() == [3.0, 1.0]
     assert x[Column([True, False, False, True, False])].tolist() == [0.0, 3.0]
-    with pytest.raises(TensorIndexError, match="cat.codes"):
+    with pytest.raises(TensorIndexError, match=r"cat\.codes"):
         x[Column(["a", "b"])]
     x[Column([0, 1])] = 9.0
     assert x.tolist() == [9.0, 9.0, 2.0, 3.0, 4.0]
