@@ -18,14 +18,15 @@ import numpy as np
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.executor import Program
-from probtorch.compiler.graph import Value
-from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.graph import Value, path_key
+from probtorch.compiler.record import OUTSIDE, record, recording_lock
 from probtorch.compiler.threads import get_num_threads, occupied
 from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
-from probtorch.errors import CompileError, DomainError, ShapeError
+from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import eq, isnan, logical_and, signbit, where
 from probtorch.ops.movement import reshape
+from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import any as any_
 from probtorch.ops.reduction import argmax
 
@@ -67,8 +68,8 @@ def batch_graph(graph, flags, size):
 class _Walk:
     """One walk through a graph; each value is a tensor and whether it has the batch dim."""
 
-    def __init__(self, graph, inputs, size):
-        self.graph, self.size = graph, size
+    def __init__(self, graph, inputs, size, within=False):
+        self.graph, self.size, self.within = graph, size, within
         self.fits = None
         self._made = {v.id: pair for v, pair in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
@@ -91,6 +92,13 @@ class _Walk:
         if node.name == "guard":
             t, flag = pairs[0]
             self._guard(t, flag, node.attrs["value"])
+            return
+        if node.name == "demand" and node.inputs[0] is node.inputs[1] and not self.within:
+            # In a loop or branch it ends the run of the whole block, whose points are then
+            # evaluated one by one.
+            t, flag = pairs[0]
+            holds = reshape(t, (self.size, -1) if flag else (-1,))
+            self._guard(every(holds, -1), flag, True)
             return
         if node.name in ("while", "cond"):
             found = (self._loop if node.name == "while" else self._branch)(node, pairs)
@@ -118,7 +126,7 @@ class _Walk:
         self.fits = holds if self.fits is None else logical_and(self.fits, holds)
 
     def _within(self, graph, inputs):
-        return _Walk(graph, inputs, self.size).outputs()
+        return _Walk(graph, inputs, self.size, within=True).outputs()
 
     def _loop(self, node, pairs):
         test, body = node.attrs["cond"], node.attrs["body"]
@@ -326,7 +334,7 @@ class BatchedDensity:
             active, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
                 rec = self.density.recorded(point)[0]
-                key = tuple(map(repr, (value for _, value, _ in rec.graph.guards)))
+                key = path_key(rec.graph)
                 if rec.unsupported or rec.device() is not None:
                     unsupported = rec.unsupported or [("it runs on a GPU", "")]
                     self.reason = unsupported[0]
@@ -347,7 +355,7 @@ class BatchedDensity:
             except CompileError as e:
                 self.reason = (f"{e.subject}: {e.got}", e.location)
                 return False
-            except (DomainError, FloatingPointError, ZeroDivisionError, np.linalg.LinAlgError):
+            except OUTSIDE:
                 return False  # outside of where the model can be evaluated
             finally:
                 set_recorder(active)
@@ -361,11 +369,12 @@ class _Path:
     def __init__(self, graph, key, size, point):
         self.key, self.size = key, size
         run = batch_graph(graph, (True,), size)
-        self.guarded = bool(graph.guards)
+        self.guarded = False
 
         def whole(q):
             outs, fits = run(q)
-            return outs if fits is None else [*outs, fits]
+            self.guarded = fits is not None
+            return [*outs, fits] if self.guarded else outs
 
         # Only shapes count, so loops need not be run.
         with no_grad(), np.errstate(all="ignore"):

@@ -31,6 +31,7 @@ from probtorch.core.dispatch import grad_enabled, recorder, surroundings, wrap
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.validation import validation_in_force
 from probtorch.errors import CompileError
 
 __all__ = ["CompiledFunction", "compile"]
@@ -187,7 +188,8 @@ class CompiledFunction:
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        key = (structure, tuple(map(_version, leaves)), grad_enabled(), promotion_rules())
+        modes = grad_enabled(), promotion_rules(), validation_in_force()
+        key = (structure, tuple(map(_version, leaves)), *modes)
         return leaves, structure, tensors, key
 
     def _surrounded(self):
@@ -282,15 +284,21 @@ class CompiledFunction:
             return unflatten(out_structure, out)
         rec.shared_updates()
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
+        unrolled = rec.graph
         self._roll(rec, tensors)
-        first = len(rec.graph.outputs) - len(rec.updates)
-        rec.graph.updates = dict(enumerate(rec.updates.values(), first))
         paths = self._versions.get(key, [])
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
         elif len(paths) < MAX_PATHS:
+            made_of = tensors, result, _rebuild(out_structure, fixed), before
             try:
-                path = self._path(rec, tensors, result, _rebuild(out_structure, fixed), before)
+                try:
+                    path = self._path(rec, *made_of)
+                except CompileError:
+                    if rec.graph is unrolled:
+                        raise
+                    rec.graph = unrolled
+                    path = self._path(rec, *made_of)
             except CompileError as e:
                 self._give_up(f"{e.subject}: {e.got}", e.location)
             else:
@@ -308,16 +316,23 @@ class CompiledFunction:
         """Put loops into the graph of a recording where Python loops left many nodes alike."""
         if rec.unsupported or len(rec.graph.nodes) < rolling.MIN_NODES:
             return
-        fn = rolling.rolled(rec.graph)
-        if fn is not None:
-            stand_ins = [wrap(t._data) for t in tensors]
+        stand_ins = [wrap(t._data) for t in tensors]
+        try:
+            fn = rolling.rolled(rec.graph)
+            if fn is None:
+                return
             with no_grad(), np.errstate(all="ignore"):
                 again, _ = record(fn, stand_ins, frozen=False, abstract=not rec.graph.guards)
+        except Exception:
+            # The long way is right, too. What cannot be rolled is no error of the user's.
+            return
+        if not again.unsupported:
             rec.graph = again.graph
-            rec.unsupported += again.unsupported
 
     def _path(self, rec, tensors, result, rebuild, environment):
         """Compile a recording for the device that its tensors live on."""
+        first = len(rec.graph.outputs) - len(rec.updates)
+        rec.graph.updates = dict(enumerate(rec.updates.values(), first))
         # Not made before: a function that has no paths yet can be copied.
         with recording_lock:
             self._lock = self._lock or threading.Lock()

@@ -12,6 +12,7 @@ A density of data on a GPU runs there: point and gradient cross to it and back t
 callback, which is worth it where the data are many.
 """
 
+import contextlib
 import ctypes
 import math
 import time
@@ -26,7 +27,8 @@ from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
-from probtorch.compiler.record import Recorder, record, recording_lock
+from probtorch.compiler.graph import path_key
+from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     as_tensor,
@@ -37,7 +39,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.dtype import float64
-from probtorch.errors import ArgumentError, CompileError, DeviceError, DomainError
+from probtorch.errors import ArgumentError, CompileError, DeviceError
 
 __all__ = ["CompileWarning", "Context", "NativeDensity"]
 
@@ -141,6 +143,7 @@ class NativeDensity:
         self._known = {}
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
+        self._rolls = True  # whether loops are rolled
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         if not settings.jit:
@@ -224,7 +227,14 @@ class NativeDensity:
 
     def _evaluate(self, q):
         q.requires_grad = True
-        value = as_tensor(self.fn(q if self.device is None else q.to(self.device)), self.name)
+        active = recorder()
+        try:
+            value = as_tensor(self.fn(q if self.device is None else q.to(self.device)), self.name)
+        except OUTSIDE as error:
+            if not (isinstance(active, Recorder) and active.is_due_to_guard(error)):
+                raise
+            # Every point that comes to this line is outside, too: a path as any other.
+            value = wrap(np.array(-math.inf))
         if value._data.shape != ():
             raise ArgumentError(
                 self.name,
@@ -233,14 +243,17 @@ class NativeDensity:
                 fix="sum the terms of the log density",
             )
         value = cast(value, float64)
-        if not value.requires_grad:
-            return value, wrap(np.zeros(self.dim))
-        active = recorder()
-        if isinstance(active, Recorder) and len(active.graph.nodes) >= rolling.MIN_NODES:
+        if isinstance(active, Recorder):
+            active.settle(value)
+        long = isinstance(active, Recorder) and len(active.graph.nodes) >= rolling.MIN_NODES
+        if long and self._rolls and (value.requires_grad or active.graph.guards):
             # Before the backward pass, which would be as long again.
-            self._loops = rolling.rolled(active.forward(value))
+            with contextlib.suppress(Exception):  # what cannot be rolled stays as it is
+                self._loops = rolling.rolled(active.forward(value))
             if self._loops is not None:
                 return value.detach(), wrap(np.full(self.dim, math.nan))
+        if not value.requires_grad:
+            return value, wrap(np.zeros(self.dim))
         (g,) = grad(value, q, materialize_grads=True)
         return value.detach(), g
 
@@ -261,14 +274,22 @@ class NativeDensity:
             rec, (value, g) = self._placed(lambda: record(self._evaluate, [point]))
             loops, self._loops = self._loops, None
             if loops is not None:
-                rec = self._placed(lambda: self._rolled(rec, loops, q))
+                again = self._rolled(rec, loops, q)
+                if again is None:
+                    return self._unrolled(self.recorded, q)
+                rec = again
         return rec, value, g, loops is not None
+
+    def _unrolled(self, evaluate, q):
+        """Call ``evaluate(q)``, and record Python's loops turn by turn from now on."""
+        self._rolls = False
+        return evaluate(q)
 
     def _extend(self, q):
         """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
         array)``.
         """
-        start = time.perf_counter()
+        start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
         guards = rec.graph.guards
         number = self._restless_number(guards)
@@ -278,32 +299,47 @@ class NativeDensity:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
             self._give_up(f"{reason}, each a path of its own", number.place)
         elif len(self.paths) + len(self._on_device) >= MAX_PATHS:
+            if rec.failure is not None:
+                return -math.inf, np.zeros(self.dim)
             reason = f"more than {MAX_PATHS} different paths through it were met"
             self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
         else:
-            # As text: 0.0 and -0.0 are equal, nan is not equal to itself.
-            key = tuple(map(repr, (value for _, value, _ in guards)))
+            key = path_key(rec.graph)
             if key not in self._known:
                 try:
                     self._known[key] = self._compile(rec, q)
                 except CompileError as e:
+                    if rolled:
+                        return self._unrolled(self._extend, q)
                     self._give_up(f"{e.subject}: {e.got}", e.location)
         self.seconds += time.perf_counter() - start
-        if rolled and self.reason is not None:
-            return self.eager(np.array(q))
+        if rolled and not (len(self.paths) > known or self._on_device):
+            return self.eager(np.array(q))  # there is no gradient yet
         return float(value._data), np.array(g._data, np.float64)
 
     def _rolled(self, rec, loops, q):
-        """Record a function with loops, gradient and all; returns the recorder."""
+        """Record a function with loops, gradient and all; returns the recorder, None where the
+        loops cannot be had, which is no error of the user's.
+        """
 
         def evaluate(point):
             point.requires_grad = True
             value = loops(point)[0]
+            if not value.requires_grad:
+                return value, wrap(np.zeros(self.dim))
             return value.detach(), grad(value, point, materialize_grads=True)[0]
 
         # Without guards only shapes count, and the loops need not be run.
-        again, _ = record(evaluate, [wrap(np.array(q))], abstract=not rec.graph.guards)
-        again.unsupported = rec.unsupported + again.unsupported
+        def recording():
+            return record(evaluate, [wrap(np.array(q))], abstract=not rec.graph.guards)[0]
+
+        try:
+            again = self._placed(recording)
+        except Exception:
+            return None
+        if again.unsupported and not rec.unsupported:
+            return None
+        again.unsupported, again.failure = rec.unsupported, rec.failure
         return again
 
     def _compile(self, rec, q):
@@ -415,13 +451,7 @@ class Context:
                 return self._entry(q, g, self.address)
             value, into[:] = out
             return value
-        except (
-            DomainError,
-            np.linalg.LinAlgError,
-            FloatingPointError,
-            ZeroDivisionError,
-            OverflowError,
-        ):
+        except OUTSIDE:
             # The point is outside of where the model can be evaluated: the proposal is rejected.
             into[:] = 0.0
             return -math.inf

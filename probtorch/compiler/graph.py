@@ -7,7 +7,7 @@ nodes whose attrs hold subgraphs.
 
 import itertools
 
-__all__ = ["Graph", "Node", "Value"]
+__all__ = ["Graph", "Node", "Value", "path_key"]
 
 _ids = itertools.count()
 
@@ -91,3 +91,10 @@ class Graph:
     def __repr__(self):
         lines = [f"inputs {self.inputs}", *map(repr, self.nodes), f"outputs {self.outputs}"]
         return "\n".join(lines)
+
+
+def path_key(graph):
+    """Return what tells the paths of one function apart: what its guards saw, and where."""
+    found = ((i, node) for i, node in enumerate(graph.nodes) if node.name == "guard")
+    # As text: 0.0 and -0.0 are equal, nan is not equal to itself.
+    return tuple((i, repr(node.attrs["value"])) for i, node in found)

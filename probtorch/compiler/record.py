@@ -23,16 +23,31 @@ import threading
 
 import numpy as np
 
-from probtorch.backends.registry import device_of, shares_memory
+from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, Node, Value
+from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.core.dispatch import as_tensor, set_grad_enabled, set_recorder, wrap
+from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.errors import CompileError, user_frame, user_location
+from probtorch.errors import CompileError, DomainError, user_frame, user_location
 from probtorch.ops.control import check_same_state, while_loop
+from probtorch.ops.elementwise import eq
 from probtorch.ops.indexing import place_in, read_place, written
+from probtorch.ops.reduction import all as every
+from probtorch.ops.sampling import demand
 
-__all__ = ["Recorder", "record", "recording_lock"]
+__all__ = ["OUTSIDE", "Recorder", "record", "recording_lock"]
+
+# What evaluating a density may raise at a point where the model is not defined: the density is 0
+# there, its logarithm -inf.
+OUTSIDE = (
+    DomainError,
+    np.linalg.LinAlgError,
+    FloatingPointError,
+    ZeroDivisionError,
+    OverflowError,
+)
 
 # Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
 recording_lock = threading.RLock()
@@ -59,6 +74,12 @@ class Recorder:
         self.originals = []  # copies of what these held before
         # (generator, count, seed, stream, first counter), the last three tensors
         self.draws = []
+        # Whether a check that fails ends the run: not where only the shapes of results count, nor
+        # in a body that is recorded before it is known whether it is carried out.
+        self.checks = not abstract and parent is None
+        self.failure = None  # the error of a check that failed, and is a guard
+        self._demanded = set()  # what has been tested: (id of a value, constraint)
+        self._numbers = []  # (value, line): what may not have nan among its elements
 
     # --------------------------------------------------------------------------------------- values
 
@@ -295,6 +316,86 @@ class Recorder:
         self.graph.guards.append((v, value, node))
         self.graph.nodes.append(node)
 
+    def demand(self, inside):
+        """Note a test that eager execution makes; returns whether it holds here.
+
+        At each replay it has to come out the same way. One that holds is part of a loop nest; one
+        that fails is a guard.
+        """
+        if threading.get_ident() != self.thread:
+            return bool(inside._data.all())
+        v = self.value_of(inside)
+        fine = bool(inside._data.all())
+        if v.static:
+            return fine or not self.checks
+        before = set_grad_enabled(False)
+        try:
+            if fine or not self.checks:
+                demand(inside, inside)
+                return True
+            self.guard(every(inside), False)
+            return False
+        finally:
+            set_grad_enabled(before)
+
+    def demanded(self, t, constraint):
+        """Whether the elements of `t` were tested for a constraint before; from now on they were,
+        or the run has ended.
+        """
+        key = self.value_of(t).id, constraint
+        known = key in self._demanded
+        self._demanded.add(key)
+        return known
+
+    def without_nan(self, t):
+        """Note that the elements of `t` must not be nan; False where one is, which ends the run.
+
+        `settle` sees to it, if need be.
+        """
+        v = self.value_of(t)
+        if v.dtype.kind == "f":
+            if self.checks and np.isnan(to_host(t._data)).any():
+                return False
+            self._numbers.append((v, user_frame(2)))
+        return True
+
+    def settle(self, root=None):
+        """Demand that what was noted by `without_nan` has none.
+
+        Most of it needs no test: a nan there would reach a number that is tested anyway, such as
+        the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
+        """
+        if not self._numbers:
+            return
+        numbers, self._numbers = self._numbers, []
+        roots = [
+            v.node.inputs[0]
+            for v, value, _ in self.graph.guards
+            if value is True and v.kind == "node" and v.node.name == "isfinite"
+        ]
+        if root is not None and not np.isnan(to_host(root._data)):
+            roots.append(self.value_of(root))
+            self.demand(eq(root, root))
+        reached = nan_reaches(self.graph, roots)
+        for v, line in numbers:
+            if v.id not in reached:
+                flag, out = (Value(v.shape, np.dtype(bool), "node") for _ in range(2))
+                self.graph.nodes += [
+                    Node(REGISTRY["eq"], "eq", (v, v), {}, (flag,), line),
+                    Node(REGISTRY["demand"], "demand", (flag, flag), {}, (out,), line),
+                ]
+
+    def failed(self, error):
+        """Return `error`, which is raised because of the demand that failed last."""
+        self.failure = error
+        return error
+
+    def is_due_to_guard(self, error):
+        """Whether a demand that failed, and is a guard, led to this very error."""
+        while error is not None and error is not self.failure:
+            error = error.__cause__
+        return error is not None
+
     def data_dependent(self, what, t):
         """Note a use of `t` that leaves the tape (its array, a shape that depends on it)."""
         if not self.value_of(t).static:
@@ -311,9 +412,13 @@ class Recorder:
 
     # --------------------------------------------------------------------------- loops and branches
 
-    def _child(self, fn, items, structure, op):
-        """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure)."""
+    def _child(self, fn, items, structure, op, taken=False):
+        """Record `fn` on copies of `items`; returns (recorder, output tensors, their structure).
+
+        `taken` is whether eager execution would run it on the very same.
+        """
         child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
+        child.checks = taken and self.checks
         # Copies, since a body may change its state in place, and is run here for its ops alone.
         stand_ins = [wrap(x._data.copy(order="K")) for x in items]
         for t in stand_ins:
@@ -322,6 +427,7 @@ class Recorder:
         try:
             out, out_structure = flatten(fn(unflatten(structure, stand_ins)))
             out = [as_tensor(x, op) for x in out]
+            child.settle()
             child.graph.outputs = [child.value_of(x) for x in out]
         finally:
             set_recorder(before)
@@ -390,7 +496,8 @@ class Recorder:
         done = {}
         for key in order:
             try:
-                done[key] = self._child(_spread(branches[key]), items, structure, "cond")
+                body = _spread(branches[key])
+                done[key] = self._child(body, items, structure, "cond", taken=key == order[0])
             except Exception as error:
                 if self.abstract or not done:
                     raise
@@ -450,6 +557,7 @@ def record(fn, inputs, *, frozen=True, abstract=False):
         try:
             result = fn(*inputs)
             out = [as_tensor(x) for x in flatten(result)[0]]
+            rec.settle()
             rec.graph.outputs = [rec.value_of(t) for t in out]
         finally:
             set_recorder(before)

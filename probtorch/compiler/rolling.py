@@ -214,12 +214,32 @@ def _operands(column, index, earlier, start, period):
         operand, turn = _operand(values, index, earlier, start, period)
         if operand is None:
             return None, turn
+        if operand.kind == "stacked" and operand.value.dtype == object:
+            operand.value = _as_operand(operand.value, first, j)
+            if operand.value is None:
+                return None, len(column) - 1
         row.append(operand)
     if first.name == "slice":
         specs = [node.attrs["spec"] for node in column]
         if any(spec != specs[0] for spec in specs):
             return _moving(row[0], specs)
     return row, -1
+
+
+def _as_operand(numbers, node, j):
+    """Return Python numbers, input `j` of a node in all turns, in the dtype that the op gives them;
+    None if that is not known.
+    """
+    masks = node.op.extra.get("mask_inputs", ()) if node.op is not None else None
+    if masks is None or node.op.family != "elementwise" or j in masks:
+        return None
+    dtypes = {x.dtype for i, x in enumerate(node.inputs) if type(x) is Value and i not in masks}
+    if len(dtypes) != 1:
+        return None
+    try:
+        return numbers.astype(*dtypes)
+    except OverflowError:
+        return None
 
 
 def _operand(values, index, earlier, start, period):
@@ -230,7 +250,7 @@ def _operand(values, index, earlier, start, period):
         if all(type(v) is type(last) and (v == last) for v in values):
             return _Operand("same", last), -1
         if all(type(v) in (int, float) for v in values):
-            return _Operand("stacked", np.array(values)), -1
+            return _Operand("stacked", np.array(values, object)), -1
         return None, turns - 1
     if last.kind == "const":
         if all(v is last for v in values):

@@ -161,11 +161,14 @@ def recorder():
 
 
 def recording():
-    """Whether what happens is recorded to be run again; listeners that only watch do not count."""
+    """Return what hears of all that happens, to run it again or as something else; None without.
+
+    Listeners that only watch do not count.
+    """
     active = recorder()
     while active is not None and getattr(active, "only_watches", False):
         active = active.outer
-    return active is not None
+    return active
 
 
 def set_recorder(new):

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, setting
+from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex
@@ -56,14 +58,22 @@ class _Categories(Distribution):
     def _check_parameters(self):
         super()._check_parameters()
         if self._given("probs"):
-            empty = self.__dict__["probs"]._data.sum(-1) == 0.0
-            if empty.any():
-                raise DomainError(
-                    f"{type(self).__name__}: parameter probs",
-                    expected="at least one positive weight",
-                    got=f"only zeros at batch index {tuple(int(i) for i in np.argwhere(empty)[0])}",
-                    fix="pass logits=, or check what made the weights",
-                )
+            self._check_weights()
+
+    def _check_weights(self):
+        """Refuse weights that are all 0."""
+        some = without_tape(lambda p: total(p, -1) != 0.0, self.__dict__["probs"])
+
+        def error():
+            index = tuple(int(i) for i in np.argwhere(~to_host(some._data))[0])
+            return DomainError(
+                f"{type(self).__name__}: parameter probs",
+                expected="at least one positive weight",
+                got=f"only zeros at batch index {index}",
+                fix="pass logits=, or check what made the weights",
+            )
+
+        require(some, error)
 
     @property
     def num_categories(self):

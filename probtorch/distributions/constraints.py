@@ -16,11 +16,12 @@ import re
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, recorder, wrap
+from probtorch.core.dispatch import as_tensor, recorder, recording, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
+from probtorch.ops.linalg import cholesky, cholesky_ex
 from probtorch.ops.movement import cat as join
 from probtorch.ops.movement import diagonal, slice_, tril, unsqueeze
 from probtorch.ops.movement import stack as pile
@@ -576,7 +577,25 @@ class PositiveDefinite(Symmetric):
     """Symmetric matrices whose eigenvalues are all positive."""
 
     def check(self, value):
-        return logical_and(super().check(value), gt(_eigenvalues(value).amin(-1), 0.0))
+        near = super().check(value)
+        active = recording()
+        if active is not None and not active.is_constant(value):
+            return logical_and(near, _has_factor(value))
+        return logical_and(near, gt(_eigenvalues(value).amin(-1), 0.0))
+
+
+def _has_factor(value):
+    """Whether matrices have Cholesky factors, for a recording, which then has the very factors that
+    a distribution computes with.
+    """
+    before = set_recorder(None)
+    try:
+        failed = cholesky_ex(value)[1]._data.any()
+    finally:
+        set_recorder(before)
+    factor = cholesky_ex(value)[0] if failed else cholesky(value)
+    ends = _diagonal(factor)
+    return every(eq(ends, ends), -1)
 
 
 def _eigenvalues(value):

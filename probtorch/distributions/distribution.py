@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast, recorder, recording, set_grad_enabled, wrap
+from probtorch.core.dispatch import as_tensor, cast, recorder, set_grad_enabled, wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
-from probtorch.distributions.validation import check_value, enable_validation
+from probtorch.distributions.validation import check_value, checking, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.elementwise import exp, sqrt, where
 from probtorch.ops.movement import expand, reshape
@@ -242,7 +242,7 @@ class Distribution(WithFields):
             is -inf there, with gradient 0.
         """
         value = self._as_value(value)
-        checked = self._validate_args and not recording()
+        checked = self._validate_args and checking()
         if checked:
             self._check_value(value)
         return self._to_batch(self._density(value, checked))

@@ -1,103 +1,80 @@
-"""Whether distributions check their parameters and values, the checks, and what they say.
+"""The checks of parameters and values of distributions, and what they say.
 
 The message for a value outside its set tells which parameter, which set, the first bad value with
 its index, how many are bad, and what usually cures it.
 
-A process has one default, and a thread that is inside a `validation_enabled` block has its own: so
-an inference that looks past bad values does not switch off the checks of what runs beside it.
+While a function is recorded for the compiler, a check that holds is recorded too: the native code
+demands it at every run, and what it refuses is evaluated eagerly, which raises the error.
 """
 
 import functools
-import threading
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import set_grad_enabled, wrap
+from probtorch.core.dispatch import recording, set_grad_enabled, wrap
+from probtorch.core.validation import enable_validation, validation_enabled, validation_in_force
 from probtorch.distributions import constraints
 from probtorch.errors import DomainError
 
 __all__ = [
     "check_parameter",
     "check_value",
+    "checking",
     "enable_validation",
+    "require",
     "validation_enabled",
     "validation_in_force",
+    "without_tape",
 ]
-
-_DEFAULT = True
-
-
-class _Thread(threading.local):
-    """What the block that this thread is in says; None outside of any."""
-
-    chosen: bool | None = None
-
-
-_THREAD = _Thread()
-
-
-def validation_in_force():
-    """Return the default of `validate_args` for distributions that this thread makes now."""
-    chosen = _THREAD.chosen
-    return _DEFAULT if chosen is None else chosen
-
-
-def enable_validation(is_validate=True):
-    """Switch the default of `validate_args` on or off for distributions made from now on.
-
-    For all threads; within a `validation_enabled` block for this thread, to the end of the block.
-
-    Parameters
-    ----------
-    is_validate : bool
-    """
-    global _DEFAULT
-    if _THREAD.chosen is None:
-        _DEFAULT = bool(is_validate)
-    else:
-        _THREAD.chosen = bool(is_validate)
-
-
-class validation_enabled:
-    """Context manager: the default of `validate_args` for this thread inside its block.
-
-    Parameters
-    ----------
-    is_validate : bool
-    """
-
-    def __init__(self, is_validate=True):
-        self._value = bool(is_validate)
-
-    def __enter__(self):
-        self._before, _THREAD.chosen = _THREAD.chosen, self._value
-
-    def __exit__(self, *exc):
-        _THREAD.chosen = self._before
-
 
 # ------------------------------------------------------------------------------ checks
 
 
+def checking():
+    """Whether checks are made here: not below what only watches, as forward mode and vmap do."""
+    active = recording()
+    return active is None or hasattr(active, "demand")
+
+
 def check_parameter(owner, name, value, constraint, instance):
     """Raise DomainError unless a parameter of the distribution `instance` is in its set."""
+    active = recording()
     if constraints.is_dependent(constraint):
         constraint = constraint.resolve(instance)
+    elif active is not None and not active.is_constant(value):
+        if active.demanded(value, constraint):
+            return
+        if isinstance(_inner(constraint), constraints.Real) and active.without_nan(value):
+            return
     elif value._data.ndim == 0 and _number_inside(constraint, value._data.item()):
         return
-    inside = _without_tape(constraint.check, value)
-    if not inside._data.all():
+    inside = without_tape(constraint.check, value)
+
+    def error():
         bound = getattr(constraint, "lower_bound", None)
         other = next((n for n in instance._fields if instance.__dict__.get(n) is bound), None)
-        raise _bad_parameter(owner, name, value, constraint, inside, other)
+        return _bad_parameter(owner, name, value, constraint, inside, other)
+
+    require(inside, error)
 
 
 def check_value(owner, value, support):
     """Raise DomainError unless all of a value lies in the support."""
-    inside = _without_tape(support.check, value)
-    if not inside._data.all():
-        raise _bad_value(owner, value, support, inside)
+    inside = without_tape(support.check, value)
+    require(inside, lambda: _bad_value(owner, value, support, inside))
+
+
+def require(inside, error):
+    """Raise ``error()`` unless a boolean tensor is true throughout; each replay of what is being
+    recorded requires the same.
+    """
+    active = recording()
+    if active is None:
+        if not inside._data.all():
+            raise error()
+    elif not active.demand(inside):
+        raise active.failed(error())
 
 
 @functools.lru_cache(4096)
@@ -106,7 +83,8 @@ def _number_inside(constraint, number):
     return bool(constraint.check(wrap(np.array(number)))._data)
 
 
-def _without_tape(fn, value):
+def without_tape(fn, value):
+    """Return ``fn(value)``, of which no gradient is wanted."""
     before = set_grad_enabled(False)
     try:
         return fn(value)

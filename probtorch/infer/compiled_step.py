@@ -28,6 +28,7 @@ from probtorch.compiler.compile import CompiledFunction
 from probtorch.compiler.environment import Entries
 from probtorch.compiler.explain import explain_reason
 from probtorch.compiler.host import InternalCompilerError
+from probtorch.compiler.record import OUTSIDE
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -217,7 +218,7 @@ class CompiledStep:
             svi._set_generator_states(start)
             self._strangers += isinstance(error, StrangeLoader)
             if self._strangers > MAX_STRANGERS or not isinstance(
-                error, (_NotFinite, StrangeLoader)
+                error, (_NotFinite, StrangeLoader, *OUTSIDE)
             ):
                 self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
             return None

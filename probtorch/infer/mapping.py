@@ -107,7 +107,7 @@ class DrawMap:
     # --------------------------------------------------------------------------------------- native
 
     def _natively(self, flat, count):
-        """Results by the compiled loop, or None if the function cannot be compiled."""
+        """Results by the compiled loop, or None if it cannot be compiled, or gave up."""
         signature = tuple((k, x.shape[1:], x.dtype) for k, x in flat.items())
         if signature != self._signature:
             self._program = None
@@ -124,7 +124,11 @@ class DrawMap:
         for start in range(0, count, block):
             part = {k: _padded(x[start : start + block], block) for k, x in flat.items()}
             n = min(block, count - start)
-            found = program((part, np.array(n)))
+            try:
+                found = program((part, np.array(n)))
+            except CompileError:
+                # A draw at which eager execution raises: it says of which, and why.
+                return None
             for name, value in found.items():
                 out[name][start : start + n] = value._data[:n]
         return out

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.compiler.record import OUTSIDE
 from probtorch.core.dispatch import cast
 from probtorch.core.dtype import default_dtype_as, float64
 from probtorch.core.tensor_base import TensorBase
@@ -18,19 +19,8 @@ from probtorch.core.tree import map_tree
 from probtorch.effects.handlers import trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler
-from probtorch.errors import DomainError
 
 __all__ = ["OUTSIDE", "Surroundings", "in_float64", "lifted"]
-
-# What evaluating a density may raise at a point where the model is not defined: the point has
-# density 0 then.
-OUTSIDE = (
-    DomainError,
-    np.linalg.LinAlgError,
-    FloatingPointError,
-    ZeroDivisionError,
-    OverflowError,
-)  # fmt: skip
 
 
 def in_float64() -> default_dtype_as:

@@ -33,6 +33,7 @@ from probtorch.ops.special import ndtri
 
 __all__ = [
     "bernoulli",
+    "demand",
     "bits_to_uniform",
     "categorical",
     "exponential",
@@ -146,7 +147,10 @@ _DEMAND = structured(
 )
 
 
-def _demand(x, ok):
+def demand(x, ok):
+    """Return `x`; where a boolean tensor that broadcasts with it is not true throughout, a replay
+    of what is being recorded ends, and the function runs eagerly.
+    """
     return apply(_DEMAND, (x, ok))
 
 
@@ -439,7 +443,7 @@ def bernoulli(p, *, generator=None):
     p = probabilities("bernoulli", p).detach()
     if recorder() is not None:
         u = _uniform_tensor("bernoulli", p._data.shape, generator).to(device_of(p._data))
-        draw = u < cast(_demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
+        draw = u < cast(demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
         return cast(draw, p._data.dtype)
     draw = _uniforms(p._data.shape, generator) < to_host(p._data)
     return _finish(draw, p._data.dtype, device_of(p._data), False)
@@ -484,7 +488,7 @@ def _recorded_weights(weights, least=1):
     """
     w = cast(as_tensor(weights).detach(), dtypes.float64)
     fine = all_of((w >= 0.0) & (w < math.inf), -1, True)
-    return _demand(w, fine & (sum((w > 0.0).long(), -1, True) >= least))
+    return demand(w, fine & (sum((w > 0.0).long(), -1, True) >= least))
 
 
 def _recorded_pick(name, w, shape, generator):

@@ -1,5 +1,7 @@
 """Python loops over time become native loops: few nodes, and the numbers of the loop itself."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,14 @@ from probtorch.autograd import grad
 from probtorch.compiler import rolling
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.lowering import RULES
 from probtorch.compiler.record import record
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
+from probtorch.errors import CompileError
 from probtorch.infer import Target
+from probtorch.ops.elementwise import where
 from probtorch.ops.movement import cat, stack
 from probtorch.ops.sampling import randn
 from probtorch.tensor import tensor
@@ -308,3 +313,73 @@ def test_short_loops_are_left_alone():
 
     rec, _ = record(fn, [wrap(np.ones(3))])
     assert rolling.rolled(rec.graph) is None
+
+
+SEQUENCES = {"range": range(400), "floats": [3.0 * np.sin(i).item() for i in range(400)]}
+
+
+@pytest.mark.parametrize("numbers", SEQUENCES.values(), ids=SEQUENCES)
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+@pytest.mark.parametrize("dtype", [probtorch.float32, probtorch.float64], ids=str)
+def test_numbers_that_change_from_turn_to_turn_take_the_dtype_of_the_tensors(numbers, shape, dtype):
+    def fn(c, x):
+        for t in numbers:
+            c = (c * 0.9 + x.sum()).sin() + t
+        return c
+
+    native = compile(fn)
+    c, x = probtorch.ones(shape, dtype=dtype), probtorch.ones(4, dtype=dtype)
+    expected, _, found = fn(c, x), native(c, x), native(c, x)
+    assert found.dtype == expected.dtype
+    rtol = 1e-4 if dtype == probtorch.float32 else 1e-9
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=rtol)
+    assert native.reason is None
+    (path,) = native._paths()
+    assert len(path.program.graph.nodes) < FEW
+
+
+def test_integers_and_choices_between_numbers_are_rolled():
+    def fn(c, x, y):
+        for t in range(400):
+            c = (c * x) % (t + 1) + (c > t) * t
+            y = where(y > t, y - 1, (y * 0.3).sin() + t % 7)
+        return c, y
+
+    native = compile(fn)
+    arguments = tensor(7), tensor(3), tensor(2.0)
+    (c, y), _, (found, other) = fn(*arguments), native(*arguments), native(*arguments)
+    assert found.item() == c.item()
+    assert other.item() == pytest.approx(y.item(), rel=1e-5)
+    assert native.reason is None
+
+
+@pytest.mark.parametrize("place", ["rolled", "record", "lower"])
+def test_what_fails_in_rolling_is_no_error_of_the_users(monkeypatch, place):
+    """Three places: finding the loops, recording them, writing them as native code."""
+    if place == "rolled":
+        monkeypatch.setattr(rolling, "_stretches", lambda *_: 1 / 0)
+    elif place == "record":
+        monkeypatch.setattr(rolling, "scan", lambda *_, **__: 1 / 0)
+    else:
+        monkeypatch.setitem(RULES, "while", refuse)
+
+    def fn(c):
+        for t in range(400):
+            c = (c * 0.9).sin() + t
+        return c
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        native = compile(fn)
+        native(tensor(1.0))
+        assert native(tensor(2.0)).item() == pytest.approx(fn(tensor(2.0)).item(), rel=1e-4)
+        density = NativeDensity(lambda q: fn(q[0]), 1)
+        point = np.array([0.7])
+        (value, slope), (expected, gradient) = density.value_and_grad(point), density.eager(point)
+    assert native.reason is None and density.reason is None
+    assert value == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-6)
+
+
+def refuse(low, node, block):
+    raise CompileError("a loop", expected="none", got="one", fix="leave it out")

@@ -38,6 +38,8 @@ def simplify(graph):
 
     for node in graph.nodes:
         node.inputs = tuple(final(x) for x in node.inputs)
+        if node.name == "demand" and node.inputs[0] is node.inputs[1]:
+            node = _demand_of_source(node)
         for inner in node.subgraphs():
             simplify(inner)
             drop_dead(inner)
@@ -55,14 +57,30 @@ def simplify(graph):
 
 
 def drop_dead(graph):
-    """Remove nodes whose outputs nothing reads; guards stay."""
+    """Remove nodes whose outputs nothing reads; guards and demands stay."""
     alive = {v.id for v in graph.outputs}
     kept = []
     for node in reversed(graph.nodes):
-        if node.name == "guard" or any(v.id in alive for v in node.outs):
+        if _tests(node) or any(v.id in alive for v in node.outs):
             alive.update(v.id for v in node.values())
             kept.append(node)
     graph.nodes[:] = reversed(kept)
+
+
+def _tests(node):
+    """Whether a run may end at the node, or in it."""
+    if node.name in ("guard", "demand"):
+        return True
+    return any(_tests(inner) for part in node.subgraphs() for inner in part.nodes)
+
+
+def _demand_of_source(node):
+    """Return a test of a value, whose result nothing reads, as one of what the value repeats."""
+    x = node.inputs[0]
+    while x.kind == "node" and x.node.name in ("expand", "reshape", "permute") and 0 not in x.shape:
+        x = x.node.inputs[0]
+    out = Value(x.shape, x.dtype, "node")
+    return Node(node.op, "demand", (x, x), node.attrs, (out,), node.location)
 
 
 def _freeze(x):

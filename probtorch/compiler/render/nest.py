@@ -295,7 +295,10 @@ class Nest(Items):
         """Note that this run must not count; what follows still runs, harmlessly."""
         self.checked = True
         before = self.emit("load i64, ptr %bad", "i64")
-        self.lines.append(f"  store i64 {self.where(bad, 1, before).name}, ptr %bad")
+        # Not a choice between the two: LLVM makes vectors of loops that collect bits.
+        wide = self.emit(f"zext i1 {bad.name} to i64", "i64")
+        both = self.emit(f"or i64 {before.name}, {wide.name}", "i64")
+        self.lines.append(f"  store i64 {both.name}, ptr %bad")
 
     def _is_beyond(self, i, size):
         return self.emit(f"icmp uge i64 {i.name}, {size}", "i1")

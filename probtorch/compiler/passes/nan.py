@@ -1,0 +1,40 @@
+"""Where a nan goes: from which values of a graph it surely reaches certain numbers.
+
+A parameter that must not be nan needs no test of its own where a nan in it would show in the log
+density, which is tested once, whatever the number of parameters.
+"""
+
+from probtorch.compiler.graph import Value
+
+__all__ = ["nan_reaches"]
+
+# Ops whose every element has all that it is made of in it: nan in, nan out. Not among them are
+# those that choose (where, maximum) or leave elements out (slice, take).
+_CARRIES = frozenset(
+    """
+    add sub mul div clone neg reciprocal square sqrt rsqrt cbrt abs exp exp2 expm1 log log2 log10
+    log1p sigmoid softplus log_sigmoid sin cos tanh erf erfc ndtr log_ndtr lgamma digamma xlogy
+    xlog1py reshape permute expand sum cumsum matmul cat
+    """.split()
+)
+
+
+def nan_reaches(graph, roots):
+    """Return the ids of the values of which any nan element makes one of `roots` nan.
+
+    Parameters
+    ----------
+    graph : Graph
+    roots : sequence of Value
+        Of shape ().
+    """
+    found = {v.id for v in roots}
+    if not found:
+        return found
+    for node in reversed(graph.nodes):
+        if node.name not in _CARRIES and node.name != "cast":
+            continue
+        (out,) = node.outs
+        if out.id in found and 0 not in out.shape and out.dtype.kind == "f":
+            found.update(x.id for x in node.inputs if type(x) is Value and x.dtype.kind == "f")
+    return found

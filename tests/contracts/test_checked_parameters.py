@@ -1,0 +1,129 @@
+"""What a distribution refuses eagerly is refused in native code: every parameter, every case."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.record import OUTSIDE
+from probtorch.core.rng import Generator
+from probtorch.distributions import validation_enabled
+from probtorch.errors import ProbtorchError
+from probtorch.tensor import tensor
+from tests.distributions.cases import CASES
+
+# Inside of no set, of some, and of most.
+STRANGE = (math.nan, -1.5, -0.25, 0.0, 0.5, 2.5, math.inf)
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+
+
+def made(case):
+    """Return the arguments of a case, those that are floats by name, and draws."""
+    values = vars(case.arguments())
+    floats = [n for n in case.params if values[n]._data.dtype.kind == "f"]
+    x = case.cls(**values).sample((2,), generator=Generator(1)).detach()
+    return values, {n: values[n]._data for n in floats}, x
+
+
+def outcome(fn, **given):
+    """Return the number that a call gives, or the type and the text of its error."""
+    try:
+        with np.errstate(all="ignore"):
+            return fn(**given).item()
+    except ProbtorchError as error:
+        return type(error).__name__, str(error).partition("\n  at:")[0]
+
+
+def same(a, b):
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        return a == b
+    return (
+        np.isclose(a, b, rtol=1e-6, equal_nan=True)
+        if not math.isinf(a) or not math.isinf(b)
+        else a == b
+    )
+
+
+def strangers(arrays):
+    """Yield arguments one element of which is strange."""
+    for name, array in arrays.items():
+        for value in STRANGE:
+            other = array.copy()
+            other.flat[-1] = value
+            yield name, value, {**arrays, name: other}
+
+
+@every_case
+def test_a_compiled_function_refuses_what_the_eager_one_refuses(case):
+    values, arrays, x = made(case)
+    if not arrays:
+        pytest.skip("no parameter is a float")
+
+    def total(**given):
+        return case.cls(**{**values, **given}).log_prob(x).sum()
+
+    native = compile(total)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        native(**{n: tensor(a) for n, a in arrays.items()})
+        assert native.reason is None
+        for name, value, given in strangers(arrays):
+            given = {n: tensor(a) for n, a in given.items()}
+            expected = outcome(total, **given)
+            assert same(outcome(native, **given), expected), (name, value, expected)
+
+
+@every_case
+def test_a_density_is_zero_where_a_parameter_is_refused(case):
+    values, arrays, x = made(case)
+    if not arrays:
+        pytest.skip("no parameter is a float")
+    ends = np.cumsum([0, *(a.size for a in arrays.values())])
+
+    def logdensity(q):
+        parts = zip(arrays.items(), ends[:-1], ends[1:], strict=True)
+        given = {n: q[i:j].reshape(a.shape) for (n, a), i, j in parts}
+        return case.cls(**{**values, **given}).log_prob(x).sum()
+
+    def eager(q):
+        try:
+            return density.eager(q)
+        except OUTSIDE:
+            return -math.inf, np.zeros(q.size)
+
+    def flat(given):
+        return np.concatenate([np.asarray(a, np.float64).reshape(-1) for a in given.values()])
+
+    density = NativeDensity(logdensity, int(ends[-1]))
+    rng = np.random.default_rng(3)
+    start = flat(arrays)
+    points = [start, *(flat(given) for _, _, given in strangers(arrays))]
+    points += [start + rng.normal(size=start.size) for _ in range(5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for q in points:
+            (value, gradient), (expected, slope) = density.value_and_grad(q), eager(q)
+            assert same(value, expected), (q, value, expected)
+            if math.isfinite(expected):
+                np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8, err_msg=str(q))
+
+
+def test_with_validation_off_nothing_is_refused():
+    case = next(c for c in CASES if c.id.startswith("Beta"))
+    values, arrays, x = made(case)
+
+    def total(**given):
+        return case.cls(**{**values, **given}).log_prob(x).sum()
+
+    bad = {n: tensor(np.full_like(a, -1.5)) for n, a in arrays.items()}
+    native = compile(total)
+    with validation_enabled(False):
+        native(**bad)
+        loose = native(**bad)
+        assert same(loose.item(), total(**bad).item())
+    assert outcome(native, **bad) == outcome(total, **bad)
+    assert isinstance(outcome(native, **bad), tuple)
