@@ -18,6 +18,7 @@ from probtorch.autograd.modes import (
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
+    stop_gradient,
 )
 from probtorch.autograd.scan import scan
 from probtorch.autograd.vmap import vmap

@@ -25,10 +25,14 @@ class Settings:
         Compile what can be compiled; off, everything runs eagerly.
     progress : bool
         Show progress of long work.
+    check_gradients : bool
+        Compare the gradient of each density and each SVI objective with differences of its values,
+        once, at its first point.
     """
 
     jit: bool = True
     progress: bool = True
+    check_gradients: bool = True
 
 
 def _from_environment():

@@ -29,6 +29,7 @@ __all__ = [
     "TensorIndexError",
     "UnknownImportError",
     "UnknownNameError",
+    "is_ours",
     "user_frame",
     "user_location",
 ]
@@ -69,6 +70,11 @@ def _owner(name):
         owner = "standard" if name.startswith(_STANDARD) else "user"
     _OWNERS[name] = owner
     return owner
+
+
+def is_ours(file):
+    """Whether a source file is of this package."""
+    return _owner(file) == "ours"
 
 
 def user_location(depth=1):

@@ -16,6 +16,8 @@ from probtorch.core.dispatch import cast, wrap
 from probtorch.core.shape import parse_size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.nesting import followed
+from probtorch.ops.elementwise import clone
 from probtorch.ops.movement import diag_embed, expand, reshape
 from probtorch.ops.movement import diagonal as take_diagonal
 from probtorch.tensor import Tensor, tensor
@@ -74,7 +76,7 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     size : int or tuple of int
     fill_value : number
         Its kind decides the dtype unless `dtype` is given: booleans bool, integers int64, floats
-        the default.
+        the default. A 0-d tensor keeps its gradient.
     dtype : dtype, optional
     device : str, optional
         "cpu" if None.
@@ -91,6 +93,9 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
         If a size is negative.
     """
     dtype = _dtype_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(fill_value, TensorBase) and followed(fill_value):
+        filled = clone(expand(cast(fill_value, dtype), _sizes("full", (size,))))
+        return filled if device is None else filled.to(device=device)
     value = fill_value._data if isinstance(fill_value, TensorBase) else fill_value
     return _made(np.full(_sizes("full", (size,)), value, dtype), device, requires_grad)
 

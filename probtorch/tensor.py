@@ -7,11 +7,22 @@ a tensor.
 
 import numpy as np
 
+from probtorch.array_protocols import array_function, array_ufunc, refuse_array
 from probtorch.autograd import tape
 from probtorch.backends.registry import device_of, is_available, parse_device, to_device, to_host
 from probtorch.core import dispatch
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, assign, cast, mark_changed, recorder, wrap
+from probtorch.core.dispatch import (
+    as_tensor,
+    assign,
+    cast,
+    grad_enabled,
+    mark_changed,
+    recorder,
+    told_entry,
+    told_exit,
+    wrap,
+)
 from probtorch.core.shape import Size, normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
@@ -22,6 +33,7 @@ from probtorch.errors import (
     ExportError,
     ShapeError,
 )
+from probtorch.nesting import from_nested
 from probtorch.ops import (
     contraction,
     elementwise,
@@ -251,6 +263,7 @@ class Tensor(TensorBase):
         value = self._data.item()
         if recorder() is not None:
             recorder().guard(self, value)
+            return told_exit("item()", self, value)
         return value
 
     def _not_one(self, what):
@@ -271,6 +284,7 @@ class Tensor(TensorBase):
         value = convert(self._data.item())
         if recorder() is not None:
             recorder().guard(self, value)
+            return value if convert is bool else told_exit(what, self, value)
         return value
 
     def __bool__(self):
@@ -296,6 +310,7 @@ class Tensor(TensorBase):
         """Return nested lists of Python numbers."""
         if recorder() is not None:
             recorder().data_dependent("tolist", self)
+            return told_exit("tolist()", self, to_host(self._data).tolist())
         return to_host(self._data).tolist()
 
     def numpy(self, *, force=False):
@@ -309,9 +324,10 @@ class Tensor(TensorBase):
         if self.requires_grad and not force:
             raise AutogradError(
                 "Can't call numpy() on Tensor that requires grad.",
-                expected="a tensor without a gradient",
+                expected="a tensor without a gradient, or operations that keep it",
                 got="requires_grad=True",
-                fix="use tensor.detach().numpy() instead",
+                fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
+                "the numbers alone, t.numpy(force=True)",
             )
         if self.is_cuda and not force:
             raise DeviceError(
@@ -322,22 +338,28 @@ class Tensor(TensorBase):
             )
         if recorder() is not None:
             recorder().data_dependent("numpy", self)
+            return told_exit("numpy()", self, to_host(self._data))
         return to_host(self._data)
 
     # ------------------------------------------------------------------------------------ protocols
 
     __array_priority__ = 1000
+    # Above Series (3000) and DataFrame (4000): `series * t` is then t's to compute.
+    __pandas_priority__ = 5000
 
     def __array__(self, dtype=None, copy=None):
-        return np.array(self.numpy(), dtype, copy=copy)
+        if self.requires_grad and grad_enabled():
+            raise refuse_array(self)
+        array = np.array(self.numpy(force=self.requires_grad), dtype, copy=copy)
+        if recorder() is not None:
+            return told_exit("an array", self, array)
+        return array
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        if method != "__call__" or kwargs:
-            return NotImplemented
-        op = _UFUNCS.get(ufunc)
-        if op is None:
-            return NotImplemented
-        return op(*(as_tensor(x) for x in inputs))
+        return array_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func, types, args, kwargs):
+        return array_function(func, args, kwargs)
 
     def __dlpack__(self, **kwargs):
         if self.requires_grad:
@@ -349,6 +371,7 @@ class Tensor(TensorBase):
             )
         if recorder() is not None:
             recorder().data_dependent("__dlpack__", self)
+            return told_exit("__dlpack__", self, self._data.__dlpack__(**kwargs))
         return self._data.__dlpack__(**kwargs)
 
     def __dlpack_device__(self):
@@ -721,19 +744,6 @@ for _symbol, _method in {
 }.items():
     setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
 
-# NumPy name, and ours where it differs.
-_UFUNC_TABLE = (
-    "add subtract=sub multiply=mul true_divide=div power=pow negative=neg absolute=abs exp exp2 "
-    "expm1 log log2 log10 log1p sqrt square sin cos tan arcsin=asin arccos=acos arctan=atan "
-    "arctan2=atan2 sinh cosh tanh maximum minimum equal=eq not_equal=ne less=lt less_equal=le "
-    "greater=gt greater_equal=ge logical_and logical_or logical_not isnan isfinite isinf floor "
-    "ceil sign remainder floor_divide logaddexp reciprocal cbrt rint=round trunc fmod"
-)
-_UFUNCS = {
-    getattr(np, name): getattr(elementwise, ours or name)
-    for name, _, ours in (entry.partition("=") for entry in _UFUNC_TABLE.split())
-}
-_UFUNCS[np.matmul] = contraction.matmul
 dispatch.set_tensor_class(Tensor)
 
 
@@ -769,7 +779,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """Make a tensor from numbers, nested sequences, an array or a tensor; always a copy.
 
     Python floats become the default dtype (float32), integers int64, booleans bool; arrays keep
-    their dtype.
+    their dtype. Tensors keep their gradient, alone or inside sequences, which are stacked; a single
+    one with ``requires_grad=True`` is copied to a leaf of its own.
 
     Raises
     ------
@@ -778,14 +789,42 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     DTypeError
         If the data are not numbers, or `requires_grad` is asked of integers.
     """
+    dtype = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(data, TensorBase):
-        array = data._data.copy()
-    elif isinstance(data, (np.ndarray, np.generic)):
+        t = _copied(data, dtype, requires_grad)
+    elif isinstance(data, (list, tuple)):
+        t = from_nested(data, dtype)
+    else:
+        t = wrap(_array_of(data, dtype))
+        told_entry(data, t)
+    if device is not None and _elsewhere(t._data, device):
+        t = t.to(device=device)
+    return t.requires_grad_() if requires_grad else t
+
+
+def _copied(data, dtype, leaf):
+    """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
+    if data.requires_grad and grad_enabled() and not leaf:
+        return elementwise.clone(data) if dtype is None else cast(elementwise.clone(data), dtype)
+    array = data._data.copy()
+    t = wrap(array if dtype is None else array.astype(dtype))
+    if recorder() is not None:
+        recorder().alias(cast(data.detach(), t._data.dtype), t)
+    return t
+
+
+def _array_of(data, dtype):
+    """A new array of an array, a number or what converts itself to one."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        if data.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in data.reshape(-1)):
+            return from_nested(data.tolist(), dtype)._data
         array = np.array(data)
     elif hasattr(data, "__cuda_array_interface__"):
         array = data.copy()
     else:
-        array = _from_python(data, exact=dtype is not None)
+        array = np.array(data)
+        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "dtype"):
+            array = array.astype(dtypes.get_default_dtype())
     if array.dtype.kind not in "biufc":
         raise DTypeError(
             "tensor",
@@ -793,14 +832,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
             got=f"data of dtype {array.dtype}",
             fix="convert the data to numbers",
         )
-    if dtype is not None:
-        array = array.astype(dtypes.as_dtype(dtype))
-    if device is not None and _elsewhere(array, device):
-        array = to_device(array, device)
-    t = wrap(array)
-    if isinstance(data, Tensor) and recorder() is not None:
-        recorder().alias(cast(data.detach(), array.dtype), t)
-    return t.requires_grad_() if requires_grad else t
+    return array if dtype is None else array.astype(dtype)
 
 
 def _elsewhere(array, device):
@@ -808,44 +840,6 @@ def _elsewhere(array, device):
     kind, index = parse_device(device)
     here_kind, here_index = parse_device(device_of(array))
     return kind != here_kind or index not in (None, here_index)
-
-
-def _from_python(data, exact):
-    """Array of nested sequences; with `exact` floats are not rounded to the default dtype first."""
-    if isinstance(data, (list, tuple)):
-        data = _plain(data)
-    try:
-        array = np.array(data)
-    except ValueError as e:
-        raise ShapeError(
-            "tensor", expected="rows of equal length", got=f"ragged data ({e})", fix="pad the rows"
-        ) from None
-    if array.dtype.kind == "f" and not exact and not hasattr(data, "dtype"):
-        floats = _dtypes_inside(data)
-        array = array.astype(floats or dtypes.get_default_dtype())
-    elif array.size == 0 and array.dtype.kind == "f":
-        array = array.astype(dtypes.get_default_dtype())
-    return array
-
-
-def _plain(data):
-    """Replace tensors inside nested sequences by arrays."""
-    out = []
-    for x in data:
-        if isinstance(x, TensorBase):
-            if recorder() is not None:
-                recorder().data_dependent("a tensor made from a list of tensors", x)
-            x = x._data
-        out.append(_plain(x) if isinstance(x, (list, tuple)) else x)
-    return out
-
-
-def _dtypes_inside(data):
-    """Return the float dtype of arrays inside nested sequences, or None without any."""
-    if isinstance(data, (list, tuple)):
-        return next((d for d in map(_dtypes_inside, data) if d is not None), None)
-    dtype = getattr(data, "dtype", None)
-    return dtype if dtype is not None and dtype.kind == "f" else None
 
 
 def from_numpy(array):

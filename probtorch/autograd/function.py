@@ -143,12 +143,16 @@ class Function:
         """
         taped = grad_enabled()
         ctx = Context(tuple(taped and _on_tape(x) for x in args))
-        with no_grad():
-            if cls.setup_context is None:
-                result = cls.forward(ctx, *args)
-            else:
-                result = cls.forward(*args)
-                cls.setup_context(ctx, args, result)
+        watching = getattr(recorder(), "begins", None)
+        if watching is None:
+            result = cls._forward(ctx, args)
+        else:
+            watch = recorder()
+            watching(cls)
+            try:
+                result = cls._forward(ctx, args)
+            finally:
+                watch.ends(cls)
         several = isinstance(result, tuple)
         results = [_not_an_input(x, args) for x in (result if several else (result,))]
         outs = [x for x in results if isinstance(x, TensorBase)]
@@ -166,6 +170,15 @@ class Function:
         if listener is not None:
             listener(cls, ctx, args, outs)
         return tuple(results) if several else results[0]
+
+    @classmethod
+    def _forward(cls, ctx, args):
+        with no_grad():
+            if cls.setup_context is None:
+                return cls.forward(ctx, *args)
+            result = cls.forward(*args)
+            cls.setup_context(ctx, args, result)
+            return result
 
 
 def _on_tape(x):

@@ -55,6 +55,35 @@ class Listener:
         if isinstance(self.outer, Listener):
             self.outer.custom(function, ctx, inputs, outs)
 
+    def begins(self, function):
+        """Hear that the forward pass of a custom `Function` begins."""
+        told = getattr(self.outer, "begins", None)
+        if told is not None:
+            told(function)
+
+    def ends(self, function):
+        """Hear that it ended."""
+        told = getattr(self.outer, "ends", None)
+        if told is not None:
+            told(function)
+
+    def left(self, how, t, value):
+        """Hear that Python takes `value` out of `t`; returns what it gets."""
+        told = getattr(self.outer, "left", None)
+        return value if told is None else told(how, t, value)
+
+    def entered(self, value, t):
+        """Hear that Python's `value` became the tensor `t`."""
+        told = getattr(self.outer, "entered", None)
+        if told is not None:
+            told(value, t)
+
+    def named(self, t, name):
+        """Hear what messages call the tensor `t`."""
+        told = getattr(self.outer, "named", None)
+        if told is not None:
+            told(t, name)
+
     def inplace(self, target, value):
         """Hear that `target` is about to take the elements of `value`."""
         if self.outer is not None:

@@ -3,8 +3,17 @@
 import functools
 
 from probtorch.core import dispatch
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import map_tree
 
-__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+    "stop_gradient",
+]
 
 
 class _Mode:
@@ -38,6 +47,33 @@ def no_grad(fn=None):
 def enable_grad(fn=None):
     """Context manager or decorator: operations inside are put on the tape."""
     return _Mode(True) if fn is None else _Mode(True)(fn)
+
+
+def stop_gradient(x=None):
+    """Let values count as constants, on purpose.
+
+    Parameters
+    ----------
+    x : tree of tensors, optional
+        Returned detached. Without it the result is a context manager (a decorator for a function):
+        what is computed or taken out of tensors inside is constant for every gradient, and the
+        checks of inference that look for gradients cut by mistake leave it alone.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> b = probtorch.tensor(3.0, requires_grad=True)
+    >>> with probtorch.stop_gradient():
+    ...     weight = float(b)
+    >>> (weight * b).backward()
+    >>> b.grad
+    tensor(3.)
+    """
+    if x is None:
+        return _Mode(False)
+    if callable(x) and not isinstance(x, TensorBase):
+        return _Mode(False)(x)
+    return map_tree(lambda t: t.detach() if isinstance(t, TensorBase) else t, x)
 
 
 def inference_mode(mode=True):

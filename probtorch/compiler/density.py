@@ -105,7 +105,7 @@ def warn_eager(what, reason, location):
     at = f"\n  at:       {location}" if location else ""
     message = (
         f"{what} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
-        "  fix:      rewrite that part if speed matters; results are right either way"
+        "  fix:      rewrite that part if speed matters; results are those of eager execution"
     )
     file, _, line = location.rpartition(":")
     if file and line.isdigit():
@@ -124,6 +124,9 @@ class NativeDensity:
     dim : int
     name : str
         Used in messages.
+    check : optional
+        Has ``wanted``, and is told of the first evaluations: ``before(density, q)`` and, when there
+        is compiled code, ``after(density, q)``; what it raises, the evaluation raises.
 
     Notes
     -----
@@ -131,8 +134,8 @@ class NativeDensity:
     a GPU, `fn` is given points there, and is evaluated there; chains on threads take turns.
     """
 
-    def __init__(self, fn, dim, *, name="the log density"):
-        self.fn, self.dim, self.name = fn, dim, name
+    def __init__(self, fn, dim, *, name="the log density", check=None):
+        self.fn, self.dim, self.name, self.check = fn, dim, name, check
         self.paths = []
         self._points = []  # where each was recorded
         self.device = None  # where `fn` is evaluated, if not on the host
@@ -385,22 +388,41 @@ class NativeDensity:
             # The program that called may be recording itself, or run with gradients switched off.
             active, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
-                if context.bound < len(self.paths):
-                    context.sync()
-                    return None
-                found = self._found_on_device(np.array(q))
-                if found is not None:
-                    return found
-                if self.reason is not None:
-                    return self.eager(np.array(q))
-                known = len(self.paths)
-                out = self._extend(q)
-                context.sync()
-                # A new path answers natively: results must not depend on who met it first.
-                return out if len(self.paths) == known else None
+                check = self.check
+                if check is None or not check.wanted:
+                    return self._evaluated(q, context)
+                check.before(self, np.array(q))
+                out = self._evaluated(q, context)
+                check.after(self, np.array(q))
+                return out
             finally:
                 set_recorder(active)
                 set_grad_enabled(grad_mode)
+
+    def _evaluated(self, q, context):
+        """Evaluate where the device is, eagerly or natively; see `evaluate`."""
+        if context.bound < len(self.paths):
+            context.sync()
+            return None
+        found = self._found_on_device(np.array(q))
+        if found is not None:
+            return found
+        if self.reason is not None:
+            return self.eager(np.array(q))
+        known = len(self.paths)
+        out = self._extend(q)
+        context.sync()
+        # A new path answers natively: results must not depend on who met it first.
+        return out if len(self.paths) == known else None
+
+    def count_paths(self):
+        """Return how many paths there are."""
+        return len(self.paths) + len(self._on_device)
+
+    def forget(self):
+        """Drop what was compiled, so that the next evaluation is like the first."""
+        self.paths, self._points, self._on_device, self._known = [], [], [], {}
+        self._own = None
 
 
 class Context:

@@ -63,7 +63,10 @@ __all__ = [
     "set_tensor_class",
     "stale",
     "take_over",
+    "told_entry",
+    "told_exit",
     "unary_door",
+    "use_nesting",
     "use_views",
     "wrap",
 ]
@@ -88,6 +91,7 @@ _CHANGED = 0  # the tick of the last in-place change of any tensor
 _CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
 _view_writer: Any = None
 _view_reader: Any = None
+_nesting: Any = None
 _Tensor = TensorBase
 _new = object.__new__
 _ref = weakref.ref
@@ -188,6 +192,28 @@ def _tell(op, inputs, attrs, out):
         active.record(op, inputs, attrs, out)
 
 
+def told_entry(value, t):
+    """Tell the active listener, if it asks for that, that Python's `value` became tensor `t`."""
+    if _RECORDING:
+        entered = getattr(_MODE.recorder, "entered", None)
+        if entered is not None:
+            entered(value, t)
+
+
+def told_exit(how, t, value):
+    """Tell the active listener, if it asks for that, that Python takes `value` out of `t`.
+
+    Returns
+    -------
+    What Python gets: mostly `value`.
+    """
+    if _RECORDING:
+        left = getattr(_MODE.recorder, "left", None)
+        if left is not None:
+            return left(how, t, value)
+    return value
+
+
 def carry(source, t):
     """Tell the active recorder that `t` is another name for `source`, gradient and all."""
     active = recorder()
@@ -273,7 +299,9 @@ def as_tensor(value, op="tensor"):
         return value
     kind = type(value)
     if kind is float:
-        return wrap(np.array(value, dtypes.default_dtype()))
+        t = wrap(np.array(value, dtypes.default_dtype()))
+        told_entry(value, t)
+        return t
     if kind is bool or kind is int:
         return wrap(np.array(value))
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
@@ -285,18 +313,11 @@ def as_tensor(value, op="tensor"):
                 got=f"dtype {array.dtype}",
                 fix="convert it to numbers first",
             )
-        return _around(array)
+        t = _around(array)
+        told_entry(value, t)
+        return t
     if isinstance(value, (list, tuple)):
-        active = recorder()
-        if active is not None:
-            for v in value:
-                if isinstance(v, TensorBase):
-                    active.data_dependent("a list of tensors made into one", v)
-        array = np.asarray([v._data if isinstance(v, TensorBase) else v for v in value])
-        if array.dtype.kind == "f":
-            array = array.astype(dtypes.default_dtype())
-        if array.dtype.kind in "biufc":
-            return wrap(array)
+        return _nesting(value, None, op)
     if hasattr(value, "__array__"):
         return as_tensor(np.asarray(value), op)
     raise DTypeError(
@@ -305,6 +326,12 @@ def as_tensor(value, op="tensor"):
         got=f"{type(value).__name__} {value!r:.60}",
         fix="wrap it in probtorch.tensor",
     )
+
+
+def use_nesting(fn):
+    """Register what makes tensors of nested sequences; called once, by probtorch/nesting.py."""
+    global _nesting
+    _nesting = fn
 
 
 def mark_changed(*tensors, place=None):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import as_tensor, told_entry, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
@@ -316,7 +316,9 @@ def as_value(data: Any, name: str) -> Any:
     if isinstance(data, TensorBase):
         return data
     if isinstance(data, (bool, int, float)):
-        return wrap(np.array(data))
+        t = wrap(np.array(data))
+        told_entry(data, t)
+        return t
     if isinstance(data, (list, tuple)):
         if any(isinstance(row, TensorBase) for row in data):
             return as_tensor(data, name)

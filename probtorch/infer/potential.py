@@ -37,6 +37,7 @@ from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
+from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
 from probtorch.infer.labels import labels_of
 from probtorch.infer.mapping import DrawMap
@@ -179,7 +180,12 @@ class Target(abc.ABC):
     @cached_property
     def density(self) -> NativeDensity:
         """The log density and its gradient as native code; what cannot be compiled runs eagerly."""
-        return NativeDensity(self.logdensity, self.dim, name=f"the log density of {self.name}")
+        return NativeDensity(
+            self.logdensity,
+            self.dim,
+            name=f"the log density of {self.name}",
+            check=DensityCheck(self.name, self.slots),
+        )
 
     def value_and_grad(self, q: Any) -> tuple[float, np.ndarray]:
         """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.dispatch import cast, recorder, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.tree import record
 from probtorch.distributions.transforms.registry import biject_to
@@ -135,6 +135,9 @@ class Evaluation(Handler):
         if site.value._data.shape != shape:
             raise _moving_support(site)
         self.values[site.name] = site.value
+        told = getattr(recorder(), "named", None)
+        if told is not None:
+            told(site.value, f"site {site.name!r}")
         # The bijection keeps the value in the support: its density needs no check.
         site.inside = True
 

@@ -34,6 +34,7 @@ from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
+from probtorch.infer.gradient_check import checkable
 from probtorch.infer.gradient_variance import gradient_variance
 from probtorch.infer.model_calls import check_model_call, is_rng_key
 from probtorch.infer.model_runs import OUTSIDE, lifted
@@ -301,12 +302,25 @@ class SVI:
             if bad is not None:
                 return self._reject(loss, bad, error, start, args, kwargs)
             self._failures = 0
+            if not self.num_steps:
+                self._check(args, kwargs, start)
             checkpoint = self._updater.checkpoint()
             self._remember(lambda: self._updater.restore(checkpoint), start)
             self._updater.step(lambda: self._again(start, args, kwargs))
             self._updater.zero_grad()
         self._end_step()
         return loss
+
+    def _check(self, args, kwargs, start):
+        """Compare the gradients of the first step with differences, once."""
+        check = checkable(self)
+        if check is not None:
+            try:
+                check(self, args, kwargs, start)
+            except InferenceError:
+                self._updater.zero_grad()
+                self._restore_buffers()
+                raise
 
     def _end_step(self):
         """Count the step; plates with loaders get their next batches."""

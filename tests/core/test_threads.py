@@ -126,7 +126,9 @@ def test_chains_inherit_the_validation_of_the_thread_that_runs_them():
         seen.append(validation_in_force())
         x = probtorch.sample("x", dist.Normal(0.0, 1.0))
         # Python on the value, so that the density is not compiled and chains run the model.
-        probtorch.sample("y", dist.Normal(float(x.detach().numpy()), 1.0), obs=0.0)
+        with probtorch.stop_gradient():
+            held = float(x.detach().numpy())
+        probtorch.sample("y", dist.Normal(held, 1.0), obs=0.0)
 
     mcmc = MCMC(NUTS(model), num_warmup=5, num_samples=5, num_chains=2, seed=0, progress_bar=False)
     with dist.validation_enabled(False), warnings.catch_warnings():

@@ -27,6 +27,14 @@ from probtorch.optim import LBFGS, SGD, Adam
 from probtorch.testing import assert_close
 from probtorch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+
+@pytest.fixture(autouse=True)
+def unchecked():
+    """These tests count the runs of models; the check of gradients would add some."""
+    with config.configure(check_gradients=False):
+        yield
+
+
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(10, 2))
 Y = X @ np.array([1.0, -2.0]) + 0.3 * RNG.normal(size=10)

@@ -1,0 +1,378 @@
+"""What leaves the tape: values that Python takes out of a computation that is being differentiated.
+
+A `Watch` listens to one run. It knows which tensors depend on what is differentiated (they are on
+the tape, or were computed off it from such), and notes
+
+- escapes: `float`, `int`, `item`, `tolist`, `numpy` and array conversions of such tensors, with
+  the site they depend on and the user's line. Outside of `no_grad` and `stop_gradient`, a number or
+  array that comes back into an operation with a gradient is refused there and then: floats are
+  recognised by identity, arrays by the memory they came from. What Python computed from them first
+  cannot be recognised, which is why the gradient is compared with differences too
+  (infer/gradient_check.py);
+- cuts: results off the tape, which somebody meant (`detach`, `no_grad`, comparisons, rounding).
+
+A second run `like` the first holds all cuts at the values they had in the first, in their order. So
+differences of two runs see what the tape sees: a tensor that was detached on purpose is a constant
+in both. Draws with implicit gradients follow their derivative, since the numbers that a rejection
+sampler makes of the same bits do not.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.listener import Listener
+from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import InferenceError, is_ours, user_location
+
+__all__ = ["Escape", "NotAlike", "Watch", "cure"]
+
+# Escapes whose site is looked for, and tensors looked at for one.
+MAX_ESCAPES, MAX_WALK = 64, 20_000
+
+
+class NotAlike(Exception):
+    """A run took another path than the first: a branch, or a cut of another shape."""
+
+
+@dataclass(frozen=True)
+class Escape:
+    """A value that left the tape.
+
+    Attributes
+    ----------
+    how : str
+        ``float()``, ``item()``, ``numpy()`` ...
+    sites : tuple of str
+        What it depends on, as "site 'b'".
+    place : str
+        The user's "file:line".
+    """
+
+    how: str
+    sites: tuple[str, ...]
+    place: str
+
+    def __str__(self):
+        of = ", ".join(self.sites) or "the point"
+        return f"{self.how} of {of} at {self.place}" if self.place else f"{self.how} of {of}"
+
+
+def cure(sites=()):
+    """What to do about a value that left the tape."""
+    what = sites[0].partition(" ")[2] if sites else "the value"
+    return (
+        f"compute with the tensor of {what} itself (stack or tensor([...]) for lists, zeros and "
+        "item assignment for arrays, where for branches); if it is meant to count as a constant, "
+        "take it inside `with probtorch.stop_gradient():`"
+    )
+
+
+class Watch(Listener):
+    """Listens to one run; see the module.
+
+    Parameters
+    ----------
+    like : Watch, optional
+        The first run, whose cuts this one holds.
+
+    Attributes
+    ----------
+    escapes : list of Escape
+    cuts : int
+        Floating results off the tape.
+    narrow : bool
+        Whether anything was computed in less than double precision.
+    approximate : bool
+        Whether a `Function` took part whose gradient is not quite that of its result.
+    """
+
+    def __init__(self, like=None):
+        super().__init__()
+        self.like = like
+        self.escapes, self.cuts = [], 0
+        self.narrow = self.approximate = False
+        self._names: dict[int, tuple[Any, str]] = {}
+        self._off: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # tainted, off the tape: its inputs
+        self._held: list[tuple[Any, ...]] = []  # (kind, shape, dtype, array, input arrays)
+        self._floats: dict[int, tuple[float, Escape]] = {}
+        self._arrays: dict[int, tuple[Any, Escape]] = {}
+        self._back: dict[int, tuple[Any, Escape]] = {}
+        self._live: dict[int, Any] = {}  # of what is held: the array of this run
+        self._made: set[int] = set()
+        self._before: dict[int, tuple[Any, Any]] = {}  # tensors from outside that were changed
+        self._inside = 0  # of forward passes of Functions
+
+    def named(self, t, name):
+        """Learn that the tensor `t` is what messages call `name`."""
+        super().named(t, name)
+        self._names[id(t)] = (t, name)
+
+    def end(self):
+        """Raise NotAlike unless the first run was followed to its end."""
+        if self.like is not None and len(self._held) != len(self.like._held):
+            raise NotAlike
+
+    def restore(self):
+        """Put back what the run changed in place of tensors made outside, such as buffers."""
+        for t, array in self._before.values():
+            t._data[...] = array
+
+    # ------------------------------------------------------------------------------- what it hears
+
+    def record(self, op, inputs, attrs, out):
+        """Hear of one operation: hold it if it is a cut, refuse what came back."""
+        super().record(op, inputs, attrs, out)
+        outs = out if type(out) is tuple else (out,)
+        self._made.update(map(id, outs))
+        if self._inside:
+            return
+        floating = outs[0]._data.dtype.kind in "fc"
+        if floating and op.vjp is not None and grad_enabled():
+            if self._floats or self._back:
+                self._refuse_return(inputs)
+            if outs[0]._data.dtype.itemsize < 8 and self._depends_on_any(inputs):
+                self.narrow = True
+        if op.extra.get("implicit") and outs[0].requires_grad:
+            self._follow(op, inputs, attrs, outs[0])
+        elif not any(o.requires_grad for o in outs) and self._depends_on_any(inputs):
+            live = self._alive(op, inputs, attrs, outs)
+            for o, array in zip(outs, live, strict=True):
+                self._cut(op.name, inputs, o, array)
+
+    def fresh(self, t):
+        """Hear of a new tensor."""
+        super().fresh(t)
+        self._made.add(id(t))
+
+    def alias(self, source, t):
+        """Hear of a detached tensor or a copy."""
+        super().alias(source, t)
+        self._made.add(id(t))
+        if not self._inside and not t.requires_grad and self._depends(source):
+            self._cut("detach", (source,), t, self._live.get(id(source), t._data))
+
+    def inplace(self, target, value):
+        """Hear of an in-place change, off the tape or on it."""
+        super().inplace(target, value)
+        base = target if target._base is None else target._base
+        if id(base) not in self._made and id(base) not in self._before:
+            self._before[id(base)] = (base, base._data.copy())
+        if self._inside:
+            return
+        if id(value) in self._back:
+            self._back[id(target)] = (target, self._back[id(value)][1])
+        if not value.requires_grad and self._depends(value):
+            self._off[id(target)] = (target, (value,))
+
+    def begins(self, function):
+        """Hear that the forward pass of a `Function` begins: what it does is its own affair."""
+        self._inside += 1
+
+    def ends(self, function):
+        """Hear that it ended, well or not."""
+        self._inside -= 1
+
+    def custom(self, function, ctx, inputs, outs):
+        """Hear of a `Function`; one of the user's may have what gradient it likes: it is a cut."""
+        super().custom(function, ctx, inputs, outs)
+        if self._inside or not self._depends_on_any(inputs):
+            return
+        ours = function.__module__.partition(".")[0] == "probtorch"
+        self.approximate |= getattr(function, "approximate", False)
+        for o in outs:
+            if not ours:
+                o.requires_grad, o.grad_fn = False, None
+            if not o.requires_grad:
+                self._cut(function.__name__, inputs, o)
+
+    def left(self, how, t, value):
+        """Hear that Python got `value` out of `t`; returns what Python is to get."""
+        if self._inside or not self._depends(t):
+            return value
+        if not grad_enabled():
+            # Meant: no_grad or stop_gradient.
+            return self._hold_value(how, value)
+        if id(t) in self._live:
+            value = _like(value, self._live[id(t)])
+        if len(self.escapes) < MAX_ESCAPES:
+            sites = self._sites_of(t)
+            if not sites and self._names:
+                return value  # it depends on something else that requires grad
+        else:
+            sites = ()
+        escape = Escape(how, sites, user_location(2))
+        if not (self.escapes and self.escapes[-1].place == escape.place):
+            self.escapes.append(escape)
+        if not is_ours(_taker()):
+            self._know(value, escape)
+        return value
+
+    def entered(self, value, t):
+        """Hear that Python's `value` became the tensor `t`."""
+        if self._inside or not (self._floats or self._arrays):
+            return
+        found = None
+        if type(value) is float:
+            found = self._floats.get(id(value))
+        elif isinstance(value, np.ndarray):
+            found = self._arrays.get(id(_owner(value)))
+        if found is not None:
+            self._back[id(t)] = (t, found[1])
+
+    # -------------------------------------------------------------------------------------- details
+
+    def _depends(self, t):
+        return t.requires_grad or id(t) in self._off
+
+    def _depends_on_any(self, inputs):
+        return any(isinstance(x, TensorBase) and self._depends(x) for x in inputs)
+
+    def _alive(self, op, inputs, attrs, outs):
+        """What the outputs would be had their inputs not been held."""
+        if self.like is None or not any(id(x) in self._live for x in inputs):
+            return [o._data for o in outs]
+        arrays = [
+            self._live.get(id(x), x._data) if isinstance(x, TensorBase) else x for x in inputs
+        ]
+        found = op.run(*arrays, **attrs)
+        return [np.asarray(x) for x in (found if type(found) is tuple else (found,))]
+
+    def _cut(self, kind, inputs, t, live=None):
+        """Note a result off the tape; hold it at its value in the first run.
+
+        What Python takes out of it later is not held, unless the cut is one of `no_grad`.
+        """
+        if self.like is not None and live is not None and grad_enabled():
+            self._live[id(t)] = live
+        self._off[id(t)] = (t, tuple(x for x in inputs if isinstance(x, TensorBase)))
+        self.cuts += t._data.dtype.kind in "fc"
+        t._data = self._hold(kind, t._data)
+
+    def _hold(self, kind, array, inputs=()):
+        entry = (kind, array.shape, array.dtype)
+        if self.like is None:
+            self._held.append((*entry, array.copy(), inputs))
+            return array
+        if len(self._held) >= len(self.like._held):
+            raise NotAlike
+        first = self.like._held[len(self._held)]
+        if first[:3] != entry:
+            raise NotAlike
+        self._held.append(first)
+        return first[3].copy()
+
+    def _hold_value(self, how, value):
+        self.cuts += 1
+        if isinstance(value, np.ndarray):
+            return self._hold(how, value)
+        boxed = np.empty((), object)
+        boxed[()] = value
+        return self._hold(how, boxed)[()]
+
+    def _follow(self, op, inputs, attrs, out):
+        """Let a draw follow its implicit derivative from where it was in the first run."""
+        self.cuts += 1
+        arrays = tuple(x._data.copy() if isinstance(x, TensorBase) else x for x in inputs)
+        array = self._hold(op.name, out._data, arrays)
+        if self.like is None:
+            return
+        before = self.like._held[len(self._held) - 1][4]
+        base = wrap(array)
+        given = [wrap(b) if isinstance(x, TensorBase) else x for b, x in zip(before, inputs)]
+        moved = [
+            wrap(x._data - b) if isinstance(x, TensorBase) and b.dtype.kind == "f" else None
+            for b, x in zip(before, inputs, strict=True)
+        ]
+        self._inside += 1
+        try:
+            out._data = array + op.jvp(moved, base, given, attrs)._data
+        finally:
+            self._inside -= 1
+
+    def _know(self, value, escape):
+        """Remember what left, to recognise it."""
+        if type(value) is float:
+            self._floats[id(value)] = (value, escape)
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind in "fc":
+                self._arrays[id(_owner(value))] = (_owner(value), escape)
+        elif isinstance(value, list):
+            for item in value:
+                self._know(item, escape)
+
+    def _refuse_return(self, inputs):
+        for x in inputs:
+            if isinstance(x, TensorBase):
+                found = self._back.get(id(x))
+            else:
+                found = self._floats.get(id(x)) if type(x) is float else None
+            if found is not None:
+                raise _came_back(found[1])
+
+    def _sites_of(self, t):
+        """Names of what `t` depends on, nearest first."""
+        found, seen, front = [], set(), [t]
+        while front and len(seen) < MAX_WALK:
+            after = []
+            for x in front:
+                if id(x) in seen:
+                    continue
+                seen.add(id(x))
+                if id(x) in self._names:
+                    name = self._names[id(x)][1]
+                    if name not in found:
+                        found.append(name)
+                    continue
+                if x.grad_fn is not None:
+                    after += [y for y in x.grad_fn.inputs if isinstance(y, TensorBase)]
+                elif id(x) in self._off:
+                    after += self._off[id(x)][1]
+            front = after
+        return tuple(found)
+
+
+def _like(value, array):
+    """The elements of `array` in the form of `value`."""
+    if isinstance(value, np.ndarray):
+        return array.astype(value.dtype)
+    if isinstance(value, (int, float)):
+        return type(value)(array.item())
+    return array.tolist() if isinstance(value, list) else array.__dlpack__()
+
+
+def _owner(array):
+    """The array at the bottom of a chain of views."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _taker():
+    """The file of the code that took a value out of a tensor."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_PASSED):
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+_PASSED = (
+    os.path.join("probtorch", "tensor.py"),
+    os.path.join("probtorch", "array_protocols.py"),
+    os.path.join("probtorch", "core", "dispatch.py"),
+    os.path.join("probtorch", "autograd", "listener.py"),
+)
+
+
+def _came_back(escape):
+    sites = ", ".join(escape.sites) or "the point"
+    return InferenceError(
+        f"the gradient for {sites} is cut: a value that left the computation comes back into it",
+        expected="the tensor itself, which keeps the gradient",
+        got=f"{escape}, used again in the line below",
+        fix=cure(escape.sites),
+    )

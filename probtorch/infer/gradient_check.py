@@ -1,0 +1,408 @@
+"""Whether a gradient is that of the values: one comparison with differences, at the first point.
+
+A value that leaves the tape through Python (`float(b)`, `b.item()`) and comes back is a constant
+for the gradient: samplers then walk along a wrong slope, and SVI stays at the prior, without any
+sign of it. So the first evaluation runs under a `Watch` (autograd/escapes.py), which refuses what
+it recognises, and the derivative along a direction is compared with two difference quotients of
+values. What is cut on purpose is held, so that both sides take it for a constant.
+
+There is no verdict where the two quotients disagree with each other: at a kink, at a branch, where
+values are not finite, or where a model is not the same function twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.escapes import NotAlike, Watch, cure
+from probtorch.autograd.modes import enable_grad
+from probtorch.autograd.tape import grad
+from probtorch.config import settings
+from probtorch.core.dispatch import as_tensor, recorder, set_recorder, wrap
+from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.effects.runtime import Handler
+from probtorch.errors import InferenceError
+from probtorch.infer.initialization import uniform_point
+from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
+from probtorch.infer.objectives.elbo import ELBO
+
+__all__ = ["DensityCheck", "check_svi"]
+
+# Points at which a verdict is looked for, before it is given up.
+TRIES = 3
+# Relative difference of gradient and differences that is an error, and the one that two difference
+# quotients may have between them. A cut mostly changes the leading digit.
+DISAGREE, AGREE = 1e-3, 1e-4
+# An adaptive solver changes its steps with the point, which its gradient leaves out.
+DISAGREE_ROUGHLY = 5e-2
+NARROW_AGREE = 5e-2
+STEPS, NARROW_STEPS = (1e-4, 1e-6), (1e-1, 1e-2)
+ROUNDING = 100.0
+
+
+class DensityCheck:
+    """The check of one log density.
+
+    Parameters
+    ----------
+    name : str
+        Of the model, for messages.
+    slots : dict of str to Slot
+    """
+
+    def __init__(self, name: str, slots: Any) -> None:
+        self.name, self.slots = name, slots
+        self.left = TRIES
+        self._watch: Any = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there was no verdict yet."""
+        return self.left > 0 and settings.check_gradients
+
+    def before(self, density: Any, q: np.ndarray) -> None:
+        """Run the density eagerly under a watch; refuse what comes back into it.
+
+        Raises
+        ------
+        InferenceError
+            Also where something left the tape, and the gradient is not that of the values.
+        """
+        try:
+            self._before(density, q)
+        except InferenceError:
+            self.left = TRIES  # and so at every call
+            raise
+
+    def _before(self, density, q):
+        self.left -= 1
+        self._watch = None
+        try:
+            value, gradient, watch = self._watched(density, q)
+        except OUTSIDE:
+            return
+        if not math.isfinite(value):
+            return
+        if not watch.escapes and not watch.cuts:
+            self._watch = watch  # compiled code gives the values: see `after`
+            return
+        self._judge(q, value, gradient, lambda at: self._value(density, at, watch), watch)
+
+    def after(self, density: Any, q: np.ndarray) -> None:
+        """Compare the compiled gradient with differences of compiled values, if that is enough."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        left, self.left = self.left, 0  # what follows is no first point
+        # Memory of its own: the call that this is part of is still under way.
+        context, known = density.context(), density.count_paths()
+        value, gradient = context.value_and_grad(q)
+
+        def probe(at):
+            found = context.value_and_grad(at)[0]
+            if density.count_paths() > known:
+                raise NotAlike  # over there it takes another branch
+            return found
+
+        try:
+            self._judge(q, value, gradient, probe, watch, left)
+        except InferenceError:
+            density.forget()
+            self.left = TRIES
+            raise
+
+    def _watched(self, density, q):
+        """Value, gradient (nan where nothing was cut, since nobody asks) and the watch."""
+        point = wrap(np.array(q, np.float64))
+        if density.device is not None:
+            return math.nan, None, Watch()
+        point.requires_grad = True
+        with _alone(), Watch() as watch, np.errstate(all="ignore"):
+            if not any(slot.location for slot in self.slots.values()):
+                watch.named(point, "the point")
+            value = as_tensor(density.fn(point), self.name)
+        gradient = None
+        if watch.escapes or watch.cuts:
+            gradient = np.zeros(len(q))
+            if value.requires_grad:
+                with _alone(), np.errstate(all="ignore"):
+                    gradient = grad(value, point, materialize_grads=True)[0]._data
+        watch.restore()
+        return float(value._data.sum()), gradient, watch
+
+    def _value(self, density, q, first):
+        point = wrap(np.array(q, np.float64))
+        point.requires_grad = True
+        with _alone(), Watch(first) as watch, np.errstate(all="ignore"):
+            value = as_tensor(density.fn(point), self.name)
+        watch.restore()
+        watch.end()
+        return float(value._data.sum())
+
+    def _judge(self, q, value, gradient, probe, watch, left=None):
+        """Compare along one direction, and along that of the sites whose values left the tape."""
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            self.left = self.left if left is None else left
+            return
+        self.left = 0
+        for direction in self._directions(watch):
+            slope = float(gradient @ direction)
+            found = _quotient(lambda h, d=direction: probe(q + h * d), value, slope, watch)
+            if found is not None:
+                raise _wrong(self.name, "log density", slope, found, watch)
+
+    def _directions(self, watch):
+        size = max((slot.stop for slot in self.slots.values()), default=0)
+        whole = _direction(size)
+        yield whole
+        names = {name for escape in watch.escapes for name in escape.sites}
+        part = np.zeros(size)
+        for slot in self.slots.values():
+            if f"site {slot.name!r}" in names:
+                part[slot.start : slot.stop] = whole[slot.start : slot.stop]
+        if 0 < np.count_nonzero(part) < size:
+            yield part / np.linalg.norm(part)
+
+
+def _direction(size):
+    """A direction of length 1 in which no coordinate is small."""
+    draws = uniform_point(Generator(0), (size,), 1.0)
+    signs = np.where(draws < 0.0, -1.0, 1.0) * (1.0 + 0.5 * np.abs(draws))
+    return signs / max(np.linalg.norm(signs), 1e-300)
+
+
+def _quotient(at, value, slope, watch):
+    """The derivative by differences where it contradicts `slope`; None without a verdict.
+
+    Parameters
+    ----------
+    at : callable
+        From a step along the direction to the value there; may raise NotAlike.
+    value, slope : float
+        Value and derivative at the point.
+    """
+    if watch.narrow:
+        return _narrow_quotient(at, value, slope)
+    limit = DISAGREE_ROUGHLY if watch.approximate else DISAGREE
+    for h in STEPS:
+        found = _differences(at, value, h, 2.2e-16)
+        if found is None:
+            continue
+        one, two, noise = found
+        size = max(abs(one), abs(two), abs(slope))
+        if abs(one - two) > AGREE * size + noise:
+            continue
+        if abs(two - slope) > limit * size + 10.0 * (noise + abs(one - two)):
+            return two
+        return None
+    return None
+
+
+def _narrow_quotient(at, value, slope):
+    """The same where part of it is in single precision, and a small step may be lost in rounding:
+    two long steps have to agree.
+    """
+    wide, close = (_differences(at, value, h, 1.2e-7) for h in NARROW_STEPS)
+    if wide is None or close is None:
+        return None
+    noise = wide[2] + close[2]
+    size = max(abs(wide[1]), abs(close[1]), abs(slope))
+    if max(abs(wide[1] - close[1]), abs(close[0] - close[1])) > NARROW_AGREE * size + noise:
+        return None
+    wrong = abs(close[1] - slope) > 4.0 * NARROW_AGREE * size + 10.0 * noise
+    return close[1] if wrong else None
+
+
+def _differences(at, value, h, eps):
+    """Two difference quotients and their rounding error for steps of `h`; None without them."""
+    try:
+        back, forth, far = (at(k * h) for k in (-1.0, 1.0, 2.0))
+    except (NotAlike, *OUTSIDE):
+        return None
+    values = np.array([back, value, forth, far])
+    if not np.isfinite(values).all():
+        return None
+    one = (forth - back) / (2.0 * h)
+    # Through all four points, so that it sees a kink that the symmetric one does not.
+    two = (-2.0 * back - 3.0 * value + 6.0 * forth - far) / (6.0 * h)
+    return one, two, ROUNDING * eps * float(abs(values).max()) / h
+
+
+def _wrong(name, what, slope, found, watch):
+    escapes = [str(e) for e in watch.escapes]
+    if escapes:
+        shown = "; ".join(dict.fromkeys(escapes[:4]))
+        more = f"; and {len(escapes) - 4} more" if len(escapes) > 4 else ""
+        sites = tuple(dict.fromkeys(s for e in watch.escapes for s in e.sites))
+        return InferenceError(
+            f"the gradient of {name} is cut: it is not that of its {what}",
+            expected=f"{found:.6g} along a direction, by differences of the {what}",
+            got=f"{slope:.6g}; values left the computation: {shown}{more}",
+            fix=cure(sites),
+            at=next((e.place for e in watch.escapes if e.place), None),
+        )
+    return InferenceError(
+        f"the gradient of {name} is not that of its {what}",
+        expected=f"{found:.6g} along a direction, by differences of the {what}",
+        got=f"{slope:.6g}",
+        fix="look for a value that takes part without being a tensor (an array, a number kept in "
+        "an object), or an operation whose derivative is wrong (testing.gradcheck); if all is "
+        "meant, switch the check off: with probtorch.configure(check_gradients=False)",
+    )
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Context manager: the tape is on, and nobody else listens."""
+    before = set_recorder(None)
+    try:
+        with enable_grad():
+            yield
+    finally:
+        set_recorder(before)
+
+
+# ---------------------------------------------------------------------------------------------- SVI
+
+
+class _Names(Handler):
+    """Tells the watch what the values of sites and parameters are called."""
+
+    def after_sample(self, site):
+        if not site.observed and isinstance(site.value, TensorBase):
+            recorder().named(site.value, f"site {site.name!r}")
+
+    def after_param(self, site):
+        if isinstance(site.value, TensorBase):
+            recorder().named(site.value, f"param {site.name!r}")
+
+
+def check_svi(svi: Any, args: Any, kwargs: Any, start: Any) -> None:
+    """Compare the gradient of an SVI's objective with differences, with the draws of this step.
+
+    Parameters
+    ----------
+    svi : SVI
+        Whose parameters exist; everything is put back to where it was.
+    args, kwargs
+        What model and guide are called with.
+    start
+        States of the generators that the step began with.
+
+    Raises
+    ------
+    InferenceError
+        If they disagree, or a value that left the tape comes back.
+    """
+    leaves = {n: p for n, p in svi._updater.parameters.items() if p.requires_grad}
+    single = any(p._data.dtype.itemsize < 8 for p in leaves.values())
+    after = svi._generator_states()
+    for precise in (True, False) if single else (True,):
+        given = (lifted(args), lifted(kwargs)) if precise else (args, kwargs)
+        try:
+            with _borrowed(svi, leaves, precise):
+                _check_runs(svi, leaves, *given, start, precise)
+            return
+        except InferenceError as error:
+            if error.subject.startswith("the gradient"):
+                raise
+        except Exception:  # what it raises, it raises for the step itself
+            continue
+        finally:
+            svi._set_generator_states(after)
+
+
+@contextlib.contextmanager
+def _borrowed(svi, leaves, precise):
+    """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
+    held = [(p, p._data) for p in leaves.values()]
+    buffers = [(b, b._data.copy()) for b in svi.params.buffers.values()]
+    remembered = getattr(svi.objective, "state_dict", dict)()
+    try:
+        for p, array in held:
+            p._data = array.astype(np.float64) if precise else array.copy()
+        yield
+    finally:
+        for p, array in held:
+            p._data = array
+        for b, array in buffers:
+            b._data[...] = array
+        if hasattr(svi.objective, "load_state_dict"):
+            svi.objective.load_state_dict(remembered)
+
+
+def _check_runs(svi, leaves, args, kwargs, start, precise):
+    """The comparison itself."""
+    names, tensors = list(leaves), list(leaves.values())
+    base = [p._data for p in tensors]
+    whole = _direction(sum(p._data.size for p in tensors))
+    parts, at = [], 0
+    for array in base:
+        parts.append(whole[at : at + array.size].reshape(array.shape))
+        at += array.size
+
+    def run(like):
+        svi._set_generator_states(start)
+        with _alone(), in_float64() if precise else contextlib.nullcontext():
+            with Watch(like) as watch, svi._active(), _Names(), np.errstate(all="ignore"):
+                for name, p in zip(names, tensors, strict=True):
+                    watch.named(p, f"parameter {name!r}")
+                found = _surrogate(svi, args, kwargs)
+            gradients = None
+            if like is None and found.requires_grad:
+                with svi._active():
+                    gradients = grad(found, tensors, allow_unused=True)
+            watch.restore()
+            return float(found._data), gradients, watch
+
+    value, gradients, watch = run(None)
+    if gradients is None:
+        return
+    slope = sum(
+        float((g._data * d).sum()) for g, d in zip(gradients, parts, strict=True) if g is not None
+    )
+    if not (math.isfinite(slope) and math.isfinite(value)):
+        return
+
+    def probe(h):
+        for p, array, d in zip(tensors, base, parts, strict=True):
+            p._data = (array + h * d).astype(array.dtype)
+        try:
+            found, _, again = run(watch)
+        finally:
+            for p, array in zip(tensors, base, strict=True):
+                p._data = array
+        again.end()
+        return found
+
+    found = _quotient(probe, value, slope, watch)
+    if found is not None:
+        name = getattr(svi.model, "__name__", type(svi.model).__name__)
+        raise _wrong(f"the objective of {name}", "values", slope, found, watch)
+
+
+def _surrogate(svi, args, kwargs) -> Any:
+    """The tensor whose gradient a step follows."""
+    objective: Any = svi.objective
+    if not isinstance(objective, ELBO):
+        return as_tensor(objective(svi.model, svi.guide, *args, **kwargs))
+    total: Any = 0.0
+    for _, surrogate in objective.estimates(svi.model, svi.guide, args, kwargs):
+        total = total - surrogate
+    return as_tensor(total)
+
+
+def checkable(svi: Any) -> Callable[..., Any] | None:
+    """Return the check for an SVI; None where its gradient is nobody's but its own."""
+    if not settings.check_gradients or svi._own_loss_and_grads is not None:
+        return None
+    own = getattr(svi.objective, "loss_and_grads", None)
+    if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
+        return None
+    return check_svi if "loss_and_grads" not in vars(svi) else None
