@@ -8,8 +8,8 @@ import pytest
 
 import probtorch
 from probtorch.autograd.tape import grad
-from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.config import configure
+from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions import Bernoulli, Delta, Normal
 from probtorch.effects import get_param_store, param, plate, sample
 from probtorch.effects.params import ParamStore
