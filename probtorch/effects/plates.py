@@ -45,8 +45,10 @@ from probtorch.effects.site import Frame, Site, as_value, calling_line
 from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError
 
 __all__ = [
+    "PARTICLES",
     "EmptyPlateWarning",
     "give_rows",
+    "particles",
     "place",
     "plate",
     "plate_stack",
@@ -54,6 +56,10 @@ __all__ = [
     "subsample",
     "take_rows",
 ]
+
+
+# The plate of several runs at once; a name that no model gives.
+PARTICLES = "(particles)"
 
 
 class EmptyPlateWarning(UserWarning):
@@ -446,6 +452,22 @@ def give_rows(site: Site, run: Mapping[str, Site]) -> None:
         site.value = other.value
         if "whole" not in other.notes:
             site.notes.pop("whole", None)
+
+
+@contextlib.contextmanager
+def particles(size: int, dim: int) -> Iterator[Frame]:
+    """Context manager: several runs at once are the rows of a plate around all others.
+
+    Where `replicate` leaves a dim to inference, this one names it: sites are independent along it,
+    so that sums over enumerated sites are taken for each particle. Guide and model share the frame.
+    """
+    frame = Frame(PARTICLES, size, size, dim)
+    now = STATE.plates
+    STATE.plates = Placement((frame, *now.frames), _with_size(now.shape, dim, size), now.scale, now)
+    try:
+        yield frame
+    finally:
+        STATE.plates = now
 
 
 @default_for("plate")

@@ -14,7 +14,7 @@ from typing import Any
 from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
 from probtorch.effects.params import read_owned, read_param
-from probtorch.effects.plates import place, take_rows
+from probtorch.effects.plates import PARTICLES, place, take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.errors import DTypeError, ShapeError
@@ -309,8 +309,10 @@ def _check_data(site, shape):
     if full is None or (n and shape[-n:] != event):
         raise _misfit(site, shape, batch, event)
     have = (1,) * (len(full) - len(shape)) + shape
+    # Data are the same for all particles.
+    free = next((f.dim for f in site.plates if f.name == PARTICLES), site.free_dim)
     for i in range(n + 1, len(full) + 1):
-        if have[-i] != full[-i] and (site.free_dim is None or n - i > site.free_dim):
+        if have[-i] != full[-i] and (free is None or n - i > free):
             terms, rows = math.prod(full[: len(full) - n]), math.prod(have[: len(full) - n])
             raise ShapeError(
                 f"site {site.name!r}: log_prob would have {terms} terms for {rows} observations",

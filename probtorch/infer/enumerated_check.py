@@ -16,15 +16,18 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.enumeration import Enumeration
-from probtorch.effects.plates import give_rows
+from probtorch.effects.plates import PARTICLES, give_rows
 from probtorch.effects.runtime import Handler
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import selected, values_at
 
-__all__ = ["GiveValues", "check_against_one"]
+__all__ = ["GiveValues", "check_against_one", "crossed_particles"]
+
+ONE_BY_ONE = "or leave vectorize_particles out"
 
 # Agreement relative to the size of the numbers, in double and in single precision. Double leaves
 # room for parts in single: a Python number times a category is a float32 for many values, and as
@@ -61,6 +64,7 @@ def check_against_one(
     found: Sequence[Trace],
     enumeration: Enumeration,
     again: Callable[[Sequence[Handler]], Sequence[Trace]],
+    particles: int = 0,
 ) -> None:
     """Compare an enumerated run with one at single values.
 
@@ -71,6 +75,9 @@ def check_against_one(
     enumeration : Enumeration
     again : callable
         Runs them without enumeration, each under one of the given handlers.
+    particles : int
+        How many the run has at once, along the plate of that name; 0 for none. Runs at single
+        values are of the first or of the last.
 
     Raises
     ------
@@ -78,7 +85,7 @@ def check_against_one(
         If a log density differs, with the site.
     """
     variables = enumeration.variables
-    if not variables:
+    if not variables and not particles:
         return
     shapes = {
         site.notes["variable"]: tuple(site.plate_shape)
@@ -87,26 +94,27 @@ def check_against_one(
         if "variable" in site.notes
     }
     sizes = {v: variables[v].size for v in shapes}
-    for chosen in _choices(sizes, shapes):
+    for turn, chosen in enumerate(_choices(sizes, shapes)):
+        row = None if not particles else (0, particles - 1)[turn % 2]
         values: dict[str, Any] = {}
         handlers = []
         for trace in found:
             # What a guide has drawn is replayed: its values come first.
-            values = {**values_at(trace, chosen), **values}
+            values = {**_values_of_one(trace, values_at(trace, chosen), row), **values}
             handlers.append(GiveValues(values, trace))
         alone = again(handlers)
-        difference = _disagreement(found, alone, chosen)
+        difference = _disagreement(found, alone, chosen, row)
         if difference is None:
             continue
         # A model that is random beside its sites differs from itself: that is nothing to refuse.
         if _differ(alone, again(handlers)):
             return
-        raise _refusal(variables, *difference)
+        raise _refusal(variables, particles, *difference)
 
 
 def _choices(sizes, shapes):
     """Yield positions of values to compare at, for each variable an array of its rows' shape."""
-    largest = max(sizes.values())
+    largest = max(sizes.values(), default=2)
     positions = range(largest) if largest <= SMALL else (0, largest - 1)
     for position in positions:
         yield {v: np.full(shapes[v], min(position, size - 1)) for v, size in sizes.items()}
@@ -115,28 +123,63 @@ def _choices(sizes, shapes):
         yield {v: rng.integers(size, size=shapes[v]) for v, size in sizes.items()}
 
 
-def _refusal(variables, site, together, single):
+def _refusal(variables, particles, site, together, single):
+    also = f" and for {particles} particles" if particles else ""
+    names = sorted({repr(variable.name) for variable in variables.values()})
     return InferenceError(
-        f"site {site.name!r} cannot be run for all values of discrete sites at once",
+        f"site {site.name!r} cannot be run for all values of discrete sites{also} at once",
         expected="the same log density as for single values of "
-        f"{', '.join(sorted({repr(variable.name) for variable in variables.values()})[:4])} ...",
+        f"{', '.join(names[:4]) or 'one particle'} ...",
         got=f"{together:.6g} among all values, {single:.6g} alone",
         fix="index with Vindex(x)[..., z, :], and write sums, any() and all() over dims of the "
-        "model with dim=-1, counted from the right",
+        "model with dim=-1, counted from the right" + (", " + ONE_BY_ONE if particles else ""),
         at=site.location,
     )
 
 
-def _disagreement(found, alone, chosen):
+def crossed_particles(what: str) -> InferenceError:
+    """Return the error for a model and guide that bear one particle and not several at once."""
+    return InferenceError(
+        "vectorize_particles: the particles cannot be run at once",
+        expected="a model and a guide that give the same for a batch of particles as for each",
+        got=what,
+        fix="index from the right (Vindex(x)[..., z, :]) and write sums with dim=-1, " + ONE_BY_ONE,
+    )
+
+
+def _values_of_one(trace, values, row):
+    """Values of a trace as those of one of its particles."""
+    found = {}
+    for name, x in values.items():
+        event = getattr(trace[name].fn, "event_shape", None)
+        known = event is not None and row is not None
+        found[name] = wrap(_of_one(trace[name], x._data, row, len(event))) if known else x
+    return found
+
+
+def _of_one(site, array, row, event_ndim):
+    """An array of a site as that of one particle, with the dims of the site's other plates."""
+    if row is None:
+        return array
+    dims = {f.name: f.dim for f in site.plates if f.dim is not None}
+    at = array.ndim - event_ndim + dims.pop(PARTICLES)
+    if at >= 0:
+        array = array.take(row if array.shape[at] > 1 else 0, at)
+    extra = array.ndim - event_ndim + min(dims.values(), default=0)
+    # Dims of plates that are not around the site, on the left.
+    return array.reshape(array.shape[extra:]) if extra > 0 else array
+
+
+def _disagreement(found, alone, chosen, row):
     """The first site whose log density differs, with both numbers."""
     for many, single in zip(found, alone):
         for name, site in single.nodes.items():
             if not site.has_density or name not in many:
                 continue
             other = many[name]
-            x = selected(other, other.compute_log_prob(), 0, chosen)
+            x = _of_one(other, selected(other, other.compute_log_prob(), 0, chosen), row, 0)
             y = to_host(site.compute_log_prob()._data)
-            if x.ndim > len(other.plate_shape):
+            if x.ndim > len(site.plate_shape):
                 # It depends on rows of plates it is not in, which the sums refuse.
                 continue
             rtol = RTOL if x.dtype == y.dtype == np.float64 else SINGLE_RTOL

@@ -10,6 +10,7 @@ The means and the score-function terms of other draws are taken in enumerated_bo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,12 @@ from probtorch.effects.enumeration import (
     can_enumerate,
     enumerate_sites,
 )
+from probtorch.effects.plates import PARTICLES, particles
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
 from probtorch.infer.decode import decode
-from probtorch.infer.enumerated_check import GiveValues, check_against_one
+from probtorch.infer.enumerated_check import GiveValues, check_against_one, crossed_particles
 from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
 from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
 from probtorch.infer.objectives.enumerated_bound import (
@@ -44,7 +46,7 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
-from probtorch.infer.objectives.runs import plate_depth, run_pair, same_draws
+from probtorch.infer.objectives.runs import FEW, plate_depth, run_pair, same_draws
 from probtorch.ops.elementwise import eq, log, where
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total
@@ -65,17 +67,16 @@ class TraceEnum_ELBO(ELBO):
       all its values in one run, each weighted by its probability.
     - With "sequential" there is one run for each combination of values; control flow of the model
       may then depend on them.
-    - All other sites are drawn, as in `Trace_ELBO`.
+    - All other sites are drawn, as in `Trace_ELBO`; several particles may be drawn at once, along a
+      dim between those of plates and those of enumerated sites (`vectorize_particles`).
 
     Plates need no dims, and chains of any length are summed in linear time when their loop is a
     `markov`.
 
     Parameters
     ----------
-    num_particles, max_plate_nesting, retain_graph, allow_missing
+    num_particles, max_plate_nesting, vectorize_particles, retain_graph, allow_missing
         See `ELBO`. With `allow_missing` only annotated sites are summed out.
-    vectorize_particles : bool
-        Accepted for Pyro's sake: particles are run one after another.
     strict_enumeration_warning : bool
         Accepted for Pyro's sake.
 
@@ -133,34 +134,56 @@ class TraceEnum_ELBO(ELBO):
 
     def runs(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Iterator[EnumeratedRun]:
         """Yield the runs of guide and model: one per particle and combination of chosen values."""
-        for _ in range(self.num_particles):
+        for _ in range(1 if self._at_once else self.num_particles):
             paths: list[tuple[int, ...]] = [()]
             while paths:
                 yield self._run(paths.pop(), paths, model, guide, args, kwargs)
 
+    @property
+    def _at_once(self):
+        """How many particles a run has beside each other, 0 for one without a dim of its own."""
+        return self.num_particles if self.vectorize_particles and self.num_particles > 1 else 0
+
+    def settled(self, model: Any, guide: Any) -> bool:
+        """Whether this pair has been checked."""
+        checked = self._checked
+        return checked is not None and _alike(checked[0], model) and _alike(checked[1], guide)
+
     def _run(self, path, paths, model, guide, args, kwargs):
+        size = self._at_once
+        if size > FEW and not self.settled(model, guide):
+            # A few to begin with: what crosses particles with particles would fill the memory.
+            with same_draws():
+                self._sized(FEW, path, [], model, guide, args, kwargs)
+        return self._sized(size, path, paths, model, guide, args, kwargs)
+
+    def _sized(self, size, path, paths, model, guide, args, kwargs):
         known = self._known
         if known is None or not (_alike(known[0], model) and _alike(known[1], guide)):
             known = self._known = (model, guide, self._depth(model, guide, args, kwargs))
         while True:
             try:
-                run = self._enumerated(known[2], path, paths, model, guide, args, kwargs)
+                run = self._enumerated(known[2], size, path, paths, model, guide, args, kwargs)
                 break
             except DeeperPlates:
                 deeper = known[2] + 1
-            except Exception:
+            except Exception as error:
                 # Plates may have met variables at their dims before a site could tell.
                 deeper = self._depth(model, guide, args, kwargs)
                 if deeper <= known[2]:
-                    raise
+                    if not size or self.settled(model, guide):
+                        raise
+                    # Bears one particle (or says why not), so it does not bear several.
+                    self._enumerated(known[2], 0, path, [], model, guide, args, kwargs)
+                    what = f"{type(error).__name__}: {error}".split("\n")[0]
+                    raise crossed_particles(what) from error
             known = self._known = (model, guide, deeper)
-        checked = self._checked
-        if checked is None or not (_alike(checked[0], model) and _alike(checked[1], guide)):
-            self._check(run, model, guide, args, kwargs)
+        if not self.settled(model, guide):
+            self._check(run, size, model, guide, args, kwargs)
             self._checked = (model, guide)
         return run
 
-    def _check(self, run, model, guide, args, kwargs):
+    def _check(self, run, size, model, guide, args, kwargs):
         """Compare a run with one at single values; see enumerated_check.py."""
 
         def again(handlers):
@@ -178,15 +201,16 @@ class TraceEnum_ELBO(ELBO):
 
         # The tape is as it is outside: a guide may differentiate on its own account.
         with same_draws():
-            check_against_one((run.guide, run.model), run.enumeration, again)
+            check_against_one((run.guide, run.model), run.enumeration, again, size)
 
     def _depth(self, model, guide, args, kwargs):
         """Number of batch dims that plates take, from a run without enumeration."""
         with same_draws():
             return plate_depth(run_pair(model, guide, args, kwargs, allow_missing=True))
 
-    def _enumerated(self, depth, path, paths, model, guide, args, kwargs):
-        enumeration = Enumeration(-1 - depth)
+    def _enumerated(self, depth, size, path, paths, model, guide, args, kwargs):
+        dim = -1 - depth
+        enumeration = Enumeration(dim - 1 if size else dim)
         enumeration.marks.cure = SEQUENTIAL
         chooser = _Sequential(path)
         guided: list[int] = []
@@ -195,15 +219,16 @@ class TraceEnum_ELBO(ELBO):
             guided.extend(enumeration.variables)
             return (enumerate_sites(None, enumeration, self._in_model),)
 
-        found = run_pair(
-            model,
-            guide,
-            args,
-            kwargs,
-            handlers=(enumerate_sites(None, enumeration, _in_parallel), chooser),
-            model_handlers=in_model,
-            allow_missing=self.allow_missing,
-        )
+        with particles(size, dim) if size else nullcontext():
+            found = run_pair(
+                model,
+                guide,
+                args,
+                kwargs,
+                handlers=(enumerate_sites(None, enumeration, _in_parallel), chooser),
+                model_handlers=in_model,
+                allow_missing=self.allow_missing,
+            )
         if plate_depth(found) > depth:
             raise DeeperPlates("more plates than the first run had")
         with enumeration.watch():
@@ -362,7 +387,7 @@ class _Sequential(Handler):
         if as_annotated(site) != "sequential":
             return
         for frame in site.plates:
-            if frame.dim is not None and frame.size > 1:
+            if frame.dim is not None and frame.size > 1 and frame.name != PARTICLES:
                 raise _in_plate(site, frame)
         values = site.fn.enumerate_support(expand=False)
         event = tuple(site.fn.event_shape)

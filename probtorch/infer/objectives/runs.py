@@ -26,7 +26,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import replay, trace
-from probtorch.effects.plates import give_rows, replicate
+from probtorch.effects.plates import PARTICLES, give_rows, replicate
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
@@ -35,7 +35,7 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Run", "Vectorised", "plate_depth", "precision", "run_pair", "same_draws"]
+__all__ = ["FEW", "Run", "Vectorised", "plate_depth", "precision", "run_pair", "same_draws"]
 
 # Agreement of a vectorised run with single ones, relative to the size of the numbers: in double
 # precision, and where any value is in single precision.
@@ -380,7 +380,8 @@ class _One(Handler):
 def plate_depth(run: Run) -> int:
     """Return the number of batch dims that the plates of a run take."""
     sites = (*run.model.nodes.values(), *run.guide.nodes.values())
-    return max((-f.dim for s in sites for f in s.plates if f.dim is not None), default=0)
+    frames = (f for s in sites for f in s.plates if f.dim is not None and f.name != PARTICLES)
+    return max((-f.dim for f in frames), default=0)
 
 
 def _has_single(*traces):
