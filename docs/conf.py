@@ -1,7 +1,8 @@
 """Sphinx settings: Markdown through MyST, notebooks executed at build time, furo's theme.
 
-The reference is made from the docstrings. `_plain_stars` lets them say ``*args`` and ``|x|`` as a
-reader of the source expects; `_functions_page` lists the functions of the front door.
+The reference is made from the docstrings, each on the page of its room. `_plain_stars` lets them
+say ``*args`` and ``|x|`` as a reader of the source expects; `_functions_page` lists the functions
+of the front door.
 """
 
 import inspect
@@ -26,8 +27,9 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"probtorch {release}"
-# A parameter described as "shape (dim,)" is no reference to the several attributes called dim.
-suppress_warnings = ["ref.python"]
+# A parameter described as "shape (dim,)" is no reference to the several attributes called dim; and
+# the bibliography also has what only comments and private functions cite.
+suppress_warnings = ["ref.python", "ref.citation"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -38,6 +40,11 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 
 FUNCTIONS = Path(__file__).parent / "reference" / "generated" / "functions.md"
+# Rooms whose names a page would list among those of the room around them, but that have their own.
+ELSEWHERE = {
+    "reference/distributions": "probtorch.distributions.transforms.flows",
+    "reference/inference": "probtorch.infer.guides",
+}
 QUOTED = re.compile(r"(``.*?``|`.*?`)")
 
 
@@ -70,7 +77,15 @@ def _functions_page(app):
     )
 
 
+def _has_its_own_page(app, what, name, obj, skip, options):
+    """Leave out what another page documents: described twice, it could not be referred to."""
+    room = ELSEWHERE.get(app.env.docname)
+    module = getattr(obj, "__module__", None) or ""
+    return True if room and f"{module}.".startswith(f"{room}.") else None
+
+
 def setup(app):
-    """Connect the two functions above."""
+    """Connect the functions above."""
+    app.connect("autodoc-skip-member", _has_its_own_page)
     app.connect("autodoc-process-docstring", _plain_stars, priority=100)
     app.connect("builder-inited", _functions_page, priority=100)
