@@ -8,6 +8,7 @@ already catch for the same mistake.
 
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 __all__ = [
@@ -85,6 +86,11 @@ def user_location(depth=1):
     return f"{found[0]}:{found[1]}" if found else ""
 
 
+# What is called with each error that depends on the elements of tensors: a function that catches
+# it takes another way then, which whoever records the function has to know.
+HEARD_BY: list[Callable[[BaseException], None]] = []
+
+
 class ProbtorchError(Exception):
     """Base of all errors of the library.
 
@@ -97,6 +103,9 @@ class ProbtorchError(Exception):
     at : str, optional
         The "file:line" to blame, where that is not the line that is running now.
     """
+
+    # Whether it depends on the elements of tensors that it is raised, not on their shapes alone.
+    depends_on_values = False
 
     def __init__(self, subject, *, expected=None, got=None, fix=None, at=None):
         self.subject, self.expected, self.got, self.fix = subject, expected, got, fix
@@ -111,6 +120,9 @@ class ProbtorchError(Exception):
         if self.location:
             lines.append(f"  at:       {self.location}")
         super().__init__("\n".join(lines))
+        if self.depends_on_values:
+            for hear in HEARD_BY:
+                hear(self)
 
     def __reduce__(self):
         # Calling the class again, as exceptions do, would take the whole text for the subject and
@@ -145,6 +157,8 @@ class ArgumentError(ProbtorchError, ValueError, TypeError):
 class TensorIndexError(ProbtorchError, IndexError):
     """An index out of bounds or of the wrong kind."""
 
+    depends_on_values = True
+
 
 class UnknownNameError(ProbtorchError, AttributeError):
     """A name that a module of the library does not have."""
@@ -160,6 +174,8 @@ class CapacityError(ProbtorchError, MemoryError):
 
 class DomainError(ProbtorchError, ValueError):
     """A value outside the set where the function or distribution is defined."""
+
+    depends_on_values = True
 
 
 class DivisionByZeroError(DomainError, ZeroDivisionError):

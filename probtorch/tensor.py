@@ -281,7 +281,14 @@ class Tensor(TensorBase):
                 got=f"shape {self._data.shape}",
                 fix="use any() or all() for truth, index it, or compute with the tensor itself",
             )
-        value = convert(self._data.item())
+        seen = self._data.item()
+        try:
+            value = convert(seen)
+        except (ValueError, OverflowError):
+            # int() of nan or of an infinity: the function may catch that.
+            if recorder() is not None:
+                recorder().guard(self, seen)
+            raise
         if recorder() is not None:
             recorder().guard(self, value)
             return value if convert is bool else told_exit(what, self, value)

@@ -302,7 +302,7 @@ class NativeDensity:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
             self._give_up(f"{reason}, each a path of its own", number.place)
         elif len(self.paths) + len(self._on_device) >= MAX_PATHS:
-            if rec.failure is not None:
+            if value._data == -math.inf:
                 return -math.inf, np.zeros(self.dim)
             reason = f"more than {MAX_PATHS} different paths through it were met"
             self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
@@ -342,7 +342,7 @@ class NativeDensity:
             return None
         if again.unsupported and not rec.unsupported:
             return None
-        again.unsupported, again.failure = rec.unsupported, rec.failure
+        again.unsupported = rec.unsupported
         return again
 
     def _compile(self, rec, q):

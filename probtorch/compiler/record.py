@@ -26,15 +26,16 @@ import numpy as np
 from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.compiler.passes.nan import nan_reaches
-from probtorch.core.dispatch import as_tensor, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import apply, as_tensor, set_grad_enabled, set_recorder, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, DomainError, user_frame, user_location
 from probtorch.ops.control import check_same_state, while_loop
-from probtorch.ops.elementwise import eq
+from probtorch.ops.elementwise import eq, isnan, logical_and, logical_not
 from probtorch.ops.indexing import place_in, read_place, written
 from probtorch.ops.reduction import all as every
+from probtorch.ops.reduction import any as some
 from probtorch.ops.sampling import demand
 
 __all__ = ["OUTSIDE", "Recorder", "record", "recording_lock"]
@@ -48,6 +49,10 @@ OUTSIDE = (
     ZeroDivisionError,
     OverflowError,
 )
+
+# Ops that raise an error where their result has no elements, or fill it with nan if not told to
+# check.
+UNCHECKED = ("cholesky", "inv")
 
 # Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
 recording_lock = threading.RLock()
@@ -77,8 +82,9 @@ class Recorder:
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
         self.checks = not abstract and parent is None
-        self.failure = None  # the error of a check that failed, and is a guard
+        self.failures = []  # errors that each replay of this path would raise, too
         self._demanded = set()  # what has been tested: (id of a value, constraint)
+        self._errors = []  # errors that depend on the elements of tensors
         self._numbers = []  # (value, line): what may not have nan among its elements
 
     # --------------------------------------------------------------------------------------- values
@@ -387,12 +393,51 @@ class Recorder:
 
     def failed(self, error):
         """Return `error`, which is raised because of the demand that failed last."""
-        self.failure = error
+        self.failures.append(error)
         return error
 
+    def caught(self):
+        """Refuse a recording that has come to its end after an error that is no guard."""
+        for error in self._errors:
+            if self.is_due_to_guard(error):
+                continue
+            what = f"{type(error).__name__} was raised and caught, which depends on values"
+            place = getattr(error, "location", None) or user_location(2)
+            self.unsupported.append((what, place))
+
+    def hear_of(self, error):
+        """Note an error that depends on the elements of tensors.
+
+        Where the recording comes to its end all the same, it went another way because of it.
+        """
+        if threading.get_ident() == self.thread:
+            self._errors.append(error)
+
+    def op_failed(self, op, inputs, attrs, error):
+        """Note that an operation raised `error`; of some, that they do so is a guard."""
+        if threading.get_ident() != self.thread:
+            return
+        if all(self.value_of(x).static for x in inputs if isinstance(x, TensorBase)):
+            self.failures.append(error)
+            return
+        if isinstance(error, (*OUTSIDE, LookupError)) and not any(e is error for e in self._errors):
+            self._errors.append(error)
+        if op.name in UNCHECKED and attrs.get("check") and self.parent is None and self.checks:
+            before = set_grad_enabled(False)
+            try:
+                out = apply(op, inputs, {**attrs, "check": False})
+                # One with nan among its elements is another matter, for eager execution.
+                failed, given = (some(isnan(x), (-2, -1)) for x in (out, inputs[0]))
+                failed = logical_and(failed, logical_not(given))
+                if failed._data.any():
+                    self.guard(some(failed), True)
+                    self.failed(error)
+            finally:
+                set_grad_enabled(before)
+
     def is_due_to_guard(self, error):
-        """Whether a demand that failed, and is a guard, led to this very error."""
-        while error is not None and error is not self.failure:
+        """Whether what led to this very error would do so at each replay."""
+        while error is not None and not any(e is error for e in self.failures):
             error = error.__cause__
         return error is not None
 
@@ -428,6 +473,7 @@ class Recorder:
             out, out_structure = flatten(fn(unflatten(structure, stand_ins)))
             out = [as_tensor(x, op) for x in out]
             child.settle()
+            child.caught()
             child.graph.outputs = [child.value_of(x) for x in out]
         finally:
             set_recorder(before)
@@ -558,6 +604,7 @@ def record(fn, inputs, *, frozen=True, abstract=False):
             result = fn(*inputs)
             out = [as_tensor(x) for x in flatten(result)[0]]
             rec.settle()
+            rec.caught()
             rec.graph.outputs = [rec.value_of(t) for t in out]
         finally:
             set_recorder(before)

@@ -26,6 +26,7 @@ from probtorch.core.op import Op, register
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
+    HEARD_BY,
     ArgumentError,
     AutogradError,
     DeviceError,
@@ -212,6 +213,23 @@ def told_exit(how, t, value):
         if left is not None:
             return left(how, t, value)
     return value
+
+
+def _tell_failed(op, inputs, attrs, error):
+    """Tell what records this thread of an operation that raised an error."""
+    tell = getattr(recording(), "op_failed", None)
+    if tell is not None:
+        tell(op, inputs, attrs, error)
+
+
+def _hear_of(error):
+    """Tell what records this thread of an error that depends on the elements of tensors."""
+    hear = getattr(recording(), "hear_of", None)
+    if hear is not None:
+        hear(error)
+
+
+HEARD_BY.append(_hear_of)
 
 
 def carry(source, t):
@@ -432,6 +450,10 @@ def apply(op, inputs, attrs=EMPTY):
         tensors = [x for x in inputs if isinstance(x, TensorBase)]
         if len({type(x._data) for x in tensors}) > 1:
             raise _mixed(op, tensors) from None
+        raise
+    except Exception as error:
+        if _RECORDING:
+            _tell_failed(op, inputs, attrs, error)
         raise
     several = type(result) is tuple
     out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
