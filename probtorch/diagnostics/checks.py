@@ -3,15 +3,20 @@
 `diagnose` looks for divergences, disagreeing chains, too few effective draws, saturated trees and
 poor energy exploration, and returns one `Finding` for each; `warn_about` turns the serious ones
 into Python warnings. A finding names the parameters that show it most, because the cure is there.
-The default thresholds are those of Vehtari et al. (2021), ArviZ and Stan; all are arguments.
+The default thresholds are those of Vehtari et al. (2021), ArviZ and Stan; all are arguments. Where
+a statistic is compared with its threshold, the threshold gives way by what the statistic errs by
+chance, over all parameters: so that of a thousand sound runs one is suspected, whether it has one
+parameter or ten thousand (`_rhat_limits`, `_size_limit`).
 """
 
+import itertools
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import chdtri, ndtri
 
-from probtorch.diagnostics.columns import normal_scores
+from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, per_entry, rhat
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
@@ -29,6 +34,15 @@ __all__ = [
 
 # A message names this many parameters, the worst first.
 NAMED = 3
+# How many sound runs in which any parameter at all may be suspected, of R-hat or effective size.
+FALSE_ALARMS = 1e-3
+# R-hat says little about halves with fewer effective draws; see `ess_per_chain`.
+HALF_SIZE = 50
+# Standard error of an estimated effective size n, relative to n: this over the square root of n.
+# Autoregressive chains (coefficient 0.8, of 1000 draws) have 2.3 to 2.6, with a longer tail below.
+SIZE_ERROR = 3.0
+# Parameters whose draws are worked on at a time.
+BLOCK = 256
 
 
 class InferenceWarning(UserWarning):
@@ -102,12 +116,17 @@ def warn_about(draws: Draws, *, stacklevel=1, **thresholds) -> list[Finding]:
     Warns
     -----
     DivergenceWarning, ConvergenceWarning, TreeDepthWarning, EnergyWarning, InferenceWarning
-        One for each serious finding.
+        One for all serious findings, of the category of the worst: a line that names them all, and
+        what to do about the worst.
     """
     findings = diagnose(draws, **thresholds)
-    for finding in findings:
-        if finding.category is not None:
-            warnings.warn(str(finding), finding.category, stacklevel=stacklevel + 1)
+    serious = [finding for finding in findings if finding.category is not None]
+    if serious:
+        worst = serious[0]
+        text = str(worst).replace(worst.subject, "; ".join(f.subject for f in serious), 1)
+        if len(serious) > 1:
+            text += "\n  more:     probtorch.diagnostics.diagnose(draws) has all of them in full"
+        warnings.warn(text, worst.category, stacklevel=stacklevel + 1)
     return findings
 
 
@@ -132,9 +151,10 @@ def diagnose(
     names : str or sequence of str, optional
         Which variables to judge; all of the posterior by default.
     rhat_max : float
-        Largest acceptable rank-normalised split R-hat.
+        Largest acceptable rank-normalised split R-hat, where it is more than chance explains.
     ess_per_chain : float
-        Smallest acceptable bulk and tail effective sample size, times the number of chains.
+        Smallest acceptable bulk and tail effective sample size, times the number of chains; less
+        what its estimate may err by.
     bfmi_min : float
         Smallest acceptable E-BFMI of a chain.
     treedepth_share : float
@@ -166,7 +186,7 @@ def diagnose(
     findings = [
         _non_finite(entries),
         _divergences(draws, entries, max_divergences),
-        *_convergence(draws, quality, rhat_max, ess_per_chain, min_draws),
+        *_convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws),
         _treedepth(draws, quality, treedepth_share),
         _energy(draws, entries, bfmi_min),
         _few_chains(draws, min_chains),
@@ -221,42 +241,65 @@ def _divergences(draws, entries, allowed):
     parameters = tuple(label for label, _ in suspects)
     target = draws.attrs.get("target_accept_prob", draws.attrs.get("target_accept"))
     now = "" if target is None else f" (now {target})"
-    near = f", starting around {parameters[0]}" if parameters else ""
     return Finding(
         kind="divergence",
-        subject=f"{count} divergent transitions after warm-up",
+        subject=f"{count} divergent transition{'s' * (count != 1)} after warm-up",
         expected="none" if allowed == 0 else f"at most {allowed}",
         got=f"{count} of {diverging.size} draws ({_percent(count / diverging.size)}){where}",
-        fix=f"write hierarchical sites non-centred (loc + scale * z with z ~ Normal(0, 1)){near}, "
-        f"or raise target_accept_prob{now} towards 0.99",
+        fix=_cure_for_divergences(draws.attrs.get("centred_sites"), parameters, now),
         parameters=parameters,
         category=DivergenceWarning,
     )
 
 
-def _convergence(draws, quality, rhat_max, ess_per_chain, min_draws):
+def _cure_for_divergences(centred, parameters, now):
+    """What to do, given the sites whose spread is latent; None if that is not known."""
+    raised = f"raise target_accept_prob{now} towards 0.99"
+    form = "non-centred (loc + scale * z with z ~ Normal(0, 1))"
+    near = f", starting around {parameters[0]}" if parameters else ""
+    if centred is None:
+        return f"write hierarchical sites {form}{near}, or {raised}"
+    if centred:
+        return f"write {_listed(list(centred))} {form}, or {raised}"
+    which = f" for {', '.join(parameters)}" if parameters else ""
+    return f"{raised}; if some stay, give stronger priors or another parameterisation{which}"
+
+
+def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
     if draws.num_draws < min_draws:
         yield _short_run(draws, quality, min_draws)
         return
     labels, r_hat, ess = quality
+    judged = max(np.count_nonzero(~np.isnan(r_hat)), 1)
+    limits = _rhat_limits(entries, r_hat, judged, rhat_max)
     order = np.argsort(-np.nan_to_num(r_hat, nan=0.0), kind="stable")
-    bad = [i for i in order if r_hat[i] > rhat_max]
+    bad = [i for i in order if r_hat[i] > limits[i]]
     if bad:
+        named = _listed([labels[i] for i in bad])
+        limit = limits[bad[0]]
+        chance = "" if limit == rhat_max else f", which {judged} parameters may reach by chance"
+        several = draws.num_chains > 1
         yield Finding(
             kind="rhat",
-            subject=f"chains disagree on {_listed([labels[i] for i in bad])}",
-            expected=f"R-hat at most {rhat_max} for every parameter",
+            subject=f"chains disagree on {named}"
+            if several
+            else f"the chain has not settled: its halves differ on {named}",
+            expected=f"R-hat at most {limit:.4g} for every parameter{chance}",
             got=", ".join(f"{labels[i]} {r_hat[i]:.3f}" for i in bad[:NAMED])
             + _out_of(len(bad), len(labels)),
             fix="run longer (more warm-up and more draws); if chains sit in different places, "
-            "reparameterise the model or give it stronger priors",
+            "reparameterise the model or give it stronger priors"
+            if several
+            else "run longer (more warm-up and more draws), and several chains (num_chains=4), "
+            "which show whether it is the start or the model",
             parameters=tuple(labels[i] for i in bad[:NAMED]),
             category=ConvergenceWarning,
         )
     needed = ess_per_chain * draws.num_chains
+    limit = _size_limit(needed, judged)
     # An entry that never varies has no R-hat, and an effective size that says nothing.
     order = np.argsort(np.where(np.isnan(r_hat), np.inf, ess), kind="stable")
-    bad = [i for i in order if ess[i] < needed and not np.isnan(r_hat[i])]
+    bad = [i for i in order if ess[i] < limit and not np.isnan(r_hat[i])]
     if bad:
         worst = max(ess[bad[0]], 1.0)
         yield Finding(
@@ -270,6 +313,39 @@ def _convergence(draws, quality, rhat_max, ess_per_chain, min_draws):
             parameters=tuple(labels[i] for i in bad[:NAMED]),
             category=ConvergenceWarning,
         )
+
+
+def _rhat_limits(entries, r_hat, judged, rhat_max):
+    """What R-hat of each parameter may be, with all chains in one distribution.
+
+    With k + 1 half chains of e effective draws each, R-hat^2 - 1 is about 1/e times a chi-squared
+    variate with k degrees of freedom over k. Of a run as long as is asked for, e = 50, a quarter of
+    all parameters is above 1.01 by chance alone. R-hat is the larger of two, and the largest of
+    all parameters counts, so the quantile is taken at `FALSE_ALARMS` over twice their number. e is
+    counted within the halves: chains apart from each other are no excuse for being apart.
+    """
+    limits = np.full(r_hat.shape, float(rhat_max))
+    doubtful = np.flatnonzero(r_hat > rhat_max)
+    if not doubtful.size:
+        return limits
+    columns = _columns(entries, doubtful)
+    sizes, count = [], 2
+    while block := list(itertools.islice(columns, BLOCK)):
+        halves = split(np.stack(block))
+        count = halves.shape[1]
+        centred = halves - halves.mean(axis=2, keepdims=True)
+        sizes.append(ess_bulk(np.moveaxis(centred, 0, 2)))
+    inside = np.concatenate(sizes) / count
+    inside = np.where(np.isfinite(inside), np.maximum(inside, HALF_SIZE), HALF_SIZE)
+    chance = chdtri(count - 1, FALSE_ALARMS / (2 * judged)) / (count - 1)
+    limits[doubtful] = np.maximum(rhat_max, np.sqrt(1.0 + chance / inside))
+    return limits
+
+
+def _size_limit(needed, judged):
+    """The estimated effective size below which the true one is surely below `needed`."""
+    sure = -ndtri(FALSE_ALARMS / judged)
+    return needed / (1.0 + sure * SIZE_ERROR / np.sqrt(needed))
 
 
 def _short_run(draws, quality, min_draws):
@@ -379,6 +455,16 @@ def _quality(entries):
         r_hats.append(np.ravel(rhat(values)))
         sizes.append(np.ravel(np.minimum(ess_bulk(values), ess_tail(values))))
     return labels, np.concatenate(r_hats), np.concatenate(sizes)
+
+
+def _columns(entries, wanted):
+    """The draws (chain, draw) of the entries with these flat numbers, which ascend."""
+    first = 0
+    for labels, values in entries:
+        inside = wanted[(wanted >= first) & (wanted < first + len(labels))] - first
+        flat = flat_entries(values)
+        yield from (np.asarray(flat[..., i], float) for i in inside)
+        first += len(labels)
 
 
 def _most(entries, score):

@@ -23,11 +23,21 @@ from probtorch.ops.elementwise import where
 __all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
 
 
+class _Absent:
+    """The default of `obs`, which is not the None that a user gives."""
+
+    def __repr__(self):
+        return "None"
+
+
+_ABSENT: Any = _Absent()
+
+
 def sample(
     name: str,
     fn: Any,
     *args: Any,
-    obs: Any = None,
+    obs: Any = _ABSENT,
     obs_mask: Any = None,
     infer: dict[str, Any] | None = None,
     rng_key: Any = None,
@@ -43,7 +53,8 @@ def sample(
     fn : Distribution or callable
         A callable is called with ``*args, **kwargs``, and has no density.
     obs : Tensor, array, list or number, optional
-        The observed value, of the distribution's shape; None makes the site latent.
+        The observed value, of the distribution's shape; left out or None, the site is latent. None
+        says that data were meant: a run in which nothing is observed then warns.
     obs_mask : bool Tensor or array, optional
         Which elements of `obs` are there. The others are latent: the site splits into
         ``{name}_observed``, ``{name}_unobserved`` and the deterministic `name` that joins them.
@@ -80,13 +91,20 @@ def sample(
     where_from = frame.f_code, frame.f_lasti
     if sample_shape:
         fn = fn.expand(tuple(sample_shape) + tuple(fn.batch_shape))
+    if obs is _ABSENT:
+        return sample_from(name, fn, args, kwargs, None, None, infer, where_from)
+    if obs is None:
+        return sample_from(name, fn, args, kwargs, None, None, infer, where_from, waiting=True)
     if obs_mask is not None and obs is not None:
         return _partly_observed(name, fn, as_value(obs, name), obs_mask, infer, where_from)
     return sample_from(name, fn, args, kwargs, obs, None, infer, where_from)
 
 
-def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from):
-    """`sample` without its conveniences; `where_from` is code and instruction to blame."""
+def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from, waiting=False):
+    """`sample` without its conveniences; `where_from` is code and instruction to blame.
+
+    `waiting` is noted of a site that was told ``obs=None``: data were meant.
+    """
     plates = STATE.plates
     if type(name) is not str or not hasattr(fn, "log_prob") or isinstance(fn, type):
         _check_statement(name, fn)
@@ -108,6 +126,8 @@ def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from):
         code=where_from[0],
         instruction=where_from[1],
     )
+    if waiting:
+        site.notes["no_data"] = True
     value = perform(site)
     if site.observed and hasattr(site.fn, "event_shape"):
         shape = value._data.shape

@@ -17,7 +17,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.effects.trace import Trace, plate_info
 
-__all__ = ["Labels", "labels_of"]
+__all__ = ["Labels", "array_arguments", "labels_of"]
 
 
 @record
@@ -63,7 +63,7 @@ def labels_of(
     observed = {name: to_host(first[name].value._data) for name in first.observation_nodes}
     wanted = {*latent, *observed}
     constant = {}
-    for name, array in _array_arguments(model, args, kwargs).items():
+    for name, array in array_arguments(model, args, kwargs).items():
         if any(array.shape == y.shape and np.array_equal(array, y) for y in observed.values()):
             continue
         # A variable of the results already has the name: the argument gets another.
@@ -80,14 +80,22 @@ def labels_of(
     )
 
 
-def _array_arguments(model, args, kwargs):
-    """Array arguments of a model by parameter name."""
+def array_arguments(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return the array arguments of a model by the names of its parameters.
+
+    Parameters
+    ----------
+    model, args, kwargs
+        What was run.
+    """
     try:
         # A module takes any arguments, and hands them to this.
         bound = inspect.signature(getattr(model, "forward", model)).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
         bound = kwargs
-    arrays = {name: _array(value) for name, value in bound.items()}
+    arrays: dict[str, Any] = {name: _array(value) for name, value in bound.items()}
     return {name: x for name, x in arrays.items() if x is not None and x.dtype.kind in "biuf"}
 
 

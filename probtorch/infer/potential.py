@@ -37,9 +37,10 @@ from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
+from probtorch.infer.forgotten import without_data
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
-from probtorch.infer.labels import labels_of
+from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import OUTSIDE, Surroundings, in_float64, lifted
@@ -362,6 +363,8 @@ class ModelTarget(Target):
     observed, deterministic : tuple of str
         Names of the observed and of the deterministic sites; of the latter those that depend on a
         summed site are left out.
+    without_data : tuple of str, or None
+        None if a site is observed or there is a factor; else the sites that have ``obs=None``.
     summed : dict of str to int
         The finite discrete latent sites, which are summed out of the density, and their numbers of
         values. `infer_discrete` draws them.
@@ -387,6 +390,8 @@ class ModelTarget(Target):
                 # `initial`: a support may depend on latent sites, and hold the data elsewhere.
                 with contextlib.suppress(DomainError):
                     site.compute_log_prob()
+        self.without_data = without_data(first.values())
+        self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
         self._sums = Sums(
@@ -417,6 +422,20 @@ class ModelTarget(Target):
         tracer = trace()
         self.run(tracer, Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
+
+    def centred_sites(self, q: Any) -> list[str]:
+        """Return the latent sites whose spread depends on other latent sites, at an array `q`.
+
+        They are what a non-centred form changes: loc + scale * z in place of a draw with such a
+        scale.
+        """
+        point = wrap(np.array(q, np.float64)).requires_grad_()
+        before = set_grad_enabled(True)
+        try:
+            sites = self.trace_at(point)
+        finally:
+            set_grad_enabled(before)
+        return [name for name in self.slots if name in sites and _latent_spread(sites[name].fn)]
 
     def _discrete(self, position=0):
         """The handler that gives summed sites one value, if there are such sites."""
@@ -625,6 +644,17 @@ class _Likelihood(Handler):
         if site.observed:
             site.compute_log_prob()
             self.terms[site.name] = site.unscaled_log_prob
+
+
+def _latent_spread(fn):
+    """Whether a parameter other than the location depends on latent values."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return any(
+        getattr(getattr(fn, name, None), "requires_grad", False)
+        for name in getattr(fn, "__tree_fields__", ())
+        if name != "loc"
+    )
 
 
 def _equal(a, b):

@@ -211,6 +211,9 @@ class SampledDraws(Draws):
     ) -> Any:
         """Summarise each scalar parameter in one row; see `probtorch.diagnostics.summary`."""
         table = Draws.summary(self, names=names, hdi_prob=hdi_prob, round_to=round_to)
+        if getattr(self.target, "without_data", None) is not None:
+            note = "Nothing is observed: these are draws of the prior."
+            table = dataclasses.replace(table, notes=(*table.notes, note))
         summed = getattr(self.target, "summed", None)
         if not summed:
             return table

@@ -202,3 +202,98 @@ def test_discrete_and_complex_parameters_are_judged_too():
     wave = rng.normal(size=SHAPE) + 1j * np.arange(4.0)[:, None]
     finding = diagnose(Draws({"flag": flag, "wave": wave}))[0]
     assert finding.kind == "rhat" and set(finding.parameters) == {"flag", "wave_imag"}
+
+
+# -------------------------------------------------------------------------------- chance and advice
+
+
+def autoregressive(chains, draws, parameters, coefficient, seed=0):
+    """Stationary chains; an effective size of (1 - c) / (1 + c) per draw."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(chains, draws + 100, parameters))
+    x = np.zeros_like(noise)
+    for t in range(1, draws + 100):
+        x[:, t] = coefficient * x[:, t - 1] + noise[:, t]
+    return x[:, 100:]
+
+
+@pytest.mark.parametrize(
+    ("chains", "draws", "parameters", "coefficient"),
+    [(4, 1000, 300, 0.78), (4, 1000, 3, 0.78), (2, 400, 300, 0.3), (1, 300, 300, 0.0)],
+)
+def test_chance_alone_is_no_cause_for_a_warning(chains, draws, parameters, coefficient):
+    # At the plain limit of 1.01 about a quarter of all parameters of the first two are above it.
+    # False alarms: R-hat in one of a thousand such runs, by the limits' own level.
+    x = autoregressive(chains, draws, parameters, coefficient)
+    assert [f.kind for f in diagnose(Draws({"x": x})) if f.category] == []
+
+
+def test_plain_limit_would_have_warned():
+    x = autoregressive(4, 1000, 300, 0.78)
+    from probtorch.diagnostics import rhat
+
+    assert (rhat(x) > 1.01).mean() > 0.1
+
+
+@pytest.mark.parametrize("parameters", [1, 1000])
+def test_chains_apart_are_found_among_however_many_parameters(parameters):
+    x = np.random.default_rng(10).normal(size=(*SHAPE, parameters))
+    x[0, ..., 0] += 0.5  # R-hat 1.026
+    found = {f.kind: f for f in diagnose(Draws({"x": x}))}
+    assert found["rhat"].parameters == ("x[0]",)
+
+
+def test_limit_says_how_many_parameters_it_allows_for():
+    x = autoregressive(4, 1000, 300, 0.78)
+    x[0, :, 7] += 6.0
+    finding = next(f for f in diagnose(Draws({"x": x})) if f.kind == "rhat")
+    assert finding.parameters == ("x[7]",)
+    assert "which 300 parameters may reach by chance" in finding.expected
+
+
+def test_one_chain_does_not_disagree():
+    x = np.random.default_rng(11).normal(size=(1, 1000))
+    x[0, 500:] += 2.0
+    finding = next(f for f in diagnose(Draws({"x": x})) if f.kind == "rhat")
+    assert finding.subject == "the chain has not settled: its halves differ on x"
+    assert "num_chains=4" in finding.fix and "chains" not in finding.subject
+
+
+def test_several_findings_are_one_warning_with_a_line_for_all():
+    x = np.random.default_rng(12).normal(size=SHAPE)
+    x[0] += 3.0
+    draws = Draws({"x": x}, {"diverging": x > 5.0, "energy": np.cumsum(x, axis=1)})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        findings = warn_about(draws)
+    assert [f.kind for f in findings] == ["divergence", "rhat", "ess", "energy"]
+    (warning,) = caught
+    first, *rest = str(warning.message).splitlines()
+    assert warning.category is DivergenceWarning
+    assert first == "; ".join(f.subject for f in findings)
+    assert [line.split(":")[0].strip() for line in rest] == ["expected", "got", "fix", "more"]
+    assert "diagnose(draws)" in rest[-1]
+
+
+@pytest.mark.parametrize(
+    ("centred", "words"),
+    [
+        (None, "write hierarchical sites non-centred"),
+        (["theta"], "write theta non-centred"),
+        ([], "raise target_accept_prob towards 0.99; if some stay"),
+    ],
+)
+def test_cure_for_divergences_fits_the_model(centred, words):
+    draws = with_stats(diverging=np.ones(SHAPE, bool))
+    attrs = {} if centred is None else {"centred_sites": centred}
+    finding = only(diagnose(Draws(draws.posterior, draws.sample_stats, attrs=attrs)))
+    assert finding.fix.startswith(words)
+    assert ("non-centred" in finding.fix) == (centred != [])
+
+
+def test_one_divergence_is_one_transition():
+    diverging = np.zeros(SHAPE, bool)
+    diverging[0, 0] = True
+    assert only(diagnose(with_stats(diverging=diverging))).subject.startswith(
+        "1 divergent transition after"
+    )

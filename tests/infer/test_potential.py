@@ -434,3 +434,18 @@ def test_model_that_cannot_run_at_zero_is_found_elsewhere():
         sample("y", Normal(0.0, exp(where(x == 0.0, np.nan, x))), obs=tensor(1.0))
 
     assert Target.from_model(model).dim == 1
+
+
+def test_sites_whose_spread_is_latent_are_the_centred_ones():
+    def model():
+        mu = sample("mu", Normal(0.0, 1.0))
+        tau = sample("tau", HalfNormal(1.0))
+        with plate("a", 3):
+            sample("centred", Normal(mu, tau))
+            sample("shifted", Normal(mu, 1.0))
+            z = sample("z", Normal(0.0, 1.0))
+        sample("vector", Normal(0.0, tau).expand([2]).to_event(1))
+        sample("y", Normal(mu + tau * z[0], tau), obs=tensor(1.0))
+
+    target = Target.from_model(model)
+    assert target.centred_sites(np.zeros(target.dim)) == ["centred", "vector"]

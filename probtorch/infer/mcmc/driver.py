@@ -20,6 +20,7 @@ from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.adaptation import schedule
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
@@ -34,6 +35,7 @@ from probtorch.infer.mcmc.progress import activity
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.mcmc.starts import first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.threads import run_chains
+from probtorch.infer.potential import ModelTarget
 
 __all__ = ["MCMC"]
 
@@ -314,6 +316,8 @@ class MCMC:
             self.target = target = self.kernel.target(
                 args, kwargs, first_chain(example, self.num_chains)
             )
+            if isinstance(target, ModelTarget) and num_samples:
+                warn_of_no_data(target.without_data, target.array_arguments)
             if saved:
                 chains = saved.chains(
                     self.kernel, lambda bare: resumed_chains(target, bare, self.num_chains)
@@ -438,6 +442,8 @@ class MCMC:
         if self.save_params is not None:
             draws = draws.select(list(self.save_params))
         self._draws = draws
+        if isinstance(self.target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
+            draws.attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
         warn_about(draws, stacklevel=stacklevel)
         return draws
 

@@ -15,6 +15,7 @@ from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError, ShapeError
+from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.hmc import HMCState
@@ -47,7 +48,8 @@ def new_chains(
     Raises
     ------
     InferenceError
-        If log density or gradient are not finite there, or no point was found.
+        If log density or gradient are not finite there, or no point was found; if the density
+        is no distribution.
     ShapeError
         If the parameters are neither for one chain nor for all.
     """
@@ -56,7 +58,9 @@ def new_chains(
         positions = np.asarray(target.initial(num_chains, starts, kernel.init_strategy))
     else:
         positions = _positions(target, params, num_chains)
-    return [_new_chain(kernel, target, q, stream) for q, stream in zip(positions, streams)]
+    started = [_new_chain(kernel, target, q, stream) for q, stream in zip(positions, streams)]
+    refuse_flat(target, positions[0])
+    return started
 
 
 def _new_chain(kernel, target, position, stream):

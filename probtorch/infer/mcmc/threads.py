@@ -71,8 +71,11 @@ def run_chains(runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool
         return False
     except KeyboardInterrupt:
         stop.set()
+        drawn = any(run.draws.complete for run in runs)
         print(
-            "interrupted: keeping what was drawn (Ctrl-C again to give it up)",
+            "interrupted: keeping what was drawn (Ctrl-C again to give it up)"
+            if drawn
+            else "interrupted during warm-up: there are no draws yet, so none are kept",
             file=sys.stderr,
             flush=True,
         )

@@ -1,0 +1,153 @@
+"""What a run has forgotten: its data, or a prior.
+
+Both are found before the first draw. Without data the draws are those of the prior, which is rarely
+meant where a site says ``obs=None`` or arguments hold arrays that no site observes. Without a prior
+(an improper one that no data reach) there is no distribution to draw from: the log density is the
+same, or a straight line, however far a number goes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.rng import Generator
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.effects.site import Site
+from probtorch.errors import InferenceError, user_frame
+from probtorch.infer.initialization import uniform_point
+
+__all__ = ["refuse_flat", "warn_of_no_data", "without_data"]
+
+# Points at which all slopes are compared, and how far a suspected number is then moved.
+NEAR_POINTS, NEAR = 2, 0.1
+FAR = (-1e6, -1e3, -30.0, 30.0, 1e3, 1e6)
+NAMED = 3
+
+
+def without_data(sites: Iterable[Site]) -> tuple[str, ...] | None:
+    """Return what a run of a model without data was waiting for, None if it has data.
+
+    Parameters
+    ----------
+    sites : iterable of Site
+
+    Returns
+    -------
+    tuple of str, or None
+        Names and places of the sites with ``obs=None``, if no site is observed and there is no
+        factor.
+    """
+    sites = list(sites)
+    if any(site.observed and site.kind in ("sample", "factor") for site in sites):
+        return None
+    return tuple(f"{site.name!r} ({site.location})" for site in sites if site.notes.get("no_data"))
+
+
+def warn_of_no_data(waiting: tuple[str, ...] | None, arguments: Iterable[str] = ()) -> None:
+    """Warn of a run that draws from the prior and was probably meant to have data.
+
+    Parameters
+    ----------
+    waiting : tuple of str, or None
+        What `without_data` returned.
+    arguments : iterable of str
+        Names of the model's arguments that hold arrays.
+
+    Warns
+    -----
+    InferenceWarning
+        If nothing is observed and a site has ``obs=None``, or there are such arguments.
+    """
+    if waiting is None:
+        return
+    given = list(arguments)
+    if waiting:
+        got = f"obs=None at {_listed(waiting)}"
+        fix = "pass the data to run(), where the model takes them"
+    elif given:
+        got = f"arrays in {_listed(given)}, which no sample statement has as obs="
+        fix = f"write sample('y', ..., obs={given[-1]})"
+    else:
+        return
+    message = (
+        "nothing in the model is observed: the draws are those of the prior\n"
+        "  expected: a sample statement with data, or a factor\n"
+        f"  got:      {got}\n"
+        f"  fix:      {fix}; if the prior is meant, Predictive(model, num_samples=1000) draws from "
+        "it exactly"
+    )
+    warnings.warn_explicit(message, InferenceWarning, *(user_frame() or ("<unknown>", 0)))
+
+
+def refuse_flat(target: Any, start: np.ndarray) -> None:
+    """Refuse a density that does not fall off in some direction.
+
+    Parameters
+    ----------
+    target : Target
+    start : ndarray, shape (dim,)
+        Where a chain starts: density and gradient are finite there.
+
+    Raises
+    ------
+    InferenceError
+        Naming the sites.
+
+    Notes
+    -----
+    A number is refused if the log density is a straight line in it, to the last bit of the slope
+    at three points near by, and then for steps of up to a million alone, both ways.
+    """
+    generator = Generator(0)
+    moves = [uniform_point(generator, (target.dim,), NEAR) for _ in range(NEAR_POINTS)]
+    points = [start, *(start + move for move in moves)]
+    found = [target.value_and_grad(q) for q in points]
+    slopes = np.stack([gradient for _, gradient in found])
+    if not np.isfinite(slopes).all():
+        return  # at an edge; what is flat has none
+    suspects = np.flatnonzero((slopes == slopes[0]).all(axis=0))
+    (value, _), q = found[0], points[0]
+    flat = [i for i in suspects if _is_line(target, q, value, i, slopes[0, i])]
+    if flat:
+        raise _improper(target, flat, slopes[0])
+
+
+def _is_line(target, q, value, i, slope):
+    """Whether the log density goes on for ever as it does at `q`, in direction `i`."""
+    for step in FAR:
+        moved = q.copy()
+        moved[i] += step
+        there, gradient = target.value_and_grad(moved)
+        expected = value + slope * step
+        if not (math.isfinite(there) and gradient[i] == slope):
+            return False
+        if abs(there - expected) > 1e-6 * (1.0 + abs(value) + abs(slope * step)):
+            return False
+    return True
+
+
+def _improper(target, flat, slopes):
+    slots = [s for s in target.slots.values() if any(s.start <= i < s.stop for i in flat)]
+    names = _listed([repr(slot.name) for slot in slots])
+    one = len(slots) == 1
+    constant = not slopes[flat].any()
+    return InferenceError(
+        f"the posterior of {names} is no distribution",
+        expected="a prior that falls off, or data that say something about "
+        + ("it" if one else "each of them"),
+        got="a log density that "
+        + ("is the same" if constant else "goes on in a straight line on the unconstrained scale")
+        + f" however far {'it goes' if one else 'they go'}",
+        fix="give it a proper prior, such as Normal(0, 10), or check that the data reach it",
+        at=slots[0].location or None,
+    )
+
+
+def _listed(names):
+    shown = ", ".join(names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

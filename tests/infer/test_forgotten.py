@@ -1,0 +1,191 @@
+"""Runs that forgot their data or a prior say so; those that forgot nothing are left alone."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch import factor, plate, sample
+from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.distributions import constraints
+from probtorch.errors import InferenceError
+from probtorch.infer import MCMC, NUTS, Target
+
+X = probtorch.linspace(0.0, 1.0, 15)
+
+
+def run(model, *args, num_samples=20, **kwargs):
+    """Run without the warnings that short runs deserve."""
+    settings = {"warmup_steps": 200, "seed": 0, "progress_bar": False} | kwargs
+    mcmc = MCMC(NUTS(model), num_samples=num_samples, **settings)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(too short|diverg|maximum tree)")
+        mcmc.run(*args)
+    return mcmc
+
+
+def line(x, y=None):
+    b = sample("b", dist.Normal(0.0, 1.0))
+    with plate("n", 15):
+        sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
+def forgot_obs(x, y):
+    b = sample("b", dist.Normal(0.0, 1.0))
+    with plate("n", 15):
+        sample("y", dist.Normal(b * x, 1.0))
+
+
+def funnel(scale):
+    v = sample("v", dist.Normal(0.0, scale))
+    sample("x", dist.Normal(0.0, probtorch.exp(v)))
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "got", "fix"),
+    [
+        (line, (X,), r"obs=None at 'y' \(.*test_forgotten.py:\d+\)", "pass the data to run()"),
+        (line, (X, None), r"obs=None at 'y' \(.*test_forgotten.py:\d+\)", "pass the data"),
+        (forgot_obs, (X, X), "arrays in x, y, which no sample", "sample('y', ..., obs=y)"),
+    ],
+)
+def test_run_without_its_data_says_so(model, args, got, fix):
+    with pytest.warns(InferenceWarning, match="nothing in the model is observed") as caught:
+        mcmc = run(model, *args)
+    (warning,) = caught
+    text = str(warning.message)
+    assert re.search(rf"expected: .*with data.*\n  got: +{got}.*\n  fix: +", text), text
+    assert fix in text and "Predictive(model, num_samples=1000)" in text
+    assert warning.filename == __file__
+    assert "Nothing is observed: these are draws of the prior." in str(mcmc.summary())
+
+
+def conditioned(x):
+    probtorch.handlers.condition(line, {"y": x})(x)
+
+
+def with_factor(x):
+    b = sample("b", dist.Normal(0.0, 1.0))
+    factor("fit", -((b - x) ** 2).sum())
+
+
+def half_observed(x, labels=None):
+    with plate("n", 15):
+        z = sample("z", dist.Normal(0.0, 1.0), obs=labels)
+        sample("y", dist.Normal(z, 1.0), obs=x)
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [
+        (line, (X, X)),
+        (conditioned, (X,)),
+        (with_factor, (X,)),
+        (half_observed, (X,)),
+        (funnel, (1.0,)),
+    ],
+)
+def test_runs_with_data_or_a_prior_on_purpose_are_left_alone(model, args):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "nothing in the model")
+        warnings.filterwarnings("ignore", ".*diverg")
+        mcmc = run(model, *args)
+    assert ("draws of the prior" in str(mcmc.summary())) == (model is funnel)
+
+
+def test_left_out_and_none_are_told_apart_and_mean_the_same_site():
+    made = [
+        probtorch.handlers.trace(lambda: sample("x", dist.Normal(0.0, 1.0))).get_trace()["x"],
+        probtorch.handlers.trace(lambda: sample("x", dist.Normal(0.0, 1.0), obs=None)).get_trace()[
+            "x"
+        ],
+    ]
+    assert [site.observed for site in made] == [False, False]
+    assert [site.notes.get("no_data", False) for site in made] == [False, True]
+
+
+# ----------------------------------------------------------------------------------------- priors
+
+
+def improper():
+    sample("a", dist.ImproperUniform(constraints.real))
+    sample("b", dist.Normal(0.0, 1.0))
+
+
+def improper_scale(y):
+    sample("s", dist.ImproperUniform(constraints.positive))
+    with plate("n", 15):
+        sample("y", dist.Normal(sample("m", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+
+def improper_vector(y):
+    a = sample("a", dist.ImproperUniform(constraints.real, (), (3,)))
+    with plate("n", 15):
+        sample("y", dist.Normal(a[0], 1.0), obs=y)
+
+
+def masked():
+    sample("a", dist.Normal(0.0, 1.0).mask(False))
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "name", "form"),
+    [
+        (improper, (), "a", "is the same"),
+        (improper_scale, (X,), "s", "straight line on the unconstrained scale"),
+        (improper_vector, (X,), "a", "is the same"),
+        (masked, (), "a", "is the same"),
+    ],
+)
+def test_posterior_that_is_no_distribution_is_refused(model, args, name, form):
+    with pytest.raises(InferenceError) as info:
+        run(model, *args)
+    text = str(info.value)
+    assert f"the posterior of '{name}' is no distribution" in text
+    assert re.search(rf"expected: a prior that falls off.*\n  got: .*{form}.*however far", text)
+    assert re.search(r"fix: +give it a proper prior.*\n  at: .*test_forgotten.py:\d+$", text)
+
+
+def test_flat_direction_of_a_density_by_hand_is_refused():
+    target = Target.from_density(lambda q: -(q["x"] ** 2), example={"x": 0.0, "y": 0.0})
+    with pytest.raises(InferenceError, match="posterior of 'y' is no distribution"):
+        run(target)
+
+
+def flat_but_for_the_data(y):
+    m = sample("m", dist.ImproperUniform(constraints.real))
+    s = sample("s", dist.ImproperUniform(constraints.positive))
+    with plate("n", 15):
+        sample("y", dist.Normal(m, s), obs=y)
+
+
+def far_laplace():
+    # Its slope is the same for a thousand units around the start.
+    sample("a", dist.Laplace(1000.0, 1.0))
+
+
+def box():
+    a = sample("a", dist.ImproperUniform(constraints.real))
+    factor("box", probtorch.where(abs(a) < 3.0, 0.0, -probtorch.inf))
+
+
+def step():
+    a = sample("a", dist.Normal(0.0, 1.0))
+    factor("step", probtorch.where(a < 0.5, 0.0, -1.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [(flat_but_for_the_data, (X,)), (far_laplace, ()), (box, ()), (step, ())],
+)
+def test_proper_posteriors_with_straight_parts_are_sampled(model, args):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(diverg|too short|maximum tree)")
+        found = run(model, *args).draws.posterior
+    assert all(np.isfinite(x).all() for x in found.values())
