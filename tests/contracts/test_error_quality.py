@@ -349,7 +349,8 @@ def stuck_in_different_places():
 def number_taken_from_a_latent_value():
     def model():
         x = sample("x", dist.Normal(0.0, 1.0))
-        number = float(x)  # here
+        with probtorch.stop_gradient():  # on purpose: the gradient of a cut value is refused
+            number = float(x)  # here
         sample("y", dist.Normal(number, 1.0), obs=tensor(1.0))
 
     run(model)
@@ -358,7 +359,8 @@ def number_taken_from_a_latent_value():
 def array_taken_from_a_latent_value():
     def model():
         x = sample("x", dist.Normal(0.0, 1.0))
-        number = float(np.sin(x.detach().numpy()))  # here
+        with probtorch.stop_gradient():
+            number = float(np.sin(x.detach().numpy()))  # here
         sample("y", dist.Normal(x + number, 1.0), obs=tensor(1.0))
 
     run(model)
