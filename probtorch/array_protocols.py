@@ -11,6 +11,7 @@ call goes on as if there were none.
 """
 
 import sys
+from types import FrameType
 
 import numpy as np
 
@@ -163,7 +164,8 @@ def refuse_array(tensor):
 
 def _caller():
     """``(package, function)`` of installed code between the user and the conversion, or Nones."""
-    frame, found = sys._getframe(2), (None, None)
+    frame: FrameType | None = sys._getframe(2)
+    found: tuple[str | None, str | None] = (None, None)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         package = module.partition(".")[0]

@@ -73,7 +73,11 @@ def stop_gradient(x=None):
         return _Mode(False)
     if callable(x) and not isinstance(x, TensorBase):
         return _Mode(False)(x)
-    return map_tree(lambda t: t.detach() if isinstance(t, TensorBase) else t, x)
+    return map_tree(_detached, x)
+
+
+def _detached(t):
+    return t.detach() if isinstance(t, TensorBase) else t  # type: ignore[attr-defined]  # a Tensor's
 
 
 def inference_mode(mode=True):

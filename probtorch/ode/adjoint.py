@@ -1,8 +1,10 @@
 """Gradients of an adaptive solver.
 
-The discrete adjoint differentiates what was computed: it walks back over the accepted steps, runs
-each again on the tape and pulls the gradient through it. Step sizes count as given numbers. It is
-exact for the solution that was found, and needs memory for one state per step.
+The discrete adjoint differentiates what was computed: it walks back over all tries of the solver,
+rejected ones too, runs each again on the tape and pulls the gradient through it, through the choice
+of the next step's size as well. What was chosen between (whether a step counts) stays as it was. So
+it is exact for the solution that was found, also where tolerances are coarse and that solution is a
+poor one. It needs memory for one state per try.
 
 The continuous adjoint solves a differential equation for the gradient backwards in time, together
 with the solution itself (Pontryagin et al. 1962; Chen et al. 2018, "Neural ordinary differential
@@ -16,9 +18,10 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
 from probtorch.errors import NotDifferentiableError
-from probtorch.ode.solve import adaptive
-from probtorch.ops.control import while_loop
-from probtorch.ops.elementwise import maximum, where
+from probtorch.ode.solve import SHRINK, adaptive, attempt, direction_of, first_step
+from probtorch.ops.control import cond, while_loop
+from probtorch.ops.elementwise import logical_and, where
+from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import cat, flip, reshape, stack
 from probtorch.ops.reduction import sum as total
 
@@ -41,48 +44,95 @@ class Discrete(_Adjoint):
 
     @staticmethod
     def forward(ctx, problem, closed_over, y, times, *items):
-        """Solve, and keep the steps."""
+        """Solve, and keep the tries."""
         path = _Adjoint.solve(ctx, problem, closed_over, y, times)
         ctx.save_for_backward(
-            times, path.outputs, path.times, path.sizes, path.states, path.ends, path.count
+            times, path.times, path.proposed, path.states, path.targets, path.choices, path.tries
         )
+        ctx.start = y
         return path.outputs, path.reached
 
     @staticmethod
     def backward(ctx, g, _):
-        """Walk back over the steps."""
-        times, outputs, begins, sizes, states, ends, count = ctx.saved_tensors
+        """Walk back over the tries."""
+        times, *path, tries = ctx.saved_tensors
         problem, closed_over = ctx.problem, ctx.closed_over
         if grad_enabled():
-            return None, None, *_on_tape(problem, closed_over, g, begins, sizes, ends, count)
-        k = times._data.shape[0]
+            return None, None, *_on_tape(problem, closed_over, g, path, tries)
+        in_times = ctx.needs_input_grad[3]
+        zeros = [x.new_zeros(x.shape) for x in closed_over]
+        nothing = times.new_zeros(())
 
         def more(state):
             return state[0] >= 0
 
         def body(state):
-            i, g_y, g_closed = state
-            end = ends[i]
-            g_y = g_y + where(end >= 0, g[maximum(end, 0)], 0.0)
-            y = stand_in(states[i])
-            with enable_grad(), cut_off(closed_over):
-                after, _ = problem.method.step(problem.f, begins[i], y, sizes[i])
-                found = _pulled(after, [y, *closed_over], g_y)
-            return i - 1, found[0], [a + b for a, b in zip(g_closed, found[1:], strict=True)]
+            i, g_t, g_y, g_h, g_times, g_closed = state
+            t, h, y, target, choices = (x[i] for x in path)
+            ends, well, accepted, _ = choices
 
-        zeros = [x.new_zeros(x.shape) for x in closed_over]
-        _, g_first, g_closed = while_loop(more, body, (count - 1, g[0] * 0.0, zeros))
-        g_times = None
-        if ctx.needs_input_grad[3]:
-            slopes = _slopes(problem, times, outputs)
-            moved = total(g * slopes, -1)
-            start = -total(g_first * slopes[0], -1)
-            g_times = cat([reshape(start, (1,)), moved[1:]], 0) if k > 1 else reshape(start, (1,))
-        return None, None, g_first + g[0], g_times, *g_closed
+            def through(g_t, g_y, g_h):
+                return _through(
+                    problem, closed_over, times, (t, y, h, target, choices), g_t, g_y, g_h
+                )
+
+            def shrunk(g_t, g_y, g_h):
+                """Where the error was no number the step was only made shorter."""
+                own = where(ends, 0.0, g_h * SHRINK).to(g_h._data.dtype)
+                rest = where(ends, g_h * SHRINK, 0.0).to(g_h._data.dtype)
+                return g_t - rest, g_y, own, rest, zeros
+
+            g_y = g_y + where(logical_and(ends, accepted), g[target], 0.0)
+            g_t, g_y, g_h, g_target, found = cond(well, through, shrunk, g_t, g_y, g_h)
+            if in_times:
+                g_times = index_put(g_times, (target,), g_times[target] + g_target)
+            return (
+                i - 1,
+                g_t,
+                g_y,
+                g_h,
+                g_times,
+                [a + b for a, b in zip(g_closed, found, strict=True)],
+            )
+
+        start = (tries - 1, nothing, g[0] * 0.0, nothing, times * 0.0, zeros)
+        _, g_t, g_y, g_h, g_times, g_closed = while_loop(more, body, start)
+        # The size of the first step depends on where it begins.
+        y, at = stand_in(ctx.start), stand_in(times)
+        with enable_grad(), cut_off(closed_over):
+            h = first_step(problem.method, problem.f, y, at, problem.tolerances)
+            first = _pulled([h], [y, at, *closed_over], [g_h])
+        g_closed = [a + b for a, b in zip(g_closed, first[2:], strict=True)]
+        if in_times:
+            g_times = index_put(g_times, (0,), g_times[0] + g_t) + first[1]
+        return None, None, g_y + first[0] + g[0], g_times if in_times else None, *g_closed
+
+
+def _through(problem, closed_over, times, given, g_t, g_y, g_h):
+    """Pull the gradient of what a try led to back to what it began with.
+
+    Returns
+    -------
+    tuple
+        Gradients of its time, state, proposed size and output time, and of `closed_over`.
+    """
+    *begin, target, choices = given
+    direction = direction_of(times)
+    begin = [stand_in(x) for x in begin]
+    end = stand_in(times[target])
+    with enable_grad(), cut_off(closed_over):
+        tried = attempt(
+            problem.method, problem.f, *begin, end, direction, problem.tolerances, choices
+        )
+        found = _pulled([tried.t, tried.y, tried.h], [*begin, end, *closed_over], [g_t, g_y, g_h])
+    return (*found[:4], found[4:])
 
 
 class Continuous(_Adjoint):
     """The solver with its continuous adjoint."""
+
+    # The gradient is that of the exact solution, to within the tolerances.
+    approximate = True
 
     @staticmethod
     def forward(ctx, problem, closed_over, y, times, *items):
@@ -110,7 +160,7 @@ class Continuous(_Adjoint):
             y, a = stand_in(z[:n]), z[n : 2 * n]
             with enable_grad(), cut_off(closed_over):
                 slope = problem.f(t, y)
-                found = _pulled(slope, [y, *closed_over], a)
+                found = _pulled([slope], [y, *closed_over], [a])
             parts = [slope.detach(), -found[0], *(-reshape(x, (-1,)) for x in found[1:])]
             return cat(parts, 0)
 
@@ -136,39 +186,40 @@ class Continuous(_Adjoint):
         return None, None, a + g[0], times_grad, *g_closed
 
 
-def _on_tape(problem, closed_over, g, begins, sizes, ends, count):
-    """Take the same steps on the tape, for derivatives of the gradient.
-
-    The times of steps are constants here, so that second derivatives in `t` lack a part; they are
-    refused.
-    """
-    if problem.times.requires_grad:
-        raise NotDifferentiableError(
-            "odeint",
-            expected="second derivatives in y0 and what func closes over",
-            got="second derivatives in t",
-            fix="detach t, or scale time: dy/ds = T * func(s * T, y)",
-        )
-    # What is solved may close over the first state, too.
-    y = another(problem.y)
-    sources = [y, *closed_over]
+def _on_tape(problem, closed_over, g, path, tries):
+    """Make the same tries on the tape, for derivatives of the gradient."""
+    # What is solved may close over the first state and the times, too.
+    y, times = another(problem.y), another(problem.times)
+    sources = [y, times, *closed_over]
+    direction = direction_of(times.detach())
     with cut_off(sources):
         rows = {0: y}
-        for i in range(int(count)):
-            y, _ = problem.method.step(problem.f, begins[i], y, sizes[i])
-            if int(ends[i]) >= 0:
-                rows[int(ends[i])] = y
+        t, at, h = times[0], y, first_step(problem.method, problem.f, y, times, problem.tolerances)
+        for i in range(int(tries)):
+            target, choices = int(path[3][i]), path[4][i]
+            ends, well, accepted, _ = (bool(x) for x in choices)
+            if not well:
+                h = (times[target] - t if ends else h) * SHRINK
+                continue
+            tried = attempt(
+                problem.method, problem.f, t, at, h, times[target], direction,
+                problem.tolerances, choices,
+            )  # fmt: skip
+            t, at, h = tried.t, tried.y, tried.h
+            if ends and accepted:
+                rows[target] = at
         outputs = stack([rows[i] for i in range(g._data.shape[0])])
         wanted = [x for x in sources if x.requires_grad]
         found = iter(grad(outputs, wanted, g, create_graph=True, allow_unused=True))
-        first, *rest = [next(found) if x.requires_grad else None for x in sources]
-    return first, None, *rest
+        return [next(found) if x.requires_grad else None for x in sources]
 
 
-def _pulled(out, sources, g):
-    """Gradients of ``out`` in `sources`, zeros where there is none."""
+def _pulled(outs, sources, gs):
+    """Gradients of ``outs`` in `sources`, zeros where there is none."""
     found = [None] * len(sources)
-    if out.requires_grad:
+    taped = [(out, g) for out, g in zip(outs, gs, strict=True) if out.requires_grad]
+    if taped:
+        out, g = zip(*taped, strict=True)
         found = grad(out, sources, g, allow_unused=True)
     return [s.new_zeros(s.shape) if x is None else x for s, x in zip(sources, found, strict=True)]
 

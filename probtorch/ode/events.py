@@ -131,7 +131,7 @@ def _first_crossing(problem, event_fn):
             got="none",
             fix="raise t_max, or check the sign of event_fn at the start",
         )
-    last = int(path.count) - 1
+    last = int(path.tries) - 1
     t, h, y = path.times[last], path.sizes[last], path.states[last]
     low, high = h * 0.0, h
     for _ in range(HALVINGS):

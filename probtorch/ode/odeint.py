@@ -63,8 +63,8 @@ def odeint(
         "first_step" and "max_num_steps" (4096) of adaptive ones.
     adjoint : {"discrete", "continuous"}
         How gradients of adaptive methods are found: exactly for the solution computed, with one
-        state kept per step; or by solving an equation for them backwards in time, without. Methods
-        of fixed size are always differentiated step by step.
+        state kept per step tried; or by solving an equation for them backwards in time, without.
+        Methods of fixed size are always differentiated step by step.
 
     Returns
     -------
@@ -83,8 +83,9 @@ def odeint(
 
     Notes
     -----
-    The signature is torchdiffeq's. Differentiable in `y0`, `t` and what `func` closes over; step
-    sizes count as constants. Steps end at the times in `t`, so many times make many steps.
+    The signature is torchdiffeq's. Differentiable in `y0`, `t` and what `func` closes over; the
+    choice of step sizes is differentiated, too. Steps end at the times in `t`, so many times make
+    many steps.
 
     References
     ----------

@@ -1,12 +1,12 @@
 """The loops: steps of fixed size as a scan, steps of adaptive size as a `while_loop`.
 
-The adaptive loop keeps every accepted step (its time, size and state before it), which is what the
-discrete adjoint walks back along. A step never passes an output time, so outputs are states of the
-solution itself and not interpolated.
+The adaptive loop keeps every try (its time, size and state before it, and what was chosen), which
+is what the discrete adjoint walks back along. A step never passes an output time, so outputs are
+states of the solution itself and not interpolated.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,19 @@ from probtorch.core.dispatch import wrap
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import isfinite, logical_and, maximum, minimum, sqrt, where
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import cat, reshape
+from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.reduction import mean
 
-__all__ = ["Path", "Tolerances", "adaptive", "fixed"]
+__all__ = [
+    "Attempt",
+    "Path",
+    "Tolerances",
+    "adaptive",
+    "attempt",
+    "direction_of",
+    "first_step",
+    "fixed",
+]
 
 # Hairer, Norsett and Wanner (1993), sec. II.4: a little below the best step, within these factors.
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
@@ -36,7 +45,7 @@ class Tolerances:
     first_step : float or None
         None: chosen by the size of the solution and of its slope.
     max_num_steps : int
-        Steps tried, and accepted steps kept.
+        Steps tried, and kept.
     """
 
     rtol: float
@@ -53,14 +62,16 @@ class Path:
     ----------
     outputs : Tensor, shape (times, n)
         The solution at all output times; nan where it was not reached.
-    times, sizes : Tensor, shape (max_num_steps,)
-        Where accepted steps began, and how long they were.
+    times, sizes, proposed : Tensor, shape (max_num_steps,)
+        Where tries began, how long they were, and how long they were to be.
     states : Tensor, shape (max_num_steps, n)
         The solution there.
-    ends : Tensor of int64, shape (max_num_steps,)
-        Which output time a step ends at; -1 for none.
-    count : Tensor of int64, shape ()
-        Accepted steps.
+    targets : Tensor of int64, shape (max_num_steps,)
+        The next output time of each.
+    choices : Tensor of bool, shape (max_num_steps, 4)
+        What was chosen in each: see `Attempt`.
+    tries : Tensor of int64, shape ()
+        Their number, rejected ones included.
     reached : Tensor of int64, shape ()
         Output times reached, the first one included.
     crossed : Tensor of bool, shape ()
@@ -70,11 +81,91 @@ class Path:
     outputs: Any
     times: Any
     sizes: Any
+    proposed: Any
     states: Any
-    ends: Any
-    count: Any
+    targets: Any
+    choices: Any
+    tries: Any
     reached: Any
     crossed: Any
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of an adaptive solver: what follows from a time, a state and a size.
+
+    Attributes
+    ----------
+    t, y, h : Tensor
+        Where the next try begins, and how long it is to be.
+    after : Tensor, shape (n,)
+        The state at the end of this one.
+    used : Tensor, shape ()
+        How long it was.
+    ends, well, accepted, rested : Tensor of bool, shape ()
+        Whether it ended at the output time; whether its error is a number; whether it counts; and
+        whether the size stays what it was, as an output time had cut the step short.
+    """
+
+    t: Any
+    y: Any
+    h: Any
+    after: Any
+    used: Any
+    ends: Any
+    well: Any
+    accepted: Any
+    rested: Any
+
+
+def attempt(method, f, t, y, h, target, direction, tolerances, choices=None):
+    """Try a step, and choose the size of the next one.
+
+    Parameters
+    ----------
+    method : Method
+    f : callable
+    t, y, h, target, direction
+        Time, state, proposed size, next output time; 1 or -1.
+    tolerances : Tolerances
+    choices : sequence of four bool tensors, optional
+        ``ends, well, accepted, rested`` of another run of the same try, which differentiates it.
+
+    Returns
+    -------
+    Attempt
+    """
+    left = target - t
+    ends = h * direction >= left * direction * (1.0 - 1e-12) if choices is None else choices[0]
+    used = where(ends, left, h)
+    after, error = method.step(f, t, y, used)
+    scale = tolerances.atol + tolerances.rtol * maximum(y.abs(), after.abs())
+    # The bound keeps the root's slope finite where there is no error.
+    ratio = sqrt(maximum(mean((error / scale) ** 2), 1e-20)).to(t._data.dtype)
+    # A step that left the domain of f (nan) is much too long.
+    well = isfinite(ratio) if choices is None else choices[1]
+    accepted = logical_and(well, ratio <= 1.0) if choices is None else choices[2]
+    factor = SAFETY * where(well, ratio, 1.0) ** (-1.0 / method.order)
+    factor = minimum(maximum(factor, SHRINK), where(accepted, GROW, 1.0))
+    factor = where(well, factor, SHRINK)
+    proposal = used * factor
+    # A step cut short by an output time says little about the next one.
+    rested = (
+        logical_and(logical_and(ends, accepted), ~(proposal * direction >= h * direction))
+        if choices is None
+        else choices[3]
+    )
+    return Attempt(
+        where(accepted, where(ends, target, t + used), t),
+        where(accepted, after, y),
+        where(rested, h, proposal),
+        after,
+        used,
+        ends,
+        well,
+        accepted,
+        rested,
+    )
 
 
 def fixed(method, f, y, times, step_size):
@@ -132,11 +223,9 @@ def adaptive(method, f, y, times, tolerances, watch=None):
     Path
     """
     k, n, m = times._data.shape[0], y._data.shape[0], tolerances.max_num_steps
-    dtype = times._data.dtype
-    direction = where(times[-1] >= times[0], 1.0, -1.0).to(dtype)
-    first = _first_step(method, f, y, times, direction, tolerances)
+    direction = direction_of(times)
+    first = first_step(method, f, y, times, tolerances)
     outputs = index_put(_full((k, n), math.nan, y), (_int(0),), y)
-    exponent = -1.0 / method.order if method.adaptive else 0.0
 
     def more(s):
         moving = s["t"] + s["h"] != s["t"]
@@ -145,46 +234,31 @@ def adaptive(method, f, y, times, tolerances, watch=None):
         return logical_and(going, logical_and(moving, isfinite(s["h"])))
 
     def body(s):
-        t, y, h, reached, count = s["t"], s["y"], s["h"], s["reached"], s["count"]
-        target = times[reached]
-        left = target - t
-        ends = h * direction >= left * direction * (1.0 - 1e-12)
-        used = where(ends, left, h)
-        after, error = method.step(f, t, y, used)
-        scale = tolerances.atol + tolerances.rtol * maximum(y.abs(), after.abs())
-        ratio = sqrt(mean((error / scale) ** 2)).to(dtype)
-        # A step that left the domain of f (nan) is much too long.
-        well = isfinite(ratio)
-        accepted = logical_and(well, ratio <= 1.0)
-        factor = SAFETY * maximum(where(well, ratio, 1.0), 1e-10) ** exponent
-        factor = minimum(maximum(factor, SHRINK), where(accepted, GROW, 1.0))
-        factor = where(well, factor, SHRINK)
-        proposal = used * factor
-        # A step cut short by an output time says little about the next one.
-        longer = proposal * direction >= h * direction
-        kept = where(logical_and(logical_and(ends, accepted), ~longer), h, proposal)
-        done = logical_and(ends, accepted)
-        at = (minimum(count, m - 1),)
-        now = where(accepted, where(ends, target, t + used), t)
+        t, y, h, reached = s["t"], s["y"], s["h"], s["reached"]
+        tried = attempt(method, f, t, y, h, times[reached], direction, tolerances)
+        now, after, accepted = tried.t, tried.after, tried.accepted
+        done = logical_and(tried.ends, accepted)
+        at = (s["tries"],)
+        choices = stack([tried.ends, tried.well, accepted, tried.rested])
         crossed = s["crossed"]
         if watch is not None:
             crossed = logical_and(accepted, watch(now, after) <= 0.0)
         return {
             "t": now,
-            "y": where(accepted, after, y),
+            "y": tried.y,
             "crossed": crossed,
-            "h": kept,
+            "h": tried.h,
             "reached": reached + done.to(reached._data.dtype),
-            "count": count + accepted.to(count._data.dtype),
             "tries": s["tries"] + 1,
             "outputs": index_put(
                 s["outputs"], (reached,), where(done, after, s["outputs"][reached])
             ),
-            # Written at every try: a rejected one is overwritten by the next.
             "times": index_put(s["times"], at, t),
-            "sizes": index_put(s["sizes"], at, used),
+            "sizes": index_put(s["sizes"], at, tried.used),
+            "proposed": index_put(s["proposed"], at, h),
             "states": index_put(s["states"], at, y),
-            "ends": index_put(s["ends"], at, where(done, reached, -1)),
+            "targets": index_put(s["targets"], at, reached),
+            "choices": index_put(s["choices"], at, choices),
         }
 
     start = {
@@ -193,35 +267,33 @@ def adaptive(method, f, y, times, tolerances, watch=None):
         "crossed": wrap(np.array(False)),
         "h": first,
         "reached": _int(1),
-        "count": _int(0),
         "tries": _int(0),
         "outputs": outputs,
         "times": _full((m,), 0.0, times),
         "sizes": _full((m,), 0.0, times),
+        "proposed": _full((m,), 0.0, times),
         "states": _full((m, n), 0.0, y),
-        "ends": wrap(np.full(m, -1)),
+        "targets": wrap(np.zeros(m, np.int64)),
+        "choices": wrap(np.zeros((m, 4), bool)),
     }
     end = while_loop(more, body, start)
-    return Path(
-        end["outputs"],
-        end["times"],
-        end["sizes"],
-        end["states"],
-        end["ends"],
-        end["count"],
-        end["reached"],
-        end["crossed"],
-    )
+    return Path(**{field.name: end[field.name] for field in fields(Path)})
 
 
-def _first_step(method, f, y, times, direction, tolerances):
+def direction_of(times):
+    """Return 1 where time runs forwards, else -1, in the dtype of `times`."""
+    return where(times[-1] >= times[0], 1.0, -1.0).to(times._data.dtype)
+
+
+def first_step(method, f, y, times, tolerances):
     """A first step by the sizes of solution and slope, as in Hairer et al. (1993), sec. II.4."""
+    direction = direction_of(times)
     span = (times[-1] - times[0]).abs()
     if tolerances.first_step is not None:
         return minimum(span, tolerances.first_step) * direction
     scale = tolerances.atol + tolerances.rtol * y.abs()
-    size = sqrt(mean((y / scale) ** 2))
-    slope = sqrt(mean((f(times[0], y) / scale) ** 2))
+    size = sqrt(maximum(mean((y / scale) ** 2), 1e-20))
+    slope = sqrt(maximum(mean((f(times[0], y) / scale) ** 2), 1e-20))
     small = (size < 1e-5) | (slope < 1e-5)
     guess = where(small, 1e-6, 0.01 * size / where(small, 1.0, slope)).to(times._data.dtype)
     return minimum(guess, span) * direction

@@ -329,3 +329,41 @@ def test_second_derivatives_where_the_function_closes_over_the_first_state():
     e = np.exp(-1.4 * 0.36)
     assert first.item() == pytest.approx((1.2 - 2.8 * 0.216) * e, rel=1e-6)
     assert second.item() == pytest.approx((2 - 14 * 0.36 + 7.84 * 0.1296) * e, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ADAPTIVE)
+def test_gradients_are_those_of_the_solution_computed_where_it_is_a_poor_one(method):
+    """Prey far below atol: the solution is wrong there, and its gradient is that of what it is."""
+    point = [np.array([1.2, 0.04, 0.6, 0.08]), np.array([12.0, 5.0]), np.linspace(0.0, 8.0, 7)]
+    weights = tensor(np.linspace(-1.0, 1.0, 14).reshape(7, 2))
+
+    def solved(theta, y0, times):
+        z = odeint(predators(theta), y0, times, rtol=1e-3, atol=2e-2, method=method)
+        return (z * weights).sum() + z[3, 0].log()
+
+    leaves = [tensor(x, requires_grad=True) for x in point]
+    found = grad(solved(*leaves), leaves)
+    rng, h = np.random.default_rng(3), 1e-7
+    for k, g in enumerate(found):
+        direction = rng.normal(size=point[k].shape)
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = [tensor(x) for x in point]
+            moved[k] = moved[k] + sign * h * tensor(direction)
+            ends.append(solved(*moved).item())
+        slope = (ends[0] - ends[1]) / (2.0 * h)
+        assert (g.numpy() * direction).sum() == pytest.approx(slope, rel=1e-4)
+
+
+def test_second_derivatives_are_those_of_the_solution_computed():
+    def solved(theta):
+        y0, times = tensor([9.0, 4.0], dtype=F64), tensor([0.0, 1.0, 2.0], dtype=F64)
+        slope = predators(stack([theta[0], theta[1], theta[0], theta[1]]))
+        return odeint(slope, y0, times, rtol=1e-3, atol=1e-2)[2, 0]
+
+    at = np.array([1.0, 0.05])
+    found = hessian(solved)(tensor(at)).numpy()
+    for i, h in enumerate((1e-6, 1e-7)):
+        moved = np.eye(2)[i] * h
+        slopes = [jacrev(solved)(tensor(at + s * moved)).numpy() for s in (1.0, -1.0)]
+        np.testing.assert_allclose(found[i], (slopes[0] - slopes[1]) / (2 * h), rtol=1e-4)
