@@ -28,11 +28,14 @@ class Settings:
     check_gradients : bool
         Compare the gradient of each density and each SVI objective with differences of its values,
         once, at its first point.
+    verify : bool
+        Now and then make a compiled call eagerly too, and raise if the results differ.
     """
 
     jit: bool = True
     progress: bool = True
     check_gradients: bool = True
+    verify: bool = True
 
 
 def _from_environment():

@@ -11,6 +11,7 @@ anew. Gradients through a call are compiled too (`differentiable`). Where a repl
 
 import functools
 import threading
+import types
 
 import numpy as np
 
@@ -19,16 +20,19 @@ from probtorch.backends.registry import contiguous, device_of, shares_memory
 from probtorch.compiler import rolling
 from probtorch.compiler.density import MAX_PATHS, warn_eager
 from probtorch.compiler.differentiable import Differentiable
-from probtorch.compiler.environment import Environment
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.gpu_paths import GpuPath
+from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.verify import ReplayError, difference, due, moved
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, recorder, surroundings, wrap
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, surroundings, wrap
 from probtorch.core.dtype import promotion_rules
+from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
@@ -37,7 +41,7 @@ from probtorch.errors import CompileError
 __all__ = ["CompiledFunction", "compile"]
 
 
-def compile(fn=None):
+def compile(fn=None, *, verify=True):
     """Return a compiled version of `fn`; also a decorator.
 
     Parameters
@@ -45,21 +49,32 @@ def compile(fn=None):
     fn : callable
         From trees of tensors (and hashable values, which select a version) to a tree of tensors and
         numbers.
+    verify : bool
+        Calls 2, 3, 5, 9, 17 ... of a path are made in Python too, and the results compared, so that
+        something that no guard sees cannot go unnoticed for long. Switch it off where `fn` should
+        run as rarely as possible; `probtorch.configure(verify=False)` does for all.
 
     Returns
     -------
     CompiledFunction
         With `explain()` and `source()`.
 
+    Raises
+    ------
+    ReplayError
+        By a call whose results are not those of Python. The function is eager from then on.
+
     Notes
     -----
-    Python side effects such as `print` happen only when a path is first met. Python values that the
-    function finds outside its arguments may change: the call is then recorded anew. NumPy arrays of
-    more than 512 elements are the exception: they are what they were, so make them tensors. So are
-    lists within a list of more than 512 items.
+    Python side effects such as `print` happen only when a path is first met and when a call is
+    verified. Python values that the function finds outside its arguments, or in objects among them,
+    may change: the call is then recorded anew. Arrays and data frames are compared by their
+    elements at each call, which tensors need not be: they are read anew. A function that calls
+    what answers otherwise each time (a clock, a file, a random generator of another library), or
+    uses an object whose state Python does not show, runs eagerly, after a warning that names it.
 
-    A number among the arguments selects a version; after 8 of them the function runs eagerly for
-    others: pass what changes from call to call as a tensor.
+    A number or object among the arguments selects a version; after 8 of them the function runs
+    eagerly for others: pass what changes from call to call as a tensor.
 
     Results share no memory with arguments. A call whose result needs a gradient is one entry on the
     tape, and its backward pass another native call, which computes the forward pass again: a
@@ -75,7 +90,9 @@ def compile(fn=None):
     >>> f(probtorch.tensor([1.0, 2.0]))
     tensor(5.)
     """
-    return CompiledFunction(fn) if fn is not None else CompiledFunction
+    if fn is None:
+        return functools.partial(CompiledFunction, verify=verify)
+    return CompiledFunction(fn, verify=verify)
 
 
 def _rebuild(structure, fixed):
@@ -88,6 +105,11 @@ def _rebuild(structure, fixed):
     return rebuild
 
 
+def _same_rest(a, b):
+    """Whether what results hold besides tensors is the same."""
+    return repr(a) == repr(b)
+
+
 _TENSOR = object()  # where a tensor stands among the leaves of a result
 _FIXED = (bool, int, float, complex, str, bytes, type(None))
 
@@ -96,8 +118,7 @@ def _version(x):
     """Return what an argument means for the choice of a version."""
     if isinstance(x, TensorBase):
         return x._data.shape, x._data.dtype, device_of(x._data)
-    # 0.0 and -0.0 are equal, nan is not equal to itself: neither is what is meant here.
-    return (type(x), x.hex()) if type(x) is float else (type(x), x)
+    return token(x)
 
 
 def _apart(x, others):
@@ -105,6 +126,8 @@ def _apart(x, others):
     shared = any(shares_memory(x._data, a) for a in others)
     return wrap(x._data.copy(order="K")) if shared else x
 
+
+_CALLED = "a call of {}, which may answer otherwise each time"
 
 # Versions that differ only in numbers or other Python values among the arguments.
 MAX_VERSIONS = 8
@@ -130,6 +153,8 @@ class CompiledFunction:
         Do not warn where it runs eagerly; `reason` tells.
     name : str, optional
         For messages.
+    verify : bool
+        Now and then run `fn` too, and compare.
     """
 
     def __init__(
@@ -142,6 +167,7 @@ class CompiledFunction:
         convert=None,
         quiet=False,
         name=None,
+        verify=True,
     ):
         functools.update_wrapper(self, fn)
         self.fn = fn
@@ -150,30 +176,39 @@ class CompiledFunction:
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
         self.roots, self.values, self.saving = roots, values, saving
-        self._convert, self._quiet = convert, quiet
+        self._convert, self._quiet, self.verify = convert, quiet, verify
         self._versions = {}
         self._taped = {}  # versions whose result needs a gradient
+        self._untaped = False  # whether calls that need a gradient are always eager
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
         self._statements = False  # whether it performs model statements
         self._lock = None  # of all paths that draw or change tensors
+
+    def __get__(self, instance, owner=None):
+        # A decorated method binds like any other.
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __environment__(self):
+        """What counts of it where another compiled function calls it."""
+        return [self.fn, *self.roots()]
 
     def __call__(self, *args, **kwargs):
         self.last = self.recorded = None
         if not settings.jit or recorder() is not None or self._surrounded():
             return self.fn(*args, **kwargs)
         leaves, structure, tensors, key = self._leaves(args, kwargs)
-        try:
-            paths = self._versions.get(key, ())
-        except TypeError:
-            return self.fn(*args, **kwargs)
+        paths = self._versions.get(key, ())
         wanted = grad_enabled() and any(t.requires_grad for t in tensors)
         if wanted or key in self._taped:
             return self._on_tape(key, leaves, structure, tensors, args, kwargs)
         if paths:
             arrays = [t._data for t in tensors]
             for path in paths:
-                out = path.run(arrays)
+                if self.verify and settings.verify and due(path.count + 1):
+                    out = self._verified(path, leaves, structure, tensors)
+                else:
+                    out = path.run(arrays)
                 if out is not None:
                     self._promote(key, path)
                     self.last = path
@@ -181,6 +216,80 @@ class CompiledFunction:
         if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs)
         return self._record(leaves, structure, tensors, key)
+
+    def _verified(self, path, leaves, structure, tensors):
+        """Run a path, and the function in Python from the same state; see `verify`."""
+        arrays = [t._data for t in tensors]
+        updates, generators = path.updates, list({id(g): g for g, *_ in path.draws}.values())
+        shared = bool(updates or generators) and threading.active_count() > 1
+        if shared or path.environment.changed() is not None:
+            return path.run(arrays)  # with others at work the state may change meanwhile
+
+        def state():
+            return [t._data.copy() for t in updates], [g.get_state() for g in generators]
+
+        def put(saved):
+            for t, x in zip(updates, saved[0], strict=True):
+                t._data[...] = x
+            mark_changed(*updates)
+            for g, x in zip(generators, saved[1], strict=True):
+                g.set_state(x)
+
+        def run(arguments):
+            """Run in Python and go back; returns what was computed."""
+            walk = iter(arguments)
+            items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+            args, kwargs = unflatten(structure, items)
+            try:
+                found, kind = flatten(self.fn(*args, **kwargs))
+                return tensors_and_rest(found, kind), state()
+            finally:
+                put(before)
+
+        def tensors_and_rest(found, kind):
+            rest = [None if isinstance(x, TensorBase) else x for x in found]
+            # Copies: a result may be a tensor that is put back.
+            return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, kind)
+
+        def again():
+            close = [wrap(moved(t._data, i, path.size)) for i, t in enumerate(tensors)]
+            (computed, _), (changed, _) = run(close)
+            return [*computed, *changed]
+
+        # The native run first: only then is it known that the path fits, and that Python, which is
+        # expected to take the same, changes no other tensors.
+        before, error = state(), None
+        out = path.run(arrays)
+        if out is None:
+            return None
+        mine = state()
+        put(before)
+        try:
+            (computed, rest), after = run(tensors)
+        except Exception as e:
+            error = e
+        if error is not None:
+            what = f"a result, where Python raises {type(error).__name__}"
+        else:
+            got, got_rest = tensors_and_rest(*flatten(out[0]))
+            native = [*got, *mine[0]]
+            names = [f"result {i}" for i in range(len(got))]
+            names += [f"updated tensor {i}" for i in range(len(updates))]
+            what = None
+            if len(got) != len(computed) or not _same_rest(got_rest, rest):
+                what = "a result of another structure"
+            elif mine[1] != after[1]:
+                what = "another number of random draws"
+            else:
+                eager = [*computed, *after[0]]
+                pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
+                what = difference(*pairs, again=again, size=path.size)
+        put(mine if what is None or error is not None else after)
+        if what is None:
+            return out
+        self._versions.clear()
+        self.reason = (f"a replay was wrong: {what}", "")
+        raise ReplayError(self.name, what, f"native call {path.count // 2 + 1}") from error
 
     def _leaves(self, args, kwargs):
         """Return the leaves of arguments, their structure, the tensors, and the version's key."""
@@ -198,7 +307,7 @@ class CompiledFunction:
 
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
-        if self._changes > MAX_CHANGES:
+        if self._untaped:
             return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
@@ -208,12 +317,24 @@ class CompiledFunction:
             first, version.first = version.first, None
             self._taped[key] = version
             # Where each call changes what it reads, all are Python's own.
-            self._changes = 0 if version.holds() else self._changes + 1
+            changed = version.environment.changed()
+            self._changes = 0 if changed is None else self._changes + 1
+            if version.environment.opaque is not None:
+                self._untape(version.environment.opaque, "")
+            elif version.called is not None:
+                self._untape(_CALLED.format(version.called[0]), version.called[1])
+            elif self._changes > MAX_CHANGES:
+                self._untape(f"every call changes {changed}, a Python value outside it", "")
             return first
         needed = [*tensors, *(version.closed_over or ())]
         if version.closed_over is None or not any(t.requires_grad for t in needed):
             return self.fn(*args, **kwargs)
         return version(tensors)
+
+    def _untape(self, reason, location):
+        self._untaped = True
+        if self.reason is None:
+            self._give_up(reason, location, loud=True)
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -234,17 +355,17 @@ class CompiledFunction:
         alike = (key[0], kinds, *key[2:])
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
-            reason = f"more than {MAX_VERSIONS} values of numbers among the arguments"
+            what = "values of numbers"
+            if any(isinstance(k, type) and k not in _FIXED for k in kinds):
+                what = "other objects"
+            reason = f"more than {MAX_VERSIONS} {what} among the arguments"
             self._warn(reason + ": pass what changes as a tensor", "")
         return count <= MAX_VERSIONS
 
     def find(self, *args, **kwargs):
         """Return ``(path, arrays)``, the path that a call would try first; None without one."""
         _, _, tensors, key = self._leaves(args, kwargs)
-        try:
-            paths = self._versions.get(key)
-        except TypeError:
-            return None, []
+        paths = self._versions.get(key)
         arrays = [t._data for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
@@ -258,10 +379,19 @@ class CompiledFunction:
             found[:] = flatten(self.fn(*args, **kwargs))
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
-        before = Environment((self.fn, *self.roots()), self.values)
+        before = Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
+        if before.opaque is not None:
+            self._give_up(before.opaque, "", loud=True)
+            args, kwargs = unflatten(structure, leaves)
+            return self.fn(*args, **kwargs)
         performed = surroundings().performed()
-        rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
+        with Calls(before.suspicious) as calls:
+            rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
         out, out_structure = found
+        if calls.found is not None and not self._surrounded():
+            name, place = calls.found
+            self._give_up(_CALLED.format(name), place, loud=True)
+            return unflatten(out_structure, out)
         self._met_statements(performed, before)
         if self._surrounded():
             return unflatten(out_structure, out)
@@ -269,7 +399,9 @@ class CompiledFunction:
             rec.refuse("draws from a random generator of Python or NumPy")
         changed = before.changed()
         if changed is not None and not rec.unsupported:
-            # Perhaps something that is made once, at the first call.
+            # Perhaps something that is made once, at the first call; or a cache that was filled
+            # anew and looks again as it did when other paths were recorded.
+            self._versions.clear()
             self._changes += 1
             if self._changes > MAX_CHANGES:
                 self._give_up(f"every call changes {changed}, a Python value outside it", "")
@@ -346,12 +478,12 @@ class CompiledFunction:
         program = GpuProgram(rec.graph, device)
         return GpuPath(program, rebuild, rec, environment, where, self._lock, self.saving)
 
-    def _give_up(self, reason, location):
+    def _give_up(self, reason, location, loud=False):
         self.reason = (reason, location)
-        self._warn(reason, location)
+        self._warn(reason, location, loud)
 
-    def _warn(self, reason, location):
-        if not self._quiet:
+    def _warn(self, reason, location, loud=False):
+        if loud or not self._quiet:
             warn_eager(self.name, reason, location)
 
     def _paths(self):

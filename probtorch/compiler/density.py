@@ -29,6 +29,7 @@ from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
+from probtorch.compiler.verify import ReplayError, coarsest, difference, due, moved
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     as_tensor,
@@ -137,6 +138,7 @@ class NativeDensity:
     def __init__(self, fn, dim, *, name="the log density", check=None):
         self.fn, self.dim, self.name, self.check = fn, dim, name, check
         self.paths = []
+        self._size = 8  # of the shortest floats that it computes with
         self._points = []  # where each was recorded
         self.device = None  # where `fn` is evaluated, if not on the host
         self._on_device = []  # a binding per path there
@@ -349,6 +351,7 @@ class NativeDensity:
         """Compile a path for the device that it was recorded on, at the point `q`."""
         device = self.device or rec.device()
         if device is None:
+            self._size = min(self._size, coarsest(rec.graph))
             compiled = Program(rec.graph)
             self._points.append(np.array(q))
             self.paths.append(compiled)
@@ -364,6 +367,49 @@ class NativeDensity:
             if status == 0:
                 return float(to_host(value)), to_host(g)
         return None
+
+    def verify(self, q, context):
+        """Compare the native answer at an array with Python's; see `verify`.
+
+        Raises
+        ------
+        ReplayError
+            If they differ. All further points are evaluated in Python.
+        """
+        if not settings.verify or not self.paths or self._python is not None:
+            return
+        before = self.evaluations
+        value, g = context.native(q)
+        with recording_lock:
+            if self.evaluations != before:
+                return  # it was Python's
+            active, grad_mode = set_recorder(None), set_grad_enabled(True)
+            try:
+                eager = self._rejecting(np.array(q))
+                if not (math.isfinite(value) or math.isfinite(eager[0])):
+                    return
+                what = difference(
+                    _named(value, g),
+                    _named(*eager),
+                    lambda: [x for _, x in _named(*self._rejecting(moved(q, 0, self._size)))],
+                    self._size,
+                )
+            finally:
+                set_recorder(active)
+                set_grad_enabled(grad_mode)
+            if what is None:
+                return
+            self.paths.clear(), self._points.clear()
+            context.table[1] = context.bound = 0
+            self.reason = (f"a replay was wrong: {what}", "")
+        raise ReplayError(self.name, f"{what}, at {q}", "the first evaluation")
+
+    def _rejecting(self, q):
+        """Evaluate in Python; -inf where the model cannot be evaluated."""
+        try:
+            return self.eager(q)
+        except OUTSIDE:
+            return -math.inf, np.zeros(self.dim)
 
     def _restless_number(self, guards):
         """Return the node of a guard that took too many different floats by now, or None."""
@@ -425,6 +471,10 @@ class NativeDensity:
         self._own = None
 
 
+def _named(value, g):
+    return [("the log density", np.asarray(value, np.float64)), ("its gradient", np.asarray(g))]
+
+
 class Context:
     """One thread's paths and memory. `function` and `address` are what native code calls and
     passes.
@@ -433,7 +483,7 @@ class Context:
     def __init__(self, density):
         self.density = density
         self.error = None
-        self.bound = 0
+        self.bound = self._calls = 0
         self._bindings = []
         self._value = np.zeros(1)
         self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
@@ -483,6 +533,13 @@ class Context:
 
     def value_and_grad(self, q):
         """Return ``(log density, gradient)`` at an array."""
+        self._calls += 1
+        if self._calls > 1 and due(self._calls - 1):
+            self.density.verify(q, self)
+        return self.native(q)
+
+    def native(self, q):
+        """Return ``(log density, gradient)`` at an array, unverified."""
         self._q[:] = q
         value = self._entry(*self._arguments)
         if self.error is not None:

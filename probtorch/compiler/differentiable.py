@@ -16,7 +16,8 @@ from probtorch.autograd.closures import another, captured, cut_off, is_float, st
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
-from probtorch.compiler.environment import Environment
+from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -42,6 +43,8 @@ class Differentiable:
     ----------
     first : object
         The result of the first call.
+    called : (str, str) or None
+        Something not pure that the first call called, and where (`Calls`).
     """
 
     def __init__(self, owner, compile, leaves, structure):
@@ -53,14 +56,29 @@ class Differentiable:
         # Views, since the function may close over an argument too.
         own = [another(x) if x.requires_grad else x for x in leaves if isinstance(x, TensorBase)]
         args, kwargs = self.arguments(own)
-        self.environment = Environment((owner.fn, *owner.roots()), owner.values)
+        objects = objects_among(leaves)
+        self.environment = Environment((owner.fn, *owner.roots()), owner.values, objects)
         # None where the function draws or changes tensors outside: it must not run twice.
         self.others, found = [], []
-        self.closed_over = captured(
-            lambda: found.append(owner.fn(*args, **kwargs)), own, branches=True, others=self.others
-        )
+        with Calls(self.environment.suspicious) as calls:
+            self.closed_over = captured(
+                lambda: found.append(owner.fn(*args, **kwargs)),
+                own,
+                branches=True,
+                others=self.others,
+            )
         (self.first,) = found
-        self.pull = compile(self._pull, roots=owner.roots, values=owner.values, name=owner.name)
+        self.called = calls.found
+        self.pull = compile(
+            self._pull,
+            roots=owner.roots,
+            values=owner.values,
+            name=owner.name,
+            verify=owner.verify,
+        )
+
+    def __environment__(self):
+        return [self.owner.fn, *self.owner.roots(), *self.fixed]
 
     def holds(self):
         """Whether Python values and what the function closes over are what they were."""

@@ -59,6 +59,7 @@ class GpuPath(BasePath):
                 self.ran = caller
                 mark_changed(*self.updates)
         results = zip(out, self.devices, strict=True)
+        self.count += 1
         return (self.rebuild([wrap(to_device(x, device)) for x, device in results]),)
 
     def example(self):

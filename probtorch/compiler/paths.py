@@ -15,6 +15,7 @@ from probtorch.backends.registry import contiguous, shares_memory
 from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
+from probtorch.compiler.verify import coarsest
 from probtorch.core.dispatch import changed_since, grad_enabled, last_change, mark_changed, wrap
 from probtorch.errors import user_frame
 
@@ -55,6 +56,8 @@ class BasePath:
         # What updated tensors held before the recording, and whose memory the last run was in.
         self.originals, self.ran = rec.originals, None
         self.local = threading.local()
+        self.count = 0  # of runs so far
+        self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
         self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
 
@@ -131,7 +134,12 @@ class Path(BasePath):
             if self.updates:
                 caller.commit()
                 self._note(caller)
+        self.count += 1
         return (self.rebuild([wrap(x) for x in out]),)
+
+    def until_due(self):
+        """How many runs there are until the next one that is verified."""
+        return (1 << self.count.bit_length()) - self.count - 1
 
     def repeat(self, arrays, steps):
         """Run `steps` times on the same arguments, without going back to Python.
@@ -177,6 +185,7 @@ class Path(BasePath):
                     generator.advance(total)
             if done:
                 self._note(caller)
+                self.count += done
         return results[:done], before
 
     def example(self):

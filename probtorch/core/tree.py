@@ -11,6 +11,8 @@ are not its constructor's arguments, a class method `__tree_build__(values)` reb
 import dataclasses
 from typing import dataclass_transform
 
+from probtorch.core.sameness import is_value, token
+
 __all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unflatten"]
 
 replace = dataclasses.replace
@@ -55,13 +57,19 @@ def _flatten(tree, out):
     if kind is tuple or kind is list:
         return (kind, tuple([_flatten(x, out) for x in tree]))
     if kind is dict:
-        return (dict, tuple(tree), tuple([_flatten(x, out) for x in tree.values()]))
+        keys = tuple(tree)
+        below = tuple([_flatten(x, out) for x in tree.values()])
+        # Keys may be equal and yet not the same.
+        same = all(type(k) is str for k in keys)
+        return (dict, keys, below) if same else (dict, keys, below, tuple(map(token, keys)))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return (kind, tuple([_flatten(x, out) for x in tree]))
     names = getattr(tree, "__tree_fields__", None)
     if names is not None:
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
-        return (kind, names, tuple([_flatten(getattr(tree, n), out) for n in names]), fixed)
+        below = tuple([_flatten(getattr(tree, n), out) for n in names])
+        exact = tuple([token(v) for v in fixed if v is not None and is_value(v)])
+        return (kind, names, below, fixed, exact)
     if not hasattr(kind, "__tree_fields__"):
         _leaf_types.add(kind)
     out.append(tree)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.compiler.environment import Entries
+from probtorch.compiler.guards.environment import Entries
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
@@ -339,6 +339,9 @@ SURROUNDINGS.read_by_scripts = _read_by_scripts
 def get_param_store() -> ParamStore:
     """Return the store `param` uses now: the active inference object's, else the one shown last."""
     return _SCRIPT_STORE if STATE.params is None else STATE.params
+
+
+get_param_store.__reads__ = _read_by_scripts  # type: ignore[attr-defined]  # for compiled code
 
 
 def clear_param_store() -> None:

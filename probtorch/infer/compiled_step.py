@@ -25,8 +25,8 @@ import numpy as np
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import CompiledFunction
-from probtorch.compiler.environment import Entries
 from probtorch.compiler.explain import explain_reason
+from probtorch.compiler.guards.environment import Entries, Known
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.record import OUTSIDE
 from probtorch.config import settings
@@ -80,6 +80,9 @@ class CompiledStep:
         self._numbers: tuple[int | None, ...] = ()
         self._tensors: list[Any] = []
         self._seconds = 0.0  # per native step
+
+    def __environment__(self) -> list[Any]:
+        return []  # it names what counts itself, see `_roots`
 
     # ------------------------------------------------------------------------------ may it be used
 
@@ -144,6 +147,8 @@ class CompiledStep:
         if isinstance(svi.objective, ELBO):
             found.append(vars(svi.objective))
         found.append(vars(svi._updater))
+        # Learning rates of optimizers are not among what is watched.
+        found.append(Known((svi, *svi._updater.optimizers())))
         found += [vars(o) for o in (svi._updater.optimizer,) if isinstance(o, PyroOptim)]
         for o in svi._updater.optimizers():
             found += [Entries(vars(o), ("state", "param_groups")), o.state]
@@ -309,6 +314,8 @@ class CompiledStep:
             path, arrays = self._function.find(*inputs)
             if path is None:
                 return []
+            if settings.verify:
+                steps = min(steps, path.until_due())
             losses, before = path.repeat(arrays, steps)
         if not len(losses):
             return []

@@ -132,6 +132,10 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
+    def __environment__(self) -> list[Any]:
+        """What a compiled function that uses the optimizer depends on."""
+        return [x for name, x in vars(self).items() if not name.startswith("_")]
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with options of their own, for example layers added during training.
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from probtorch.compiler import dict_versions
-from probtorch.compiler.dict_versions import DictVersions
-from probtorch.compiler.environment import Entries, Environment
+from probtorch.compiler.guards import dict_versions
+from probtorch.compiler.guards.dict_versions import DictVersions
+from probtorch.compiler.guards.environment import Entries, Environment
 
 
 class Watched:

@@ -10,7 +10,7 @@ import pytest
 import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
-from probtorch.compiler.environment import Environment
+from probtorch.compiler.guards.environment import Environment
 from probtorch.nn import Dropout, Linear, ReLU, Sequential
 from probtorch.ops.sampling import rand
 from probtorch.tensor import tensor

@@ -20,6 +20,7 @@ import probtorch
 from probtorch.autograd.modes import no_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition, seed, trace
 from probtorch.errors import AutogradError
@@ -315,11 +316,17 @@ def test_a_function_that_counts_its_calls_counts_each_once_under_a_gradient():
 
     compiled = compile(fn)
     found = []
-    for _ in range(5):
+
+    def train():
         x = tensor([1.0, 2.0], requires_grad=True)
         out = compiled(x)
         out.backward()
         found.append((out.item(), x.grad.tolist()[0], calls.number))
+
+    train(), train()
+    with pytest.warns(CompileWarning, match="every call changes number"):
+        train()
+    train(), train()
     assert found == [(3.0 * i, i, i) for i in range(1, 6)]
 
 

@@ -128,6 +128,8 @@ class ChainRun:
         ``hook(position, stage, iteration)`` after each transition.
     snapshot_every : float, optional
         Seconds between snapshots; none are taken if None.
+    verifying : bool
+        Whether it is this chain that compares the density with Python's now and then.
 
     Attributes
     ----------
@@ -157,6 +159,7 @@ class ChainRun:
         keep_warmup=False,
         hook=None,
         snapshot_every=None,
+        verifying=False,
     ):
         self.runner, self.context, self.segments, self.kernel, self.hook = (
             runner,
@@ -171,6 +174,7 @@ class ChainRun:
         self.draws = Recording(num_samples, dim, thinning)
         self.warmup = Recording(self.num_warmup, dim) if keep_warmup else None
         self.iteration = self.divergences = self.leapfrogs = 0
+        self.verifying, self._calls = verifying, 0
         self.step_size = float(runner.chain.kernel.step_size._data)
         self.warming_up = bool(segments)
         self.error = self.adapted = None
@@ -280,6 +284,9 @@ class ChainRun:
             positions, info = self.runner.run(count, search=search, adapt=adapt, collect=collect)
             seconds = time.perf_counter() - start
             self.context.raise_error()
+            self._calls += 1
+            if self.verifying and _is_power_of_four(self._calls):
+                self.context.density.verify(np.array(positions[-1]), self.context)
             if search:
                 self._check_step_size(float(info.step_size[0]))
             search = False
@@ -317,3 +324,7 @@ class ChainRun:
             got=got,
             fix=fix,
         )
+
+
+def _is_power_of_four(n):
+    return n & (n - 1) == 0 and n.bit_length() % 2 == 1

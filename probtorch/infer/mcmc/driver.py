@@ -376,8 +376,9 @@ class MCMC:
                 keep_warmup=self.keep_warmup,
                 hook=self._hook(target),
                 snapshot_every=snapshot_every,
+                verifying=i == 0,
             )
-            for chain, context in chains
+            for i, (chain, context) in enumerate(chains)
         ]
 
     def _hook(self, target):

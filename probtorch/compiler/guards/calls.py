@@ -1,0 +1,85 @@
+"""`Calls`: hears what the user's code calls while it is recorded.
+
+A clock, a file, the environment, a random generator of another library: what they answer is frozen
+in a recording, and nothing that could be watched tells that they would answer otherwise. So the
+recording of a function that could reach one (`Environment.suspicious`) is listened to, by a profile
+hook, and a call from the user's code into something that `kinds` does not know as pure makes the
+function run eagerly. Calls that libraries make are theirs: a function is judged by its name.
+"""
+
+import sys
+import types
+
+from probtorch.compiler.guards.kinds import impure, in_library
+from probtorch.errors import user_location
+
+__all__ = ["Calls"]
+
+
+class Calls:
+    """Context manager: the first call from the user's code into something that is not pure.
+
+    Parameters
+    ----------
+    listening : bool
+        Without it nothing is heard.
+
+    Attributes
+    ----------
+    found : (str, str) or None
+        The name of what was called, and the user's line.
+
+    Notes
+    -----
+    Where a profiler is at work already (`sys.getprofile`), it stays, and nothing is heard.
+    """
+
+    def __init__(self, listening=True):
+        self.listening = listening
+        self.found = None
+        # Whose code a frame runs, by the identity of the code; the codes, so that they stay.
+        self._users, self._codes = {}, []
+
+    def __enter__(self):
+        self.listening = self.listening and sys.getprofile() is None
+        if self.listening:
+            sys.setprofile(self._heard)
+        return self
+
+    def __exit__(self, *error):
+        if self.listening:
+            sys.setprofile(None)
+
+    def _heard(self, frame, event, arg):
+        if event == "c_call":
+            if self._is_users(frame):
+                self._judge(_name_of(arg))
+        elif event == "call" and not self._is_users(frame):
+            caller = frame.f_back
+            if caller is not None and self._is_users(caller):
+                code = frame.f_code
+                module = frame.f_globals.get("__name__") or ""
+                self._judge(f"{module}.{code.co_qualname}")
+
+    def _is_users(self, frame):
+        code = frame.f_code
+        known = self._users.get(id(code))
+        if known is None:
+            known = self._users[id(code)] = not in_library(frame.f_globals.get("__name__"))
+            self._codes.append(code)
+        return known
+
+    def _judge(self, name):
+        if self.found is None and impure(name):
+            self.found = name, user_location(3)
+
+
+def _name_of(fn):
+    """The dotted name of a function written in C."""
+    owner = getattr(fn, "__self__", None)
+    name = getattr(fn, "__name__", "")
+    if owner is None or isinstance(owner, types.ModuleType):
+        module = getattr(fn, "__module__", None) or getattr(owner, "__name__", "builtins")
+        return f"{module}.{name}"
+    kind = owner if isinstance(owner, type) else type(owner)
+    return f"{kind.__module__}.{kind.__qualname__}.{name}"

@@ -1,0 +1,581 @@
+"""What a function reads from Python besides its arguments: `Environment`, a snapshot of it.
+
+A recording freezes the Python values it met: a global number, an attribute such as
+``net.training``, a list of layers. `Environment` walks from a function to all it can reach without
+running it (globals that its code names, closure cells, defaults, attributes of objects and of
+modules, items of containers, the functions and classes among them) and notes what is there. As long
+as `changed` finds nothing, what was recorded still holds.
+
+Of every object that the walk meets one of three things is true (`kinds`):
+
+- nothing that a program does changes it, or nothing that it is reaches a number;
+- it is entered, and what it consists of is watched: by identity, by value, arrays by elements;
+- it is `opaque`, and whoever uses the snapshot has to stay eager.
+
+Tensors are noted by identity, since compiled code reads their elements anew. Functions and classes
+of libraries, ours among them, are not entered: their code keeps no state of its own. Which of their
+attributes code names is watched, since somebody may put others in their place; a function of ours
+that reads state says so by an attribute `__reads__`, which returns roots. A function of a
+library that may answer otherwise each time makes the snapshot `suspicious`: whether it is called is
+for `calls` to hear.
+"""
+
+import array
+import builtins
+import collections
+import contextvars
+import functools
+import gc
+import itertools
+import operator
+import random
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probtorch.compiler.guards import dict_versions
+from probtorch.compiler.guards.code import imports, looks_anywhere, names
+from probtorch.compiler.guards.dict_versions import DictVersions
+from probtorch.compiler.guards.entering import parts_of
+from probtorch.compiler.guards.kinds import (
+    all_in_the_open,
+    impure,
+    in_library,
+    is_constant,
+    is_harmless,
+    module_of,
+    names_of_slots,
+)
+from probtorch.compiler.guards.watches import Arrays, Contents, Parts, Places
+from probtorch.core.rng import Generator
+from probtorch.core.sameness import PLAIN, is_value, token
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["Entries", "Environment", "Known", "objects_among"]
+
+# With more to watch, looking would take longer than running.
+MAX_ENTRIES = 100_000
+# What lies deeper within objects of other libraries is for their functions alone.
+MAX_DEPTH = 4
+# Of longer dicts and lists the items are not named in messages.
+MAX_ITEMS = 512
+
+# Modules whose types only hold what others put there.
+_HOLDERS = {"builtins", "types", "functools", "operator", "collections", "argparse", "itertools"}
+
+
+class Entries(NamedTuple):
+    """A root: what is found under some keys of a dict, by identity; the walk does not enter it.
+
+    Attributes
+    ----------
+    items : dict
+    keys : tuple
+    busy : bool
+        Whether other entries of the dict change all the time.
+    """
+
+    items: Any
+    keys: Any
+    busy: bool = False
+
+
+class Known(NamedTuple):
+    """A root: objects that the walk does not enter, since other roots say what of them counts."""
+
+    objects: tuple[Any, ...]
+
+
+def objects_among(leaves):
+    """Return names and values of those of a call's arguments that may change, tensors aside."""
+    return [
+        (f"argument {i} ({type(x).__name__})", x)
+        for i, x in enumerate(leaves)
+        if not isinstance(x, TensorBase) and not is_value(x)
+    ]
+
+
+class Environment:
+    """A snapshot of what functions and objects depend on.
+
+    Parameters
+    ----------
+    roots : iterable
+        Functions, and objects, containers or `Entries` whose contents count.
+    values : callable, optional
+        Returns a tuple of further values.
+    arguments : iterable of (str, object), optional
+        Further roots, and how to call them.
+
+    Attributes
+    ----------
+    opaque : str or None
+        The first object met that can be neither entered nor watched, by the way to it.
+    suspicious : bool
+        Whether a function was met that may answer otherwise each time.
+    """
+
+    def __init__(self, roots, values=None, arguments=()):
+        self._options = (values, None if values is None else values())
+        self.opaque, self.suspicious = None, False
+        # Containers first, so that no item is looked for where there is none.
+        self._items = Contents(iter, _item_name)
+        self._keys = Contents(iter, _item_name, texts=True)
+        self._values = Contents(dict.values, _key_name)
+        self._dicts = Places()
+        self._places = Places()
+        self._parts = Parts()
+        self._arrays = Arrays()
+        self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
+        self._others: tuple[Any, ...] = self._items, self._places, self._parts, self._arrays
+        # Of all dicts above, where there is such a thing; made when it is first asked for.
+        self._versions = None
+        # (function that tells the state of a random generator, state)
+        self._generators = [(f, f()) for f in (random.getstate, _numpy_state)]
+        self._seen = {}
+        # Which attributes of modules count follows from the names in all code that was met.
+        self._modules, self._named, self._anywhere = {}, {}, False
+        self.extend(roots, arguments)
+
+    def extend(self, roots, arguments=()):
+        """Note what these objects depend on, too, as it is now."""
+        self._versions = None
+        todo = [(x, _Way(None, _name_of(x))) for x in roots]
+        todo += [(x, _Way(None, name)) for name, x in arguments]
+        self._seen.update((id(x), x) for k in roots if isinstance(k, Known) for x in k.objects)
+        while todo or self._attributes(todo):
+            if len(self) > MAX_ENTRIES:
+                self.opaque = self.opaque or (
+                    f"{todo[-1][1]} and what else it reaches, more than {MAX_ENTRIES} "
+                    "Python values (make tensors of data)"
+                )
+                return
+            x, path = todo.pop()
+            if type(x) in PLAIN or id(x) in self._seen:
+                continue
+            self._seen[id(x)] = x  # kept, so that the id stays its own
+            found = []
+            self._visit(x, path, found)
+            todo += found
+
+    def __len__(self):
+        return sum(map(len, (*self._of_dicts, *self._others)))
+
+    def changed(self):
+        """Return the name of something that is not what it was, None if all is."""
+        if self.opaque is not None:
+            return self.opaque
+        for watch in self._others:
+            found = watch.changed()
+            if found is not None:
+                return found
+        if self._versions is None or not self._versions.same():
+            # Tags before contents: what changes in between is then noticed the next time.
+            places = {id(d): d for watch in self._of_dicts for d in watch.places}
+            versions = DictVersions(places.values()) if dict_versions.available() else None
+            for watch in self._of_dicts:
+                found = watch.changed()
+                if found is not None:
+                    return found
+            self._versions = versions
+        values, before = self._options
+        if values is not None:
+            now = values()
+            if now is not before and token(now) != token(before):
+                return "an option"
+        return None
+
+    def drew(self):
+        """Whether a random generator of Python or NumPy was used: its draws cannot be replayed."""
+        return any(state() != before for state, before in self._generators)
+
+    # ---------------------------------------------------------------------------------- the walk
+
+    def _visit(self, x, path, todo):
+        if isinstance(x, (TensorBase, Generator)) or is_harmless(x):
+            return
+        if isinstance(x, types.FunctionType):
+            self._function(x, path, todo)
+        elif isinstance(x, types.MethodType):
+            todo += ((x.__self__, path), (x.__func__, path))
+        elif isinstance(x, types.BuiltinFunctionType):
+            self._builtin(x, path, todo)
+        elif isinstance(x, np.ndarray):
+            self._array(x, path, todo)
+        elif isinstance(x, Entries):
+            for key in x.keys:
+                watch = self._places if x.busy else self._dicts
+                watch.add(dict.get, x.items, key, x.items[key])
+        elif isinstance(x, Known):
+            pass
+        elif isinstance(x, _GENERATORS):
+            self._generator(x, path)
+        elif isinstance(x, type):
+            self._class(x, path, todo)
+        elif isinstance(x, types.ModuleType):
+            self._modules[id(x)] = x, path
+            self._suspect(x.__name__)
+        elif is_constant(x):
+            self._suspect(getattr(x, "__module__", None))
+        elif isinstance(x, contextvars.ContextVar):
+            value = x.get(None)
+            self._places.add(_variable, x, "a context variable", value)
+            todo.append((value, path))
+        else:
+            self._other(x, path, todo)
+
+    def _other(self, x, path, todo):
+        kind = type(x)
+        parts = parts_of(x)
+        if parts is not None:
+            found = self._parts.add(x, parts)
+            todo += ((y, path) for y in found)
+            todo += ((c, path) for c in kind.__mro__ if not in_library(module_of(c)))
+            return
+        self._container(x, path, todo)
+        library = in_library(module_of(kind))
+        if library:
+            self._suspect(module_of(kind))
+        if isinstance(x, BaseException):
+            self._object(x, path, todo)
+        elif module_of(kind) in _HOLDERS:
+            self._holder(x, path, todo)
+        elif not library or all_in_the_open(kind):
+            self._object(x, path, todo)
+            if not all_in_the_open(kind):
+                self._refuse(x, path)
+        elif kind not in _WATCHED_CONTAINERS:
+            self._refuse(x, path)
+
+    def _refuse(self, x, path):
+        if path.inside:
+            self.suspicious = True  # it is for that library's functions, whose calls can be heard
+        elif self.opaque is None:
+            kind = type(x)
+            name = kind.__qualname__
+            if module_of(kind) not in ("builtins", "__main__"):
+                name = f"{module_of(kind)}.{name}"
+            self.opaque = f"{path}, a {name}, whose state cannot be watched"
+
+    def _suspect(self, name):
+        if name is not None and in_library(name) and impure(name):
+            self.suspicious = True
+
+    def _builtin(self, x, path, todo):
+        owner = x.__self__
+        if owner is None or isinstance(owner, types.ModuleType):
+            self._suspect(f"{x.__module__ or getattr(owner, '__name__', '')}.{x.__name__}")
+        else:
+            self._suspect(f"{type(owner).__module__}.{x.__name__}")
+            todo.append((owner, path))
+
+    def _array(self, x, path, todo):
+        if x.dtype == object and x.flags.c_contiguous:
+            found = self._items.add(x.reshape(-1))
+            todo += _entered(found, path)
+        elif x.dtype.hasobject:
+            self._refuse(x, path)
+        else:
+            self._arrays.add(x)
+        if type(x) is not np.ndarray and _has_dict(x):
+            self._object(x, path, todo)
+
+    def _generator(self, x, path):
+        try:
+            state = _STATES[next(k for k in _STATES if isinstance(x, k))]
+            self._generators.append(((lambda: state(x)), state(x)))
+        except NotImplementedError:  # the system's, which has none
+            self._refuse(x, path)
+
+    def _container(self, x, path, todo):
+        if isinstance(x, dict):
+            self._whole(x, path, todo)
+        elif isinstance(x, (tuple, frozenset)):
+            todo += _entered(x, path)
+        elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
+            found = self._items.add(x)
+            if not isinstance(x, (bytearray, array.array)):
+                todo += _entered(found, path)
+
+    def _whole(self, d, path, todo):
+        """Note all keys and values of a dict, or of the read-only view that stands for one."""
+        if not isinstance(d, dict):
+            self._items.add(d)
+            self._entries(d, list(d), path, todo)
+            return
+        # An OrderedDict keeps its order beside the dict.
+        (self._keys if type(d).__iter__ is dict.__iter__ else self._items).add(d)
+        self._values.add(d)
+        module = "__spec__" in d and "__name__" in d
+        for key, value in list(dict.items(d)):
+            if module and type(key) is str and key.startswith("__"):
+                continue  # how it was imported
+            if type(key) not in PLAIN:
+                todo.append((key, _Way(path, ".keys()")))
+            if type(value) not in PLAIN:
+                todo.append((value, _Way(path, f"[{key!r:.40}]")))
+
+    def _holder(self, x, path, todo):
+        if isinstance(x, Iterator):
+            self._refuse(x, path)
+        elif isinstance(x, types.GenericAlias):
+            # Its attributes, `__dict__` among them, are those of the class before the brackets.
+            todo += ((x.__origin__, path), (x.__args__, path))
+        elif isinstance(x, (operator.attrgetter, operator.methodcaller)):
+            for text in x.__reduce__()[1]:
+                if isinstance(text, str):
+                    self._named.update(dict.fromkeys(text.split(".")))
+        elif _has_dict(x) and not isinstance(x, _REFERRING):
+            for name, value in self._dict_of(x).items():
+                todo.append((value, _Way(path, f".{name}")))
+        elif not isinstance(x, _WATCHED):
+            todo += ((y, path) for y in gc.get_referents(x))
+
+    def _dict_of(self, x):
+        """Note all attributes in the dict of an object; returns it."""
+        own = _own(x, "__dict__")
+        if isinstance(own, dict):
+            self._keys.add(own)
+            self._values.add(own)
+        else:
+            self._items.add(own)
+        return own
+
+    def _attributes(self, todo):
+        """Note attributes of the modules that were met, by the names that code was seen to use;
+        returns what there is to visit.
+        """
+        for x, path in list(self._modules.values()):
+            own = x.__dict__
+            library = in_library(x.__name__)
+            if self._anywhere and not library and (id(x), None) not in self._seen:
+                self._seen[id(x), None] = None
+                self._items.add(own)
+                found = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
+            else:
+                found = self._named
+            found = [n for n in found if n in own and (id(x), n) not in self._seen]
+            for name in found:
+                self._seen[id(x), name] = None
+            if library:
+                for name in found:
+                    self._dicts.add(dict.get, own, name, own[name])
+                    todo.append((own[name], _Way(path, f".{name}")))
+            else:
+                self._entries(own, found, path, todo)
+        return todo
+
+    def _class(self, x, path, todo):
+        if in_library(x.__module__):
+            self._suspect(f"{x.__module__}.{x.__name__}")
+            return
+        self._items.add(x.__dict__)
+        self._places.add(getattr, x, "__bases__", x.__bases__)
+        self._entries(x.__dict__, _own_names(x), path, todo)
+        todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
+
+    def _entries(self, d, keys, path, todo):
+        # Not among the dicts: in a script, a loop writes another global at each turn.
+        get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
+        for key in keys:
+            self._places.add(get, d, key, d[key])
+            todo.append((d[key], _Way(path, f".{key}")))
+
+    def _object(self, x, path, todo):
+        module = module_of(type(x))
+        if in_library(module):
+            foreign = module.partition(".")[0] != "probtorch"
+            path = _Way(path.before, path.label, max(1, path.inside + foreign))
+            if path.inside > MAX_DEPTH:
+                self.suspicious = True
+                return
+        # Past what a class of the user's may do where an attribute is not there.
+        self._places.add(_own, x, "__class__", type(x))
+        if _has_dict(x):
+            self._places.add(_own, x, "__dict__", _own(x, "__dict__"))
+            for name, value in self._dict_of(x).items():
+                todo.append((value, _Way(path, f".{name}")))
+        if isinstance(x, BaseException):
+            self._places.add(getattr, x, "args", x.args)
+            todo.append((x.args, _Way(path, ".args")))
+        for name in names_of_slots(type(x)):
+            value = _slot(x, name)
+            self._places.add(_slot if value is None else _own, x, name, value)
+            todo.append((value, _Way(path, f".{name}")))
+        todo += ((cls, path) for cls in type(x).__mro__ if not in_library(cls.__module__))
+
+    def _function(self, fn, path, todo):
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+            value = _contents(cell)
+            get = _contents if value is None else getattr
+            self._places.add(get, cell, "cell_contents", value)
+            todo.append((value, _Way(None, f"closure.{name}")))
+        wrapped = getattr(fn, "__wrapped__", None)
+        if wrapped is not None:
+            todo.append((wrapped, path))
+        if in_library(fn.__module__):
+            self._suspect(f"{fn.__module__}.{fn.__name__}")
+            reads = fn.__dict__.get("__reads__")
+            todo += ((x, path) for x in (reads() if callable(reads) else ()))
+            return
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._places.add(getattr, fn, name, getattr(fn, name))
+        for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+            todo.append((getattr(fn, name), _Way(path, f".{name}")))
+        found = names(fn.__code__)
+        self._named.update(dict.fromkeys(found))
+        self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
+        known = fn.__globals__
+        if self._anywhere:
+            module = sys.modules.get(known.get("__name__"))
+            if module is not None and module.__dict__ is known:
+                self._modules.setdefault(id(module), (module, _Way(None, "globals()")))
+                self._seen.setdefault(id(module), module)
+        for name in found:
+            if name in known or name in vars(builtins):
+                # A global may come to hide what is built in.
+                self._places.add(dict.get, known, name, known.get(name))
+                todo.append((known.get(name), _Way(None, name)))
+            if name not in known and name in vars(builtins):
+                value = vars(builtins)[name]
+                self._dicts.add(dict.get, vars(builtins), name, value)
+                todo.append((value, _Way(None, name)))
+        for name in imports(fn.__code__, known.get("__package__")):
+            module = sys.modules.get(name)
+            self._places.add(dict.get, sys.modules, name, module)
+            todo.append((module, _Way(None, name)))
+
+
+_WATCHED_CONTAINERS = {array.array, bytearray}
+_WATCHED = (list, dict, tuple, set, frozenset, collections.deque)
+# Their attributes are not in a dict, although they may have one.
+_REFERRING = (functools.partial, property, staticmethod, classmethod)
+
+
+def _state_of_generator(x):
+    return str(x.bit_generator.state)
+
+
+def _state_of_random_state(x):
+    return str(x.get_state(legacy=False))
+
+
+_STATES = {
+    np.random.Generator: _state_of_generator,
+    np.random.RandomState: _state_of_random_state,
+    np.random.BitGenerator: lambda x: str(x.state),
+    random.Random: lambda x: x.getstate(),
+}
+_GENERATORS = tuple(_STATES)
+
+
+_own = object.__getattribute__
+
+
+def _has_dict(x):
+    try:
+        _own(x, "__dict__")
+    except AttributeError:
+        return False
+    return True
+
+
+def _slot(x, name):
+    """What a slot holds, None where it is empty."""
+    try:
+        return _own(x, name)
+    except AttributeError:
+        return None
+
+
+class _Way:
+    """How an object was reached.
+
+    Parameters
+    ----------
+    before : _Way or None
+        How what holds it was reached.
+    label : str
+        Where in that it is.
+    inside : int, optional
+        How many objects of libraries keep it, one within the other; ours count once.
+    """
+
+    __slots__ = ("before", "inside", "label")
+
+    def __init__(self, before, label, inside=None):
+        self.before, self.label = before, label
+        self.inside = inside if inside is not None else before.inside if before is not None else 0
+
+    def __str__(self):
+        labels, way = [], self
+        while way is not None:
+            labels.append(way.label)
+            way = way.before
+        return "".join(reversed(labels))
+
+
+def _name_of(x):
+    return getattr(x, "__qualname__", None) or type(x).__name__
+
+
+def _entered(items, path):
+    """What there is to enter among the items of a container, and how to call it."""
+    return [(x, _Way(path, f"[{i}]")) for i, x in enumerate(items) if type(x) not in PLAIN]
+
+
+def _variable(x, _):
+    return x.get(None)
+
+
+def _item_name(place, i):
+    if isinstance(place, list) and len(place) <= MAX_ITEMS:
+        return f"item {i} of a list"
+    return f"the items of a {type(place).__name__}"
+
+
+def _key_name(place, i):
+    return str(next(itertools.islice(dict.__iter__(place), i, None), "a value"))
+
+
+def _own_names(cls):
+    """Names that a class defines, its bookkeeping aside."""
+    return [
+        n
+        for n, x in cls.__dict__.items()
+        if not (n.startswith("__") and n.endswith("__")) or n not in _BOOKKEEPING
+    ]
+
+
+_BOOKKEEPING = {
+    "__module__",
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__qualname__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__parameters__",
+    "__orig_bases__",
+    "__abstractmethods__",
+    "__slotnames__",
+}
+
+
+def _numpy_state():
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), *state[2:]
+
+
+def _contents(cell, _=None):
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None

@@ -1,0 +1,229 @@
+"""Of which kind a Python object is: constant, without influence, pure, or of the user's making.
+
+Tables of exact types and of modules. What is in none of them is entered if all its state can be
+seen from Python (`all_in_the_open`), and otherwise a reason to stay eager.
+"""
+
+import array
+import collections
+import functools
+import io
+import os
+import sys
+import sysconfig
+import types
+import typing
+
+import numpy as np
+
+from probtorch.core.op import Op
+from probtorch.core.sameness import is_value
+
+__all__ = [
+    "all_in_the_open",
+    "impure",
+    "in_library",
+    "is_constant",
+    "is_harmless",
+    "module_of",
+    "names_of_slots",
+]
+
+_ROOTS = {
+    os.path.realpath(p) + os.sep
+    for p in (
+        *(sysconfig.get_paths().get(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+    )
+    if p
+}
+
+# Code and descriptors: they hold nothing that a program changes.
+_CONSTANT = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.UnionType,
+    typing.TypeVar,
+    typing.ForwardRef,
+    np.ufunc,
+    np.finfo,
+    np.iinfo,
+    Op,
+)
+# Types of compiled extensions that are functions by another name.
+_FUNCTIONS = {
+    "cython_function_or_method",
+    "fused_cython_function",
+    "fortran",
+    "_ArrayFunctionDispatcher",
+    "_multi_dispatch",
+}
+# Immutable by contract, although their types are written in C.
+_IMMUTABLE = {
+    ("pyarrow.lib", None),
+    ("zoneinfo", None),
+    ("pandas._libs.tslibs.timestamps", None),
+    ("pandas._libs.tslibs.timedeltas", None),
+    ("pandas._libs.tslibs.nattype", None),
+    ("pandas._libs.missing", None),
+    ("pandas._libs.interval", None),
+    ("typing", None),
+    ("re", "Pattern"),
+    ("numpy", "dtype"),
+    ("_abc", "_abc_data"),
+}
+# Nothing in them reaches a number that a model computes.
+_HARMLESS = {
+    "_thread": {"lock", "RLock", "_RLock", "_ThreadHandle"},
+    "logging": None,
+    "tqdm": None,
+    "rich": None,
+    "matplotlib": None,
+    "warnings": None,
+}
+
+# Calls from the user's code into these give the same for the same arguments, or change nothing
+# that is not watched. Longest names first: what is not pure within them follows below.
+_PURE = {
+    "builtins", "math", "cmath", "operator", "_operator", "itertools", "functools", "_functools",
+    "collections", "_collections", "_collections_abc", "typing", "types", "abc", "_abc", "enum",
+    "dataclasses", "copy", "copyreg", "contextlib", "contextvars", "_contextvars", "warnings",
+    "_warnings", "string", "_string", "re", "_sre", "textwrap", "numbers", "fractions", "decimal",
+    "_decimal", "statistics", "_statistics", "bisect", "_bisect", "heapq", "_heapq", "array",
+    "struct", "_struct", "json", "_json", "inspect", "weakref", "_weakref", "_weakrefset",
+    "logging", "traceback", "sys", "datetime", "_datetime", "calendar", "zoneinfo", "numpy",
+    "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "rich", "tqdm", "keyword", "reprlib",
+    "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest", "pytest",
+    "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
+    "posixpath",
+}  # fmt: skip
+_IMPURE = {
+    "builtins.open", "builtins.input", "builtins.breakpoint", "numpy.random", "numpy.load",
+    "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile", "numpy.memmap", "numpy.seterr",
+    "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.lib._npyio_impl", "numpy.lib.npyio",
+    "scipy.io", "pandas.io", "xarray.backends", "json.load", "logging.config", "random",
+    "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
+    "datetime.date.today", "decimal.getcontext", "decimal.setcontext", "decimal.localcontext",
+    "numpy.set_printoptions", "genericpath.exists", "genericpath.isfile", "genericpath.getsize",
+    "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization", "sys.getrefcount",
+    "sys.getallocatedblocks", "sys._current_frames",
+    "_decimal.getcontext", "pandas._libs.tslibs.timestamps.Timestamp.now",
+    "pandas._libs.tslibs.timestamps.Timestamp.today",
+}  # fmt: skip
+
+
+@functools.cache
+def in_library(name):
+    """Whether a module of this name is part of Python, an installed package or probtorch."""
+    if name is None or name == "builtins":
+        return True
+    if name == "__main__":
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        # Modules written in C, or code that was compiled from a string: the latter is the user's.
+        return name in sys.builtin_module_names
+    return any(os.path.realpath(file).startswith(root) for root in _ROOTS)
+
+
+@functools.cache
+def impure(name):
+    """Whether what has this dotted name may answer otherwise the next time, or change things."""
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:k])
+        if prefix in _IMPURE:
+            return True
+        if prefix in _PURE:
+            return False
+    return True
+
+
+def module_of(kind):
+    """The name of the module that a type says it is from."""
+    name = kind.__module__
+    return name if type(name) is str else ""
+
+
+def is_constant(x):
+    """Whether nothing that a program may do changes what `x` is."""
+    kind = type(x)
+    if is_value(x) or isinstance(x, _CONSTANT) or kind.__name__ in _FUNCTIONS:
+        return True
+    if hasattr(kind, "n_sequence_fields"):  # named tuples of Python's own
+        return True
+    module = module_of(kind)
+    return (module, None) in _IMMUTABLE or (module, kind.__name__) in _IMMUTABLE
+
+
+def is_harmless(x):
+    """Whether `x` only serves to lock, to log or to show."""
+    kind = type(x)
+    names = _HARMLESS.get(module_of(kind).partition(".")[0], ())
+    if names is None or kind.__name__ in names:
+        return True
+    if any(x is s for s in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+        return True
+    if isinstance(x, io.IOBase):
+        return not x.closed and not x.readable()
+    # Of notebooks and of pytest: streams to write to.
+    return hasattr(kind, "write") and not hasattr(kind, "read") and in_library(module_of(kind))
+
+
+@functools.cache
+def names_of_slots(kind):
+    """Names of the attributes that the classes of a type keep in slots."""
+    return tuple(
+        name
+        for cls in kind.__mro__
+        for name, slot in cls.__dict__.items()
+        if isinstance(slot, types.MemberDescriptorType) and not _is_builtin(cls)
+    )
+
+
+@functools.cache
+def all_in_the_open(kind):
+    """Whether Python sees all that an instance holds: attributes in a dict or in slots.
+
+    Types of compiled extensions have memory besides; so have classes that derive from them, but for
+    the containers, of which the items are looked at.
+    """
+    for cls in kind.__mro__:
+        if cls in _CONTAINERS or issubclass(cls, BaseException):
+            continue
+        if not _is_builtin(cls):
+            # A class statement adds a dict, weak references and slots, nothing else.
+            own = cls.__dict__
+            if "__dict__" in own or "__slots__" in own or "__weakref__" in own:
+                continue
+            base = cls.__base__
+            if base is not None and cls.__basicsize__ == base.__basicsize__:
+                continue
+        return False
+    return True
+
+
+# Their items are looked at one by one, or they hold nothing that changes.
+_CONTAINERS = {
+    object, dict, list, tuple, set, frozenset, bytearray, array.array, collections.deque,
+    collections.OrderedDict, collections.defaultdict, typing.Generic, int, float, complex, str,
+    bytes, types.SimpleNamespace, types.ModuleType,
+}  # fmt: skip
+_HEAP_TYPE = 1 << 9
+
+
+def _is_builtin(cls):
+    """Whether a type is written in C."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return True
+    # Types of extensions may be heap types too; a class statement leaves its qualified name and a
+    # dict of Python functions behind, and nothing that only C can make.
+    return any(
+        isinstance(x, (types.GetSetDescriptorType, types.MethodDescriptorType))
+        and x.__objclass__ is cls
+        and name not in ("__dict__", "__weakref__")
+        for name, x in cls.__dict__.items()
+    )

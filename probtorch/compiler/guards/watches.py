@@ -1,0 +1,225 @@
+"""Watches: what was found in many places, compared with what is there now.
+
+Each kind of watch compares in one pass of C code, by identity, which nearly always suffices: then
+nothing has changed. Only where something is another object do values count (`sameness`).
+"""
+
+import contextlib
+import ctypes
+import itertools
+import operator
+import types
+import zlib
+
+import numpy as np
+
+from probtorch.core.sameness import token
+
+__all__ = ["Arrays", "Contents", "Parts", "Places"]
+
+# Of longer containers the items are not named in messages.
+MANY = 512
+# Longer arrays are compared by a checksum: a copy would take as much memory again.
+_LONG = 1 << 26
+
+# What is said of an attribute that is not there, and of a cell that is not filled yet.
+_ABSENT = (AttributeError, ValueError)
+
+
+def _same(now, before):
+    """Whether what is another object by now is the same value."""
+    if isinstance(now, types.MethodType) and type(before) is type(now):
+        return now.__self__ is before.__self__ and now.__func__ is before.__func__
+    return type(now) is type(before) and token(now) == token(before)
+
+
+class Places:
+    """Places of all kinds, and what was found there."""
+
+    def __init__(self):
+        self.getters, self.places, self.keys, self.values = [], [], [], []
+
+    def __len__(self):
+        return len(self.values)
+
+    def add(self, get, place, key, value):
+        """Note that ``get(place, key)`` is `value`; None where it raises one of `_ABSENT`."""
+        self.getters.append(get)
+        self.places.append(place)
+        self.keys.append(key)
+        self.values.append(value)
+
+    def changed(self):
+        """Return the name of the first place with another value, None if there is none."""
+        # Nearly always all is the very same, which takes no step of Python per place to see.
+        try:
+            found = map(operator.call, self.getters, self.places, self.keys)
+            if all(map(operator.is_, found, self.values)):
+                return None
+        except _ABSENT:
+            pass
+        rows = zip(self.getters, self.places, self.keys, self.values, strict=True)
+        for i, (get, place, key, value) in enumerate(rows):
+            try:
+                now = get(place, key)
+            except _ABSENT:
+                now = None
+            if now is not value:
+                if not _same(now, value):
+                    is_cell = isinstance(place, types.CellType)
+                    return "a variable of an enclosing function" if is_cell else str(key)
+                self.values[i] = now
+        return None
+
+
+class Contents:
+    """Containers of which everything counts, in its order: one pass over all of them.
+
+    Parameters
+    ----------
+    items : callable
+        From a container to an iterable over what counts.
+    name : callable
+        From a container and a position to what to call what is there.
+    texts : bool
+        Compare those that hold nothing but str by value, which is faster: for keys, of which no
+        equal one can take the place.
+    """
+
+    def __init__(self, items, name, texts=False):
+        self.items, self.name, self.texts = items, name, texts
+        self.places, self.sizes, self.values = [], [], []
+        # Those that are not empty, by the way in which they are compared.
+        self._texts, self._before, self._filled, self._found = [], [], [], []
+        self._count = 0
+
+    def __len__(self):
+        return self._count
+
+    def add(self, place):
+        """Note the items of a container; returns them as a list."""
+        found = self._listed(place)
+        self._count += len(found) if len(found) <= MANY else 1
+        self.places.append(place)
+        self.sizes.append(len(found))
+        self.values.append(found)
+        if found and self.texts and all(type(x) is str for x in found):
+            self._texts.append(place)
+            self._before.append(found)
+        elif found:
+            self._filled.append(place)
+            self._found += found
+        return found
+
+    def _listed(self, place):
+        """The items as a list, also while another thread adds to them."""
+        for _ in range(100):
+            with contextlib.suppress(RuntimeError):
+                return list(self.items(place))
+        return list(self.items(place))
+
+    def changed(self):
+        """Return the name of the first item that is another, None if there is none."""
+        # Nearly always all is the very same, which takes no step of Python per item to see.
+        try:
+            found = itertools.chain.from_iterable(map(self.items, self._filled))
+            if (
+                list(map(len, self.places)) == self.sizes
+                and list(map(list, map(self.items, self._texts))) == self._before
+                and all(map(operator.is_, found, self._found))
+            ):
+                return None
+        except Exception:  # another thread adds to one while we look, or a key refuses comparison
+            pass
+        for place, before in zip(self.places, self.values, strict=True):
+            now = self._listed(place)
+            if len(now) != len(before):
+                return f"the number of items in a {type(place).__name__}"
+            for i, (a, b) in enumerate(zip(now, before, strict=True)):
+                if a is not b and not _same(a, b):
+                    return self.name(place, i)
+        return None
+
+
+class Parts:
+    """Objects of libraries that have their own way to tell what they consist of."""
+
+    def __init__(self):
+        self._rows = []
+
+    def __len__(self):
+        return len(self._rows)
+
+    def add(self, place, parts):
+        """Note what ``parts(place)`` returns, a list; returns it."""
+        found = parts(place)
+        self._rows.append((place, parts, found))
+        return found
+
+    def changed(self):
+        """Return the name of the first object with another part, None if there is none."""
+        for place, parts, before in self._rows:
+            now = parts(place)
+            if len(now) != len(before) or not all(
+                a is b or _same(a, b) for a, b in zip(now, before, strict=True)
+            ):
+                return f"the contents of a {type(place).__name__}"
+        return None
+
+
+class Arrays:
+    """NumPy arrays, by their elements."""
+
+    def __init__(self):
+        self._rows = []
+
+    def __len__(self):
+        return len(self._rows)
+
+    def add(self, x):
+        """Note the elements of an array, unless nobody can write to its memory."""
+        if not _can_change(x):
+            return
+        flat = x.flags.c_contiguous
+        kept = x.copy(order="C") if not flat or x.nbytes <= _LONG else _checksum(x)
+        self._rows.append((x, x.shape, x.dtype, x.flags.c_contiguous, kept))
+
+    def changed(self):
+        """Return how to call what has changed, None if nothing has."""
+        for x, shape, dtype, flat, kept in self._rows:
+            if x.shape != shape or x.dtype != dtype:
+                return "the elements of an array"
+            if flat and x.flags.c_contiguous:
+                same = (
+                    _equal_bytes(x, kept)
+                    if isinstance(kept, np.ndarray)
+                    else (_checksum(x) == kept)
+                )
+            else:
+                same = isinstance(kept, np.ndarray) and x.tobytes() == kept.tobytes()
+            if not same:
+                return "the elements of an array"
+        return None
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def _equal_bytes(a, b):
+    if a.nbytes <= MANY * 8:
+        return a.tobytes() == b.tobytes()
+    return _memcmp(a.ctypes.data, b.ctypes.data, a.nbytes) == 0
+
+
+def _checksum(x):
+    return zlib.crc32(x.reshape(-1).view(np.uint8))
+
+
+def _can_change(x):
+    """Whether the memory of an array may be written to, by whatever name."""
+    while isinstance(x, np.ndarray):
+        if x.flags.writeable:
+            return True
+        x = x.base
+    return x is not None and not isinstance(x, bytes)

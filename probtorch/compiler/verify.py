@@ -1,0 +1,126 @@
+"""Replays are verified: now and then a compiled call is made eagerly too, and both are compared.
+
+Guards see what a recording depends on. Should there be something that they do not see, a replay
+goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8 ... of a path, and
+the log density at the end of a chain's calls number 1, 4, 16 ..., are also computed by Python, from
+the same state and with the same random bits. All that the eager run changed is put back: results do
+not depend on being verified.
+
+Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
+explains, the eager run is repeated with arguments moved by a few units in the last place: what
+answers that with as large a change is ill-conditioned, and no verdict is given.
+"""
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.compiler.host import InternalCompilerError
+
+__all__ = ["ReplayError", "coarsest", "difference", "due", "moved"]
+
+# Relative differences that rounding in another order explains without asking further.
+_TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-9}
+# Of what a change in the last place brings about.
+_AMPLIFIED = 1e3
+
+
+class ReplayError(InternalCompilerError):
+    """A compiled call gave other results than Python does; what it was called for is eager now."""
+
+    def __init__(self, name, what, since):
+        super().__init__(
+            f"compiled {name} does not give what Python gives",
+            expected="the results of an eager call",
+            got=what,
+            fix=f"results since {since} may be wrong: run it again, it is eager from now on. Then "
+            "look for state outside of its arguments that changes where no guard can see it, or "
+            "report a fault of the compiler",
+        )
+
+
+def due(count):
+    """Whether native call number `count`, from 1 on, is verified."""
+    return count & (count - 1) == 0
+
+
+def coarsest(graph):
+    """Return the size in bytes of the smallest floats that a recorded graph computes with."""
+    sizes = [v.dtype.itemsize for v in graph.inputs if v.dtype.kind == "f"]
+    for node in graph.nodes:
+        values = (*node.outs, *node.values())
+        sizes += [v.dtype.itemsize for v in values if v.dtype.kind == "f"]
+        sizes += [coarsest(inner) for inner in node.subgraphs()]
+    return min(sizes, default=8)
+
+
+def difference(native, eager, again=None, size=8):
+    """Return what of two lists of arrays differs, in words; None where nothing does.
+
+    Parameters
+    ----------
+    native, eager : list of (str, array)
+        What was computed, with names to call it by.
+    again : callable, optional
+        Returns the arrays of another eager run, whose arguments were `moved`.
+    size : int
+        Of the `coarsest` floats on the way to them, in bytes.
+    """
+    moved = None
+    for i, ((name, a), (_, b)) in enumerate(zip(native, eager, strict=True)):
+        a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"{name} of {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
+        far, largest = _distance(a, b)
+        if far <= _tolerance(b, size) * largest:
+            continue
+        if moved is None and again is not None:
+            try:
+                moved = again()
+            except Exception:
+                return None  # it cannot be asked further
+        if moved is not None:
+            shift, _ = _distance(np.asarray(to_host(moved[i])), b)
+            if not np.isfinite(shift) or far <= _AMPLIFIED * shift:
+                continue
+        where = np.unravel_index(np.argmax(_apart(a, b)), b.shape)
+        at = f" at {list(map(int, where))}" if b.ndim else ""
+        return f"{name}{at} is {a[where]!s}, where Python computes {b[where]!s}"
+    return None
+
+
+def _tolerance(x, size):
+    return _TOLERANCE.get(min(size, x.dtype.itemsize), 1e-9) if x.dtype.kind in "fc" else 0.0
+
+
+def _apart(a, b):
+    """Absolute differences; inf where one is a number and the other is none."""
+    if b.dtype.kind not in "fc":
+        return (a != b).astype(np.float64)
+    with np.errstate(all="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        apart = np.where(same, 0.0, np.abs(x - y))
+    return np.where(np.isfinite(apart), apart, np.inf)
+
+
+def _distance(a, b):
+    """The largest difference, and the size of the largest number."""
+    if not b.size:
+        return 0.0, 0.0
+    apart = float(_apart(a, b).max())
+    if b.dtype.kind not in "fc":
+        return apart, 0.0
+    return apart, float(np.abs(b[np.isfinite(b)]).astype(np.float64).max(initial=0.0))
+
+
+def moved(x, seed, size=8):
+    """Return an array with each number moved by up to four units in the last place.
+
+    That of floats of `size` bytes, where `x` has longer ones.
+    """
+    if x.dtype.kind != "f":
+        return x
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(1, 5, x.shape) * rng.choice((-1, 1), x.shape)
+    unit = np.finfo(f"f{min(size, x.dtype.itemsize)}").eps
+    return (x + steps * unit * np.abs(x)).astype(x.dtype)

@@ -1,0 +1,197 @@
+"""Replays are verified: what no guard sees raises, names what differs, and is eager after that."""
+
+import contextlib
+import io
+import logging
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.guards.environment import Environment
+from probtorch.compiler.verify import ReplayError, difference, due, moved
+from probtorch.distributions import Normal
+from probtorch.effects.primitives import param, sample
+from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
+from probtorch.ops.sampling import rand
+from probtorch.optim import Adam
+from probtorch.tensor import tensor
+
+x = tensor([1.0, 2.0])
+
+
+def call(fn, times, *arguments):
+    for _ in range(times):
+        fn(*arguments)
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """No guard sees what Python values change."""
+    monkeypatch.setattr(Environment, "changed", lambda self: None)
+
+
+def test_calls_2_3_5_9_and_17_are_verified():
+    # The first call is the recording.
+    assert [n + 1 for n in range(1, 40) if due(n)] == [2, 3, 5, 9, 17, 33]
+    # As often as Python's side effects are met: here what is logged, which nobody watches.
+    log, lines = logging.Logger("runs"), io.StringIO()
+    log.addHandler(logging.StreamHandler(lines))
+
+    def fn(v):
+        log.warning("run")
+        return v * 2.0
+
+    compiled = compile(fn)
+    met = []
+    for _ in range(20):
+        compiled(x)
+        met.append(lines.getvalue().count("run"))
+    assert [n + 1 for n in range(20) if n == 0 or met[n] > met[n - 1]] == [1, 2, 3, 5, 9, 17]
+
+
+def test_a_value_that_no_guard_saw_raises_at_the_next_verified_call_and_is_right_after_it(blind):
+    state = [2.0]
+    compiled = compile(lambda v: v * state[0])
+    assert [compiled(x).tolist() for _ in range(5)] == [[2.0, 4.0]] * 5
+    state[0] = 3.0
+    with pytest.raises(ReplayError) as caught:
+        call(compiled, 4, x)
+    message = str(caught.value)
+    assert "result 0 at [1] is 4.0, where Python computes 6.0" in message
+    assert "since native call 5" in message and "eager from now on" in message
+    assert compiled(x).tolist() == [3.0, 6.0]
+    assert "a replay was wrong" in str(compiled.explain())
+
+
+def test_a_wrong_update_is_found_and_python_s_is_kept(blind):
+    state, w = [2.0], tensor([0.0, 0.0])
+
+    def step(v):
+        w.add_(v * state[0])
+        return v.sum()
+
+    compiled = compile(step)
+    for _ in range(5):
+        compiled(x)
+    state[0] = 3.0
+    with pytest.raises(ReplayError, match="updated tensor 0"):
+        call(compiled, 4, x)
+    # Five calls by 2, three wrong ones that nobody saw, and Python's.
+    assert w.tolist() == [8 * 2.0 + 3.0, 2 * (8 * 2.0 + 3.0)]
+
+
+def test_results_draws_and_updates_do_not_depend_on_being_verified():
+    def run(verify):
+        w = tensor([0.0, 0.0])
+
+        def step(v):
+            w.add_(v * rand(2))
+            return w, (w * v).sum()
+
+        compiled = compile(step, verify=verify)
+        probtorch.manual_seed(3)
+        found = [[y.tolist() for y in compiled(x)] for _ in range(20)]
+        return found, w.tolist(), rand(2).tolist()
+
+    assert run(True) == run(False)
+
+
+def test_an_error_of_python_s_that_a_replay_did_not_raise_is_named(blind):
+    state = [False]
+
+    def fn(v):
+        if state[0]:
+            raise KeyError("gone")
+        return v * 2.0
+
+    compiled = compile(fn)
+    for _ in range(5):
+        compiled(x)
+    state[0] = True
+    with pytest.raises(ReplayError, match="where Python raises KeyError"):
+        call(compiled, 4, x)
+    with pytest.raises(KeyError):
+        compiled(x)
+
+
+def test_a_density_that_python_changes_its_mind_about_raises():
+    state = [1.0]
+    density = NativeDensity(lambda q: -state[0] * (q * q).sum(), 2)
+    q = np.array([1.0, 2.0])
+    for _ in range(5):
+        density.value_and_grad(q)
+    state[0] = 2.0
+    with pytest.raises(ReplayError, match=r"the log density is -5\.0, where Python computes -10"):
+        call(density.value_and_grad, 6, q)
+    assert density.value_and_grad(q)[0] == -10.0
+
+
+def test_chains_compare_their_density_with_python_s():
+    state = [1.0]
+
+    def model():
+        sample("a", Normal(0.0, state[0]))
+
+    target = Target.from_model(model)
+    target.value_and_grad(np.zeros(1))
+    state[0] = 5.0
+    with pytest.raises(ReplayError):
+        MCMC(NUTS(target), num_samples=50, warmup_steps=50, num_chains=1).run()
+
+
+def test_steps_of_svi_are_verified(blind):
+    state = [1.0]
+
+    def model():
+        sample("a", Normal(state[0], 1.0))
+
+    def guide():
+        sample("a", Normal(param("loc", tensor(0.0)), 1.0))
+
+    svi = SVI(model, guide, Adam({"lr": 0.01}), Trace_ELBO(), seed=0)
+    for _ in range(5):
+        svi.step()
+    state[0] = 30.0
+    with pytest.raises(ReplayError):
+        call(svi.step, 10)
+    assert svi.step() > 100.0
+
+
+def test_verifying_can_be_switched_off(blind):
+    state = [2.0]
+    for switch, options in ((probtorch.configure, {"verify": False}), (contextlib.nullcontext, {})):
+        compiled = compile(lambda v: v * state[0], verify=bool(options))
+        with switch(**options):
+            for i in range(20):
+                state[0] = 2.0 if i < 5 else 3.0
+                assert compiled(x).tolist() == [2.0, 4.0]
+
+
+def test_rounding_is_no_difference_and_more_is_one():
+    b = np.linspace(1.0, 2.0, 5)
+    named = lambda a: [("y", a)]
+    assert difference(named(b * (1 + 1e-12)), named(b)) is None
+    assert difference(named(b * (1 + 1e-6)), named(b)) is not None
+    assert difference(named(b * (1 + 1e-6)), named(b), size=4) is None
+    assert difference(named(b.astype(np.float32)), named(b)) is not None
+    assert difference(named(np.array([np.nan, np.inf])), named(np.array([np.nan, np.inf]))) is None
+    assert difference(named(np.array([np.nan])), named(np.array([1.0]))) is not None
+    assert difference(named(np.array([1])), named(np.array([2]))) == (
+        "y at [0] is 1, where Python computes 2"
+    )
+    assert difference(named(np.zeros((0, 2))), named(np.zeros((0, 2)))) is None
+
+
+def test_what_answers_rounding_with_large_changes_gets_no_verdict():
+    def iterate(v):
+        for _ in range(200):
+            v = 3.9 * v * (1 - v)
+        return v
+
+    q = np.array([0.3])
+    native, eager = iterate(q + 2e-16), iterate(q)
+    assert difference([("y", native)], [("y", eager)]) is not None
+    assert difference([("y", native)], [("y", eager)], lambda: [iterate(moved(q, 1))]) is None
