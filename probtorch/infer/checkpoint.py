@@ -16,7 +16,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from probtorch.core.rng import default_generator
 from probtorch.errors import ArgumentError, FileError, user_frame
+from probtorch.infer.run_identity import differences, digests, site_densities
 from probtorch.serialization import load, save
 from probtorch.serialization.files import TEMPORARY, remove, replacing
 
@@ -190,8 +191,14 @@ class Checkpoint:
 
     # ------------------------------------------------------------------------------------- reading
 
-    def restore(self) -> Restored:
+    def restore(self, check: Callable[[Any], None] | None = None) -> Restored:
         """Bring all objects to where the newest checkpoint has them; call it once, at the start.
+
+        Parameters
+        ----------
+        check : callable, optional
+            ``check(values)`` sees the values that were saved before anything is changed, and raises
+            if they are not of this run.
 
         Returns
         -------
@@ -225,6 +232,8 @@ class Checkpoint:
             except FileError as error:
                 damaged.append((path, error))
                 continue
+            if check is not None and isinstance(state, dict):
+                check(state.get("values"))
             self._apply(state, path)
             for bad, reason in damaged:
                 os.replace(bad, f"{bad}{_DAMAGED}")
@@ -329,12 +338,46 @@ class RunRecord:
         self.checkpoint = _checkpoint(checkpoint, every, {**found, "svi": svi})
         if self.checkpoint is None:
             return
-        step, values = self.checkpoint.restore()
+        self._args, self._kwargs = args, kwargs
+        self._sites: Any = None  # those by which the model is known; not found out yet
+        self._identity = {**svi._identity, "data": digests(args, kwargs)}
+        step, values = self.checkpoint.restore(self._check)
         if values is not None:
+            self._check_model(values.get("run"))
             self._saved = step
             self.losses = values["losses"].tolist()
             self.seconds, self.stopped = values["seconds"], values["stopped"]
             svi._failures = values["failures"]
+
+    def _check(self, values):
+        """Refuse what is saved there if it is of another run."""
+        saved = values.get("run") if isinstance(values, dict) else None
+        if saved is not None:
+            self._refuse(differences(saved, self._identity))
+
+    def _check_model(self, saved):
+        """The same for what only a model that is where it was can tell."""
+        if saved is None:
+            _warn(
+                f"{self.checkpoint.path} was written by an earlier release: whether model, data, "
+                "seed and optimizer are those that it was begun with cannot be told"
+            )
+            return
+        if self.svi._waiting is not None:
+            self.svi._resume(self._args, self._kwargs)
+        self._sites = frozenset(saved["sites"])
+        here = site_densities(self.svi, self._args, self._kwargs, self._sites)
+        self._refuse(differences(saved, {**self._identity, "sites": here}))
+
+    def _refuse(self, different):
+        if different:
+            raise ArgumentError(
+                f"SVI.run(checkpoint={os.fspath(self.checkpoint.path)!r})",
+                expected="the run that is saved there, with the model, data, seed and optimizer it "
+                "was begun with",
+                got="; ".join(different[:5]),
+                fix="give what it was begun with to go on, or choose another folder for this run",
+            )
 
     @property
     def elapsed(self) -> float:
@@ -359,7 +402,10 @@ class RunRecord:
             self._save()
 
     def _save(self):
+        sites = site_densities(self.svi, self._args, self._kwargs, self._sites)
+        self._sites = frozenset(sites) if self._sites is None else self._sites
         values = {
+            "run": {**self._identity, "sites": sites},
             "losses": np.array(self.losses, np.float64),
             "seconds": self.elapsed,
             "stopped": self.stopped,

@@ -41,6 +41,7 @@ from probtorch.infer.model_runs import OUTSIDE, lifted
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
+from probtorch.infer.run_identity import objective_options, options_of
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
 from probtorch.infer.updater import Updater, copied, overwrite
@@ -146,6 +147,13 @@ class SVI:
         self.num_steps = 0
         self.feed = Feed(lifted if getattr(guide, "precise", False) else None)
         self._own_loss_and_grads = loss_and_grads
+        # What a checkpoint has to agree in, as it was given.
+        own = self.generator
+        self._identity = {
+            "seed": None if own is None else [own.initial_seed(), own.stream],
+            "optimizer": options_of(optim, optim_args),
+            "objective": objective_options(self.objective),
+        }
         self._updater = Updater(optim, optim_args)
         self._compiled = CompiledStep(self)
         self._failures = 0
@@ -435,6 +443,9 @@ class SVI:
         ------
         InferenceError
             As `step`; state is that of the last step that was well.
+        ArgumentError
+            If the folder has checkpoints of a run with other data, another model, seed, optimizer
+            or objective.
         FileError
             If the folder of checkpoints cannot be written to when the run begins, or what is there
             cannot be read. Later on a checkpoint that fails is a warning (see `Checkpoint`).

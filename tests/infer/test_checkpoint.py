@@ -11,9 +11,9 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.distributions import Normal
 from probtorch.effects import param, plate, sample
 from probtorch.errors import ArgumentError, FileError
-from probtorch.infer import SVI, AutoNormal, Checkpoint, CheckpointWarning
+from probtorch.infer import SVI, AutoNormal, Checkpoint, CheckpointWarning, Trace_ELBO
 from probtorch.nn import BatchNorm1d, Dropout, Linear, Sequential
-from probtorch.optim import Adam, PyroLRScheduler
+from probtorch.optim import SGD, Adam, PyroLRScheduler
 from probtorch.optim.lr_scheduler import ExponentialLR, StepLR
 from probtorch.serialization import load
 from probtorch.tensor import tensor
@@ -343,6 +343,101 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, monkeypatch):
     assert len(warned) == 2
     assert steps_in(tmp_path) == [10]
     np.testing.assert_array_equal(result.losses, plain(None, 30).losses)
+
+
+def coin(prior=1.0, data=None):
+    def model(y=None):
+        p = sample("p", probtorch.distributions.Beta(prior, 1.0))
+        with plate("toss", 4):
+            sample("y", probtorch.distributions.Bernoulli(p), obs=y if data is None else data)
+
+    return model
+
+
+def toss(folder, num_steps=20, y=(1.0, 1.0, 0.0, 1.0), seed=0, lr=0.05, prior=1.0, **options):
+    model = options.pop("model", None) or coin(prior)
+    optim = options.pop("optim", None) or Adam({"lr": lr})
+    svi = SVI(model, AutoNormal(model), optim, options.pop("loss", None), seed=seed)
+    args = () if y is None else (tensor(y),)
+    return svi.run(num_steps, *args, progress_bar=False, checkpoint=folder, **options)
+
+
+OTHERS = {
+    "data": ({"y": (1.0, 0.0, 0.0, 1.0)}, r"other data \(args\[0\]\)"),
+    "a prior": ({"prior": 2.0}, "another model or other data .site 'p'"),
+    "a seed": ({"seed": 1}, "another seed .1, saved was 0"),
+    "no seed": ({"seed": None}, "another seed .none, saved was 0"),
+    "a learning rate": ({"lr": 0.1}, r"another lr .0\.1, saved was 0\.05"),
+    "an optimizer": ({"optim": SGD({"lr": 0.05})}, "another optimizer"),
+    "an objective": ({"loss": Trace_ELBO(num_particles=2)}, "another num_particles .2"),
+}
+
+
+@pytest.mark.parametrize("num_steps", [20, 50], ids=["finished", "unfinished"])
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_folder_of_a_run_with_another_part_is_refused(what, num_steps, tmp_path):
+    changed, message = OTHERS[what]
+    first = toss(tmp_path)
+    with pytest.raises(ArgumentError, match=message) as caught:
+        toss(tmp_path, num_steps, **changed)
+    assert "choose another folder" in str(caught.value)
+    # Nothing was harmed.
+    again = toss(tmp_path, 50)
+    assert again.losses[:20].tolist() == first.losses.tolist()
+    np.testing.assert_array_equal(again.losses, toss(None, 50).losses)
+
+
+def test_other_data_in_a_closure_are_refused(tmp_path):
+    data = tensor([1.0, 1.0, 0.0, 1.0])
+    toss(tmp_path, y=None, model=coin(data=data))
+    toss(tmp_path, y=None, model=coin(data=data.clone()))
+    with pytest.raises(ArgumentError, match=r"other data .observed at site 'y'"):
+        toss(tmp_path, y=None, model=coin(data=1.0 - data))
+
+
+def test_other_covariates_and_other_rows_of_a_loader_are_refused(tmp_path):
+    def run(folder, x, y):
+        loader = DataLoader(TensorDataset(tensor(x), tensor(y)), batch_size=8, shuffle=True)
+
+        def model(loader=loader):
+            b = sample("b", Normal(0.0, 1.0))
+            with plate("rows", loader) as (x, y):
+                sample("y", Normal(b * x[:, 0], 1.0), obs=y)
+
+        probtorch.manual_seed(0)
+        svi = SVI(model, AutoNormal(model), Adam({"lr": 0.1}), seed=0)
+        return svi.run(12, progress_bar=False, checkpoint=folder)
+
+    first = run(tmp_path, X, Y)
+    np.testing.assert_array_equal(run(tmp_path, X, Y).losses, first.losses)
+    np.testing.assert_array_equal(run(None, X, Y).losses, first.losses)
+    with pytest.raises(ArgumentError, match=r"another model or other data .site 'y'"):
+        run(tmp_path, X + 0.1, Y)
+    with pytest.raises(ArgumentError, match=r"other data .observed at site 'y'"):
+        run(tmp_path, X, Y + 0.1)
+
+
+def test_a_model_with_draws_of_its_own_goes_on(tmp_path):
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=40)
+
+    def model():
+        b = sample("b", Normal(0.0, 1.0))
+        sample("y", Normal(b, 1.0).expand([5]).to_event(1), obs=tensor(rng.choice(data, 5)))
+
+    for steps in (5, 10):
+        svi = SVI(model, AutoNormal(model), Adam({"lr": 0.1}), seed=0)
+        assert len(svi.run(steps, progress_bar=False, checkpoint=tmp_path).losses) == steps
+
+
+def test_a_folder_of_an_earlier_release_goes_on_with_a_warning(tmp_path):
+    toss(tmp_path)
+    (path,) = Checkpoint(tmp_path).files()
+    state = load(path)
+    del state["values"]["run"]
+    probtorch.save(state, path)
+    with pytest.warns(CheckpointWarning, match="earlier release"):
+        assert len(toss(tmp_path, 30).losses) == 30
 
 
 def test_modules_among_the_arguments_are_part_of_the_state(tmp_path):

@@ -272,7 +272,7 @@ class MCMC:
             that failed.
         """
         self._extra_fields = tuple(extra_fields)
-        saved = SavedRun(checkpoint, checkpoint_every, self._settings())
+        saved = SavedRun(checkpoint, checkpoint_every, self._settings(rng_key))
         return self._run(args, kwargs, init_params, rng_key, self.num_samples, saved, stacklevel=3)
 
     def warmup(self, *args, init_params=None, collect_warmup=False, rng_key=None, **kwargs):
@@ -296,9 +296,15 @@ class MCMC:
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
 
-    def _settings(self):
+    def _settings(self, rng_key=None):
         """What a checkpoint has to agree in."""
+        seed = self.seed if rng_key is None else rng_key
+        if self.post_warmup_state is not None:
+            seed = None  # these chains go on with the keys they have
+        if isinstance(seed, Generator):
+            seed = [seed.initial_seed(), seed.stream]
         return {
+            "seed": None if seed is None else str(seed),
             **self.kernel.attrs(),
             "num_samples": self.num_samples,
             "num_warmup": self.num_warmup if self.post_warmup_state is None else 0,

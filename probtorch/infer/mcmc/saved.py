@@ -118,6 +118,8 @@ class SavedRun:
         if values is None:
             return
         saved = values.get("settings") if isinstance(values, dict) else None
+        if saved and "seed" not in saved:
+            settings = {k: v for k, v in settings.items() if k != "seed"}  # of an earlier release
         if saved != settings:
             different = sorted(k for k in settings if not saved or saved.get(k) != settings[k])
             raise ArgumentError(

@@ -83,8 +83,8 @@ def test_a_run_broken_off_anywhere_goes_on_bit_for_bit(kernel, calls, tmp_path):
     mcmc = mcmc_of(kernel)
     assert everything(run(mcmc, checkpoint=tmp_path)) == expected
     assert mcmc.last_state is not None
-    # Complete, it returns at once, and whatever the seed.
-    assert everything(run(mcmc_of(kernel, seed=9), checkpoint=tmp_path)) == expected
+    # Complete, it returns at once.
+    assert everything(run(mcmc_of(kernel), checkpoint=tmp_path)) == expected
 
 
 def test_breaks_are_taken_up_where_they_were(tmp_path, monkeypatch):
@@ -158,6 +158,10 @@ def test_another_run_in_the_folder_is_refused(tmp_path):
         run(mcmc_of("dense NUTS"), checkpoint=tmp_path)
     with pytest.raises(ArgumentError, match="the data it was begun with"):
         run(mcmc_of(options={"scale": 4.0}), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="another seed"):
+        run(mcmc_of(seed=9), checkpoint=tmp_path)
+    with pytest.raises(ArgumentError, match="another seed"):
+        run(mcmc_of(), checkpoint=tmp_path, rng_key=probtorch.Generator(9))
     svi_folder = tmp_path / "svi"
     Checkpoint(svi_folder).save(3, {"losses": np.ones(3)})
     with pytest.raises(ArgumentError, match="another"):
