@@ -102,11 +102,13 @@ class GpuPath(BasePath):
     def _draw(self):
         """Reserve this run's draws; returns the generators and the states they had before."""
         before = []
-        for generator, count, seed, stream, first in self.draws:
+        for i, (generator, count, seed, stream, first) in enumerate(self.draws):
+            self.restart(i, before)
             before.insert(0, (generator, generator.get_state()))
             words = (generator.initial_seed(), generator.stream, generator.advance(count))
             for t, word in zip((seed, stream, first), words, strict=True):
                 t._data[...] = np.array(word, np.uint64).view(np.int64)
+        self.restart(len(self.draws), before)
         return before
 
 

@@ -52,6 +52,13 @@ class BasePath:
         # All outside tensors: those that are read, and those that are only written.
         self.tensors = list({id(t): t for t in (*self.refs, *self.updates)}.values())
         self.draws = rec.draws
+        used = {id(generator) for generator, *_ in self.draws}
+        # Of generators made inside those that draw; the state of others may be seen afterwards.
+        self.restarts = {}
+        for number, found in rec.restarts.items():
+            kept = [(g, state) for g, how, state in found if how != "made" or id(g) in used]
+            if kept:
+                self.restarts[number] = kept
         self.saving = saving
         # What updated tensors held before the recording, and whose memory the last run was in.
         self.originals, self.ran = rec.originals, None
@@ -59,7 +66,14 @@ class BasePath:
         self.count = 0  # of runs so far
         self.size = coarsest(rec.graph)
         # Draws and updates go through tensors that all threads share.
-        self.lock = lock if self.updates or self.draws else contextlib.nullcontext()
+        shared = self.updates or self.draws or self.restarts
+        self.lock = lock if shared else contextlib.nullcontext()
+
+    def restart(self, number, before):
+        """Set generators as the function does ahead of a draw; `before` gets their states."""
+        for generator, state in self.restarts.get(number, ()):
+            before.insert(0, (generator, generator.get_state()))
+            generator.set_state(state)
 
 
 class Path(BasePath):
@@ -158,7 +172,7 @@ class Path(BasePath):
         caller = self.caller(arrays)
         first = self.program.outputs[0]
         results = np.empty((steps, *first.shape), first.dtype)
-        if caller is None or not isinstance(caller.commit, Commit):
+        if caller is None or self.restarts or not isinstance(caller.commit, Commit):
             return results[:0], []
         arrays = list(map(contiguous, arrays))
         self.kept.keep(arrays)
@@ -216,12 +230,14 @@ class Path(BasePath):
     def draw(self):
         """Reserve this run's draws; returns the generators and the states they had before."""
         before = []
-        for (generator, count, *_), (seed, stream, first) in zip(
-            self.draws, self.words, strict=True
+        for i, ((generator, count, *_), (seed, stream, first)) in enumerate(
+            zip(self.draws, self.words, strict=True)
         ):
+            self.restart(i, before)
             before.insert(0, (generator, generator.get_state()))
             seed[()], stream[()] = generator.initial_seed(), generator.stream
             first[()] = generator.advance(count)
+        self.restart(len(self.draws), before)
         return before
 
 

@@ -26,7 +26,8 @@ import numpy as np
 from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.compiler.passes.nan import nan_reaches
-from probtorch.core.dispatch import apply, as_tensor, set_grad_enabled, set_recorder, wrap
+from probtorch.core import rng
+from probtorch.core.dispatch import apply, as_tensor, recorder, set_grad_enabled, set_recorder, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -79,6 +80,8 @@ class Recorder:
         self.originals = []  # copies of what these held before
         # (generator, count, seed, stream, first counter), the last three tensors
         self.draws = []
+        # Number of draws before -> (generator, how, state): those that the function makes or seeds
+        self.restarts = {}
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
         self.checks = not abstract and parent is None
@@ -286,7 +289,11 @@ class Recorder:
             self.refuse(f"{what}: a draw from a Generator")
             return None
         first = generator.advance(count)
+        began = (i for i, set_ in self.restarts.items() if any(g is generator for g, *_ in set_))
+        begin = max(began, default=0)
         for i, (known, total, *words, start) in enumerate(self.draws):
+            if i < begin:
+                continue
             here = generator.initial_seed(), generator.stream, first
             if known is generator and here == (*map(_unsigned, words), _unsigned(start) + total):
                 # It goes on where that draw ended: one reservation serves both, which also lets
@@ -300,6 +307,16 @@ class Recorder:
             numbers.append(t)
         self.draws.append((generator, count, *numbers))
         return tuple(numbers)
+
+    def restarted(self, generator, how):
+        """Note that a generator was made, seeded, set to a state, or has spawned others."""
+        if threading.get_ident() != self.thread or self.frozen or self.abstract:
+            return  # these refuse all draws
+        if how in ("made", "seeded") and self.parent is None:
+            now = generator, how, generator.get_state()
+            self.restarts.setdefault(len(self.draws), []).append(now)
+        elif how != "made":
+            self.refuse(f"a Generator that is {how}")
 
     def guard(self, t, value):
         """Note that Python saw `value` in tensor `t`."""
@@ -561,6 +578,18 @@ class Recorder:
         inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
         self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
         return unflatten(yes_structure, out)
+
+
+def _hear_of_generator(generator, how):
+    """Tell what records this thread of a generator whose draws are no longer what follows."""
+    active = recorder()
+    while active is not None and not isinstance(active, Recorder):
+        active = getattr(active, "outer", None)
+    if active is not None:
+        active.restarted(generator, how)
+
+
+rng.HEARD_BY.append(_hear_of_generator)
 
 
 def _unsigned(t):

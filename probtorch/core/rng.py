@@ -55,6 +55,10 @@ ROUNDS = 10
 _LOW = 0xFFFFFFFF
 _WORD = 0xFFFFFFFFFFFFFFFF
 
+# What is called with each generator that is made or whose state is set, and with "made", "seeded",
+# "set" or "spawned": whoever records a function has to repeat that, or refuse to.
+HEARD_BY: list[Callable[[Generator, str], None]] = []
+
 # Key under which a stream's children are hashed: ASCII "spawning". Any constant does; it only has
 # to stay the same.
 _SPAWN_KEY = 0x737061776E696E67
@@ -266,6 +270,11 @@ class Generator:
         self._stream = _word(stream, "stream")
         self._counter = _word(counter, "counter")
         self._lock = threading.Lock()
+        self._tell("made")
+
+    def _tell(self, how):
+        for hear in HEARD_BY:
+            hear(self, how)
 
     @property
     def stream(self) -> int:
@@ -296,12 +305,14 @@ class Generator:
         value = _word(seed, "seed")
         with self._lock:
             self._seed, self._counter = value, 0
+        self._tell("seeded")
         return self
 
     def seed(self) -> int:
         """Start over with a seed drawn from the operating system, and return that seed."""
         value = secrets.randbits(64)
         self.manual_seed(value)
+        self._tell("set")
         return value
 
     def initial_seed(self) -> int:
@@ -327,6 +338,7 @@ class Generator:
         values = _word(seed, "seed"), _word(stream, "stream"), _word(counter, "counter")
         with self._lock:
             self._seed, self._stream, self._counter = values
+        self._tell("set")
 
     def spawn(self, n: int) -> list[Generator]:
         """Return ``n`` generators of the same seed on streams of their own, each at counter 0.
@@ -336,6 +348,7 @@ class Generator:
         state stays three integers. Two of k children share a stream with probability k**2 / 2**65.
         """
         first = self.advance(n)
+        self._tell("spawned")
         return [
             Generator(self._seed, _one(_SPAWN_KEY, self._stream, (first + i) & _WORD))
             for i in range(n)

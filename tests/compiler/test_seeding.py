@@ -1,0 +1,76 @@
+"""A compiled function that seeds a generator, or makes one, draws what it draws eagerly."""
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch import Generator
+from probtorch.compiler.compile import compile
+from probtorch.core.rng import default_generator
+from probtorch.tensor import tensor
+
+OWN = Generator(11)
+
+
+def seeds(x):
+    probtorch.manual_seed(5)
+    return x + probtorch.rand(2)
+
+
+def seeds_between(x):
+    first = probtorch.rand(2)
+    OWN.manual_seed(7)
+    second = probtorch.rand(2, generator=OWN)
+    probtorch.manual_seed(3)
+    third = probtorch.randn(2) + probtorch.rand(2)
+    OWN.manual_seed(7)
+    return x + first + 10.0 * second + 100.0 * third + 1000.0 * probtorch.rand(2, generator=OWN)
+
+
+def seeds_at_the_end(x):
+    y = x + probtorch.rand(2)
+    probtorch.manual_seed(9)
+    return y
+
+
+def makes(x):
+    rng = Generator(3)
+    return x + probtorch.rand(2, generator=rng) + probtorch.randn(2, generator=rng)
+
+
+def seeds_by_a_number(x):
+    probtorch.manual_seed(int(x[0]))
+    return x + probtorch.rand(2)
+
+
+def makes_children(x):
+    (rng,) = OWN.spawn(1)
+    return x + probtorch.rand(2, generator=rng)
+
+
+def goes_back(x):
+    state = default_generator.get_state()
+    y = x + probtorch.rand(2)
+    default_generator.set_state(state)
+    return y + 10.0 * probtorch.rand(2)
+
+
+NATIVE = (seeds, seeds_between, seeds_at_the_end, makes, seeds_by_a_number)
+
+
+@pytest.mark.parametrize("fn", [*NATIVE, makes_children, goes_back], ids=lambda fn: fn.__name__)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+def test_draws_and_states_are_the_eager_ones(fn):
+    native = compile(fn)
+    found = []
+    for run in (fn, native):
+        OWN.set_state((11, 0, 0))
+        probtorch.manual_seed(0)
+        rows = []
+        for i in (1.0, 1.0, 2.0, 1.0, 2.0):
+            rows.append(run(tensor([i, 0.0])).numpy())
+            rows.append(np.array([*default_generator.get_state(), *OWN.get_state()]))
+        found.append(rows)
+    for expected, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert (native.reason is None) == (fn in NATIVE)
