@@ -34,6 +34,8 @@ __all__ = [
 
 # A message names this many parameters, the worst first.
 NAMED = 3
+# A chain whose spread is this share of the others' in everything did not move; of how many draws.
+STUCK_SHARE, STUCK_DRAWS = 1e-3, 20
 # How many sound runs in which any parameter at all may be suspected, of R-hat or effective size.
 FALSE_ALARMS = 1e-3
 # R-hat says little about halves with fewer effective draws; see `ess_per_chain`.
@@ -72,7 +74,7 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``non_finite divergence short_run rhat ess treedepth energy few_chains``.
+        ``non_finite stuck divergence short_run rhat ess treedepth energy few_chains``.
     subject, expected, got, fix : str
         The message: what it is about, what would be right, what was found, what to do.
     parameters : tuple of str
@@ -183,14 +185,20 @@ def diagnose(
     """
     entries = _entries(draws, names)
     quality = _quality(entries)
+    stuck = _stuck(draws, entries)
     findings = [
         _non_finite(entries),
+        stuck,
         _divergences(draws, entries, max_divergences),
-        *_convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws),
-        _treedepth(draws, quality, treedepth_share),
         _energy(draws, entries, bfmi_min),
         _few_chains(draws, min_chains),
     ]
+    if stuck is None:
+        # A chain that stands still is no matter of more draws or deeper trees.
+        findings[3:3] = [
+            *_convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws),
+            _treedepth(draws, quality, treedepth_share),
+        ]
     return [finding for finding in findings if finding is not None]
 
 
@@ -218,6 +226,56 @@ def _non_finite(entries):
         fix="look for overflow or a division by zero where the model computes it",
         parameters=tuple(label for _, label, _ in bad[:NAMED]),
         category=InferenceWarning,
+    )
+
+
+def _stuck(draws, entries):
+    """Chains that did not get away from where they started."""
+    if draws.num_draws < STUCK_DRAWS:
+        return None
+    spread = [np.empty((draws.num_chains, 0))]
+    labels = []
+    for of_variable, values in entries:
+        flat = flat_entries(values)
+        # Of numbers far from 0 the rounding of a mean is no spread.
+        with np.errstate(all="ignore"):
+            spread.append(np.where((flat == flat[:, :1]).all(axis=1), 0.0, flat.std(axis=1)))
+        labels += of_variable
+    spread = np.concatenate(spread, axis=1)
+    varies = (spread > 0.0).any(axis=0) & np.isfinite(spread).all(axis=0)
+    accepted = draws.sample_stats.get("acceptance_rate")
+    rates = None if accepted is None else np.asarray(accepted).reshape(draws.num_chains, -1).mean(1)
+    if varies.any():
+        usual = np.median(spread[:, varies], axis=0)
+        if draws.num_chains > 2:
+            where = (spread[:, varies] <= STUCK_SHARE * usual).all(axis=1)
+        else:
+            where = (spread[:, varies] <= STUCK_SHARE * spread[:, varies].max(axis=0)).all(axis=1)
+    elif labels and rates is not None:
+        where = rates < STUCK_SHARE  # nothing ever moved, and nothing was accepted
+    else:
+        return None
+    if not where.any():
+        return None
+    chains = np.flatnonzero(where)
+    several = len(chains) > 1
+    named = ("chains " if several else "chain ") + ", ".join(map(str, chains))
+    entry = int(np.argmax(varies)) if varies.any() else 0
+    found = f"standard deviation of {labels[entry]} {spread[chains[0], entry]:.2g}"
+    if not where.all():
+        found += f", {np.median(spread[~where, entry]):.2g} elsewhere"
+    if rates is not None:
+        found += f"; {_percent(float(rates[chains[0]]))} of the proposals accepted"
+    return Finding(
+        kind="stuck",
+        subject=f"{named} never moved from where {'they' if several else 'it'} started",
+        expected="draws that leave their starting point; more of them will not help",
+        got=found,
+        fix="start elsewhere (another seed, init_strategy=init_to_median()), and look at the model "
+        "where it stands: target.value_and_grad there, solvers and tolerances; leave the draws of "
+        f"{named} out",
+        parameters=(labels[entry],),
+        category=ConvergenceWarning,
     )
 
 

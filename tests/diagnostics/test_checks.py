@@ -50,6 +50,31 @@ def test_a_healthy_run_is_quiet():
         assert warn_about(healthy()) == []
 
 
+@pytest.mark.parametrize("width", [0.0, 1e-6])
+def test_a_chain_that_never_moved_is_named_and_not_told_to_run_longer(width):
+    draws = healthy()
+    posterior = {name: x.copy() for name, x in draws.posterior.items()}
+    for x in posterior.values():
+        x[2] = 1.5 + width * x[2]
+    rates = np.full(SHAPE, 0.9)
+    rates[2] = 0.0
+    draws = with_stats(acceptance_rate=rates, reached_max_treedepth=np.ones(SHAPE, bool))
+    finding = only(diagnose(draws.with_group("posterior", posterior)))
+    assert finding.kind == "stuck"
+    assert finding.subject.startswith("chain 2 never moved")
+    assert "run longer" not in str(finding)
+    assert "0 % of the proposals accepted" in finding.got
+
+
+def test_one_chain_that_never_moved_is_named():
+    posterior = {"mu": np.full((1, 200), 0.7)}
+    for rate, kinds in ((0.0, ["stuck"]), (0.9, [])):
+        draws = Draws(
+            posterior=posterior, sample_stats={"acceptance_rate": np.full((1, 200), rate)}
+        )
+        assert [f.kind for f in diagnose(draws, min_chains=1)] == kinds
+
+
 def test_divergences_are_counted_and_traced_to_the_parameter():
     # A funnel's neck: divergences happen where tau is small, whatever mu and theta are.
     rng = np.random.default_rng(1)
