@@ -48,7 +48,7 @@ from probtorch.ops import (
     spectral,
 )
 
-__all__ = ["Tensor", "from_dlpack", "from_numpy", "tensor"]
+__all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
 
 
 class Tensor(TensorBase):
@@ -64,7 +64,7 @@ class Tensor(TensorBase):
     def __new__(cls, data=(), dtype=None):
         t = tensor(data, dtype=dtype)
         if cls is not Tensor:
-            t = _retype(t, cls)
+            t = retyped(t, cls)
         return t
 
     # ----------------------------------------------------------------------------------- arithmetic
@@ -174,9 +174,28 @@ class Tensor(TensorBase):
         return device_of(self._data)
 
     @property
+    def grad(self):
+        """Gradient that `backward` left here, or None."""
+        active = recorder()
+        if active is not None:
+            active.gradient_read(self)
+        return _meant(self)._grad
+
+    @grad.setter
+    def grad(self, value):
+        active = recorder()
+        if active is not None:
+            active.gradient_kept(self)
+        _meant(self)._grad = value
+
+    @grad.deleter
+    def grad(self):
+        self.grad = None
+
+    @property
     def is_leaf(self):
         """Whether no recorded operation made this tensor."""
-        return self.grad_fn is None
+        return _meant(self).grad_fn is None
 
     @property
     def retains_grad(self):
@@ -242,11 +261,20 @@ class Tensor(TensorBase):
 
     def is_contiguous(self):
         """Whether the elements lie in row-major order."""
+        if recorder() is not None:
+            recorder().layout_read()
         return bool(self._data.flags.c_contiguous)
 
     def contiguous(self):
         """Return the tensor itself or a row-major copy."""
-        return self if self.is_contiguous() else self.clone()
+        return self if self._data.flags.c_contiguous else self.clone()
+
+    def stride(self, dim=None):
+        """Return how many elements lie between neighbours along each dim, or along one."""
+        if recorder() is not None:
+            recorder().layout_read()
+        strides = tuple(s // self._data.itemsize for s in self._data.strides)
+        return strides if dim is None else strides[normalize_dim(dim, len(strides), "stride")]
 
     # -------------------------------------------------------------------------------- Python values
 
@@ -424,11 +452,11 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="detach().clone() it first",
             )
-        out = _retype(wrap(self._data.copy()), type(self))
+        out = retyped(wrap(self._data.copy()), type(self))
         if recorder() is not None:
             recorder().alias(self, out)
         out.requires_grad = self.requires_grad
-        out.grad = None if self.grad is None else wrap(self.grad._data.copy())
+        out._grad = None if self._grad is None else wrap(self._grad._data.copy())
         memo[id(self)] = out
         return out
 
@@ -468,6 +496,8 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="use detach()",
             )
+        if recorder() is not None and self.requires_grad is not bool(requires_grad):
+            recorder().place_changed(self, "requires_grad_()")
         self.requires_grad = bool(requires_grad)
         return self
 
@@ -482,6 +512,8 @@ class Tensor(TensorBase):
 
     def detach_(self):
         """Take this tensor off the tape in place."""
+        if recorder() is not None:
+            recorder().place_changed(self, "detach_()")
         dispatch.leave_tape(self)
         self._extra["root"] = None
         return self
@@ -501,6 +533,8 @@ class Tensor(TensorBase):
                 got="False",
                 fix="requires_grad_() it first",
             )
+        if recorder() is not None:
+            recorder().place_changed(self, "register_hook()")
         dispatch.refresh(self)
         if self.grad_fn is None:
             if self._extra is None:
@@ -760,13 +794,22 @@ class _Handle:
     def __init__(self, table, hook):
         self._table, self._key = table, max(table.keys() | {-1}) + 1
         table[self._key] = hook
+        dispatch.hooks_changed(1)
 
     def remove(self):
         """Take the hook off."""
         self._table.pop(self._key, None)
+        dispatch.hooks_changed(1)
 
 
-def _retype(t, cls):
+def _meant(t):
+    """Return the tensor that `t` stands for while a function is watched: mostly `t` itself."""
+    extra = t._extra
+    return extra["stands_for"] if extra is not None and "stands_for" in extra else t
+
+
+def retyped(t, cls):
+    """Return a tensor as one of class `cls`, with all that it knows."""
     if type(t) is cls:
         return t
     out = object.__new__(cls)
@@ -777,7 +820,7 @@ def _retype(t, cls):
 
 
 def _rebuild(cls, array, requires_grad):
-    out = _retype(wrap(array), cls)
+    out = retyped(wrap(array), cls)
     out.requires_grad = requires_grad
     return out
 

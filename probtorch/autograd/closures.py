@@ -18,7 +18,7 @@ from probtorch.ops.movement import squeeze, unsqueeze
 __all__ = ["another", "captured", "cut_off", "is_float", "stand_in"]
 
 
-def captured(fn, own, branches=False, others=None):
+def captured(fn, own, branches=False, others=None, refusals=None):
     """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
 
     Parameters
@@ -30,6 +30,8 @@ def captured(fn, own, branches=False, others=None):
         Whether Python may branch on tensors in it; then the call always comes to its end.
     others : list, optional
         Gets the other tensors that it closes over.
+    refusals : list, optional
+        Gets what it does with gradients that is no part of a result, in words.
 
     Returns
     -------
@@ -46,6 +48,8 @@ def captured(fn, own, branches=False, others=None):
         return None
     finally:
         set_recorder(before)
+    if refusals is not None:
+        refusals += probe.refusals
     if probe.refused:
         return None
     if others is not None:
@@ -77,13 +81,17 @@ def cut_off(tensors):
     for t in tensors:
         refresh(t)
     before = [(t.grad_fn, t._index) for t in tensors]
+    # Whoever asked for the gradient runs the hooks.
+    hooks = [t._extra.pop("hooks", None) if t._extra else None for t in tensors]
     try:
         for t in tensors:
             t.grad_fn = None
         yield
     finally:
-        for t, (grad_fn, index) in zip(tensors, before, strict=True):
+        for t, (grad_fn, index), table in zip(tensors, before, hooks, strict=True):
             t.grad_fn, t._index = grad_fn, index
+            if table is not None:
+                t._extra["hooks"] = table
 
 
 def is_float(x):
@@ -108,6 +116,7 @@ class _Probe(Listener):
         self.captured = []
         self.outside = {}
         self.refused = False
+        self.refusals = []
 
     def record(self, op, inputs, attrs, out):
         """Note inputs that no earlier operation of the step made."""
@@ -146,6 +155,26 @@ class _Probe(Listener):
     def draw(self, what, generator, count):
         """Refuse a random draw."""
         self._refuse()
+
+    def gradient_read(self, t):
+        """Refuse to look at what an earlier backward pass left."""
+        self._from_outside(t, "a read of .grad")
+
+    def gradient_kept(self, leaf):
+        """Refuse to leave a gradient with a tensor from outside."""
+        self._from_outside(leaf, "a gradient accumulated in the .grad")
+
+    def place_changed(self, t, what):
+        """Refuse to change what a tensor from outside is on the tape."""
+        self._from_outside(t, what)
+
+    def differentiated(self, leaf):
+        """Let gradients be taken; hooks are looked for before each call."""
+
+    def _from_outside(self, t, what):
+        if id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra):
+            self.refusals.append(f"{what} of an argument or of a tensor made outside")
+            self._refuse()
 
     def inplace(self, target, value):
         """Refuse a change of a tensor from outside."""

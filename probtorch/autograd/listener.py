@@ -114,6 +114,26 @@ class Listener:
         if isinstance(self.outer, Listener):
             self.outer.not_one(t, what)
 
+    def gradient_read(self, t):
+        """Hear that Python looks at the `.grad` of `t`."""
+        if self.outer is not None:
+            self.outer.gradient_read(t)
+
+    def differentiated(self, leaf):
+        """Hear that a gradient reached a leaf, before its hooks see it."""
+        if self.outer is not None:
+            self.outer.differentiated(leaf)
+
+    def place_changed(self, t, what):
+        """Hear that Python changes what a tensor is on the tape."""
+        if self.outer is not None:
+            self.outer.place_changed(t, what)
+
+    def layout_read(self):
+        """Hear that Python looks at how elements lie in memory."""
+        if self.outer is not None:
+            self.outer.layout_read()
+
     def data_dependent(self, what, t):
         """Hear of a result whose shape depends on the elements of `t`."""
         if self.outer is not None:

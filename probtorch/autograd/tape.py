@@ -213,13 +213,13 @@ def _accumulate(leaf, g, create_graph):
         recorder().gradient_kept(leaf)
     before = set_grad_enabled(create_graph)
     try:
-        if leaf.grad is not None:
-            leaf.grad = add(leaf.grad, g)
+        if leaf._grad is not None:
+            leaf._grad = add(leaf._grad, g)
         elif create_graph or recorder() is not None:
-            leaf.grad = clone(g)
+            leaf._grad = clone(g)
         else:
             # A copy, as g may be shared with another leaf or with the caller.
-            leaf.grad = wrap(g._data.copy())
+            leaf._grad = wrap(g._data.copy())
     finally:
         set_grad_enabled(before)
 
@@ -366,6 +366,9 @@ def _sweep(seeds, targets, keep, create_graph):
                         send(t, fn, index, gx)
             if not keep:
                 node.inputs = node.saved = None
+        if recorder() is not None:
+            for leaf, _ in leaves.values():
+                recorder().differentiated(leaf)
         for key, (leaf, g) in leaves.items():
             if leaf._extra is not None and "hooks" in leaf._extra:
                 for hook in list(leaf._extra["hooks"].values()):
@@ -394,7 +397,7 @@ def _run_hooks(node, g):
         if type(hook) is ref:
             t = hook()
             if t is not None:
-                t.grad = part.detach() if t.grad is None else t.grad + part
+                t._grad = part.detach() if t._grad is None else t._grad + part
             continue
         replaced = hook(part)
         if replaced is not None:

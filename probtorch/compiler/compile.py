@@ -30,7 +30,15 @@ from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
 from probtorch.compiler.verify import ReplayError, difference, due, moved
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, surroundings, wrap
+from probtorch.core.dispatch import (
+    grad_enabled,
+    hooked,
+    hooks_changed,
+    mark_changed,
+    recorder,
+    surroundings,
+    wrap,
+)
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
@@ -117,8 +125,32 @@ _FIXED = (bool, int, float, complex, str, bytes, type(None))
 def _version(x):
     """Return what an argument means for the choice of a version."""
     if isinstance(x, TensorBase):
-        return x._data.shape, x._data.dtype, device_of(x._data)
+        on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
+        return x._data.shape, x._data.dtype, device_of(x._data), type(x), on_tape
     return token(x)
+
+
+def _twice(tensors):
+    """Return which tensors are the same one, None where none are."""
+    if len(set(map(id, tensors))) == len(tensors):
+        return None
+    first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
+    return tuple(first[id(t)] for t in tensors)
+
+
+def _stand_ins(tensors):
+    """Return tensors in whose place others may come: all that Python can ask of them is the same,
+    except who they are.
+    """
+    made = {}
+    for t in tensors:
+        if id(t) not in made:
+            made[id(t)] = s = object.__new__(type(t))
+            s._data, s.requires_grad, s.grad_fn, s._grad = t._data, t.requires_grad, None, None
+            s._base, s._version, s._index, s._extra = None, 0, 0, {"stands_for": t}
+            if hasattr(t, "persistent"):
+                s.persistent = t.persistent
+    return [made[id(t)] for t in tensors]
 
 
 def _apart(x, others):
@@ -183,6 +215,7 @@ class CompiledFunction:
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._changes = 0
         self._statements = False  # whether it performs model statements
+        self._told_of_hooks = False
         self._lock = None  # of all paths that draw or change tensors
 
     def __get__(self, instance, owner=None):
@@ -199,9 +232,46 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         paths = self._versions.get(key, ())
+        if hooks_changed() and any(map(hooked, tensors)):
+            self._hooked("an argument")
+            return self.fn(*args, **kwargs)
         wanted = grad_enabled() and any(t.requires_grad for t in tensors)
         if wanted or key in self._taped:
             return self._on_tape(key, leaves, structure, tensors, args, kwargs)
+        return self._native(key, paths, leaves, structure, tensors, args, kwargs)[0]
+
+    def _hooked(self, what):
+        """Say, once, that hooks make a call eager."""
+        if not self._told_of_hooks:
+            self._told_of_hooks = True
+            self._warn(f"a gradient hook of {what}", "")
+
+    def off_tape(self, args, kwargs):
+        """Call as if no result needed a gradient, though some argument does.
+
+        Returns
+        -------
+        leaves : list
+            Of the result, its tensors detached.
+        structure
+        wanted : list of bool
+            Which tensors among the leaves would require a gradient.
+        """
+        self.last = self.recorded = None
+        leaves, structure, tensors, key = self._leaves(args, kwargs)
+        given = key, self._versions.get(key, ()), leaves, structure, tensors, args, kwargs
+        found, wanted = self._native(*given, detached=True)
+        out, out_structure = flatten(found)
+        if wanted is None:
+            wanted = [x.requires_grad for x in out if isinstance(x, TensorBase)]
+        out = [x.detach() if isinstance(x, TensorBase) else x for x in out]
+        return out, out_structure, wanted
+
+    def _native(self, key, paths, leaves, structure, tensors, args, kwargs, detached=False):
+        """Return the result by a path, recorded now if there is none, or eagerly.
+
+        With it comes which of its tensors would require a gradient, where a path knows it.
+        """
         if paths:
             arrays = [t._data for t in tensors]
             for path in paths:
@@ -212,10 +282,10 @@ class CompiledFunction:
                 if out is not None:
                     self._promote(key, path)
                     self.last = path
-                    return out[0]
+                    return out[0], path.flows
         if self.reason is not None or (not paths and not self._admits(key)):
-            return self.fn(*args, **kwargs)
-        return self._record(leaves, structure, tensors, key)
+            return self.fn(*args, **kwargs), None
+        return self._record(leaves, structure, tensors, key, detached), None
 
     def _verified(self, path, leaves, structure, tensors):
         """Run a path, and the function in Python from the same state; see `verify`."""
@@ -297,7 +367,7 @@ class CompiledFunction:
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
-        modes = grad_enabled(), promotion_rules(), validation_in_force()
+        modes = grad_enabled(), promotion_rules(), validation_in_force(), _twice(tensors)
         key = (structure, tuple(map(_version, leaves)), *modes)
         return leaves, structure, tensors, key
 
@@ -313,6 +383,8 @@ class CompiledFunction:
         if version is None or not version.holds():
             performed = surroundings().performed()
             version = Differentiable(self, CompiledFunction, leaves, structure)
+            for reason in version.refusals[:1]:
+                self._warn(reason, "")
             self._met_statements(performed, version.environment)
             first, version.first = version.first, None
             self._taped[key] = version
@@ -328,6 +400,9 @@ class CompiledFunction:
             return first
         needed = [*tensors, *(version.closed_over or ())]
         if version.closed_over is None or not any(t.requires_grad for t in needed):
+            return self.fn(*args, **kwargs)
+        if hooks_changed() and any(map(hooked, needed)):
+            self._hooked("a tensor outside")
             return self.fn(*args, **kwargs)
         return version(tensors)
 
@@ -369,7 +444,7 @@ class CompiledFunction:
         arrays = [t._data for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
-    def _record(self, leaves, structure, tensors, key):
+    def _record(self, leaves, structure, tensors, key, detached):
         found = []
 
         def flat(*stand_ins):
@@ -386,7 +461,7 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
-            rec, result = record(flat, [wrap(t._data) for t in tensors], frozen=False)
+            rec, result = record(flat, _stand_ins(tensors), frozen=False)
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
@@ -410,7 +485,8 @@ class CompiledFunction:
         fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
         if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
             rec.refuse("a result that is neither a tensor nor a number")
-        if any(x.requires_grad for x in result):
+        flows = [x.requires_grad for x in result]
+        if any(flows) and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
             self._taped[key] = None
             return unflatten(out_structure, out)
@@ -436,6 +512,7 @@ class CompiledFunction:
             else:
                 self._versions[key] = [path, *paths]
                 self.recorded = path
+                path.flows = flows
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + path.program.consts
                 return path.rebuild([_apart(x, others) for x in result])

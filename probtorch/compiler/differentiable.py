@@ -14,7 +14,7 @@ import numpy as np
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function
-from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
@@ -22,6 +22,7 @@ from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
+from probtorch.tensor import retyped
 
 __all__ = ["Differentiable"]
 
@@ -54,18 +55,19 @@ class Differentiable:
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        own = [another(x) if x.requires_grad else x for x in leaves if isinstance(x, TensorBase)]
+        own = each_once(in_place_of, [x for x in leaves if isinstance(x, TensorBase)])
         args, kwargs = self.arguments(own)
         objects = objects_among(leaves)
         self.environment = Environment((owner.fn, *owner.roots()), owner.values, objects)
         # None where the function draws or changes tensors outside: it must not run twice.
-        self.others, found = [], []
+        self.others, self.refusals, found = [], [], []
         with Calls(self.environment.suspicious) as calls:
             self.closed_over = captured(
                 lambda: found.append(owner.fn(*args, **kwargs)),
                 own,
                 branches=True,
                 others=self.others,
+                refusals=self.refusals,
             )
         (self.first,) = found
         self.called = calls.found
@@ -103,9 +105,9 @@ class Differentiable:
 
     def forward(self, tensors):
         """Run the compiled function; returns the tensors among its results."""
-        args, kwargs = self.arguments([t.detach() for t in tensors])
-        with no_grad():
-            out, structure = flatten(self.owner(*args, **kwargs))
+        args, kwargs = self.arguments(tensors)
+        with enable_grad():
+            out, structure, self.met.wanted = self.owner.off_tape(args, kwargs)
         self.met.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
         return [x for x in out if isinstance(x, TensorBase)]
 
@@ -138,17 +140,43 @@ class Differentiable:
             if pairs:
                 ends, given = [o for o, _ in pairs], [g for _, g in pairs]
                 found = grad(ends, wanted, given, create_graph=create_graph, allow_unused=True)
-            walk = iter(found)
-            return [next(walk) if x.requires_grad else None for x in sources]
+            walk, seen = iter(found), set()
+            found = [next(walk) if x.requires_grad else None for x in sources]
+            # A tensor given twice has one gradient.
+            return [
+                None if id(x) in seen or seen.add(id(x)) else g
+                for x, g in zip(sources, found, strict=True)
+            ]
 
     def _pull(self, tensors, cotangents):
-        own = [stand_in(x) for x in tensors]
+        own = each_once(stand_in, tensors)
         found = self.gradients(own, cotangents, False)
         sources = [*own, *self.closed_over]
         return [
             x.new_zeros(x.shape) if g is None and is_float(x) else g
             for x, g in zip(sources, found, strict=True)
         ]
+
+
+def each_once(make, tensors):
+    """Return ``make(t)`` of each tensor, the same one for the same one."""
+    made = {}
+    for t in tensors:
+        if id(t) not in made:
+            made[id(t)] = make(t)
+    return [made[id(t)] for t in tensors]
+
+
+def in_place_of(x):
+    """Return a tensor through which gradients reach `x`."""
+    if not x.requires_grad:
+        return x
+    out = retyped(another(x), type(x))
+    # What Python asks about it is answered for the argument.
+    out._extra = {**(out._extra or {}), "stands_for": x}
+    if hasattr(x, "persistent"):
+        out.persistent = x.persistent
+    return out
 
 
 _TENSOR = object()  # where a tensor stands among the leaves of a result
@@ -163,9 +191,8 @@ class _Call(Function):
         ctx.version, ctx.count = version, count
         ctx.save_for_backward(*items, *version.others)
         ctx.results = [x.detach() for x in outs]
-        for x in outs:
-            if not is_float(x):
-                ctx.mark_non_differentiable(x)
+        flows = zip(outs, version.met.wanted, strict=True)
+        ctx.mark_non_differentiable(*(x for x, wanted in flows if not (wanted and is_float(x))))
         return tuple(outs)
 
     @staticmethod
@@ -173,9 +200,9 @@ class _Call(Function):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         version.check(tensors, ctx.results)
         if grad_enabled():
-            own = [another(x) if x.requires_grad else x for x in tensors]
+            own = each_once(lambda x: another(x) if x.requires_grad else x, tensors)
             return (None, None, *version.gradients(own, cotangents, True))
-        plain = [t.detach() for t in tensors]
+        plain = each_once(lambda t: t.detach(), tensors)
         found = version.pull(plain, [g.detach() for g in cotangents])
         sources = [*tensors, *version.closed_over]
         return (None, None, *(g if is_float(x) else None for x, g in zip(sources, found)))

@@ -43,6 +43,8 @@ class GpuPath(BasePath):
 
     def run(self, arrays):
         """Return ``(result,)``, or None where the path does not fit or a guard fails."""
+        if not self.fits(arrays):
+            return None
         if grad_enabled() and list(map(WANTED, self.refs)) != self.wanted:
             return None
         caller = self._caller()

@@ -16,13 +16,22 @@ from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
 from probtorch.compiler.verify import coarsest
-from probtorch.core.dispatch import changed_since, grad_enabled, last_change, mark_changed, wrap
+from probtorch.core.dispatch import (
+    changed_since,
+    grad_enabled,
+    hooked,
+    hooks_changed,
+    last_change,
+    mark_changed,
+    wrap,
+)
 from probtorch.errors import user_frame
 
 __all__ = ["DATA", "WANTED", "BasePath", "Path"]
 
 # A step of Python per tensor would take most of the time of a short call.
 DATA, WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
+GRADIENT = operator.attrgetter("_grad")
 
 
 class BasePath:
@@ -59,6 +68,8 @@ class BasePath:
             kept = [(g, state) for g, how, state in found if how != "made" or id(g) in used]
             if kept:
                 self.restarts[number] = kept
+        self.ungraded, self.reached, self.hooks = rec.ungraded, rec.reached, hooks_changed()
+        self.strides = [t._data.strides for t in rec.given] if rec.layout else None
         self.saving = saving
         # What updated tensors held before the recording, and whose memory the last run was in.
         self.originals, self.ran = rec.originals, None
@@ -74,6 +85,16 @@ class BasePath:
         for generator, state in self.restarts.get(number, ()):
             before.insert(0, (generator, generator.get_state()))
             generator.set_state(state)
+
+    def fits(self, arrays):
+        """Whether gradients, hooks and, where they were looked at, strides are what they were."""
+        if self.ungraded and any(g is not None for g in map(GRADIENT, self.ungraded)):
+            return False
+        if self.hooks != hooks_changed():
+            if any(map(hooked, self.reached)):
+                return False
+            self.hooks = hooks_changed()
+        return self.strides is None or self.strides == [x.strides for x in arrays]
 
 
 class Path(BasePath):
@@ -100,6 +121,8 @@ class Path(BasePath):
         dtype, and in need of a gradient as they were. What it writes must share no memory with
         anything else that it knows, which was so when it was recorded.
         """
+        if not self.fits(arrays):
+            return None
         now = list(map(DATA, self.tensors))
         caller = getattr(self.local, "caller", None)
         if caller is None or not all(map(operator.is_, now, caller.arrays)):

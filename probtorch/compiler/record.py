@@ -27,7 +27,15 @@ from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.core import rng
-from probtorch.core.dispatch import apply, as_tensor, recorder, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import (
+    apply,
+    as_tensor,
+    hooked,
+    recorder,
+    set_grad_enabled,
+    set_recorder,
+    wrap,
+)
 from probtorch.core.op import REGISTRY
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -82,6 +90,10 @@ class Recorder:
         self.draws = []
         # Number of draws before -> (generator, how, state): those that the function makes or seeds
         self.restarts = {}
+        # Tensors made outside: those whose .grad is None, and has to be at each replay; what .grad
+        # was before it was set here; leaves that a gradient reached, whose hooks count.
+        self.ungraded, self._gradients, self.reached = [], {}, []
+        self.layout = False  # whether Python looked at how elements lie in memory
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
         self.checks = not abstract and parent is None
@@ -156,6 +168,11 @@ class Recorder:
                 v = Value(t._data.shape, t._data.dtype, "ref", array=t)
             self._bind(t, v)
         return v
+
+    @property
+    def given(self):
+        """The tensors that were inputs."""
+        return self._inputs
 
     def forward(self, result):
         """Return a graph of what was recorded so far, with `result` as its output."""
@@ -465,7 +482,51 @@ class Recorder:
 
     def gradient_kept(self, leaf):
         """Note that a gradient was added to the `.grad` of `leaf`, where callers will find it."""
-        if not self._made_here(leaf):
+        if threading.get_ident() != self.thread or self._made_here(leaf):
+            return
+        mine = not (self.frozen or self.abstract or self.parent or self._is_input(leaf))
+        if not mine or (leaf._grad is not None and id(leaf) not in self._gradients):
+            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
+        elif id(leaf) not in self._gradients:
+            # Where it is taken away again before the end, nobody can tell that it was there.
+            self._gradients[id(leaf)] = leaf
+            self.ungraded.append(leaf)
+
+    def gradient_read(self, t):
+        """Note that Python looks at the `.grad` of `t`."""
+        if threading.get_ident() != self.thread or self._made_here(t) or id(t) in self._gradients:
+            return
+        mine = not (self.frozen or self.abstract or self.parent or self._is_input(t))
+        if mine and t._grad is None:
+            self.ungraded.append(t)
+        else:
+            self.refuse("a read of the .grad of an argument or of a tensor made outside")
+
+    def differentiated(self, leaf):
+        """Note that a gradient reached a leaf, before its hooks see it."""
+        if threading.get_ident() == self.thread and not self._made_here(leaf):
+            if hooked(leaf):
+                self.refuse("a gradient hook of a tensor made outside")
+            if self.parent is None and not self._is_input(leaf):
+                self.reached.append(leaf)
+
+    def place_changed(self, t, what):
+        """Note that Python changes what `t` is on the tape."""
+        if threading.get_ident() == self.thread and not self._made_here(t):
+            self.refuse(f"{what} of an argument or of a tensor made outside")
+
+    def layout_read(self):
+        """Note that Python looks at how elements lie in memory."""
+        self.layout = True
+        if self.parent is not None:
+            self.parent.layout_read()
+
+    def _is_input(self, t):
+        return any(x is t for x in self._inputs)
+
+    def gradients_left(self):
+        """Refuse a recording that leaves a gradient behind with a tensor made outside."""
+        if any(t._grad is not None for t in self._gradients.values()):
             self.refuse("a gradient accumulated in the .grad of a tensor made outside")
 
     def refuse(self, reason):
@@ -635,6 +696,7 @@ def record(fn, inputs, *, frozen=True, abstract=False):
             rec.settle()
             rec.caught()
             rec.graph.outputs = [rec.value_of(t) for t in out]
+            rec.gradients_left()
         finally:
             set_recorder(before)
             if collecting:

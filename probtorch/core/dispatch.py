@@ -47,6 +47,8 @@ __all__ = [
     "finish",
     "general",
     "grad_enabled",
+    "hooked",
+    "hooks_changed",
     "leave_tape",
     "mark_changed",
     "recorder",
@@ -87,6 +89,7 @@ _RECORDING = 0
 _UNTAPED = 0
 _counting = threading.Lock()
 _CLOCK = 0
+_HOOKS = 0  # how often hooks of leaves changed
 _CHANGED = 0  # the tick of the last in-place change of any tensor
 # Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
 _CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
@@ -300,7 +303,7 @@ def _around(array):
     t._data = array
     t.requires_grad = False
     t.grad_fn = None
-    t.grad = None
+    t._grad = None
     t._base = None
     t._version = 0
     t._index = 0
@@ -368,6 +371,18 @@ def mark_changed(*tensors, place=None):
 def last_change():
     """Return the tick of the last in-place change of any tensor."""
     return _CHANGED
+
+
+def hooks_changed(by=0):
+    """Return how often a gradient hook of a leaf was put on or taken off, after `by` more."""
+    global _HOOKS
+    _HOOKS += by
+    return _HOOKS
+
+
+def hooked(t):
+    """Whether a leaf has gradient hooks."""
+    return t._extra is not None and bool(t._extra.get("hooks"))
 
 
 def changed_since(t, epoch):
@@ -545,7 +560,7 @@ def unary_door(op, fn):
             r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
         t._data = r
-        t.grad = t._base = t._extra = None
+        t._grad = t._base = t._extra = None
         t._version = t._index = 0
         if differentiable and x.requires_grad and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True
@@ -602,7 +617,7 @@ def binary_door(op, fn):
             r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
         t._data = r
-        t.grad = t._base = t._extra = None
+        t._grad = t._base = t._extra = None
         t._version = t._index = 0
         if wanted and differentiable and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True

@@ -11,11 +11,12 @@ __all__ = ["TensorBase"]
 class TensorBase:
     """Slots of a tensor.
 
-    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `grad` the
-    accumulated gradient; `_base` the tensor whose memory this one views; `_version` the clock tick
-    of the last in-place change of that memory (kept on the base); `_index` which output of
-    `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks, history of grad_fns before
-    in-place changes, retain_grad).
+    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `_grad` the
+    accumulated gradient, which users know as `grad`; `_base` the tensor whose memory this one
+    views; `_version` the clock tick of the last in-place change of that memory, which the base
+    keeps, and in a view the tick since which its place on the tape is what it is; `_index` which
+    output of `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks, history of
+    grad_fns before in-place changes, retain_grad).
     """
 
     __slots__ = (
@@ -23,9 +24,9 @@ class TensorBase:
         "_base",
         "_data",
         "_extra",
+        "_grad",
         "_index",
         "_version",
-        "grad",
         "grad_fn",
         "requires_grad",
     )
@@ -33,8 +34,8 @@ class TensorBase:
     _base: Any
     _data: Any
     _extra: dict[str, Any] | None
+    _grad: Any
     _index: int
     _version: int
-    grad: Any
     grad_fn: Any
     requires_grad: bool

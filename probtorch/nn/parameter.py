@@ -18,7 +18,7 @@ def _around(cls, data):
     t = object.__new__(cls)
     t._data = data._data
     t.requires_grad = False
-    t.grad = t.grad_fn = t._extra = None
+    t._grad = t.grad_fn = t._extra = None
     t._index = 0
     t._version = data._version
     t._base = data._base

@@ -1,0 +1,303 @@
+"""Compiled functions that use gradients, hooks and what else Python can ask of tensors."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+from probtorch import autograd
+from probtorch.compiler.density import CompileWarning
+from probtorch.testing import assert_close
+
+
+def leaf(*values):
+    return probtorch.tensor(values, dtype=probtorch.float64, requires_grad=True)
+
+
+def both(fn, state, calls):
+    """Return what `calls` find with `fn` eager and compiled, each with a state of its own."""
+    found = []
+    for compiled in (False, True):
+        given = state()
+        f = fn(given)
+        f = probtorch.compile(f) if compiled else f
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompileWarning)
+            found.append([[np.array(x.tolist()) for x in call(f, given)] for call in calls])
+    return found
+
+
+def agree(fn, state, *calls):
+    for eager, compiled in zip(*both(fn, state, calls), strict=True):
+        for a, b in zip(eager, compiled, strict=True):
+            assert_close(b, a)
+
+
+# -------------------------------------------------------------------------------------------- .grad
+
+
+def backward_then(f, w):
+    w.grad = None
+    (w * w * 3.0).sum().backward()
+    with probtorch.no_grad():
+        out = f()
+    return [w.detach(), *([] if out is None else [out])]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda w: lambda: w.sub_(0.1 * w.grad),
+        lambda w: lambda: w * 1.0 if w.grad is None else w * w.grad,
+        lambda w: lambda: (w.grad * w.grad).sum().sqrt(),
+        lambda w: lambda: probtorch.nn.utils.clip_grad_norm_([w], 1.0),
+        lambda w: lambda: w.grad.zero_(),
+    ],
+    ids=["descent", "branch", "norm", "clip", "zero"],
+)
+def test_grad_is_read_at_each_call(fn):
+    agree(fn, lambda: leaf(1.0, 2.0), *[backward_then] * 4)
+
+
+def test_grad_of_none_is_guarded():
+    w = leaf(1.0, 2.0)
+
+    @probtorch.compile
+    def f(x):
+        return x * 2.0 if w.grad is None else x * 3.0
+
+    x = probtorch.ones(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        assert [f(x).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+        assert f.last is not None  # native
+        w.grad = probtorch.ones(2, dtype=probtorch.float64)
+        assert [f(x).tolist() for _ in range(3)] == [[3.0, 3.0]] * 3
+        w.grad = None
+        assert f(x).tolist() == [2.0, 2.0]
+
+
+def call_with(*values):
+    return lambda f, w: [f(leaf(*values))]
+
+
+def test_backward_and_grad_inside():
+    def fn(w):
+        def step(x):
+            w.grad = None
+            (w * x).sum().backward()
+            return w.grad * 2.0
+
+        return step
+
+    agree(fn, lambda: leaf(1.0, 2.0), call_with(1.0, 2.0), call_with(3.0, 4.0), call_with(5.0, 6.0))
+
+
+def test_backward_and_grad_of_an_argument():
+    def fn(_):
+        def step(x):
+            (x * x).sum().backward()
+            return x.grad * 2.0
+
+        return step
+
+    agree(fn, lambda: None, call_with(1.0, 2.0), call_with(3.0, 4.0), call_with(5.0, 6.0))
+
+
+def test_gradient_that_is_gone_at_the_end_is_native():
+    w = leaf(3.0)
+
+    @probtorch.compile
+    def step(x):
+        w.grad = None
+        (w * x).sum().backward()
+        out = w.grad * 1.0
+        w.grad = None
+        return out
+
+    for k in range(4):
+        assert step(probtorch.tensor([float(k)], dtype=probtorch.float64)).item() == k
+    assert step.last is not None
+    w.grad = probtorch.ones(1, dtype=probtorch.float64)
+    with pytest.warns(CompileWarning, match=r"\.grad"):
+        step(probtorch.tensor([1.0], dtype=probtorch.float64))
+    assert w.grad is None
+
+
+def test_gradient_of_an_argument_inside():
+    @probtorch.compile
+    def f(w):
+        (g,) = autograd.grad((w * w * w).sum(), w)
+        return g
+
+    for k in (1.0, 2.0, 3.0, 4.0):
+        w = leaf(k)
+        found = f(w)
+        assert_close(found, [3.0 * k * k])
+        assert not found.requires_grad
+    assert f.reason is None and f._paths()
+
+
+def test_gradient_penalty_is_differentiated_again():
+    def penalised(w):
+        (g,) = autograd.grad((w * w * w).sum(), w, create_graph=True)
+        return (g * g).sum()
+
+    f = probtorch.compile(penalised)
+    for k in (1.0, 2.0, 3.0):
+        a, b = leaf(k), leaf(k)
+        f(a).backward()
+        penalised(b).backward()
+        assert_close(a.grad, b.grad)
+
+
+def test_results_that_need_no_gradient_stay_without_one():
+    @probtorch.compile
+    def f(w):
+        return w * 2.0, (w * 3.0).detach(), w.detach() + 1.0
+
+    for k in (1.0, 2.0, 3.0):
+        assert [t.requires_grad for t in f(leaf(k))] == [True, False, False]
+
+
+# -------------------------------------------------------------------------------------------- hooks
+
+
+def gradients(f, w, x):
+    w.grad = None
+    f(x).backward()
+    return [w.grad]
+
+
+def test_hooks_of_tensors_outside_are_applied_once_and_until_they_are_removed():
+    x = leaf(5.0)
+
+    def run(f, w):
+        found = gradients(f, w, x) + gradients(f, w, x)
+        handle = w.register_hook(lambda g: g * 10.0)
+        found += gradients(f, w, x) + gradients(f, w, x) + gradients(f, w, x)
+        handle.remove()
+        return found + gradients(f, w, x) + gradients(f, w, x)
+
+    agree(lambda w: lambda x: (w * w * x).sum(), lambda: leaf(3.0), run)
+
+
+def test_hooks_of_leaves_that_are_differentiated_inside_are_noticed():
+    def fn(w):
+        def step(x):
+            (g,) = autograd.grad((w * w * x).sum(), w)
+            return g
+
+        return step
+
+    x = probtorch.tensor([5.0], dtype=probtorch.float64)
+
+    def run(f, w):
+        found = [f(x), f(x), f(x)]
+        handle = w.register_hook(lambda g: g * 10.0)
+        found += [f(x), f(x)]
+        handle.remove()
+        return [*found, f(x), f(x)]
+
+    agree(fn, lambda: leaf(3.0), run)
+
+
+def test_hooks_of_arguments_make_a_call_eager_with_a_warning():
+    f = probtorch.compile(lambda w: (w * w).sum())
+    w = leaf(3.0)
+    w.register_hook(lambda g: g * 10.0)
+    with pytest.warns(CompileWarning, match="a gradient hook of an argument"):
+        f(w).backward()
+    assert_close(w.grad, [60.0])
+
+
+def test_hooks_inside_are_part_of_the_recording():
+    def fn(_):
+        def f(x):
+            h = x * 2.0
+            h.register_hook(lambda g: g * 10.0)
+            return (h * h).sum()
+
+        return f
+
+    def run(f, _):
+        found = []
+        for k in (1.0, 2.0, 3.0):
+            x = leaf(k)
+            f(x).backward()
+            found.append(x.grad)
+        return found
+
+    agree(fn, lambda: None, run)
+
+
+# ---------------------------------------------------------------------- what Python asks of tensors
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2.0 if x.requires_grad else x * 3.0,
+        lambda x: x * 2.0 if x.is_leaf else x * 3.0,
+        lambda x: x * 2.0 if x.is_contiguous() else x * 3.0,
+        lambda x: x * float(x.stride()[0]),
+        lambda x: x * float((x * 2.0).stride(0)),
+        lambda x: x * 2.0 if isinstance(x, probtorch.nn.Parameter) else x * 3.0,
+        lambda x: x * 2.0 if x.grad is None else x * 3.0,
+    ],
+    ids=["requires_grad", "is_leaf", "is_contiguous", "stride", "inner stride", "type", "grad"],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_python_asks_of_an_argument_is_answered_at_each_call(fn, grad):
+    with_gradient = leaf(1.0, 2.0)
+    with_gradient.grad = probtorch.ones(2, dtype=probtorch.float64)
+    arguments = [
+        probtorch.tensor([1.0, 2.0], dtype=probtorch.float64),
+        leaf(3.0, 4.0),
+        leaf(3.0, 4.0) * 1.0,
+        probtorch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=probtorch.float64)[:, 0],
+        probtorch.nn.Parameter(probtorch.ones(2, dtype=probtorch.float64)),
+        with_gradient,
+    ]
+    compiled = probtorch.compile(fn)
+    with warnings.catch_warnings(), autograd.set_grad_enabled(grad):
+        warnings.simplefilter("ignore", CompileWarning)
+        for _ in range(3):
+            for x in (*arguments, *reversed(arguments)):
+                assert_close(compiled(x).detach(), fn(x).detach())
+
+
+def test_one_tensor_given_twice_is_known_as_one():
+    def fn(x, y):
+        return x * 2.0 if x is y else y * 3.0
+
+    f = probtorch.compile(fn)
+    for grad in (False, True):
+        a, b = (probtorch.ones(2, requires_grad=grad) for _ in range(2))
+        for _ in range(3):
+            assert f(a, a).tolist() == [2.0, 2.0]
+            assert f(a, b).tolist() == [3.0, 3.0]
+
+
+def test_gradient_of_one_tensor_given_twice():
+    f = probtorch.compile(lambda x, y: (x * y).sum() if x is y else (x + y).sum())
+    for _ in range(3):
+        a = leaf(3.0)
+        f(a, a).backward()
+        assert_close(a.grad, [6.0])
+
+
+@pytest.mark.parametrize(
+    "change", [lambda w: w.requires_grad_(False), lambda w: w.register_hook(lambda g: g)]
+)
+def test_changes_of_what_a_tensor_outside_is_are_no_part_of_a_replay(change):
+    w = leaf(1.0)
+
+    @probtorch.compile
+    def f(x):
+        change(w)
+        return x * 2.0
+
+    with pytest.warns(CompileWarning, match="made outside"):
+        f(probtorch.ones(1))
