@@ -98,7 +98,7 @@ _PURE = {
     "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "rich", "tqdm", "keyword", "reprlib",
     "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest", "pytest",
     "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
-    "posixpath",
+    "posixpath", "os._Environ",
 }  # fmt: skip
 _IMPURE = {
     "builtins.open", "builtins.input", "builtins.breakpoint", "numpy.random", "numpy.load",

@@ -1,0 +1,725 @@
+"""Random Python around the tensors: worlds of objects, functions that read them, and changes.
+
+A world holds a few places (`PLACES`): each is built from random numbers, can be read by a function
+that is compiled, and can be changed between calls. `check(seed)` builds a world twice, calls its
+function eagerly in one and compiled in the other, with the same changes in between, and returns
+what differs. ``python -m tests.compiler.python_around [--first N] [--programs M]`` goes on with
+new ones.
+"""
+
+import argparse
+import array
+import collections
+import contextvars
+import dataclasses
+import enum
+import functools
+import operator
+import os
+import random
+import tempfile
+import threading
+import types
+import warnings
+import weakref
+
+import numpy as np
+
+import probtorch
+from probtorch import nn, optim
+from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
+from probtorch.distributions import Normal
+from probtorch.effects.handlers import condition
+from probtorch.effects.primitives import sample
+from probtorch.tensor import tensor
+
+__all__ = ["PLACES", "check", "main"]
+
+
+class Thing:
+    """A user's object."""
+
+    shared = 1.0
+
+    def __init__(self, k):
+        self.k = k
+
+    def times(self, v):
+        return v * self.k
+
+    @property
+    def double(self):
+        return 2.0 * self.k
+
+    def __getitem__(self, i):
+        return self.k
+
+    def __call__(self, v):
+        return v + self.k
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "k")
+
+    def __init__(self, k):
+        self.k = k
+
+
+@dataclasses.dataclass
+class Data:
+    k: float
+    more: list
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    k: float
+    more: list
+
+
+class Kind(enum.Enum):
+    A = 1.0
+    B = 2.0
+    C = -1.5
+
+
+class ListWithMore(list):
+    pass
+
+
+class Number(float):
+    pass
+
+
+def logged(fn):
+    @functools.wraps(fn)
+    def inner(*args):
+        return fn(*args)
+
+    return inner
+
+
+# Each takes a `random.Random` and returns ``(read, change)``: a function from the tensor at hand to
+# a number or tensor, and one that changes what it read.
+
+
+def number(rng):
+    return rng.choice([-2.0, -0.5, 0.0, 0.5, 1.0, 3.0, rng.uniform(-3, 3)])
+
+
+def cell(rng):
+    k = number(rng)
+
+    def change():
+        nonlocal k
+        k = number(rng)
+
+    return (lambda v: k), change
+
+
+def cell_of_a_cell(rng):
+    k = number(rng)
+
+    def outer():
+        def inner(v):
+            return v * k
+
+        return inner
+
+    read = outer()
+
+    def change():
+        nonlocal k
+        k = number(rng)
+
+    return read, change
+
+
+def attribute(rng):
+    thing = Thing(number(rng))
+    return (lambda v: thing.k), lambda: setattr(thing, "k", number(rng))
+
+
+def deep_attribute(rng):
+    thing = Thing(Thing([Thing(number(rng))]))
+    return (lambda v: thing.k.k[0].k), lambda: setattr(thing.k.k[0], "k", number(rng))
+
+
+def replaced_attribute(rng):
+    thing = Thing(Thing(number(rng)))
+    return (lambda v: thing.k.double), lambda: setattr(thing, "k", Thing(number(rng)))
+
+
+def method(rng):
+    thing = Thing(number(rng))
+    times = thing.times
+    return (lambda v: times(v)), lambda: setattr(thing, "k", number(rng))
+
+
+def callable_object(rng):
+    thing = Thing(number(rng))
+    return (lambda v: thing(v) + thing[0]), lambda: setattr(thing, "k", number(rng))
+
+
+def new_class(rng):
+    class Own(Thing):
+        shared = number(rng)
+
+    own = Own(1.0)
+    return (lambda v: own.shared), lambda: setattr(Own, "shared", number(rng))
+
+
+def patched_method(rng):
+    class Own(Thing):
+        pass
+
+    own = Own(number(rng))
+
+    def change():
+        k = number(rng)
+        Own.times = lambda self, v: v * k
+
+    return (lambda v: own.times(v)), change
+
+
+def slot(rng):
+    thing = Slotted(number(rng))
+    return (lambda v: thing.k), lambda: setattr(thing, "k", number(rng))
+
+
+def dataclass(rng):
+    data = Data(number(rng), [number(rng)])
+    return (lambda v: data.k + data.more[-1]), lambda: data.more.append(number(rng))
+
+
+def frozen_dataclass(rng):
+    data = Frozen(number(rng), [number(rng)])
+    return (lambda v: data.k * data.more[0]), lambda: data.more.__setitem__(0, number(rng))
+
+
+def dictionary(rng):
+    d = {"a": number(rng), 1: number(rng)}
+
+    def change():
+        key = rng.choice(["a", 1, "new"])
+        if key == "new" and "a" in d:
+            d["a"] = d.pop("a")  # another order
+        else:
+            d[key] = number(rng)
+
+    return (lambda v: next(iter(d.values())) + d[1]), change
+
+
+def list_of_numbers(rng):
+    items = [number(rng) for _ in range(rng.randrange(1, 5))]
+
+    def change():
+        how = rng.choice(["append", "pop", "set", "sort", "reverse"])
+        if how == "append" or (how == "pop" and len(items) < 2):
+            items.append(number(rng))
+        elif how == "pop":
+            items.pop()
+        elif how == "set":
+            items[rng.randrange(len(items))] = number(rng)
+        else:
+            getattr(items, how)()
+
+    return (lambda v: sum(w * (i + 1) for i, w in enumerate(items))), change
+
+
+def long_list(rng):
+    items = [[number(rng)] for _ in range(700)]
+    i = rng.randrange(700)
+    return (lambda v: items[i][0]), lambda: items[i].__setitem__(0, number(rng))
+
+
+def tuple_with_a_list(rng):
+    t = (1.0, ([number(rng)],))
+    return (lambda v: t[1][0][0]), lambda: t[1][0].__setitem__(0, number(rng))
+
+
+def list_of_functions(rng):
+    layers = [lambda v, k=number(rng): v * k, lambda v: v + 1.0]
+
+    def read(v):
+        for layer in layers:
+            v = layer(v)
+        return v
+
+    def change():
+        k = number(rng)
+        layers[rng.randrange(2)] = lambda v: v - k
+
+    return read, change
+
+
+def set_of_numbers(rng):
+    s = {number(rng), 7.0}
+    return (lambda v: sum(sorted(s))), lambda: s.add(number(rng))
+
+
+def deque(rng):
+    q = collections.deque([number(rng)], maxlen=2)
+    return (lambda v: q[-1]), lambda: q.append(number(rng))
+
+
+def default_dict(rng):
+    d = collections.defaultdict(float, a=number(rng))
+    return (lambda v: d["a"]), lambda: d.__setitem__("a", number(rng))
+
+
+def chain_map(rng):
+    inner = {"a": number(rng)}
+    chained = collections.ChainMap({}, inner)
+    return (lambda v: chained["a"]), lambda: inner.__setitem__("a", number(rng))
+
+
+def namespace(rng):
+    space = types.SimpleNamespace(k=number(rng))
+    return (lambda v: space.k), lambda: setattr(space, "k", number(rng))
+
+
+def module(rng):
+    m = types.ModuleType("of_a_random_program")
+    m.k = number(rng)
+    return (lambda v: m.k), lambda: setattr(m, "k", number(rng))
+
+
+def by_name(rng):
+    thing, name = Thing(number(rng)), "".join(["k"])
+    return (lambda v: getattr(thing, name)), lambda: setattr(thing, name, number(rng))
+
+
+def in_dict_of_object(rng):
+    thing = Thing(number(rng))
+    return (lambda v: vars(thing)["k"]), lambda: thing.__dict__.update(k=number(rng))
+
+
+def getter(rng):
+    thing, get = Thing(number(rng)), operator.attrgetter("k")
+    return (lambda v: get(thing)), lambda: setattr(thing, "k", number(rng))
+
+
+def default_argument(rng):
+    def fn(v, k=[number(rng)]):
+        return k[0]
+
+    return (lambda v: fn(v)), lambda: fn.__defaults__[0].__setitem__(0, number(rng))
+
+
+def keyword_default(rng):
+    def fn(v, *, k=number(rng)):
+        return k
+
+    return (lambda v: fn(v)), lambda: fn.__kwdefaults__.update(k=number(rng))
+
+
+def partial(rng):
+    settings = {"k": number(rng)}
+    fn = functools.partial(lambda v, s: v * s["k"], s=settings)
+    return (lambda v: fn(v)), lambda: settings.update(k=number(rng))
+
+
+def decorated(rng):
+    state = [number(rng)]
+
+    @logged
+    def fn(v):
+        return v + state[0]
+
+    return (lambda v: fn(v)), lambda: state.__setitem__(0, number(rng))
+
+
+def function_attribute(rng):
+    def fn(v):
+        return v * fn.k
+
+    fn.k = number(rng)
+    return (lambda v: fn(v)), lambda: setattr(fn, "k", number(rng))
+
+
+def cached(rng):
+    state = [number(rng)]
+
+    @functools.lru_cache
+    def fn():
+        return state[0]
+
+    def change():
+        state[0] = number(rng)
+        if rng.random() < 0.5:
+            fn.cache_clear()
+
+    return (lambda v: fn()), change
+
+
+def cached_property(rng):
+    class Own:
+        @functools.cached_property
+        def k(self):
+            return self.inner
+
+    own = Own()
+    own.inner = number(rng)
+
+    def change():
+        own.inner = number(rng)
+        if rng.random() < 0.5:
+            own.__dict__.pop("k", None)
+
+    return (lambda v: own.k), change
+
+
+def context_variable(rng):
+    variable = contextvars.ContextVar("of_a_random_program", default=number(rng))
+    return (lambda v: variable.get()), lambda: variable.set(number(rng))
+
+
+def thread_local(rng):
+    local = threading.local()
+    return (lambda v: getattr(local, "k", 1.5)), lambda: setattr(local, "k", number(rng))
+
+
+def weak_reference(rng):
+    thing = Slotted(number(rng))
+    ref = weakref.ref(thing)
+    return (lambda v: ref().k), lambda: setattr(thing, "k", number(rng))
+
+
+def enum_member(rng):
+    thing = Thing(rng.choice(list(Kind)))
+    return (lambda v: thing.k.value), lambda: setattr(thing, "k", rng.choice(list(Kind)))
+
+
+def kind_of_number(rng):
+    thing = Thing(1)
+
+    def read(v):
+        return {bool: 0.5, int: 1.0, float: 2.0}.get(type(thing.k), 3.0)
+
+    return read, lambda: setattr(thing, "k", rng.choice([1, 1.0, True, np.float64(1.0)]))
+
+
+def sign_of_zero(rng):
+    thing = Thing(0.0)
+    return (
+        lambda v: float(np.copysign(1.0, thing.k)),
+        lambda: setattr(thing, "k", rng.choice([0.0, -0.0])),
+    )
+
+
+def number_with_more(rng):
+    n = Number(1.0)
+    n.k = number(rng)
+    return (lambda v: n.k), lambda: setattr(n, "k", number(rng))
+
+
+def list_with_more(rng):
+    items = ListWithMore([1.0])
+    items.k = number(rng)
+    return (lambda v: items.k), lambda: setattr(items, "k", number(rng))
+
+
+def small_array(rng):
+    a = np.array([number(rng), number(rng)])
+    return (lambda v: v * a), lambda: a.__setitem__(rng.randrange(2), number(rng))
+
+
+def long_array(rng):
+    a = np.full(3000, number(rng))
+    return (lambda v: float(a[2000])), lambda: a.__setitem__(2000, number(rng))
+
+
+def view_of_an_array(rng):
+    a = np.full(40, number(rng))
+    part = a[::2]
+    return (lambda v: v * part[:2]), lambda: a.__setitem__(0, number(rng))
+
+
+def object_array(rng):
+    a = np.array([Thing(number(rng)), None], dtype=object)
+    return (lambda v: a[0].k), lambda: setattr(a[0], "k", number(rng))
+
+
+def array_of_the_library(rng):
+    a = array.array("d", [number(rng)] * 3)
+    return (lambda v: a[1]), lambda: a.__setitem__(1, number(rng))
+
+
+def tensor_in_place(rng):
+    t = tensor([number(rng), number(rng)])
+    return (lambda v: v * t), lambda: t.add_(number(rng))
+
+
+def tensor_replaced(rng):
+    thing = Thing(tensor(number(rng)))
+    return (lambda v: v * thing.k), lambda: setattr(thing, "k", tensor(number(rng)))
+
+
+def tensor_of_another_shape(rng):
+    thing = Thing(tensor([number(rng)]))
+
+    def change():
+        thing.k = tensor([number(rng)] * rng.randrange(1, 3))
+
+    return (lambda v: v * thing.k.sum()), change
+
+
+def frame(rng):
+    import pandas as pd
+
+    df = pd.DataFrame({"a": [number(rng), 1.0], "b": ["u", "v"]})
+
+    def change():
+        if rng.random() < 0.5:
+            df["a"] = [number(rng), number(rng)]
+        else:
+            df.loc[0, "a"] = number(rng)
+
+    return (lambda v: v * tensor(df["a"].to_numpy())), change
+
+
+def network(rng):
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Tanh())
+    with probtorch.no_grad():
+        for p in net.parameters():
+            p.fill_(number(rng))
+    net.eval()
+
+    def change():
+        how = rng.choice(["weights", "layer", "eval", "momentum"])
+        with probtorch.no_grad():
+            if how == "weights":
+                net[0].weight.mul_(0.5)
+            elif how == "layer":
+                net[2] = rng.choice([nn.ReLU, nn.Tanh, nn.Sigmoid])()
+            elif how == "eval":
+                net[1].running_mean.add_(0.25)
+            else:
+                net[1].eps = abs(number(rng)) + 1e-3
+
+    return (lambda v: net(v.reshape(1, 2).float()).reshape(2).detach()), change
+
+
+def training_or_not(rng):
+    net = nn.Linear(2, 2)
+    with probtorch.no_grad():
+        for p in net.parameters():
+            p.fill_(number(rng))
+
+    def change():
+        net.train(rng.random() < 0.5)
+
+    return (lambda v: (net(v.float()) * (2.0 if net.training else 1.0)).detach()), change
+
+
+def hook(rng):
+    net = nn.Identity()
+    state, handles = [number(rng)], []
+
+    def change():
+        if handles and rng.random() < 0.4:
+            handles.pop().remove()
+        elif rng.random() < 0.5:
+            handles.append(net.register_forward_hook(lambda m, i, out: out * state[0]))
+        else:
+            state[0] = number(rng)
+
+    return (lambda v: net(v)), change
+
+
+def distribution(rng):
+    holder = Thing(Normal(number(rng), 1.0))
+
+    def change():
+        if rng.random() < 0.5:
+            holder.k = Normal(number(rng), 2.0)
+        else:
+            holder.k.loc = tensor(number(rng))
+
+    return (lambda v: holder.k.log_prob(v)), change
+
+
+def handled_model(rng):
+    state = {"k": number(rng)}
+
+    def model():
+        return sample("a", Normal(0.0, 1.0)) * state["k"]
+
+    fixed = condition(model, data={"a": tensor(2.0)})
+    return (lambda v: v + fixed()), lambda: state.update(k=number(rng))
+
+
+def schedule(rng):
+    w = nn.Parameter(tensor([1.0]))
+    optimizer = optim.SGD([w], lr=0.5)
+    rates = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def change():
+        optimizer.step()
+        rates.step()
+
+    return (lambda v: v * optimizer.param_groups[0]["lr"]), change
+
+
+def compiled_inside(rng):
+    state = {"k": number(rng)}
+    inner = compile(lambda v: v * state["k"])
+    return (lambda v: inner(v)), lambda: state.update(k=number(rng))
+
+
+def caught(rng):
+    state = {"a": 1.0}
+
+    def read(v):
+        try:
+            return state["b"]
+        except KeyError:
+            return state["a"]
+
+    def change():
+        if rng.random() < 0.5:
+            state["b"] = number(rng)
+        else:
+            state.pop("b", None)
+
+    return read, change
+
+
+def environment(rng):
+    os.environ["PROBTORCH_RANDOM"] = "1.0"
+    return (
+        lambda v: float(os.environ["PROBTORCH_RANDOM"]),
+        lambda: os.environ.__setitem__("PROBTORCH_RANDOM", str(number(rng))),
+    )
+
+
+def random_numbers(rng):
+    generator = random.Random(rng.randrange(1000))
+    return (lambda v: generator.random()), lambda: None
+
+
+def iterator(rng):
+    items = iter([number(rng) for _ in range(200)])
+    return (lambda v: next(items)), lambda: None
+
+
+PLACES = [
+    cell, cell_of_a_cell, attribute, deep_attribute, replaced_attribute, method, callable_object,
+    new_class, patched_method, slot, dataclass, frozen_dataclass, dictionary, list_of_numbers,
+    long_list, tuple_with_a_list, list_of_functions, set_of_numbers, deque, default_dict,
+    chain_map, namespace, module, by_name, in_dict_of_object, getter, default_argument,
+    keyword_default, partial, decorated, function_attribute, cached, cached_property,
+    context_variable, thread_local, weak_reference, enum_member, kind_of_number, sign_of_zero,
+    number_with_more, list_with_more, small_array, long_array, view_of_an_array, object_array,
+    array_of_the_library, tensor_in_place, tensor_replaced, tensor_of_another_shape, frame,
+    network, training_or_not, hook, distribution, handled_model, schedule, compiled_inside, caught,
+    environment, random_numbers, iterator,
+]  # fmt: skip
+# Those that may make a function eager are rarer, so that most programs are compiled.
+_WEIGHTS = [0.1 if p in (random_numbers, iterator) else 1.0 for p in PLACES]
+
+
+def world(seed):
+    """Return ``(function, changes)`` of one random world."""
+    rng = random.Random(seed)
+    chosen = rng.choices(PLACES, _WEIGHTS, k=rng.randrange(1, 5))
+    made = [place(random.Random(rng.random())) for place in chosen]
+    readers, changes = [r for r, _ in made], [c for _, c in made]
+    form = rng.choice(["sum", "branch", "chain", "object", "argument"])
+
+    def fn(v, *_):
+        return sum((v * read(v) for read in readers), v * 0.0)
+
+    if form == "branch":
+
+        def fn(v, *_):
+            first = readers[0](v)
+            if isinstance(first, float) and first > 0.4:
+                return v * first + readers[-1](v)
+            return v - readers[-1](v)
+
+    elif form == "chain":
+
+        def fn(v, *_):
+            for read in readers:
+                v = v * 0.5 + read(v)
+            return v
+
+    elif form == "object":
+
+        class Model:
+            def __init__(self):
+                self.readers = readers
+
+            def __call__(self, v, *_):
+                return sum((self.readers[i](v) * (i + 1.0) for i in range(len(readers))), v)
+
+        fn = Model()
+    elif form == "argument":
+
+        def fn(v, thing):
+            return sum((v * read(v) for read in thing.k), v * 0.0)
+
+    return fn, (v_of(rng), Thing(readers)), changes, [p.__name__ for p in chosen], form
+
+
+def v_of(rng):
+    return tensor([number(rng), number(rng)])
+
+
+def run(seed, wrap):
+    """Play one world: calls, with changes between them; returns all results, in text."""
+    fn, arguments, changes, *_ = world(seed)
+    call = wrap(fn)
+    order = random.Random(seed + 1)
+    found = []
+    for turn in range(7):
+        try:
+            out = call(*arguments)
+            found.append(
+                np.asarray(out.detach()._data, np.float64) if hasattr(out, "detach") else out
+            )
+        except (TypeError, ValueError, AttributeError, StopIteration) as error:
+            found.append(type(error).__name__)
+        if turn in (1, 3, 4) or order.random() < 0.2:
+            order.choice(changes)()
+    return found
+
+
+def check(seed):
+    """Return None, or what differs between the eager and the compiled run of a world."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        eager, compiled = run(seed, lambda f: f), run(seed, lambda f: compile(f, verify=False))
+    for turn, (a, b) in enumerate(zip(eager, compiled, strict=True)):
+        same = (
+            a == b if isinstance(a, str) or isinstance(b, str)
+            else np.shape(a) == np.shape(b) and np.allclose(a, b, 1e-5, 1e-6, equal_nan=True)
+        )  # fmt: skip
+        if not same:
+            *_, names, form = world(seed)
+            return f"world {seed} ({form} of {', '.join(names)}): call {turn} is {b}, eager {a}"
+    return None
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=1_000_000)
+    parser.add_argument("--programs", type=int, default=2000)
+    options = parser.parse_args(argv)
+    os.environ.setdefault("PROBTORCH_CACHE_DIR", tempfile.mkdtemp())
+    wrong = 0
+    for seed in range(options.first, options.first + options.programs):
+        found = check(seed)
+        if found is not None:
+            wrong += 1
+            print(found, flush=True)
+        if (seed - options.first) % 1000 == 999:
+            print(f"{seed - options.first + 1} programs, {wrong} wrong", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    raise SystemExit(bool(main()))

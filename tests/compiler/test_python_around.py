@@ -1,0 +1,21 @@
+"""Random worlds of Python objects that change between calls: compiled is what eager is."""
+
+import pytest
+
+from tests.compiler.python_around import PLACES, check
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_a_compiled_function_goes_with_the_world_around_it(block):
+    found = [check(seed) for seed in range(50 * block, 50 * (block + 1))]
+    assert [f for f in found if f is not None] == []
+
+
+@pytest.mark.slow
+def test_many_more_worlds():
+    found = [check(seed) for seed in range(10_000, 12_000)]
+    assert [f for f in found if f is not None] == []
+
+
+def test_every_kind_of_place_occurs():
+    assert len(PLACES) == len({p.__name__ for p in PLACES}) > 55
