@@ -101,7 +101,6 @@ from probtorch.ops.elementwise import (
     copysign,
     cos,
     cosh,
-    div,
     eq,
     exp,
     exp2,
@@ -153,6 +152,7 @@ from probtorch.ops.elementwise import (
     trunc,
     where,
 )
+from probtorch.ops.elementwise import divide as div
 from probtorch.ops.indexing import (
     gather,
     index_put,

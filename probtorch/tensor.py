@@ -482,7 +482,7 @@ class Tensor(TensorBase):
 
     def requires_grad_(self, requires_grad=True):
         """Ask for (or stop) the recording of operations on this leaf; returns it."""
-        if requires_grad and self._data.dtype.kind not in "fc":
+        if requires_grad and self._data.dtype.kind != "f":
             raise DTypeError(
                 "requires_grad_",
                 expected="a floating tensor",
@@ -724,7 +724,7 @@ _METHODS = {
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
         "split squeeze swapaxes tile transpose tril triu unbind unsqueeze"
     ),
-    indexing: "gather index_put index_select masked_select scatter",
+    indexing: "gather index_put index_select masked_select nonzero scatter",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     special: ("digamma erf erfc erfinv i0 lgamma logit polygamma sinc xlogy"),
     linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",
@@ -762,6 +762,7 @@ for _module, _names in _METHODS.items():
             getattr(_module, _name),
             in_place=_module is elementwise and _name in _IN_PLACE.split(),
         )
+add_method("div", elementwise.divide, in_place=True)
 for _name, _alias in {
     "absolute": "abs",
     "subtract": "sub",

@@ -198,7 +198,8 @@ def _shifted(attrs):
 
 @rule("cat", "linear_recurrence", "cumsum", "cumprod", "logcumsumexp")
 @rule("cummax_index", "cummin_index", "argsort", "order_statistic")
-@rule("sum", "amax", "amin", "prod", "logsumexp")
+@rule("sum", "amax", "amin", "prod", "logsumexp", "softmax", "log_softmax", "variance")
+@rule("standardise")
 def _along(op, inputs, flags, attrs, size):
     """Ops along dims of inputs that are equal in rank."""
     inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))

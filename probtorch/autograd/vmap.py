@@ -36,9 +36,11 @@ RANDOMNESS = ("error", "different", "same")
 class Batch(Listener):
     """A listener that carries out every operation on all slices; see the module docstring."""
 
-    def __init__(self, size, randomness):
+    def __init__(self, size, randomness, common=()):
         super().__init__()
         self.size, self.randomness = size, randomness
+        # The draws that all slices share: those that earlier chunks made come first.
+        self.common, self.repeated = list(common), 0
         self._wholes = {}
         self._views = {}
         self._stale = set()
@@ -249,18 +251,36 @@ class Batch(Listener):
                 fix='pass randomness="different" for independent draws in each slice',
             )
         if self.randomness == "same":
-            return super().draw(what, generator, count)
+            return self._common_draw(what, generator, count)
         words = super().draw(what, generator, count * self.size)
         with _Outside(self):
             if words is None:
-                first = generator.advance(count * self.size)
-                numbers = (generator.initial_seed(), generator.stream, first)
-                words = tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
+                words = _reserved(generator, count * self.size)
             seed, stream, first = words
             whole = first + wrap(np.arange(self.size) * count)
             t = wrap(first._data.copy())
         self.set(t, whole)
         return seed, stream, t
+
+    def _common_draw(self, what, generator, count):
+        """Reserve draws that are the same in all slices, those of other chunks included."""
+        if self.repeated < len(self.common):
+            key, words = self.common[self.repeated]
+            self.repeated += 1
+            if key == (generator, count):
+                return words
+        words = super().draw(what, generator, count)
+        if words is None:
+            words = _reserved(generator, count)
+        self.common.append(((generator, count), words))
+        self.repeated = len(self.common)
+        return words
+
+
+def _reserved(generator, count):
+    """Reserve draws that no listener hears of."""
+    numbers = (generator.initial_seed(), generator.stream, generator.advance(count))
+    return tuple(wrap(np.array(w, np.uint64).view(np.int64)) for w in numbers)
 
 
 class _Outside:
@@ -373,7 +393,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         flags = [d is not None for d in dims]
         size = _size(items, flags)
         step = size if chunk_size is None else min(chunk_size, size)
-        parts = []
+        parts, common = [], []
         for start in range(0, max(size, 1), max(step, 1)):
             stop = min(start + step, size)
             whole = (start, stop) == (0, size)
@@ -381,7 +401,9 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
                 _rows(x, start, stop) if f and not whole else x
                 for x, f in zip(items, flags, strict=True)
             ]
-            outs, out_structure = _mapped(func, part, flags, structure, stop - start, randomness)
+            batch = Batch(stop - start, randomness, common)
+            outs, out_structure = _mapped(func, part, flags, structure, batch)
+            common = batch.common
             parts.append(outs)
         outs = parts[0] if len(parts) == 1 else [cat(list(c)) for c in zip(*parts, strict=True)]
         places = _out_dims(out_dims, out_structure, len(outs))
@@ -391,9 +413,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     return wrapped
 
 
-def _mapped(func, items, flags, structure, size, randomness):
+def _mapped(func, items, flags, structure, batch):
     """Run `func` on all slices; returns the batches of its results and their structure."""
-    batch = Batch(size, randomness)
     own = [batch.argument(x) if f else x for x, f in zip(items, flags, strict=True)]
     with batch:
         args, kwargs = unflatten(structure, own)

@@ -200,7 +200,8 @@ class Recorder:
         decompose = op.extra.get("decompose")
         if decompose is not None:
             parts = decompose(*inputs, **attrs)
-            self.alias(parts, out)
+            for part, t in zip(parts, out) if type(out) is tuple else ((parts, out),):
+                self.alias(part, t)
             return
         # The hot path of recording: long Python loops come through here a million times.
         known, stale = self._values, self._stale

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.backends.registry import device_of
+from probtorch.backends.registry import array_module, device_of
 from probtorch.core import dtype as dtypes
 from probtorch.core.op import Op, register
 from probtorch.core.shape import broadcast_shapes
@@ -30,6 +30,7 @@ from probtorch.errors import (
     ArgumentError,
     AutogradError,
     DeviceError,
+    DomainError,
     DTypeError,
     ShapeError,
     user_frame,
@@ -105,6 +106,8 @@ _asarray = np.asarray
 _NUMBERS = frozenset((int, float))
 _PYTHON_NUMBERS = (bool, int, float, complex)
 EMPTY: dict = {}
+# Families of the ops that compute; others only move elements, complex ones too.
+_COMPUTING = frozenset(("reduction", "scan", "contraction", "linalg", "sorting", "special"))
 
 # Infinities and nan mean what IEEE says they mean, as in PyTorch: log(0) is -inf, quietly. The
 # filter covers NumPy's calls from this package only; np.errstate around each call costs as much
@@ -459,6 +462,8 @@ def apply(op, inputs, attrs=EMPTY):
     -------
     Tensor or tuple of Tensor
     """
+    if op.family in _COMPUTING and inputs[0]._data.dtype.kind == "c":
+        raise _complex(op)
     try:
         result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     except TypeError:
@@ -537,7 +542,6 @@ def _attach(node, out, several):
 
 def unary_door(op, fn):
     """Return the public function of a one-argument elementwise op; `fn` works on arrays."""
-    needs_float = op.result == "float"
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
@@ -548,10 +552,13 @@ def unary_door(op, fn):
         except AttributeError:
             x = as_tensor(x, op.name)
             a = x._data
-        if needs_float and a.dtype.kind not in "fc":
-            x = cast(x, dtypes.default_dtype())
+        if a.dtype.kind != "f":
+            x = _prepared(op, x)
             a = x._data
-        r = fn(a)
+        try:
+            r = fn(a)
+        except (TypeError, ValueError) as e:
+            raise _not_taken(op, (x,), e) from None
         if out is not None:
             return finish(op, (x,), r, out)
         if type(r) is not _ndarray:
@@ -586,9 +593,53 @@ def unary_door(op, fn):
     return call
 
 
+def _prepared(op, x):
+    """Return an operand that is no real float in the dtype that `op` computes in."""
+    dtype = x._data.dtype
+    if dtype.kind == "c":
+        if op.name == "clone":
+            return x
+        raise _complex(op)
+    if op.result == "float":
+        return cast(x, dtypes.default_dtype())
+    if dtype.kind == "b" and "booleans_as_integers" in op.extra:
+        return cast(x, dtypes.int64)
+    return x
+
+
+def _complex(op):
+    """Error for complex numbers: neither values nor gradients of ours are meant for them."""
+    return DTypeError(
+        op.name,
+        expected="real numbers",
+        got="complex ones, which tensors can hold but not compute with",
+        fix="keep real and imaginary parts as two tensors, or compute with x.numpy()",
+    )
+
+
+def _not_taken(op, operands, e):
+    """Error for what NumPy's function refuses: a dtype, or values of it."""
+    got = " and ".join(
+        str(x._data.dtype) if isinstance(x, TensorBase) else repr(x) for x in operands
+    )
+    if isinstance(e, TypeError):
+        return DTypeError(
+            op.name,
+            expected="a dtype that it is defined for",
+            got=got,
+            fix="cast with .float() or .long() first",
+        )
+    return DomainError(
+        op.name,
+        expected=op.extra.get("takes", "values that it is defined for"),
+        got=f"{got} ({str(e)[:100]})",
+        fix="cast with .float() first",
+    )
+
+
 def binary_door(op, fn):
     """Return the public function of a two-argument elementwise op; `fn` works on arrays."""
-    needs_float = op.result == "float"
+    kinds = "f" if op.result == "float" else "fiub"
     differentiable = op.vjp is not None
     reads_output = op.reads_output
 
@@ -603,7 +654,7 @@ def binary_door(op, fn):
                 wanted = x.requires_grad
             else:
                 b = y._data
-                if a.dtype is not b.dtype or (needs_float and a.dtype.kind != "f"):
+                if a.dtype is not b.dtype or a.dtype.kind not in kinds:
                     return general(op, fn, (x, y), out)
                 wanted = x.requires_grad or y.requires_grad
             r = fn(a, b)
@@ -654,7 +705,9 @@ def general(op, fn, operands, out=None):
     skip = op.extra.get("mask_inputs", ())
     meant = [x for i, x in enumerate(operands) if i not in skip]
     common = dtypes.promote([x._data if isinstance(x, TensorBase) else x for x in meant])
-    if op.result == "float" and common.kind not in "fc":
+    if common.kind == "c":
+        raise _complex(op)
+    if op.result == "float" and common.kind != "f":
         common = dtypes.default_dtype()
     if op.extra.get("integers_only") and common.kind == "f":
         raise DTypeError(
@@ -680,9 +733,11 @@ def general(op, fn, operands, out=None):
         arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
     try:
         result = fn(*arrays)
-    except ValueError:
-        broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
+    except DomainError:
         raise
+    except (TypeError, ValueError) as e:
+        broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
+        raise _not_taken(op, inputs, e) from None
     return finish(op, inputs, result, out)
 
 
@@ -998,7 +1053,29 @@ def edge(t, node):
 
 
 def _run_cast(x, dtype):
+    kind = np.dtype(dtype).kind
+    if x.dtype.kind == "f" and kind in "iu":
+        return _to_integers(x, np.dtype(dtype))
     return x.astype(dtype)
+
+
+def _to_integers(x, dtype):
+    """Return floats as integers, the same on every processor and in compiled code.
+
+    Floats beyond the range become its largest or smallest integer, nan becomes 0. The dtypes of
+    one and two bytes take the last bits of an int32, as in PyTorch.
+    """
+    wide = dtypes.int32 if dtype.itemsize < 4 or dtype == dtypes.int32 else dtypes.int64
+    out = x.astype(wide)
+    if x.dtype.itemsize == 2:
+        x = x.astype(dtypes.float32)
+    beyond = 2.0 ** (8 * wide.itemsize - 1)
+    inside = (x > -beyond) & (x < beyond)
+    if not inside.all():
+        xp, limits = array_module(x), np.iinfo(wide)
+        out = xp.where(x >= beyond, limits.max, xp.where(x <= -beyond, limits.min, out))
+        out = xp.where(x != x, 0, out).astype(wide)
+    return out.astype(dtype, copy=False)
 
 
 def _cast_vjp(g, out, inputs, attrs, needs):
@@ -1032,4 +1109,6 @@ def cast(x, dtype):
     """Return `x` in `dtype`: the same tensor if it already is."""
     if x._data.dtype == dtype:
         return x
+    if x._data.dtype.kind == "c" or np.dtype(dtype).kind == "c":
+        raise _complex(_CAST)
     return apply(_CAST, (x,), {"dtype": dtype})

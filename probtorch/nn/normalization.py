@@ -237,7 +237,7 @@ class _BatchNorm(_Running):
 
     def _count_batch(self):
         """Count a batch in training; return its share in the new running statistics."""
-        if self.training and self.track_running_stats:
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             with no_grad():
                 self.num_batches_tracked.add_(1)
             if self.momentum is None:
@@ -248,10 +248,12 @@ class _BatchNorm(_Running):
         self._check(input, 1)
         factor = self._count_batch()
         use_batch = self.training or self.running_mean is None
+        # `track_running_stats` may have been switched off later: then training leaves them alone.
+        kept = not self.training or self.track_running_stats
         return F.batch_norm(
             input,
-            self.running_mean,
-            self.running_var,
+            self.running_mean if kept else None,
+            self.running_var if kept else None,
             self.weight,
             self.bias,
             use_batch,

@@ -146,7 +146,10 @@ vdot = dot
 
 
 def inner(x, y):
-    """Sum of products over the last dims."""
+    """Sum of products over the last dims; the plain product where one is 0-d."""
+    x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
+    if not x._data.ndim or not y._data.ndim:
+        return x * y
     return tensordot(x, y, ((-1,), (-1,)))
 
 

@@ -2,7 +2,8 @@
 
 One declaration per op (see families.py); special functions are in special/. At non-smooth points
 the derivative is fixed: abs and relu have 0 at 0, ties of maximum and minimum are split evenly,
-clamp passes the gradient at its bounds.
+clamp passes the gradient at its bounds. Where a function is flat almost everywhere (sign, floor,
+round ...) its derivative is 0.
 """
 
 import math
@@ -11,12 +12,18 @@ import numpy as np
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.dispatch import as_tensor, cast, wrap
 from probtorch.errors import ArgumentError, DivisionByZeroError
 from probtorch.ops.families import elementwise
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
+
+
+def _flat(g, *_):
+    """Cotangent of an operand that the result does not change with: zeros."""
+    return wrap(array_module(g._data).zeros_like(g._data))
+
 
 # --------------------------------------------------------------------------------------- arithmetic
 
@@ -57,6 +64,40 @@ div = elementwise(
     result="float",
     doc="Quotient, x / y; integers give the default float dtype.",
 )
+
+
+def divide(x, y, *, rounding_mode=None, out=None):
+    """Quotient, x / y; integers give the default float dtype unless it is rounded.
+
+    Parameters
+    ----------
+    x, y : Tensor or number
+    rounding_mode : {None, "trunc", "floor"}
+        Round towards 0 or down; integers then stay integers, and the derivative is 0.
+    out : Tensor, optional
+
+    Raises
+    ------
+    DivisionByZeroError
+        If integers are divided by 0 and rounded.
+    """
+    if rounding_mode is None:
+        return div(x, y, out=out)
+    if rounding_mode == "floor":
+        return floor_divide(x, y, out=out)
+    if rounding_mode != "trunc":
+        raise ArgumentError(
+            "div",
+            expected="rounding_mode: None, 'trunc' or 'floor'",
+            got=repr(rounding_mode),
+            fix="leave it out for the exact quotient",
+        )
+    x, y = as_tensor(x, "div"), as_tensor(y, "div")
+    if x._data.dtype.kind in "f" or y._data.dtype.kind == "f":
+        return trunc(div(x, y), out=out)
+    return floor_divide(sub(x, fmod(x, y)), y, out=out)
+
+
 clone = elementwise(
     "clone",
     formula=lambda s, x: x,
@@ -92,6 +133,7 @@ square = elementwise(
     domain=("real",),
     eager=np.square,
     reference=np.square,
+    extra={"booleans_as_integers": True},
     doc="x * x.",
 )
 sqrt = elementwise(
@@ -126,7 +168,8 @@ cbrt = elementwise(
 abs = elementwise(
     "abs",
     formula=lambda s, x: s.abs(x),
-    partials=(lambda g, _, x: g * sign(x),),
+    # Detached, as its derivative is 0 anyway.
+    partials=(lambda g, _, x: g * sign(x.detach()),),
     domain=("nonzero",),
     eager=np.abs,
     reference=np.abs,
@@ -135,11 +178,11 @@ abs = elementwise(
 sign = elementwise(
     "sign",
     formula=lambda s, x: s.where(x > 0.0, 1.0, s.where(x < 0.0, -1.0, x + 0.0)),
-    partials=(None,),
+    partials=(_flat,),
     domain=("nonzero",),
-    eager=np.sign,
+    eager=lambda x: np.sign(x) if x.dtype.kind != "b" else x.copy(),
     reference=np.sign,
-    doc="-1, 0 or 1; nan for nan.",
+    doc="-1, 0 or 1; nan for nan. Its derivative is 0.",
 )
 
 
@@ -155,7 +198,8 @@ def _pow_exponent(g, z, x, y):
         return (
             g * (z * (math.log(x) if x > 0 else math.nan))
             if x
-            else g * where(ge(y, 0.0), 0.0, math.nan)
+            # At 0: z log(0), which is infinite below an exponent of 0.
+            else where(ge(y, 0.0), 0.0, g * (z * -math.inf))
         )
     flat = logical_and(eq(x, 0.0), ge(y, 0.0))
     return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
@@ -168,6 +212,7 @@ pow = elementwise(
     domain=("positive", "real"),
     eager=np.power,
     reference=np.power,
+    extra={"takes": "exponents >= 0 for integer bases"},
     doc="x ** y. Derivatives at x = 0 are the limits where finite; that in y is nan for x < 0.",
 )
 
@@ -231,7 +276,7 @@ def _floor_divide(s, x, y):
 floor_divide = elementwise(
     "floor_divide",
     formula=_floor_divide,
-    partials=(None, None),
+    partials=(_flat, _flat),
     domain=("real", "nonzero"),
     eager=_checked("floor_divide", np.floor_divide),
     reference=np.floor_divide,
@@ -536,7 +581,7 @@ def _of_floats(ufunc):
 floor = elementwise(
     "floor",
     formula=lambda s, x: s.floor(x),
-    partials=(None,),
+    partials=(_flat,),
     domain=("real",),
     eager=_of_floats(np.floor),
     reference=np.floor,
@@ -545,7 +590,7 @@ floor = elementwise(
 ceil = elementwise(
     "ceil",
     formula=lambda s, x: s.ceil(x),
-    partials=(None,),
+    partials=(_flat,),
     domain=("real",),
     eager=_of_floats(np.ceil),
     reference=np.ceil,
@@ -554,7 +599,7 @@ ceil = elementwise(
 trunc = elementwise(
     "trunc",
     formula=lambda s, x: s.trunc(x),
-    partials=(None,),
+    partials=(_flat,),
     domain=("real",),
     eager=_of_floats(np.trunc),
     reference=np.trunc,
@@ -563,7 +608,7 @@ trunc = elementwise(
 round = elementwise(
     "round",
     formula=lambda s, x: s.rint(x),
-    partials=(None,),
+    partials=(_flat,),
     domain=("real",),
     eager=_of_floats(np.rint),
     reference=np.rint,
@@ -578,7 +623,7 @@ def _flip_sign(g, flipped):
 copysign = elementwise(
     "copysign",
     formula=lambda s, x, y: s.copysign(x, y),
-    partials=(lambda g, _, x, y: _flip_sign(g * sign(x), signbit(y)), None),
+    partials=(lambda g, _, x, y: _flip_sign(g * sign(x.detach()), signbit(y)), _flat),
     domain=("nonzero", "nonzero"),
     eager=np.copysign,
     reference=np.copysign,
@@ -644,16 +689,16 @@ relu = elementwise(
 )
 _clamp = elementwise(
     "clamp",
-    formula=lambda s, x, lo, hi: s.where(x < lo, lo, s.where(x > hi, hi, x)),
+    formula=lambda s, x, lo, hi: s.minimum(s.maximum(x, lo), hi),
     partials=(
         lambda g, _, x, lo, hi: where(logical_or(lt(x, lo), gt(x, hi)), 0.0, g),
-        lambda g, _, x, lo, _hi: where(lt(x, lo), g, 0.0),
-        lambda g, _, x, lo, hi: where(logical_and(gt(x, hi), ge(x, lo)), g, 0.0),
+        lambda g, _, x, lo, hi: where(logical_and(lt(x, lo), lt(lo, hi)), g, 0.0),
+        lambda g, _, x, lo, hi: where(logical_or(gt(x, hi), gt(lo, hi)), g, 0.0),
     ),
     domain=("real", "negative", "positive"),
-    eager=lambda x, lo, hi: np.where(x < lo, lo, np.where(x > hi, hi, x)),
+    eager=lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),
     reference=lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),
-    doc="x limited to [min, max].",
+    doc="x limited to [min, max]; max where min exceeds it, nan where one of the three is.",
 )
 
 
@@ -791,4 +836,4 @@ def bitwise_not(x):
 
 def to_float(x):
     """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
-    return x if x._data.dtype.kind in "fc" else cast(x, dtypes.default_dtype())
+    return x if x._data.dtype.kind == "f" else cast(x, dtypes.default_dtype())

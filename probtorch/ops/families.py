@@ -18,6 +18,7 @@ import numpy as np
 
 from probtorch.core.dispatch import apply, binary_door, general, unary_door
 from probtorch.core.op import Op, register
+from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
 
 __all__ = ["elementwise", "linear", "structured", "unbroadcast", "use_sum_to"]
@@ -110,6 +111,8 @@ def elementwise(
     else:
 
         def call(*operands, out=None):
+            if len(operands) != arity:
+                return _other_count(op, operands)
             return general(op, fn, operands, out)
 
     call.__name__ = call.__qualname__ = name
@@ -119,6 +122,19 @@ def elementwise(
     call.op = op
     op.public = call
     return call
+
+
+def _other_count(op, operands):
+    """Call `op` with more or fewer operands than it has, which few ops give a meaning."""
+    meaning = op.extra.get("other_counts", {}).get(len(operands))
+    if meaning is not None:
+        return meaning(*operands)
+    raise ArgumentError(
+        op.name,
+        expected=f"{len(op.partials)} operands",
+        got=str(len(operands)),
+        fix=op.doc,
+    )
 
 
 def _keep_dtype(fn):

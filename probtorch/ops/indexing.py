@@ -38,9 +38,9 @@ from probtorch.errors import (
     ShapeError,
     TensorIndexError,
 )
-from probtorch.ops.elementwise import where
+from probtorch.ops.elementwise import lt, where
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_, unslice
+from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_, stack, unslice
 
 __all__ = [
     "Vindex",
@@ -257,14 +257,37 @@ _SLICE_PUT = structured(
 # ------------------------------------------------------------------------------------- index syntax
 
 
-def nonzero(x):
-    """Return a tuple of int64 tensors, one per dim: the places where `x` is not 0 (or is True)."""
+def nonzero(x, *, as_tuple=False):
+    """Return the places where `x` is not 0 (or is True), in the order of its elements.
+
+    Parameters
+    ----------
+    x : Tensor
+    as_tuple : bool
+        Return the places dim by dim instead, as an index takes them.
+
+    Returns
+    -------
+    Tensor of int64, shape (n, ndim); or a tuple of `ndim` of shape (n,)
+        A 0-d tensor counts as one of shape (1,) in the tuple form.
+    """
     x = as_tensor(x, "nonzero")
     if recorder() is not None:
         recorder().data_dependent("nonzero", x)
-    # As in PyTorch, a tensor without dims counts as one of one element here.
-    array = x._data if x._data.ndim else x._data.reshape(1)
-    return tuple(as_tensor(i) for i in array.nonzero())
+    places = tuple(wrap(i) for i in namespace(x._data).atleast_1d(x._data).nonzero())
+    if as_tuple:
+        return places
+    if not x._data.ndim:
+        return wrap(namespace(x._data).zeros((len(places[0]._data), 0), np.int64))
+    return stack(places, -1)
+
+
+def _places(condition):
+    return nonzero(condition, as_tuple=True)
+
+
+# where(c) means the places where c holds.
+where.op.extra["other_counts"] = {1: _places}
 
 
 def _entries(key):
@@ -323,7 +346,7 @@ def _with_masks_of_dims(x, key):
     for k in entries:
         if _is_truth(k):
             shape.append(1)
-            (k,) = nonzero(k) if isinstance(k, TensorBase) else (wrap(np.zeros(int(k), np.int64)),)
+            (k,) = _places(k) if isinstance(k, TensorBase) else (wrap(np.zeros(int(k), np.int64)),)
         else:
             count = rest if k is Ellipsis else _dims_of(k)
             shape += have[at : at + count]
@@ -416,7 +439,7 @@ def _mask(mask, shape, d):
             got=str(mask._data.shape),
             fix="the mask must have the shape of the dims it selects from",
         )
-    return nonzero(mask)
+    return nonzero(mask, as_tuple=True)
 
 
 def _bad_key(k):
@@ -839,7 +862,28 @@ def one_hot(x, num_classes=-1):
     x = as_tensor(x, "one_hot")
     if recorder() is not None and num_classes < 0:
         recorder().data_dependent("one_hot without num_classes", x)
+    if x._data.dtype.kind not in "iu":
+        raise DTypeError(
+            "one_hot", expected="integers", got=str(x._data.dtype), fix="use .long() first"
+        )
+    if num_classes < 0 and not x._data.size:
+        raise ArgumentError(
+            "one_hot",
+            expected="num_classes, for no elements",
+            got=f"shape {x._data.shape} alone",
+            fix="pass num_classes=",
+        )
     n = int(x._data.max()) + 1 if num_classes < 0 else num_classes
+    if x._data.size and int(x._data.min()) < 0:
+        raise TensorIndexError(
+            "one_hot",
+            expected="classes >= 0",
+            got=str(int(x._data.min())),
+            fix="categories are numbered from 0",
+        )
+    if recorder() is not None:
+        # A replay checks bounds, but would count from the end: there is no place for n.
+        x = where(lt(x, 0), n, x)
     # Written at places, not compared: so that bounds are checked when compiled too.
     (zeros,) = _near(x, [wrap(np.zeros((*x._data.shape, n), np.int64))])
     return scatter(zeros, -1, x.unsqueeze(-1), 1)

@@ -56,9 +56,10 @@ class LinAlgError(DomainError, np.linalg.LinAlgError):
 # ------------------------------------------------------------------------------- arguments, helpers
 
 
-def as_matrix(name, x, square=True):
-    """Return `x` as a float tensor of matrices, checked to be square if need be."""
-    x = to_float(as_tensor(x, name))
+def as_matrix(name, x, square=True, floats=True):
+    """Return `x` as a tensor of matrices (of floats), checked to be square if need be."""
+    x = as_tensor(x, name)
+    x = to_float(x) if floats else x
     shape = x._data.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise ShapeError(
@@ -572,8 +573,8 @@ def inv(a):
 
 
 def trace(a):
-    """Return the sum of the diagonal of each matrix."""
-    return sum(diagonal(as_matrix("trace", a, square=False), 0, -2, -1), -1)
+    """Return the sum of the diagonal of each matrix; integers give int64."""
+    return sum(diagonal(as_matrix("trace", a, square=False, floats=False), 0, -2, -1), -1)
 
 
 def matrix_power(a, n):

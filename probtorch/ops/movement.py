@@ -401,12 +401,24 @@ def unbind(x, dim=0):
     return tuple(out)
 
 
+def _has_dims(name, x):
+    if not x._data.ndim:
+        raise ShapeError(
+            name, expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
+        )
+
+
 def split(x, split_size, dim=0):
     """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
     x = as_tensor(x, "split")
+    _has_dims("split", x)
     dim = normalize_dim(dim, x._data.ndim, "split")
     n = x._data.shape[dim]
     if isinstance(split_size, int):
+        if split_size < 1 and n:
+            raise ArgumentError(
+                "split", expected="split_size >= 1", got=str(split_size), fix="give a size"
+            )
         sizes = [min(split_size, n - i) for i in range(0, n, split_size)] if n else [0]
     else:
         sizes = list(split_size)
@@ -432,9 +444,19 @@ def split(x, split_size, dim=0):
 
 
 def chunk(x, chunks, dim=0):
-    """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller."""
+    """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller.
+
+    There may be fewer pieces; of a dim of size 0 there are all, of size 0.
+    """
     x = as_tensor(x, "chunk")
+    _has_dims("chunk", x)
     n = x._data.shape[normalize_dim(dim, x._data.ndim, "chunk")]
+    if not isinstance(chunks, int) or chunks < 1:
+        raise ArgumentError(
+            "chunk", expected="chunks >= 1", got=repr(chunks), fix="say how many pieces"
+        )
+    if n == 0:
+        return split(x, [0] * chunks, dim)
     return split(x, max(1, -(-n // chunks)), dim)
 
 

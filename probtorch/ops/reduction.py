@@ -2,10 +2,16 @@
 
 The primitives take normalised `dims` and `keepdim`; the public functions accept PyTorch's `dim`,
 `keepdim` and NumPy's `axis`, `keepdims`. Ties of amax and amin share the gradient evenly.
+
+Half precision is added up in single precision, and so are means, norms and spreads of it computed:
+70,000 halves have a mean although their sum is beyond 65,504. Spreads and running sums of single
+precision are computed in double precision, from which they are rounded once.
 """
 
+import functools
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +19,8 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.shape import normalize_dim, normalize_dims
-from probtorch.errors import DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
     eq,
     exp,
@@ -29,7 +36,8 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.families import linear, structured, use_sum_to
-from probtorch.ops.movement import cat, expand, flip, reshape, slice_
+from probtorch.ops.movement import cat, expand, flip, movedim, reshape, slice_
+from probtorch.ops.named import ValuesIndices
 
 __all__ = [
     "all",
@@ -39,8 +47,10 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "centred",
     "cumsum",
     "equal",
+    "in_single",
     "isclose",
     "log_softmax",
     "logsumexp",
@@ -81,12 +91,29 @@ def _arguments(x, dim, axis, op):
     return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
 
 
+def in_single(fn):
+    """Return `fn` for half precision too: computed in single precision, its result rounded back."""
+
+    @functools.wraps(fn)
+    def call(x, *args, **options):
+        try:
+            half = x._data.dtype is dtypes.float16 and options.get("dtype") is None
+        except AttributeError:
+            half = False
+        if not half:
+            return fn(x, *args, **options)
+        return cast(fn(cast(x, dtypes.float32), *args, **options), dtypes.float16)
+
+    return call
+
+
 # ------------------------------------------------------------------------------------- sum and mean
+
 
 _SUM = linear(
     "sum",
     "reduction",
-    run=lambda x, dims, keepdim: x.sum(axis=dims, keepdims=keepdim),
+    run=add_up,
     transpose=lambda g, x, dims, keepdim: expand(
         reshape(g, kept_shape(x._data.shape, dims)), x._data.shape
     ),
@@ -135,6 +162,7 @@ def _count(x, dims):
     return math.prod(x._data.shape[d] for d in dims)
 
 
+@in_single
 def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     """Arithmetic mean over `dim` (all dims if None).
 
@@ -146,7 +174,7 @@ def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     x, dims = _arguments(x, dim, axis, "mean")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
-    if x._data.dtype.kind not in "fc":
+    if x._data.dtype.kind != "f":
         raise DTypeError(
             "mean",
             expected="a floating dtype",
@@ -158,26 +186,87 @@ def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     return total / float(n) if n else total * math.nan
 
 
+def centred(x, dims):
+    """Return `x` less its mean over `dims`, exact where the mean is large beside the spread.
+
+    The first difference is exact to rounding but for a shift, that of the rounded mean, which the
+    second one takes away.
+    """
+    y = x - mean(x, dims, True)
+    return y if x._data.dtype == dtypes.float64 else y - mean(y, dims, True)
+
+
+def _run_variance(x, dims, correction, keepdim):
+    x = floats(x)
+    d = x - x.mean(axis=dims, keepdims=True, dtype=dtypes.float64)
+    total = (d * d).sum(axis=dims, keepdims=keepdim) / (_size(x, dims) - correction)
+    return total.astype(x.dtype)
+
+
+def _size(array, dims):
+    return math.prod(array.shape[d] for d in dims)
+
+
+def _slope_of_variance(x, dims, correction):
+    return centred(x, dims) * (2.0 / (_count(x, dims) - correction))
+
+
+def _variance_vjp(g, out, inputs, attrs, needs):
+    (x,), dims = inputs, attrs["dims"]
+    slope = _slope_of_variance(x, dims, attrs["correction"])
+    return (slope * reshape(g, kept_shape(x._data.shape, dims)),)
+
+
+def _variance_jvp(tangents, out, inputs, attrs):
+    slope = _slope_of_variance(inputs[0], attrs["dims"], attrs["correction"])
+    return sum(slope * tangents[0], attrs["dims"], attrs["keepdim"])
+
+
+def _decomposed_variance(x, dims, correction, keepdim):
+    d = centred(to_float(x), dims)
+    total = apply(_SUM, (d * d,), {"dims": dims, "keepdim": keepdim})
+    return total / float(_count(x, dims) - correction)
+
+
+_VARIANCE = structured(
+    "variance",
+    "reduction",
+    run=_run_variance,
+    vjp=_variance_vjp,
+    jvp=_variance_jvp,
+    samples=lambda rng: [
+        (args, {**attrs, "correction": c})
+        for c, (args, attrs) in zip((1, 0, 1.5), _samples(rng), strict=False)
+    ],
+    reference=lambda x, dims, correction, keepdim: (
+        ((x - x.mean(axis=dims, keepdims=True)) ** 2).sum(axis=dims, keepdims=keepdim)
+        / (_size(x, dims) - correction)
+    ),
+    doc="Squares about the mean summed over dims, divided by n - correction.",
+    extra={"decompose": _decomposed_variance},
+)
+
+
+@in_single
 def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
     """Variance over `dim`: squares summed and divided by n - correction.
 
     The correction is 1 by default, as in PyTorch; ``unbiased=False`` means 0. With too few elements
-    the result is nan, with a warning.
+    the result is nan, with a warning. Single precision keeps its digits however large the mean.
     """
     x, dims = _arguments(x, dim, axis, "var")
     if unbiased is not None:
         correction = 1 if unbiased else 0
-    x = to_float(x)
-    centred = x - mean(x, dims, True) if dims else x - x
-    n = _count(x, dims) - correction
-    if n <= 0:
-        warnings.warn(
-            f"var, std: {_count(x, dims)} element(s) leave no degrees of freedom with correction="
-            f"{correction}; the result is nan",
-            stacklevel=2,
-        )
-    total = apply(_SUM, (centred * centred,), {"dims": dims, "keepdim": keepdim or keepdims})
-    return total / float(n) if n > 0 else total * math.nan
+    x, keep = to_float(x), keepdim or keepdims
+    n = _count(x, dims)
+    if n - correction > 0:
+        return apply(_VARIANCE, (x,), {"dims": dims, "correction": correction, "keepdim": keep})
+    warnings.warn(
+        f"var, std: {n} element(s) leave no degrees of freedom with correction={correction}; "
+        "the result is nan",
+        stacklevel=3,
+    )
+    return apply(_SUM, (x,), {"dims": dims, "keepdim": keep}) * math.nan
 
 
 def _safe_sqrt(x):
@@ -186,6 +275,7 @@ def _safe_sqrt(x):
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
 
 
+@in_single
 def std(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
     return _safe_sqrt(
@@ -193,10 +283,20 @@ def std(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, k
     )
 
 
+@in_single
 def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
-    """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number."""
+    """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
+
+    "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
+    """
     x, dims = _arguments(x, dim, axis, "norm")
     x, keep = to_float(x), keepdim or keepdims
+    if p == "nuc":
+        return _nuclear(x, dims, keep)
+    if isinstance(p, str) and p != "fro":
+        raise ArgumentError(
+            "norm", expected="p: a number, inf, 'fro' or 'nuc'", got=repr(p), fix="p=2 is usual"
+        )
     if p in ("fro", 2):
         return _safe_sqrt(sum(x * x, dims, keep))
     if p == math.inf:
@@ -210,6 +310,29 @@ def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
     total = sum(abs_(x) ** p, dims, keep)
     flat = eq(total, 0.0)
     return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
+
+
+def _nuclear(x, dims, keep):
+    """Sum of the singular values of the matrices in two dims."""
+    if len(dims) != 2:
+        raise ShapeError(
+            "norm",
+            expected="two dims for the nuclear norm of matrices",
+            got=f"dims {dims} of shape {x._data.shape}",
+            fix="pass dim=(-2, -1), or another p for vectors",
+        )
+    out = _matrix_norm(movedim(x, dims, (-2, -1)), "nuc")
+    return reshape(out, kept_shape(x._data.shape, dims)) if keep else out
+
+
+_matrix_norm: Any = None
+
+
+def use_matrix_norm(fn):
+    """Register what computes norms of matrices; called once, by ops/spectral.py."""
+    global _matrix_norm
+    _matrix_norm = fn
+    return fn
 
 
 def abs_(x):
@@ -342,7 +465,7 @@ def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
         return getattr(x, pairwise)(dim)
     if dim is None:
         return extreme(x)
-    return extreme(x, dim, keepdim), arg(x, dim, keepdim)
+    return ValuesIndices(extreme(x, dim, keepdim), arg(x, dim, keepdim))
 
 
 def any(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
@@ -434,10 +557,16 @@ def _prod_jvp(tangents, out, inputs, attrs):
     return sum(grad * tangents[0], attrs["dims"], attrs["keepdim"])
 
 
+def _run_prod(x, dims, keepdim):
+    if x.dtype == dtypes.float16:
+        return x.prod(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
+    return x.prod(axis=dims, keepdims=keepdim)
+
+
 _PROD = structured(
     "prod",
     "reduction",
-    run=lambda x, dims, keepdim: x.prod(axis=dims, keepdims=keepdim),
+    run=_run_prod,
     vjp=_prod_vjp,
     jvp=_prod_jvp,
     samples=_samples,
@@ -457,7 +586,7 @@ def prod(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
 _CUMSUM = linear(
     "cumsum",
     "scan",
-    run=lambda x, dim: x.cumsum(axis=dim),
+    run=lambda x, dim: wider(x).cumsum(axis=dim).astype(x.dtype, copy=False),
     transpose=lambda g, x, dim: flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim),
     samples=lambda rng: [
         ((rng.standard_normal((3, 4)),), {"dim": 1}),
@@ -485,6 +614,8 @@ def cumsum(x, dim=None, *, axis=None):
 
 
 def _run_logsumexp(x, dims, keepdim):
+    if x.dtype == dtypes.float16:
+        return _run_logsumexp(x.astype(dtypes.float32), dims, keepdim).astype(x.dtype)
     xp = namespace(x)
     top = (
         x.max(axis=dims, keepdims=True, initial=-math.inf)
@@ -492,7 +623,7 @@ def _run_logsumexp(x, dims, keepdim):
         else x.max(axis=dims, keepdims=True)
     )
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    out = xp.log(xp.exp(x - top).sum(axis=dims, keepdims=True)) + top
+    out = xp.log(add_up(xp.exp(x - top), dims, True)) + top
     return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims])
 
 
@@ -544,11 +675,110 @@ def logsumexp(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
     return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
+# ------------------------------------------------------------------------------------------ softmax
+#
+# The largest element is subtracted first. x - logsumexp(x) would have the absolute error of the
+# rounded x: at logits of 1e6 in single precision, shares that sum to 0.97.
+
+
+def _below_top(x, dims):
+    top = x.max(axis=dims, keepdims=True, **({} if x.size else {"initial": -math.inf}))
+    return x - top
+
+
+def _run_softmax(x, dims):
+    if x.dtype == dtypes.float16:
+        return _run_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    e = namespace(x).exp(_below_top(floats(x), dims))
+    return e / add_up(e, dims, True)
+
+
+def _run_log_softmax(x, dims):
+    if x.dtype == dtypes.float16:
+        return _run_log_softmax(x.astype(dtypes.float32), dims).astype(x.dtype)
+    xp, z = namespace(x), _below_top(floats(x), dims)
+    return z - xp.log(add_up(xp.exp(z), dims, True))
+
+
+def _decomposed_below_top(x, dims):
+    x = to_float(x)
+    return x - apply(_AMAX, (x,), {"dims": dims, "keepdim": True}) if x._data.size else x
+
+
+def _decomposed_softmax(x, dims):
+    e = exp(_decomposed_below_top(x, dims))
+    return e / apply(_SUM, (e,), {"dims": dims, "keepdim": True})
+
+
+def _decomposed_log_softmax(x, dims):
+    z = _decomposed_below_top(x, dims)
+    return z - log(apply(_SUM, (exp(z),), {"dims": dims, "keepdim": True}))
+
+
+def _softmax_jvp(tangents, out, inputs, attrs):
+    weighted = out * tangents[0]
+    return weighted - out * sum(weighted, attrs["dims"], True)
+
+
+def _log_softmax_vjp(g, out, inputs, attrs, needs):
+    return (g - exp(out) * sum(g, attrs["dims"], True),)
+
+
+def _log_softmax_jvp(tangents, out, inputs, attrs):
+    return tangents[0] - sum(exp(out) * tangents[0], attrs["dims"], True)
+
+
+def _softmax_samples(rng):
+    return [
+        ((rng.standard_normal((2, 3, 4)),), {"dims": (1,)}),
+        ((rng.standard_normal((2, 3, 4)),), {"dims": (0, 2)}),
+        ((rng.standard_normal(()),), {"dims": ()}),
+        ((rng.standard_normal((0, 3)),), {"dims": (0,)}),
+    ]
+
+
+def _shares(x, dims):
+    return np.exp(x) / np.sum(np.exp(x), axis=dims, keepdims=True)
+
+
+_SOFTMAX = structured(
+    "softmax",
+    "reduction",
+    run=_run_softmax,
+    vjp=lambda g, out, inputs, attrs, needs: (_softmax_jvp((g,), out, inputs, attrs),),
+    jvp=_softmax_jvp,
+    reads_inputs=False,
+    reads_output=True,
+    samples=_softmax_samples,
+    reference=_shares,
+    doc="exp(x) divided by its sum over dims.",
+    extra={"decompose": _decomposed_softmax},
+)
+_LOG_SOFTMAX = structured(
+    "log_softmax",
+    "reduction",
+    run=_run_log_softmax,
+    vjp=_log_softmax_vjp,
+    jvp=_log_softmax_jvp,
+    reads_inputs=False,
+    reads_output=True,
+    samples=_softmax_samples,
+    reference=lambda x, dims: np.log(_shares(x, dims)),
+    doc="Logarithm of the softmax over dims.",
+    extra={"decompose": _decomposed_log_softmax},
+)
+
+
 def log_softmax(x, dim=-1):
-    """X - logsumexp(x) along `dim`."""
-    return x - logsumexp(x, dim, True)
+    """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
+    x, dims = _arguments(x, dim, None, "log_softmax")
+    return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
 
 
 def softmax(x, dim=-1):
-    """exp(log_softmax(x)): positive, summing to 1 along `dim`; nan where all inputs are -inf."""
-    return exp(log_softmax(x, dim))
+    """exp(x) divided by its sum along `dim`: positive, summing to 1.
+
+    nan where all inputs are -inf, and where one is +inf, as in PyTorch.
+    """
+    x, dims = _arguments(x, dim, None, "softmax")
+    return apply(_SOFTMAX, (to_float(x),), {"dims": dims})

@@ -15,10 +15,12 @@ from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.accumulate import wider
 from probtorch.ops.elementwise import eq, exp, to_float, where
 from probtorch.ops.families import structured
 from probtorch.ops.indexing import gather
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
+from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import cumsum, sum
 
 __all__ = [
@@ -70,12 +72,13 @@ def _dim_and_tensor(name, x, dim):
 
 
 def _run_recurrence(a, b, dim):
-    a, b = a.swapaxes(0, dim), b.swapaxes(0, dim)
+    dtype = b.dtype
+    a, b = wider(a).swapaxes(0, dim), wider(b).swapaxes(0, dim)
     out = namespace(b).empty_like(b)
     last = 0.0
     for j in range(b.shape[0]):
         last = out[j] = a[j] * last + b[j] if j else b[j]
-    return out.swapaxes(0, dim)
+    return out.swapaxes(0, dim).astype(dtype, copy=False)
 
 
 def _recurrence_vjp(g, out, inputs, attrs, needs):
@@ -170,7 +173,7 @@ def _cumprod_jvp(tangents, out, inputs, attrs):
 _CUMPROD = structured(
     "cumprod",
     "scan",
-    run=lambda x, dim: x.cumprod(axis=dim),
+    run=lambda x, dim: wider(x).cumprod(axis=dim).astype(x.dtype, copy=False),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
     reads_output=True,
@@ -196,14 +199,14 @@ def cumprod(x, dim):
 
 
 def _run_logcumsumexp(x, dim):
-    xp = namespace(x)
+    xp, wide = namespace(x), wider(x)
     if xp is np:
-        return np.logaddexp.accumulate(x, axis=dim)
-    moved = x.swapaxes(0, dim)
+        return np.logaddexp.accumulate(wide, axis=dim).astype(x.dtype, copy=False)
+    moved = wide.swapaxes(0, dim)
     out = xp.empty_like(moved)
     for j in range(moved.shape[0]):
         out[j] = xp.logaddexp(out[j - 1], moved[j]) if j else moved[j]
-    return out.swapaxes(0, dim)
+    return out.swapaxes(0, dim).astype(x.dtype, copy=False)
 
 
 def _share(x, y):
@@ -300,9 +303,9 @@ def _running(name, op, x, dim):
     if x._data.ndim == 0:
         x = reshape(x, (1,))
         index = apply(op, (x,), {"dim": 0})
-        return reshape(x, ()), reshape(index, ())
+        return ValuesIndices(reshape(x, ()), reshape(index, ()))
     index = apply(op, (x,), {"dim": dim})
-    return gather(x, dim, index), index
+    return ValuesIndices(gather(x, dim, index), index)
 
 
 def cummax(x, dim):

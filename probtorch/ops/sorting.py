@@ -19,6 +19,7 @@ from probtorch.ops.elementwise import eq, isnan, to_float, where
 from probtorch.ops.families import structured
 from probtorch.ops.indexing import gather, index_put, index_select
 from probtorch.ops.movement import movedim, reshape, slice_
+from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import kept_shape, sum
 
@@ -94,7 +95,9 @@ def sort(x, dim=-1, descending=False, stable=True):
     x, dim, added = _with_dim("sort", x, dim)
     index = argsort(x, dim, descending, stable)
     values = gather(x, dim, index)
-    return (reshape(values, ()), reshape(index, ())) if added else (values, index)
+    if added:
+        values, index = reshape(values, ()), reshape(index, ())
+    return ValuesIndices(values, index)
 
 
 def topk(x, k, dim=-1, largest=True, sorted=True):
@@ -115,7 +118,9 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x._data.shape))
     index = slice_(index, spec)
     values = gather(x, dim, index)
-    return (reshape(values, ()), reshape(index, ())) if added and k == 1 else (values, index)
+    if added and k == 1:
+        values, index = reshape(values, ()), reshape(index, ())
+    return ValuesIndices(values, index)
 
 
 # --------------------------------------------------------------------------------- order statistics
@@ -175,7 +180,8 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     keep = keepdim and not added
     values = apply(_ORDER_STATISTIC, (x,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
     spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x._data.shape))
-    return values, reshape(slice_(argsort(x, dim), spec), values._data.shape)
+    index = reshape(slice_(argsort(x, dim), spec), values._data.shape)
+    return ValuesIndices(values, index)
 
 
 def median(x, dim=None, keepdim=False):
@@ -209,7 +215,7 @@ def median(x, dim=None, keepdim=False):
     if x._data.dtype.kind == "f":
         spoiled = any_of(isnan(x), dim, keepdim) if x._data.ndim else isnan(x)
         values = where(spoiled, math.nan, values)
-    return values if whole else (values, index)
+    return values if whole else ValuesIndices(values, index)
 
 
 _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")

@@ -43,7 +43,8 @@ from probtorch.ops.movement import (
     triu,
     unsqueeze,
 )
-from probtorch.ops.reduction import amax, amin, norm, prod, sum
+from probtorch.ops.named import Eigh, Qr, Slogdet, Svd
+from probtorch.ops.reduction import amax, amin, norm, prod, sum, use_matrix_norm
 
 __all__ = [
     "det",
@@ -267,7 +268,7 @@ def slogdet(a):
     A singular matrix has sign 0 and logabsdet -inf, with gradient nan: `det` is the function to
     differentiate there.
     """
-    return apply(_SLOGDET, (as_matrix("slogdet", a),))
+    return Slogdet(*apply(_SLOGDET, (as_matrix("slogdet", a),)))
 
 
 def logdet(a):
@@ -371,7 +372,7 @@ def eigh(a):
     Signs, and the basis within equal eigenvalues, are arbitrary. Gradients are right for functions
     that do not depend on them; equal eigenvalues contribute no differences.
     """
-    return apply(_EIGH, (symmetric_part(as_matrix("eigh", a)),))
+    return Eigh(*apply(_EIGH, (symmetric_part(as_matrix("eigh", a)),)))
 
 
 def eigvalsh(a):
@@ -457,9 +458,9 @@ def qr(a):
     a = as_matrix("qr", a, square=False)
     m, n = a._data.shape[-2:]
     if m >= n:
-        return apply(_QR, (a,))
+        return Qr(*apply(_QR, (a,)))
     q, r = apply(_QR, (a[..., :m],))
-    return q, cat([r, matmul(mt(q), a[..., m:])], -1)
+    return Qr(q, cat([r, matmul(mt(q), a[..., m:])], -1))
 
 
 # ---------------------------------------------------------------------------------------------- svd
@@ -570,7 +571,7 @@ def svd(a, full_matrices=False):
             got="full_matrices=True",
             fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
         )
-    return apply(_SVD, (as_matrix("svd", a, square=False),))
+    return Svd(*apply(_SVD, (as_matrix("svd", a, square=False),)))
 
 
 def svdvals(a):
@@ -652,6 +653,8 @@ def matrix_rank(a, *, rtol=None):
     """Return the number of singular values above `rtol` times the largest; no gradient."""
     a = as_matrix("matrix_rank", a, square=False)
     s = svdvals(a.detach())
+    if not s._data.shape[-1]:
+        return sum(s > 0.0, -1)
     if rtol is None:
         rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
     return sum(s > amax(s, -1, True) * rtol, -1)
@@ -669,6 +672,7 @@ _NORMS = {
 }
 
 
+@use_matrix_norm
 def matrix_norm(a, ord="fro"):
     """Return a norm of each matrix.
 

@@ -33,6 +33,7 @@ from probtorch.core.rng import GeneratorState
 from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, FileError
+from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
 from probtorch.serialization.blobs import Arrays, is_storable, view_of
 from probtorch.tensor import Tensor
 
@@ -41,6 +42,7 @@ __all__ = ["decode", "encode"]
 _SEQUENCES: dict[type, str] = {
     list: "list",
     tuple: "tuple",
+    **dict.fromkeys((Eigh, Qr, Slogdet, Svd, ValuesIndices), "tuple"),
     Size: "size",
     GeneratorState: "generator_state",
 }

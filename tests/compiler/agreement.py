@@ -97,6 +97,11 @@ class _Mover(Listener):
         if op.family == "linalg":
             self.record_matrices(op, inputs, attrs, out if isinstance(out, tuple) else (out,))
             return
+        if isinstance(out, tuple):
+            operands = [self.moved(x._data, 1.0) for x in inputs]
+            for o, new in zip(out, op.run(*operands, **attrs), strict=True):
+                o._data[...] = self.moved(np.asarray(new), 1.0)
+            return
         if out._data.dtype.kind != "f":
             return
         if op.name not in EXACT or _narrows(op, inputs, out):

@@ -16,6 +16,7 @@ from probtorch.ops.scalar import INTRINSICS
 __all__ = [
     "BYTES",
     "FLOATS",
+    "SHORT",
     "Algebra",
     "V",
     "in_memory",
@@ -40,6 +41,8 @@ _TYPES = {
 }
 BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, _BYTE: 1, "i1": 1}
 FLOATS = ("double", "float")
+# Integers that floats become by way of an i32, whose last bits they are.
+SHORT = (_BYTE, "i8", "i16")
 _IN_MEMORY = {"i1": "i8", _BYTE: "i8"}
 _PURE = "nounwind willreturn memory(none)"
 
@@ -428,7 +431,7 @@ class Algebra:
             return self.truth(x)
         if a in FLOATS and ty in FLOATS:
             return self.emit(f"{'fpext' if ty == 'double' else 'fptrunc'} {a} {x.name} to {ty}", ty)
-        if a in FLOATS and ty == _BYTE:
+        if a in FLOATS and ty in SHORT:
             return self.convert(self.convert(x, "i32"), ty)
         if a in FLOATS:
             name = f"llvm.fptosi.sat.{ty}.f{BYTES[a] * 8}"

@@ -8,7 +8,16 @@ and CUDA have no function for is in `cuda_math.py`.
 
 import math
 
-from probtorch.compiler.render.algebra import _BYTE, BYTES, FLOATS, Algebra, V, limits, rounded
+from probtorch.compiler.render.algebra import (
+    _BYTE,
+    BYTES,
+    FLOATS,
+    SHORT,
+    Algebra,
+    V,
+    limits,
+    rounded,
+)
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import INTRINSICS
 
@@ -181,7 +190,7 @@ class CudaAlgebra(Algebra):
             return x
         if ty == "i1":
             return self.truth(x)
-        if a in FLOATS and ty == _BYTE:
+        if a in FLOATS and ty in SHORT:
             return self.convert(self.convert(x, "i32"), ty)
         if a in FLOATS and ty not in FLOATS:
             return self.emit(f"pt_to_integer<{C_TYPES[ty]}>((double){x.name})", ty)

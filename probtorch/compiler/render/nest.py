@@ -69,10 +69,16 @@ class Nest(Items):
         name = self.params.setdefault(b, f"%p{len(self.params)}")
         return name, 0
 
+    def type_of(self, b):
+        """Return the type of the elements of a buffer; a part's own total may be wider."""
+        parts = self.group.parts
+        own = None if parts is None or b not in self.own else parts.own[b].buffer
+        return ir_type((own or b).dtype)
+
     def address(self, b, offset, strides, extra=None):
         """Emit the address of an element; `extra` is a further index register with its stride."""
         pointer, shift = self.base(b)
-        ty = ir_type(b.dtype)
+        ty = self.type_of(b)
         size = BYTES[ty]
         terms = [(i, s) for i, s in zip(self.index, strides, strict=False) if s]
         if extra is not None:
@@ -392,6 +398,6 @@ class Nest(Items):
         name = item.attrs.get("best")
         ty = "i64" if name else "double" if item.attrs["part"] else summed_type(item)
         v = self.load_at(name or item.attrs["total"], ty)
-        if item.attrs["part"]:
-            v = self.convert(v, "float")
+        if not name:
+            v = self.convert(v, self.type_of(item.root.buffer))
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))

@@ -17,6 +17,8 @@ Read `render/nest.py` and `render/blocked.py` for how a part is written, `region
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from probtorch.compiler.loops import POINTWISE, Branch, Buffer, Group, Loop, Mem
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
@@ -127,7 +129,11 @@ def _cut(group, lowering):
         # Parts have cache lines of their own, but for single numbers, which are written once.
         line = max(1, 64 // target.dtype.itemsize)
         step = -(-target.numel // line) * line if target.numel > 1 else 1
-        buffer = lowering.buffer("arena", target.dtype, count * step)
+        dtype = target.dtype
+        if is_total and kind == "sum" and dtype == np.float32:
+            # Joined and then rounded once: totals of 2**24 have no room for odd numbers.
+            dtype = np.dtype(np.float64)
+        buffer = lowering.buffer("arena", dtype, count * step)
         group.scratch.append(buffer)
         own[target] = Own(target, buffer, kind, step, is_total)
     return Parts(dim, size, count, 2 if shared.reach else 1, own)

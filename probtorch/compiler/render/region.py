@@ -77,15 +77,17 @@ def write_join(driver, parts, name):
     for k, own in enumerate(parts.own.values()):
         target, source = w.arguments[2 * k : 2 * k + 2]
         pointers += [driver.pointer(own.target), driver.pointer(own.buffer)]
-        ty = ir_type(own.target.dtype)
+        ty, wide = ir_type(own.target.dtype), ir_type(own.buffer.dtype)
+        # Totals are joined in the first part's memory, the others in that of the result.
+        joined = source if own.is_total else target
+        with w.loop(1 if own.is_total else 0, parts.count) as part:
+            mine = w.offset(source, part * own.step, wide)
+            with w.loop(0, own.target.numel) as i:
+                so_far, more = w.load(joined, i, wide), w.load(mine, i, wide)
+                w.store(joined, i, combined(w, own.kind, so_far, more), wide)
         if own.is_total:
             with w.loop(0, own.target.numel) as i:
-                w.store(target, i, w.load(source, i, ty), ty)
-        with w.loop(1 if own.is_total else 0, parts.count) as part:
-            mine = w.offset(source, part * own.step, ty)
-            with w.loop(0, own.target.numel) as i:
-                so_far, more = w.load(target, i, ty), w.load(mine, i, ty)
-                w.store(target, i, combined(w, own.kind, so_far, more), ty)
+                w.store(target, i, w.convert(w.load(source, i, wide), ty), ty)
     w.finish()
     args = ", ".join(f"ptr {p}" for p in pointers)
     driver.s.lines.append(f"  call void @{name}.join({args})")

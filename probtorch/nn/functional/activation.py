@@ -13,7 +13,7 @@ from probtorch.core.dispatch import as_tensor, assign
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import elementwise as ops
 from probtorch.ops import reduction
-from probtorch.ops.elementwise import expm1, gt, lt, where
+from probtorch.ops.elementwise import expm1, ge, gt, le, where
 from probtorch.ops.indexing import one_hot
 from probtorch.ops.movement import chunk, movedim, reshape
 from probtorch.ops.sampling import rand_like
@@ -122,8 +122,11 @@ def rrelu(input, lower=1.0 / 8.0, upper=1.0 / 3.0, training=False, inplace=False
 
 
 def _below(x):
-    """Return x where it is negative and 0 elsewhere, for the side that grows exponentially."""
-    return where(lt(x, 0.0), x, 0.0)
+    """Return x where it is not positive and 0 elsewhere, for the side that grows exponentially.
+
+    0 itself and nan are on this side: 0 has the slope of the exponential, nan stays nan.
+    """
+    return where(gt(x, 0.0), 0.0, x)
 
 
 def elu(input, alpha=1.0, inplace=False):
@@ -208,37 +211,45 @@ def tanhshrink(input):
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """X limited to [min_val, max_val]."""
     x = as_tensor(input, "hardtanh")
-    return _done(x, ops.clamp(x, min_val, max_val), inplace, "hardtanh")
+    if x._data.dtype.kind in "iu" and int(min_val) == min_val and int(max_val) == max_val:
+        min_val, max_val = int(min_val), int(max_val)
+    return _done(x, _between(x, min_val, max_val), inplace, "hardtanh")
+
+
+def _between(x, low, high):
+    """Return x limited to [low, high]; unlike that of `clamp`, its gradient is 0 at the bounds."""
+    return where(le(x, low), low, where(ge(x, high), high, x))
 
 
 def hardsigmoid(input, inplace=False):
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
     x = as_tensor(input, "hardsigmoid")
-    return _done(x, ops.clamp(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardsigmoid")
+    return _done(x, _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardsigmoid")
 
 
 def hardswish(input, inplace=False):
     """X times hardsigmoid(x)."""
     x = as_tensor(input, "hardswish")
-    return _done(x, x * ops.clamp(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardswish")
+    return _done(x, x * _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardswish")
 
 
 def hardshrink(input, lambd=0.5):
     """X where its size exceeds `lambd`, else 0."""
     x = as_tensor(input, "hardshrink")
-    return where(gt(ops.abs(x), lambd), x, 0.0)
+    return where(le(ops.abs(x), lambd), 0.0, x)
 
 
 def softshrink(input, lambd=0.5):
     """X moved towards 0 by `lambd`, 0 within that distance."""
     x = as_tensor(input, "softshrink")
-    return where(gt(x, lambd), x - lambd, where(lt(x, -lambd), x + lambd, 0.0))
+    moved = where(gt(x, 0.0), x - lambd, x + lambd)
+    return where(le(ops.abs(x), lambd), 0.0, moved)
 
 
 def threshold(input, threshold, value, inplace=False):
     """X where it exceeds `threshold`, else `value`."""
     x = as_tensor(input, "threshold")
-    return _done(x, where(gt(x, threshold), x, float(value)), inplace, "threshold")
+    return _done(x, where(le(x, threshold), value, x), inplace, "threshold")
 
 
 def glu(input, dim=-1):

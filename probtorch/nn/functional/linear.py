@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.dispatch import as_tensor, cast, recorder
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.contraction import einsum, matmul
-from probtorch.ops.elementwise import maximum, ne, where
+from probtorch.ops.elementwise import lt, maximum, ne, where
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import permute, reshape, unsqueeze
 from probtorch.ops.reduction import norm, sum
@@ -125,6 +125,13 @@ def embedding(
         If the numbers are not integers.
     """
     index, w = as_tensor(input, "embedding"), as_tensor(weight, "embedding")
+    if w._data.ndim != 2:
+        raise ShapeError(
+            "embedding",
+            expected="a weight of shape (rows, features)",
+            got=str(w._data.shape),
+            fix="the table comes second",
+        )
     rows = w._data.shape[0]
     _check_rows(index, rows, sparse)
     if padding_idx is not None:
@@ -138,6 +145,9 @@ def embedding(
         padding_idx %= rows
     if max_norm is not None:
         _shorten_rows(index, w, max_norm, norm_type)
+    if recorder() is not None:
+        # A replay checks bounds, but would count from the end: no row has the number `rows`.
+        index = where(lt(index, 0), rows, index)
     out = getitem(w, index)
     if scale_grad_by_freq:
         often = getitem(bincount(reshape(index, -1), minlength=rows), index)
@@ -217,9 +227,21 @@ def _factor(op, name, value, channels, square):
         )
 
 
+def _image(name, input):
+    x = as_tensor(input, name)
+    if x._data.ndim < 3:
+        raise ShapeError(
+            name,
+            expected="an input (..., C, H, W)",
+            got=f"shape {x._data.shape}",
+            fix="unsqueeze the missing dims",
+        )
+    return x
+
+
 def pixel_shuffle(input, upscale_factor):
     """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
-    x, r = as_tensor(input, "pixel_shuffle"), upscale_factor
+    x, r = _image("pixel_shuffle", input), upscale_factor
     *lead, c, h, w = x._data.shape
     _factor("pixel_shuffle", "upscale_factor", r, c, r * r)
     n = len(lead)
@@ -230,7 +252,7 @@ def pixel_shuffle(input, upscale_factor):
 
 def pixel_unshuffle(input, downscale_factor):
     """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
-    x, r = as_tensor(input, "pixel_unshuffle"), downscale_factor
+    x, r = _image("pixel_unshuffle", input), downscale_factor
     *lead, c, h, w = x._data.shape
     _factor("pixel_unshuffle", "downscale_factor", r, h, r)
     _factor("pixel_unshuffle", "downscale_factor", r, w, r)

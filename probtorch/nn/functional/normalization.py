@@ -12,20 +12,16 @@ from probtorch.core.dtype import finfo
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import rsqrt
 from probtorch.ops.movement import reshape
-from probtorch.ops.reduction import mean
+from probtorch.ops.reduction import in_single, mean
+from probtorch.ops.standardise import standardise
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
-def _standardised(x, dims, eps):
-    """Return (standardised x, mean, variance), the last two with dims of size 1."""
-    centre = mean(x, dims, True)
-    centred = x - centre
-    spread = mean(centred * centred, dims, True)
-    return centred * rsqrt(spread + eps), centre, spread
-
-
 def _scaled(y, weight, bias, shape):
+    if weight is None and bias is None:
+        # The tape reads y: who overwrites the result, as ReLU in place does, must not meet it.
+        return y.clone()
     if weight is not None:
         y = y * reshape(weight, shape)
     return y if bias is None else y + reshape(bias, shape)
@@ -57,7 +53,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """
     x = as_tensor(input, "layer_norm")
     dims, shape = _last_dims("layer_norm", x, normalized_shape)
-    return _scaled(_standardised(x, dims, eps)[0], weight, bias, shape)
+    return _scaled(standardise(x, dims, eps)[0], weight, bias, shape)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
@@ -66,7 +62,12 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     dims, shape = _last_dims("rms_norm", x, normalized_shape)
     if eps is None:
         eps = float(finfo(x._data.dtype).eps)
-    return _scaled(x * rsqrt(mean(x * x, dims, True) + eps), weight, None, shape)
+    return _scaled(_by_root_mean_square(x, dims, eps), weight, None, shape)
+
+
+@in_single
+def _by_root_mean_square(x, dims, eps):
+    return x * rsqrt(mean(x * x, dims, True) + eps)
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
@@ -81,15 +82,15 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """
     x = as_tensor(input, "group_norm")
     shape = x._data.shape
-    if len(shape) < 2 or shape[1] % num_groups:
+    if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(
             "group_norm",
             expected=f"an input (N, C, *) with C divisible by num_groups={num_groups}",
             got=str(shape),
             fix="check num_groups",
         )
-    apart = reshape(x, (shape[0], num_groups, -1))
-    y = reshape(_standardised(apart, (2,), eps)[0], shape)
+    apart = reshape(x, (shape[0], num_groups, math.prod(shape[1:]) // num_groups))
+    y = reshape(standardise(apart, (2,), eps)[0], shape)
     return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
 
 
@@ -152,7 +153,7 @@ def batch_norm(
             got=f"input size {shape}",
             fix="use a larger batch, or eval()",
         )
-    y, centre, spread = _standardised(x, dims, eps)
+    y, centre, spread = standardise(x, dims, eps)
     with no_grad():
         if running_mean is not None:
             _update(running_mean, centre.detach(), momentum)
@@ -188,7 +189,7 @@ def instance_norm(
             got=f"input size {shape}",
             fix="use a larger image, or layer_norm",
         )
-    y, centre, spread = _standardised(x, tuple(range(2, len(shape))), eps)
+    y, centre, spread = standardise(x, tuple(range(2, len(shape))), eps)
     with no_grad():
         if running_mean is not None:
             _update(running_mean, mean(centre.detach(), (0,)), momentum)

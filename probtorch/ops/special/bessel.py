@@ -7,7 +7,7 @@ import numpy as np
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import cos, sign, sin, where
 from probtorch.ops.families import elementwise
-from probtorch.ops.special.declaration import scipy_value
+from probtorch.ops.special.declaration import quiet, scipy_value
 
 __all__ = ["i0", "i0e", "i1", "i1e", "iv", "ive", "sinc"]
 
@@ -98,15 +98,22 @@ iv = elementwise(
     result="float",
     doc="Modified Bessel function of the first kind, order v; differentiable in x.",
 )
+
+
+def _ive(s, v, x):
+    # SciPy's function is nan at infinity, where all orders go to 0.
+    return s.where(s.isinf(x), 0.0, s.ive(v, x))
+
+
 ive = elementwise(
     "ive",
-    formula=lambda s, v, x: s.ive(v, x),
+    formula=_ive,
     partials=(
         None,
         lambda g, y, v, x: g * ((ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * y),
     ),
     domain=("positive", "positive"),
-    eager="special.ive",
+    eager=quiet(_ive),
     reference=lambda v, x: scipy_value("iv", v, x) * np.exp(-x),
     result="float",
     doc="exp(-|x|) * iv(v, x), which does not overflow.",

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 
-from probtorch.backends.registry import device_of, to_device
+from probtorch.backends.registry import array_module, device_of, to_device
 from probtorch.core.dispatch import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import to_float
 from probtorch.ops.families import elementwise
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum
+from probtorch.ops.scalar import special_function
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.stirling import difference_of_digammas, difference_of_lgammas
 
@@ -27,12 +28,32 @@ __all__ = [
     "zeta",
 ]
 
+# Below it SciPy's function overflows on the way to its finite value; the factor is 2**60.
+_TINY, _FACTOR = 1e-290, 2.0**60
+_scipy_lgamma = special_function("gammaln")
+
+
+def _lgamma(s, x):
+    # lgamma(x) = -log(x) near 0, so a factor of the argument is a term of the value. At -inf the
+    # value is inf, the limit of the poles; SciPy says -inf.
+    tiny = s.abs(x) < _TINY
+    safe = s.where(x == -math.inf, math.inf, s.where(tiny, x * _FACTOR, x))
+    return s.lgamma(safe) + s.where(tiny & (x != 0.0), math.log(_FACTOR), 0.0)
+
+
+def _eager_lgamma(x):
+    out = _scipy_lgamma(x)
+    if array_module(x).isfinite(out).all():
+        return out
+    return quiet(_lgamma)(x)
+
+
 lgamma = elementwise(
     "lgamma",
-    formula=lambda s, x: s.lgamma(x),
+    formula=_lgamma,
     partials=(lambda g, _, x: g * digamma(x),),
     domain=("positive",),
-    eager="special.gammaln",
+    eager=_eager_lgamma,
     reference=lambda x: scipy_value("loggamma", x + 0j).real,
     result="float",
     doc="Logarithm of the absolute value of the gamma function.",

@@ -5,7 +5,19 @@ import math
 import numpy as np
 
 from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, eq, expm1, gt, log, log1p, logical_and, sigmoid, where
+from probtorch.ops.elementwise import (
+    clamp,
+    eq,
+    expm1,
+    gt,
+    log,
+    log1p,
+    logical_and,
+    logical_or,
+    lt,
+    sigmoid,
+    where,
+)
 from probtorch.ops.families import elementwise
 from probtorch.ops.special.declaration import quiet, tensor_like
 
@@ -120,7 +132,10 @@ log1p_square = elementwise(
 _logit = elementwise(
     "logit",
     formula=lambda s, p: s.log(p) - s.log1p(-p),
-    partials=(lambda g, _, p: g / (p * (1.0 - p)),),
+    # Outside [0, 1] nan, as the value is.
+    partials=(
+        lambda g, _, p: where(logical_or(lt(p, 0.0), gt(p, 1.0)), math.nan, g / (p * (1.0 - p))),
+    ),
     domain=("probability",),
     eager="special.logit",
     reference=lambda p: np.log(p / (1.0 - p)),

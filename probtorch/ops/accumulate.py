@@ -1,0 +1,56 @@
+"""How eager execution adds up arrays of low precision: the error must not grow with the length.
+
+Half precision is added up in single precision. NumPy adds single precision pairwise along the dim
+that lies closest in memory, and one after the other along all others, where a million terms lose
+1 %: these are added up in stretches, with a total in double precision, as compiled sums are.
+Running sums and products are computed in the next wider dtype throughout.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+
+__all__ = ["add_up", "floats", "wider"]
+
+# Terms that are added one after the other.
+_STRETCH = 256
+
+
+def add_up(x, dims, keepdim):
+    """Return the sum of the array `x` over `dims`, in its dtype."""
+    if x.dtype is dtypes.float16:
+        return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
+    if x.dtype is dtypes.float32 and x.size > 2 * _STRETCH and isinstance(x, np.ndarray):
+        return _single(x, dims, keepdim)
+    return x.sum(axis=dims, keepdims=keepdim)
+
+
+def _single(x, dims, keepdim):
+    fast = min(range(x.ndim), key=lambda d: (x.shape[d] == 1, abs(x.strides[d])), default=0)
+    slow = [d for d in dims if d != fast]
+    terms = math.prod(x.shape[d] for d in slow)
+    in_one_piece = len(dims) == x.ndim and (x.flags.c_contiguous or x.flags.f_contiguous)
+    if terms <= 2 * _STRETCH or in_one_piece:
+        return x.sum(axis=dims, keepdims=keepdim)
+    longest = max(slow, key=lambda d: x.shape[d])
+    step = max(1, _STRETCH * x.shape[longest] // terms)
+    cut = [slice(None)] * x.ndim
+    out = 0.0
+    for start in range(0, x.shape[longest], step):
+        cut[longest] = slice(start, start + step)
+        # With a step of 1 the other dims may still be long.
+        out = out + _single(x[tuple(cut)], dims, keepdim).astype(dtypes.float64)
+    return np.asarray(out).astype(x.dtype)
+
+
+def floats(x):
+    """Return the array `x`, integers in the default float dtype."""
+    return x if x.dtype.kind == "f" else x.astype(dtypes.default_dtype())
+
+
+def wider(x):
+    """Return the array `x` in the dtype that running sums and products of it are computed in."""
+    wide = {"float16": dtypes.float32, "float32": dtypes.float64}.get(x.dtype.name)
+    return x if wide is None else x.astype(wide)

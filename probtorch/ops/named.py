@@ -1,0 +1,51 @@
+"""Results with names: tuples of tensors whose parts can also be asked for by PyTorch's names.
+
+They unpack and index as tuples do, and trees (compiled functions, vmap, saved files) take them as
+tuples.
+"""
+
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Eigh",
+    "Qr",
+    "Slogdet",
+    "Svd",
+    "ValuesIndices",
+]
+
+
+class ValuesIndices(NamedTuple):
+    """Elements along a dim, and where they were."""
+
+    values: Any
+    indices: Any
+
+
+class Slogdet(NamedTuple):
+    """Sign of a determinant, and the natural logarithm of its absolute value."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues in ascending order, and the vectors in columns."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class Qr(NamedTuple):
+    """Orthonormal columns and an upper triangle."""
+
+    Q: Any
+    R: Any
+
+
+class Svd(NamedTuple):
+    """Left vectors in columns, singular values, right vectors in rows."""
+
+    U: Any
+    S: Any
+    Vh: Any

@@ -1,0 +1,96 @@
+"""Standardising as one op: subtract the mean over dims and divide by the standard deviation.
+
+Layer, group, batch and instance normalisation are this op and a scale. Statistics of half precision
+are computed in single precision; those of single precision keep their digits beside a large mean.
+The derivative is the one that Ioffe and Szegedy (2015) write out for batch normalisation.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.core.dispatch import apply
+from probtorch.core.dtype import float16, float32
+from probtorch.ops.accumulate import add_up, floats
+from probtorch.ops.elementwise import rsqrt, to_float
+from probtorch.ops.families import structured
+from probtorch.ops.reduction import centred, mean
+
+__all__ = ["standardise"]
+
+
+def _run_standardise(x, dims, eps):
+    x = floats(x)
+    if x.dtype == float16:
+        return tuple(a.astype(x.dtype) for a in _run_standardise(x.astype(float32), dims, eps))
+    xp, n = namespace(x), math.prod(x.shape[d] for d in dims)
+    centre = add_up(x, dims, True) / n
+    d = x - centre
+    if x.dtype == float32:
+        shift = add_up(d, dims, True) / n
+        centre, d = centre + shift, d - shift
+    spread = add_up(d * d, dims, True) / n
+    return d / xp.sqrt(spread + eps), centre, spread
+
+
+def _standardise_vjp(g, out, inputs, attrs, needs):
+    (gy, gm, gv), (y, _, spread), dims = g, out, attrs["dims"]
+    r, out_x = rsqrt(spread + attrs["eps"]), None
+    if gy is not None:
+        out_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * r
+    n = y._data.size / max(spread._data.size, 1)
+    for part in (
+        None if gm is None else gm / n + y * 0.0,
+        None if gv is None else y * (gv * (2.0 / n)) / r,
+    ):
+        if part is not None:
+            out_x = part if out_x is None else out_x + part
+    return (out_x,)
+
+
+def _standardise_jvp(tangents, out, inputs, attrs):
+    (t,), (y, _, spread), dims = tangents, out, attrs["dims"]
+    r = rsqrt(spread + attrs["eps"])
+    moved = mean(t, dims, True)
+    along = mean(t * y, dims, True)
+    return (t - moved - y * along) * r, moved, along * 2.0 / r
+
+
+def _decomposed_standardise(x, dims, eps):
+    x = to_float(x)
+    centre = mean(x, dims, True)
+    d = centred(x, dims)
+    spread = mean(d * d, dims, True)
+    return d * rsqrt(spread + eps), centre, spread
+
+
+def _reference(x, dims, eps):
+    centre = x.mean(axis=dims, keepdims=True)
+    spread = ((x - centre) ** 2).mean(axis=dims, keepdims=True)
+    return (x - centre) / np.sqrt(spread + eps), centre, spread
+
+
+_STANDARDISE = structured(
+    "standardise",
+    "reduction",
+    run=_run_standardise,
+    vjp=_standardise_vjp,
+    jvp=_standardise_jvp,
+    reads_inputs=False,
+    reads_output=True,
+    num_outputs=3,
+    samples=lambda rng: [
+        ((rng.standard_normal((2, 3, 4)),), {"dims": (1, 2), "eps": 1e-5}),
+        ((rng.standard_normal((4, 3)),), {"dims": (0,), "eps": 0.1}),
+    ],
+    reference=_reference,
+    doc="(x - mean) / sqrt(variance + eps) over dims, the mean and the variance (by n).",
+    extra={"decompose": _decomposed_standardise},
+)
+
+
+def standardise(x, dims, eps):
+    """Return (standardised x, mean, variance) over `dims`, the last two with dims of size 1."""
+    dims = tuple(d % x._data.ndim for d in dims)
+    return apply(_STANDARDISE, (x,), {"dims": dims, "eps": float(eps)})
