@@ -17,7 +17,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply, as_tensor, cast, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes
-from probtorch.errors import DomainError, ShapeError
+from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import isnan, to_float
 from probtorch.ops.families import structured, unbroadcast
@@ -69,6 +69,10 @@ def as_matrix(name, x, square=True, floats=True):
             else "matrices in the last two dims",
             got=f"shape {shape}",
             fix="reshape, or unsqueeze a vector into a matrix of one column",
+        )
+    if floats and x._data.dtype.itemsize < 4:
+        raise DTypeError(
+            name, expected="float32 or float64", got=str(x._data.dtype), fix="call .float() first"
         )
     return x
 

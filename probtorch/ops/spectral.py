@@ -24,6 +24,7 @@ from probtorch.ops.elementwise import lt, where
 from probtorch.ops.families import structured
 from probtorch.ops.linalg import (
     INV,
+    LinAlgError,
     as_matrix,
     from_lower,
     general_samples,
@@ -64,8 +65,20 @@ __all__ = [
 # ------------------------------------------------------------------------------------- determinants
 
 
+def _finite(name, a):
+    """Return the array `a`; on infinities LAPACK's singular values would never be done."""
+    if not namespace(a).isfinite(a).all():
+        raise LinAlgError(
+            name,
+            expected="matrices of finite numbers",
+            got="nan or infinite elements",
+            fix="look for what made them, or mask them",
+        )
+    return a
+
+
 def _oriented_svd(a):
-    u, s, vh = np.linalg.svd(a)
+    u, s, vh = np.linalg.svd(_finite("det", a))
     return u, s, vh, np.linalg.det(u) * np.linalg.det(vh)
 
 
@@ -301,7 +314,7 @@ def _gaps(values, rtol):
 
 
 def _run_eigh(a):
-    return tuple(namespace(a).linalg.eigh(a))
+    return tuple(namespace(a).linalg.eigh(_finite("eigh", a)))
 
 
 def _tolerance(x):
@@ -467,7 +480,7 @@ def qr(a):
 
 
 def _run_svd(a):
-    return tuple(namespace(a).linalg.svd(a, full_matrices=False))
+    return tuple(namespace(a).linalg.svd(_finite("svd", a), full_matrices=False))
 
 
 def _inverse_or_zero(s, rtol):
@@ -583,7 +596,7 @@ def svdvals(a):
 
 
 def _run_pinv(a, rtol):
-    return namespace(a).linalg.pinv(a, rtol)
+    return namespace(a).linalg.pinv(_finite("pinv", a), rtol)
 
 
 def _pinv_vjp(g, y, inputs, attrs, needs):
