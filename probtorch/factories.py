@@ -13,7 +13,7 @@ from probtorch.backends.registry import device_of, parse_device, to_device
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor as wrap_value
 from probtorch.core.dispatch import cast, wrap
-from probtorch.core.shape import parse_size
+from probtorch.core.shape import parse_size, sizes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
@@ -47,15 +47,6 @@ def _made(array, device, requires_grad):
     """Wrap a new array, on its device, as a leaf."""
     t = wrap(array if device is None else to_device(array, device))
     return t.requires_grad_() if requires_grad else t
-
-
-def _sizes(name, size):
-    shape = parse_size(size)
-    if any(n < 0 for n in shape):
-        raise ShapeError(
-            name, expected="sizes >= 0", got=str(shape), fix="check where the size comes from"
-        )
-    return shape
 
 
 def _dtype_of(value):
@@ -94,10 +85,10 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     """
     dtype = _dtype_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(fill_value, TensorBase) and followed(fill_value):
-        filled = clone(expand(cast(fill_value, dtype), _sizes("full", (size,))))
+        filled = clone(expand(cast(fill_value, dtype), sizes("full", (size,))))
         return filled if device is None else filled.to(device=device)
     value = fill_value._data if isinstance(fill_value, TensorBase) else fill_value
-    return _made(np.full(_sizes("full", (size,)), value, dtype), device, requires_grad)
+    return _made(np.full(sizes("full", (size,)), value, dtype), device, requires_grad)
 
 
 def _floating(dtype):
@@ -106,17 +97,17 @@ def _floating(dtype):
 
 def zeros(*size, dtype=None, device=None, requires_grad=False):
     """Return zeros of the default float dtype; arguments as in `full`."""
-    return _made(np.zeros(_sizes("zeros", size), _floating(dtype)), device, requires_grad)
+    return _made(np.zeros(sizes("zeros", size), _floating(dtype)), device, requires_grad)
 
 
 def ones(*size, dtype=None, device=None, requires_grad=False):
     """Return ones of the default float dtype; arguments as in `full`."""
-    return _made(np.ones(_sizes("ones", size), _floating(dtype)), device, requires_grad)
+    return _made(np.ones(sizes("ones", size), _floating(dtype)), device, requires_grad)
 
 
 def empty(*size, dtype=None, device=None, requires_grad=False):
     """Return a tensor whose values are whatever its memory held; arguments as in `full`."""
-    return _made(np.empty(_sizes("empty", size), _floating(dtype)), device, requires_grad)
+    return _made(np.empty(sizes("empty", size), _floating(dtype)), device, requires_grad)
 
 
 def full_like(x, fill_value, *, dtype=None, device=None, requires_grad=False):
@@ -171,6 +162,13 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     if end is None:
         start, end = 0, start
     start, end, step = _number(start), _number(end), _number(step)
+    if not all(math.isfinite(v) for v in (start, end, step)):
+        raise ArgumentError(
+            "arange",
+            expected="finite numbers",
+            got=f"start={start}, end={end}, step={step}",
+            fix="an endless range has no tensor",
+        )
     if step == 0 or (end - start) / step < 0:
         raise ArgumentError(
             "arange",
@@ -215,7 +213,7 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_
 
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
     """Return the identity matrix of shape (n, n), or ones on the diagonal of shape (n, m)."""
-    shape = _sizes("eye", (n, n if m is None else m))
+    shape = sizes("eye", (n, n if m is None else m))
     return _made(np.eye(*shape, dtype=_floating(dtype)), device, requires_grad)
 
 
@@ -234,18 +232,22 @@ def diag(x, diagonal=0):
     )
 
 
-def _indices(pair, dtype, device):
+def _indices(name, find, row, col, offset, dtype, device):
+    sizes = parse_size((row, col, offset))
+    if min(sizes[:2]) < 0:
+        raise ArgumentError(name, expected="sizes >= 0", got=f"{row} x {col}", fix="check them")
+    pair = find(row, offset, col)
     return _made(np.stack(pair).astype(dtypes.as_dtype(dtype)), device, False)
 
 
 def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
     """Return rows and columns, shape (2, count), of the places on and below a diagonal."""
-    return _indices(np.tril_indices(row, offset, col), dtype, device)
+    return _indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
     """Return rows and columns, shape (2, count), of the places on and above a diagonal."""
-    return _indices(np.triu_indices(row, offset, col), dtype, device)
+    return _indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 
 
 def meshgrid(*tensors, indexing="ij"):

@@ -23,7 +23,7 @@ from probtorch.core.dispatch import (
     told_exit,
     wrap,
 )
-from probtorch.core.shape import Size, normalize_dim
+from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
     ArgumentError,
@@ -593,7 +593,7 @@ class Tensor(TensorBase):
 
     def type_as(self, other):
         """Return the tensor in the dtype of `other`."""
-        return cast(self, other._data.dtype)
+        return cast(self, as_tensor(other, "type_as")._data.dtype)
 
     def float(self):
         """Return the tensor as float32."""
@@ -657,12 +657,14 @@ class Tensor(TensorBase):
 
     def new_full(self, size, value):
         """Return a filled tensor of a size, with this dtype and device."""
-        size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-        return wrap(to_device(np.full(tuple(size), value, self._data.dtype), self.device))
+        size = size if isinstance(size, (tuple, list)) else (size,)
+        return wrap(
+            to_device(np.full(sizes("new_full", size), value, self._data.dtype), self.device)
+        )
 
     def new_tensor(self, data):
         """Return `data` as a tensor of this dtype and device."""
-        return wrap(to_device(np.array(data, self._data.dtype), self.device))
+        return tensor(data, dtype=self._data.dtype, device=self.device)
 
     # --------------------------------------------------------------------------------------- shapes
 
@@ -676,13 +678,13 @@ class Tensor(TensorBase):
 
     def view_as(self, other):
         """Return `self` in the shape of `other`."""
-        return movement.reshape(self, other._data.shape)
+        return movement.reshape(self, as_tensor(other, "view_as")._data.shape)
 
     reshape_as = view_as
 
     def expand_as(self, other):
         """Return `self` expanded to the shape of `other`."""
-        return movement.expand(self, other._data.shape)
+        return movement.expand(self, as_tensor(other, "expand_as")._data.shape)
 
     def t(self):
         """Return a matrix transposed."""

@@ -32,6 +32,7 @@ from probtorch.errors import (
     DeviceError,
     DomainError,
     DTypeError,
+    ProbtorchError,
     ShapeError,
     user_frame,
 )
@@ -466,11 +467,13 @@ def apply(op, inputs, attrs=EMPTY):
         raise _complex(op)
     try:
         result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
-    except TypeError:
+    except (TypeError, ValueError, IndexError, ZeroDivisionError) as e:
+        if isinstance(e, (ProbtorchError, np.linalg.LinAlgError)):
+            raise
         tensors = [x for x in inputs if isinstance(x, TensorBase)]
         if len({type(x._data) for x in tensors}) > 1:
             raise _mixed(op, tensors) from None
-        raise
+        raise _failed(op, tensors, attrs, e) from e
     except Exception as error:
         if _RECORDING:
             _tell_failed(op, inputs, attrs, error)
@@ -524,6 +527,18 @@ def _know_view(root, view):
     if len(views) & (len(views) - 1) == 0 and len(views) > 16:
         # At powers of two, so that many short-lived views cost no more than they must.
         views[:] = [r for r in views if r() is not None]
+
+
+def _failed(op, tensors, attrs, e):
+    """Error for what the array library refuses and no check of ours did."""
+    settings = ", ".join(f"{k}={v!r:.40}" for k, v in attrs.items())
+    return ArgumentError(
+        op.name,
+        expected="operands that fit together and to the settings",
+        got=f"shapes {', '.join(str(x._data.shape) for x in tensors)}, dtypes "
+        f"{', '.join(str(x._data.dtype) for x in tensors)}" + (f"; {settings}" if settings else ""),
+        fix=f"{type(e).__name__} of the array library: {str(e)[:120]}",
+    )
 
 
 def _attach(node, out, several):

@@ -1,10 +1,19 @@
 """Shapes: broadcasting, dims and sizes, with messages that show what does not fit."""
 
 import math
+import operator
 
-from probtorch.errors import ShapeError, TensorIndexError
+from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 
-__all__ = ["Size", "broadcast_shapes", "normalize_dim", "normalize_dims", "numel", "parse_size"]
+__all__ = [
+    "Size",
+    "broadcast_shapes",
+    "normalize_dim",
+    "normalize_dims",
+    "numel",
+    "parse_size",
+    "sizes",
+]
 
 
 class Size(tuple):
@@ -65,7 +74,11 @@ def _mismatch(op, shapes, dim, one, other):
 def normalize_dim(dim, ndim, op="dim"):
     """Return `dim` in 0..ndim-1; a 0-d tensor accepts 0 and -1, as in PyTorch."""
     span = ndim or 1
-    if not -span <= dim < span:
+    try:
+        inside = -span <= dim < span
+    except TypeError:
+        raise _no_dim(dim, op) from None
+    if not inside:
         raise TensorIndexError(
             op,
             expected=f"dim in [{-span}, {span - 1}]",
@@ -75,12 +88,27 @@ def normalize_dim(dim, ndim, op="dim"):
     return dim % span
 
 
+def _no_dim(dim, op):
+    return DTypeError(
+        op, expected="dim: an integer", got=f"{dim!r:.40}", fix="count dims from 0, or from -1"
+    )
+
+
+def _listed(dims, op):
+    try:
+        return tuple(dims)
+    except TypeError:
+        raise _no_dim(dims, op) from None
+
+
 def normalize_dims(dims, ndim, op="dim"):
     """Return a sorted tuple of distinct dims; None means all of them."""
     if dims is None:
         return tuple(range(ndim))
     if isinstance(dims, int):
         dims = (dims,)
+    elif not isinstance(dims, (tuple, list)):
+        dims = (dims,) if hasattr(dims, "__index__") else _listed(dims, op)
     out = tuple(sorted(normalize_dim(d, ndim, op) for d in dims))
     if len(set(out)) != len(out):
         raise ShapeError(
@@ -89,8 +117,26 @@ def normalize_dims(dims, ndim, op="dim"):
     return out if ndim else ()
 
 
+def sizes(op, size):
+    """Return a tuple of sizes for a new tensor, none of them negative; as `parse_size`."""
+    shape = parse_size(size)
+    if min(shape, default=0) < 0:
+        raise ShapeError(
+            op, expected="sizes >= 0", got=str(shape), fix="check where the size comes from"
+        )
+    return shape
+
+
 def parse_size(size):
     """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
     if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
         size = size[0]
-    return tuple(int(s) for s in size)
+    try:
+        return tuple(operator.index(s) for s in size)
+    except TypeError:
+        raise DTypeError(
+            "size",
+            expected="integers, one per dim, or one tuple of them",
+            got=", ".join(f"{s!r:.40}" for s in size),
+            fix="write f(2, 3) or f((2, 3))",
+        ) from None

@@ -9,7 +9,7 @@ import opt_einsum
 
 from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.dtype import promote_types
-from probtorch.core.shape import broadcast_shapes
+from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.errors import ShapeError
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import diagonal, expand, permute, reshape
@@ -159,14 +159,28 @@ def outer(x, y):
     return reshape(x, (-1, 1)) * reshape(y, (1, -1))
 
 
+def _paired(dims, n, m):
+    """Return the dims that a product of tensors of `n` and `m` dims sums over, for each."""
+    if isinstance(dims, int) and 0 <= dims <= min(n, m):
+        return list(range(n - dims, n)), list(range(dims))
+    pair = () if isinstance(dims, int) else tuple(dims)
+    if len(pair) == 2 and all(isinstance(p, int) for p in pair):
+        pair = tuple((p,) for p in pair)
+    if len(pair) != 2 or len(pair[0]) != len(pair[1]):
+        raise ShapeError(
+            "tensordot",
+            expected=f"dims: a number up to {min(n, m)}, or two lists of one length",
+            got=f"{dims!r} for tensors of {n} and {m} dims",
+            fix="say which dims are summed over",
+        )
+    return tuple([normalize_dim(d, k, "tensordot") for d in p] for p, k in zip(pair, (n, m)))
+
+
 def tensordot(x, y, dims=2):
     """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
     n, m = x._data.ndim, y._data.ndim
-    if isinstance(dims, int):
-        left, right = list(range(n - dims, n)), list(range(dims))
-    else:
-        left, right = [d % n for d in dims[0]], [d % m for d in dims[1]]
+    left, right = _paired(dims, n, m)
     letters = [opt_einsum.get_symbol(i) for i in range(n + m)]
     a, b = letters[:n], letters[n:]
     for i, j in zip(left, right, strict=True):

@@ -786,6 +786,13 @@ def index_select(x, dim, index):
     x = as_tensor(x, "index_select")
     dim = normalize_dim(dim, x._data.ndim, "index_select")
     index = as_tensor(index, "index_select")
+    if not x._data.ndim or index._data.ndim > 1:
+        raise ShapeError(
+            "index_select",
+            expected="a tensor with dims, and an index of one dim or none",
+            got=f"shapes {x._data.shape} and {index._data.shape}",
+            fix="use x[index] for others",
+        )
     return _take(x, (dim,), [_counted_from_0(index, dim, x, "index_select")])
 
 
@@ -818,6 +825,13 @@ def scatter(x, dim, index, src, *, accumulate=False):
                 fix="expand the source, or pass a number",
             )
         src = slice_(src, tuple((0, 1, n) for n in index._data.shape))
+    if index._data.ndim != x._data.ndim:
+        raise ShapeError(
+            "scatter",
+            expected=f"an index with {x._data.ndim} dims",
+            got=str(index._data.shape),
+            fix="unsqueeze it",
+        )
     dim = normalize_dim(dim, x._data.ndim, "scatter")
     at = _grid(index, dim, x, "scatter")
     return _put(x, src, tuple(range(x._data.ndim)), at, accumulate)

@@ -159,6 +159,17 @@ def movedim(x, source, destination):
         normalize_dim(d, ndim, "movedim")
         for d in ([destination] if isinstance(destination, int) else destination)
     ]
+    if (
+        len(set(source)) != len(source)
+        or len(set(target)) != len(target)
+        or (len(source) != len(target))
+    ):
+        raise ShapeError(
+            "movedim",
+            expected="as many destinations as sources, each named once",
+            got=f"{source} to {target}",
+            fix="give one destination per source",
+        )
     order = [d for d in range(ndim) if d not in source]
     for t, s in sorted(zip(target, source, strict=True)):
         order.insert(t, s)
@@ -390,6 +401,7 @@ def stack(tensors, dim=0):
 def unbind(x, dim=0):
     """Return a tuple of the slices of `x` along `dim`, without that dim."""
     x = as_tensor(x, "unbind")
+    _has_dims("unbind", x)
     dim = normalize_dim(dim, x._data.ndim, "unbind")
     shape = x._data.shape
     rest = shape[:dim] + shape[dim + 1 :]
@@ -472,6 +484,10 @@ def repeat(x, *sizes):
             got=str(sizes),
             fix="give one count per dim",
         )
+    if min(sizes, default=0) < 0:
+        raise ArgumentError(
+            "repeat", expected="counts >= 0", got=str(sizes), fix="say how often each dim repeats"
+        )
     apart = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     tall = [n for pair in zip(sizes, shape, strict=True) for n in pair]
     tiled = reshape(
@@ -491,9 +507,18 @@ def roll(x, shifts, dims=None):
     """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
     x = whole = as_tensor(x, "roll")
     if dims is None:
-        return reshape(roll(reshape(x, -1), shifts, 0), x._data.shape)
-    if isinstance(dims, int):
-        dims, shifts = (dims,), (shifts,)
+        return reshape(roll(reshape(x, -1), sum(parse_size((shifts,))), 0), x._data.shape)
+    if not x._data.ndim:
+        return clone(x)
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if len(dims) != len(shifts):
+        raise ArgumentError(
+            "roll",
+            expected="one shift per dim",
+            got=f"shifts={shifts}, dims={dims}",
+            fix="give both as tuples of one length",
+        )
     for shift, dim in zip(shifts, dims, strict=True):
         n = x._data.shape[normalize_dim(dim, x._data.ndim, "roll")]
         if n and shift % n:
@@ -554,12 +579,20 @@ _DIAG_EMBED = linear(
 def diag_embed(x, offset=0):
     """Return square matrices with the last dim of `x` on the diagonal `offset`."""
     x = as_tensor(x, "diag_embed")
+    _has_dims("diag_embed", x)
     n = x._data.shape[-1] + abs(offset)
     return apply(_DIAG_EMBED, (x,), {"offset": offset, "shape": (n, n)})
 
 
 def _triangle(x, diagonal, keep):
     x = as_tensor(x, "tril")
+    if x._data.ndim < 2:
+        raise ShapeError(
+            "tril, triu",
+            expected="matrices in the last two dims",
+            got=f"shape {x._data.shape}",
+            fix="unsqueeze a vector into a matrix",
+        )
     n, m = x._data.shape[-2:]
     mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
     factors = as_tensor(mask.astype(x._data.dtype))

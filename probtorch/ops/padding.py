@@ -8,6 +8,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import as_tensor
+from probtorch.core.shape import parse_size
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, expand, slice_, unslice
 
@@ -29,7 +30,7 @@ def _constant(x, dim, left, right, value):
     def block(width):
         shape = list(x._data.shape)
         shape[dim] = width
-        return expand(beside(x, np.asarray(value, x._data.dtype)), shape)
+        return expand(beside(x, np.asarray(value).astype(x._data.dtype)), shape)
 
     return block(left), block(right)
 
@@ -95,7 +96,7 @@ def pad(input, pad, mode="constant", value=None):
     tensor([2, 1, 2, 3, 2, 1])
     """
     x = as_tensor(input, "pad")
-    widths = tuple(int(w) for w in pad)
+    widths = parse_size((pad,))
     _check(x, widths, mode, value)
     pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
     ndim = x._data.ndim

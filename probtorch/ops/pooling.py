@@ -146,6 +146,10 @@ def avg_pool(
 def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
     """Return ``sum(x ** p) ** (1 / p)`` over each window of the last `n` dims, p = norm_type."""
     p = float(norm_type)
+    if not p:
+        raise ArgumentError(
+            op, expected="norm_type other than 0", got=str(norm_type), fix="use 2, or avg_pool"
+        )
     powers = pow(as_tensor(input, op), p)
     size = math.prod(number_per_dim(op, "kernel_size", kernel_size, n))
     mean = avg_pool(op, n, powers, kernel_size, stride, 0, ceil_mode, True, None)
@@ -173,6 +177,13 @@ def adaptive_avg_pool(op, n, input, output_size):
         size = x._data.shape[dim]
         if count == size:
             continue
+        if not size:
+            raise ShapeError(
+                op,
+                expected="spatial dims with elements",
+                got=f"shape {x._data.shape}",
+                fix="check for empty data",
+            )
         weights = np.zeros((size, count), x._data.dtype)
         for j, (start, stop) in enumerate(_bins(size, count)):
             weights[start:stop, j] = 1.0 / (stop - start)

@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply, as_tensor, cast
-from probtorch.core.shape import normalize_dim, normalize_dims
+from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
@@ -150,6 +150,8 @@ def sum(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
 @use_sum_to
 def sum_to(x, shape):
     """Sum `x` over the dims along which `shape` was broadcast to get its shape."""
+    if type(shape) is not tuple:
+        shape = parse_size((shape,))
     have = x._data.shape
     extra = len(have) - len(shape)
     dims = tuple(i for i, s in enumerate(have) if i < extra or (shape[i - extra] == 1 and s != 1))
@@ -377,6 +379,13 @@ _AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
 
 def _extremum(op, x, dim, keepdim, axis, keepdims):
     x, dims = _arguments(x, dim, axis, op.name)
+    if op.name.startswith("arg") and x._data.ndim and len(dims) not in (1, x._data.ndim):
+        raise ShapeError(
+            op.name,
+            expected="one dim, or none for the flattened tensor",
+            got=f"dim={axis if dim is None else dim!r}",
+            fix="pass a number",
+        )
     if _count(x, dims) == 0:
         raise ShapeError(
             op.name,

@@ -21,7 +21,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply, as_tensor, cast, recorder, wrap
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
-from probtorch.core.shape import broadcast_shapes, parse_size
+from probtorch.core.shape import broadcast_shapes, parse_size, sizes
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clamp, log, minimum, to_float
 from probtorch.ops.families import elementwise, structured
@@ -33,9 +33,9 @@ from probtorch.ops.special import ndtri
 
 __all__ = [
     "bernoulli",
-    "demand",
     "bits_to_uniform",
     "categorical",
+    "demand",
     "exponential",
     "multinomial",
     "normal",
@@ -207,7 +207,7 @@ def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     float64 draws are odd multiples of 2**-53; others are those rounded, never to 0 or 1.
     """
     dtype = _float_dtype("rand", dtype)
-    u = _uniform_tensor("rand", parse_size(size), generator)
+    u = _uniform_tensor("rand", sizes("rand", size), generator)
     return _placed(_open(u, dtype), device, requires_grad)
 
 
@@ -219,7 +219,7 @@ def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
     dtype = _float_dtype("randn", dtype)
-    u = _uniform_tensor("randn", parse_size(size), generator)
+    u = _uniform_tensor("randn", sizes("randn", size), generator)
     return _placed(cast(ndtri(u), dtype), device, requires_grad)
 
 
@@ -253,7 +253,7 @@ def _located(name, operands, size, generator, dtype):
     dtype = _float_dtype(name, dtype)
     shape = broadcast_shapes(*(x._data.shape for x in tensors), op=name)
     if size is not None:
-        size = parse_size((size,))
+        size = sizes("normal", (size,))
         if broadcast_shapes(shape, size, op=name) != size:
             raise ShapeError(
                 name,
@@ -388,7 +388,7 @@ def randint(low, high=None, size=None, *, generator=None, dtype=dtypes.int64, de
             got=f"low={low}, high={high}",
             fix="the upper end is exclusive: randint(0, 2, size) gives 0 and 1",
         )
-    shape, dtype = parse_size((size,)), dtypes.as_dtype(dtype)
+    shape, dtype = sizes("randint", (size,)), dtypes.as_dtype(dtype)
     attrs = {"low": int(low), "span": span}
     if recorder() is not None:
         found = apply(_INTEGERS, (_recorded_bits("randint", shape, generator),), attrs)

@@ -362,6 +362,10 @@ def diff(x, n=1, dim=-1, prepend=None, append=None):
 def _panels(y, x, dx, dim):
     """Areas between neighbours, and the dim."""
     y, dim = _dim_and_tensor("trapezoid", y, dim)
+    if not y._data.ndim:
+        raise ShapeError(
+            "trapezoid", expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
+        )
     y = to_float(y)
     size = y._data.shape[dim]
     heights = _part(y, dim, 1, size) + _part(y, dim, 0, size - 1)

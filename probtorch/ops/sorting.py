@@ -309,6 +309,9 @@ def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """
     x = as_tensor(x, "unique")
     _depends_on_values("unique", x)
+    if dim is not None:
+        dim = normalize_dim(dim, x._data.ndim, "unique")
+        dim = dim if x._data.ndim else None
     found = np.unique(to_host(x._data), return_inverse=True, return_counts=True, axis=dim)
     device = device_of(x._data)
     values, inverse, counts = (wrap(to_device(a, device)) for a in found)
@@ -369,7 +372,7 @@ def histc(x, bins=100, min=0, max=0):
     if min == max and host.size:
         min, max = float(host.min()), float(host.max())
         min, max = (min - 1.0, max + 1.0) if min == max else (min, max)
-    if bins < 1 or (host.size and not (np.isfinite(min) and np.isfinite(max) and min <= max)):
+    if bins < 1 or not np.isfinite([min, max]).all() or not min <= max:
         raise ArgumentError(
             "histc",
             expected="bins >= 1 and finite min <= max",

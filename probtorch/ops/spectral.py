@@ -16,11 +16,11 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply, wrap
+from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import lt, where
+from probtorch.ops.elementwise import isfinite, lt, where
 from probtorch.ops.families import structured
 from probtorch.ops.linalg import (
     INV,
@@ -45,7 +45,9 @@ from probtorch.ops.movement import (
     unsqueeze,
 )
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd
+from probtorch.ops.reduction import all as all_of
 from probtorch.ops.reduction import amax, amin, norm, prod, sum, use_matrix_norm
+from probtorch.ops.sampling import demand
 
 __all__ = [
     "det",
@@ -75,6 +77,11 @@ def _finite(name, a):
             fix="look for what made them, or mask them",
         )
     return a
+
+
+def _finite_replay(a):
+    """Return the tensor `a`; where a recording runs again, it must be finite there too."""
+    return a if recorder() is None else demand(a, all_of(isfinite(a)))
 
 
 def _oriented_svd(a):
@@ -385,7 +392,7 @@ def eigh(a):
     Signs, and the basis within equal eigenvalues, are arbitrary. Gradients are right for functions
     that do not depend on them; equal eigenvalues contribute no differences.
     """
-    return Eigh(*apply(_EIGH, (symmetric_part(as_matrix("eigh", a)),)))
+    return Eigh(*apply(_EIGH, (_finite_replay(symmetric_part(as_matrix("eigh", a))),)))
 
 
 def eigvalsh(a):
@@ -584,7 +591,7 @@ def svd(a, full_matrices=False):
             got="full_matrices=True",
             fix="complete the basis with numpy.linalg.svd on the array, outside the graph",
         )
-    return Svd(*apply(_SVD, (as_matrix("svd", a, square=False),)))
+    return Svd(*apply(_SVD, (_finite_replay(as_matrix("svd", a, square=False)),)))
 
 
 def svdvals(a):
@@ -658,7 +665,7 @@ def pinv(a, *, rtol=None):
     a = as_matrix("pinv", a, square=False)
     if rtol is None:
         rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
-    return apply(_PINV, (a,), {"rtol": float(rtol)})
+    return apply(_PINV, (_finite_replay(a),), {"rtol": float(rtol)})
 
 
 # ---------------------------------------------------------------------------------- norms and ranks

@@ -12,6 +12,7 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float16, float32
+from probtorch.errors import DTypeError
 from probtorch.ops.accumulate import add_up, floats
 from probtorch.ops.elementwise import rsqrt, to_float
 from probtorch.ops.families import structured
@@ -92,5 +93,12 @@ _STANDARDISE = structured(
 
 def standardise(x, dims, eps):
     """Return (standardised x, mean, variance) over `dims`, the last two with dims of size 1."""
+    if x._data.dtype.kind != "f":
+        raise DTypeError(
+            "normalisation",
+            expected="a floating dtype",
+            got=str(x._data.dtype),
+            fix="call .float() first",
+        )
     dims = tuple(d % x._data.ndim for d in dims)
     return apply(_STANDARDISE, (x,), {"dims": dims, "eps": float(eps)})

@@ -15,11 +15,31 @@ from probtorch import linalg, special
 from probtorch.nn import functional
 from probtorch.tensor import Tensor
 
-SHAPES = [(), (0,), (1,), (3,), (2, 3), (3, 3), (2, 0), (0, 3), (2, 3, 3), (1, 4, 4, 4), (1, 2, 3, 3, 3)]
+SHAPES = [
+    (),
+    (0,),
+    (1,),
+    (3,),
+    (2, 3),
+    (3, 3),
+    (2, 0),
+    (0, 3),
+    (2, 3, 3),
+    (1, 4, 4, 4),
+    (1, 2, 3, 3, 3),
+]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
 _ROOMS = ("probtorch.ops.", "probtorch.nn.functional.", "probtorch.factories", "probtorch.tensor")
 # They run what they are given, end the program, or are no operations.
-_OTHERS = {"cond", "while_loop", "scan", "from_dlpack", "register_hook", "backward", "share_memory_"}
+_OTHERS = {
+    "cond",
+    "while_loop",
+    "scan",
+    "from_dlpack",
+    "register_hook",
+    "backward",
+    "share_memory_",
+}
 
 
 def _public(room, names):
@@ -37,7 +57,7 @@ def _collect():
             out[label + name] = fn
     for name, fn in _public(functional, functional.__all__):
         out["functional." + name] = fn
-    methods = (n for n in dir(Tensor) if not n.startswith("__"))
+    methods = (n for n in dir(Tensor) if not n.startswith("_"))
     for name, fn in _public(Tensor, methods):
         out["Tensor." + name] = fn
     for name in list(out):
@@ -115,8 +135,12 @@ POOLS = {
         _one_of(1, 2, 0, 3, -1),
     ),
     **dict.fromkeys("alpha beta lambd threshold value eps margin delta tau".split(), _NUMBER),
-    **dict.fromkeys("negative_slope momentum label_smoothing dropout_p rtol atol dx".split(), _NUMBER),
-    **dict.fromkeys("fill_value start end step base low high mean std min max min_val".split(), _NUMBER),
+    **dict.fromkeys(
+        "negative_slope momentum label_smoothing dropout_p rtol atol dx".split(), _NUMBER
+    ),
+    **dict.fromkeys(
+        "fill_value start end step base low high mean std min max min_val".split(), _NUMBER
+    ),
     **dict.fromkeys("max_val lower upper norm_type q".split(), _NUMBER),
     **dict.fromkeys(
         "keepdim keepdims descending largest sorted training ceil_mode right inplace replacement "
@@ -138,7 +162,16 @@ POOLS = {
     "rounding_mode": _one_of(None, "trunc", "floor", "x"),
 }
 # Left at their defaults: generators, devices, files, hooks.
-_FIXED = {"generator", "device", "out", "requires_grad", "_stacklevel", "size_average", "reduce", "copy"}
+_FIXED = {
+    "generator",
+    "device",
+    "out",
+    "requires_grad",
+    "_stacklevel",
+    "size_average",
+    "reduce",
+    "copy",
+}
 
 
 def random_call(name, rng):

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor, assign
+from probtorch.core.shape import normalize_dim
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import elementwise as ops
 from probtorch.ops import reduction
@@ -211,7 +212,7 @@ def tanhshrink(input):
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """X limited to [min_val, max_val]."""
     x = as_tensor(input, "hardtanh")
-    if x._data.dtype.kind in "iu" and int(min_val) == min_val and int(max_val) == max_val:
+    if x._data.dtype.kind in "iu" and min_val % 1 == max_val % 1 == 0:
         min_val, max_val = int(min_val), int(max_val)
     return _done(x, _between(x, min_val, max_val), inplace, "hardtanh")
 
@@ -255,7 +256,7 @@ def threshold(input, threshold, value, inplace=False):
 def glu(input, dim=-1):
     """Halve `dim` into a and b; return ``a * sigmoid(b)``."""
     x = as_tensor(input, "glu")
-    if x._data.ndim == 0 or x._data.shape[dim] % 2:
+    if x._data.ndim == 0 or x._data.shape[normalize_dim(dim, x._data.ndim, "glu")] % 2:
         raise ShapeError(
             "glu",
             expected="an even size along dim",

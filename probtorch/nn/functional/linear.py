@@ -46,6 +46,13 @@ def linear(input, weight, bias=None):
     """
     x, w = as_tensor(input, "linear"), as_tensor(weight, "linear")
     shape, size = x._data.shape, w._data.shape
+    if not size:
+        raise ShapeError(
+            "linear",
+            expected="a weight of shape (out, in) or (in,)",
+            got="a 0-d tensor",
+            fix="multiply by a number instead",
+        )
     if not shape or shape[-1] != size[-1]:
         raise ShapeError(
             "linear",
@@ -75,6 +82,13 @@ def bilinear(input1, input2, weight, bias=None):
     bias : Tensor, shape (out,), optional
     """
     a, b, w = (as_tensor(t, "bilinear") for t in (input1, input2, weight))
+    if w._data.ndim != 3:
+        raise ShapeError(
+            "bilinear",
+            expected="a weight of shape (out, in1, in2)",
+            got=str(w._data.shape),
+            fix="the weight is the third argument",
+        )
     if (a._data.shape[-1:], b._data.shape[-1:]) != (w._data.shape[1:2], w._data.shape[2:3]):
         raise ShapeError(
             "bilinear",

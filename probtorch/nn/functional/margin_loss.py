@@ -3,7 +3,7 @@
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor, cast
-from probtorch.errors import ArgumentError, ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance
 from probtorch.nn.functional.loss import reduced
@@ -225,6 +225,10 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     name = "multilabel_margin_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
     x, t, single = _rows(name, input, target, False)
+    if t._data.dtype.kind not in "iu":
+        raise DTypeError(
+            name, expected="integer classes", got=str(t._data.dtype), fix="use .long() first"
+        )
     count = x._data.shape[1]
     labels = t.cpu().numpy()
     listed = np.minimum.accumulate(labels >= 0, axis=1)

@@ -9,7 +9,8 @@ import math
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor
 from probtorch.core.dtype import finfo
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import rsqrt
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import in_single, mean
@@ -95,6 +96,13 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
 
 
 def _update(running, value, momentum):
+    if not isinstance(running, TensorBase):
+        raise DTypeError(
+            "batch_norm",
+            expected="running_mean and running_var: tensors, which are changed in place",
+            got=f"{type(running).__name__} {running!r:.40}",
+            fix="pass zeros(C) and ones(C), or None",
+        )
     running.copy_(running * (1.0 - momentum) + reshape(value, running._data.shape) * momentum)
 
 
