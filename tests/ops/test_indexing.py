@@ -410,7 +410,7 @@ def test_tensor_without_dims_is_indexed_by_a_mask_of_none():
     x = probtorch.tensor(3.0)
     assert x[x == 3].tolist() == [3.0]
     assert x[x == 4].tolist() == []
-    assert [i.tolist() for i in probtorch.nonzero(x)] == [[0]]
+    assert [i.tolist() for i in probtorch.nonzero(x, as_tuple=True)] == [[0]]
     x[x == 3] = 5.0
     assert x.item() == 5.0
     leaf = probtorch.tensor(3.0, requires_grad=True)
