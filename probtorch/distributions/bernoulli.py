@@ -40,6 +40,10 @@ class Trial(Distribution):
     logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
 
+    def _as_given(self):
+        """Return the probabilities, or the log odds, that the distribution was made with."""
+        return self.logits if self._given("logits") else self.probs
+
     def _probs(self):
         return sigmoid(self.logits)
 

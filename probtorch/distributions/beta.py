@@ -8,13 +8,24 @@ near 1/2; the truth is 0.0004).
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, known_small
 from probtorch.distributions.fields import Parameter, param
-from probtorch.ops.elementwise import sigmoid, where
+from probtorch.ops.elementwise import log, maximum, sigmoid, where
+from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax as largest
 from probtorch.ops.reduction import softmax
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import betainc, betaln, digamma, lgamma, xlog1py, xlogy
+from probtorch.ops.special import (
+    beta_kernel,
+    betainc,
+    betaln,
+    digamma,
+    gamma_kernel,
+    gamma_rest,
+    lgamma,
+    xlog1py,
+    xlogy,
+)
 
 __all__ = ["Beta", "Dirichlet"]
 
@@ -41,7 +52,9 @@ class Beta(Distribution):
 
     def _log_prob(self, x):
         a, b = self.concentration1, self.concentration0
-        return xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b)
+        if known_small(a, b, beside=(x,)):
+            return xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b)
+        return beta_kernel(a, b, x) + (gamma_rest(a + b) - gamma_rest(a) - gamma_rest(b))
 
     def _cdf(self, x):
         inside = (x > 0.0) & (x < 1.0)
@@ -90,9 +103,15 @@ class Dirichlet(Distribution):
         return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
 
     def _log_prob(self, x):
+        # As for a beta: any scale would do, with this one all terms are small.
         c = self.concentration
-        constant = lgamma(total(c, -1)) - total(lgamma(c), -1)
-        return total(xlogy(c - 1.0, x), -1) + constant
+        if known_small(c, beside=(x,)):
+            constant = lgamma(total(c, -1)) - total(lgamma(c), -1)
+            return total(xlogy(c - 1.0, x), -1) + constant
+        n, k = total(c, -1), c._data.shape[-1]
+        scale = maximum(n - 1.0, 1.0)
+        constant = gamma_rest(n) + (k - 1.0) * log(scale) - total(gamma_rest(c), -1)
+        return total(gamma_kernel(c, unsqueeze(scale, -1), x), -1) + constant
 
     def _entropy(self):
         c = self.concentration

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
@@ -24,12 +25,14 @@ from probtorch.ops.indexing import one_hot, vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
 from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import entr, lgamma
+from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
 from probtorch.tensor import Tensor
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical"]
 
 WEIGHTS = constraints.independent(constraints.nonnegative, 1)
+# Up to here products of counts and logarithms lose no more than 3e-6 of a log mass in float32.
+_FEW = 16
 
 
 class _Weights(Parameter):
@@ -277,9 +280,18 @@ class Multinomial(_Categories):
         return stack(counts, -1)
 
     def _log_prob(self, x):
-        logs = count_times(x, self._log_weights())
-        constant = lgamma(wrap(np.array(self.total_count + 1.0)))
-        return total(logs - lgamma(x + 1.0), -1) + constant
+        n = float(self.total_count)
+        logs = self._log_weights()
+        if n <= _FEW:
+            constant = math.lgamma(n + 1.0)
+            return total(count_times(x, logs) - lgamma(x + 1.0), -1) + constant
+        # As for a binomial; where a weight underflows, nothing cancels.
+        p, rest = self._weights(), factorial_rest(x)
+        lost = p < float(dtypes.finfo(p._data.dtype).tiny)
+        far = count_times(x, logs + math.log(n)) + (rest - lgamma(x + 1.0))
+        near = gamma_kernel(x + 1.0, n, where(lost, 1.0, p))
+        constant = factorial_rest(wrap(np.array(n)))
+        return total(where(lost, far, near) - rest, -1) + constant
 
     def _mean(self):
         return self._weights() * float(self.total_count)

@@ -1,8 +1,11 @@
 """Counts: binomial, beta-binomial, Poisson, negative binomial.
 
 Log masses are differences of lgammas that cancel when the parameters are large; they are written
-with `betaln` and `lgamma_difference`, which do the cancellation in the algebra. A count of 0 times
-an infinite logarithm is 0.
+with kernels that are near 0 where the mass is large (ops/special/gamma.py), which do the
+cancellation in the algebra. A count of 0 times an infinite logarithm is 0.
+
+While a function is recorded, counts known to be small take the plain form, which is as exact for
+them: what it has of logarithms is of the parameters alone, and one number for many counts.
 """
 
 import numpy as np
@@ -10,7 +13,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, known_small
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
@@ -27,9 +30,14 @@ from probtorch.ops.elementwise import (
 from probtorch.ops.special import (
     betainc,
     betaln,
+    binomial_kernel,
+    binomial_logits_kernel,
+    factorial_rest,
     gammaincc,
     lgamma,
     lgamma_difference,
+    poisson_kernel,
+    stirling_rest,
     xlog1py,
     xlogy,
 )
@@ -40,6 +48,11 @@ __all__ = ["BetaBinomial", "Binomial", "NegativeBinomial", "Poisson"]
 def log_choose(n, k):
     """Log of n choose k; one special function instead of three."""
     return -(log(n + 1.0) + betaln(k + 1.0, n - k + 1.0))
+
+
+def log_factorial_rest(n):
+    """log(n!) - (n log n - n) for whole n; `factorial_rest` but for n = 0, where it is 0."""
+    return where(eq(n, 0.0), 0.0, factorial_rest(n))
 
 
 def counts_up_to(total_count, owner):
@@ -87,10 +100,16 @@ class Binomial(Trial):
     def _log_prob(self, x):
         n = self.total_count
         rest = n - x
-        if self._given("logits"):
-            up = count_times(x, softplus(-self.logits))
-            return log_choose(n, x) - (up + count_times(rest, softplus(self.logits)))
-        return log_choose(n, x) + (xlogy(x, self.probs) + xlog1py(rest, -self.probs))
+        logits = self._given("logits")
+        if known_small(x, n, beside=(self._as_given(),)):
+            if logits:
+                up = count_times(x, softplus(-self.logits))
+                return log_choose(n, x) - (up + count_times(rest, softplus(self.logits)))
+            return log_choose(n, x) + (xlogy(x, self.probs) + xlog1py(rest, -self.probs))
+        orders = log_factorial_rest(n) - factorial_rest(x) - factorial_rest(rest)
+        if logits:
+            return binomial_logits_kernel(x, rest, self.logits) + orders
+        return binomial_kernel(x, rest, self.probs) + orders
 
     def _cdf(self, x):
         k, n = floor(x), self.total_count
@@ -139,9 +158,15 @@ class BetaBinomial(Distribution):
 
     def _log_prob(self, x):
         a, b, n = self.concentration1, self.concentration0, self.total_count
-        rest = n - x
-        rising = lgamma_difference(a, x) + lgamma_difference(b, rest) - lgamma_difference(a + b, n)
-        return log_choose(n, x) + rising
+        rest, s = n - x, a + b
+        # Of N = n + s trials n are seen, s are imagined: x and a share N n / s ... as binomials of
+        # the same probability, as do the failures.
+        share = n / (n + s)
+        kernel = binomial_kernel(x, a, share) + binomial_kernel(rest, b, share)
+        seen = log_factorial_rest(n) - factorial_rest(x) - factorial_rest(rest)
+        both = stirling_rest(x + a) + stirling_rest(rest + b) - stirling_rest(n + s)
+        imagined = factorial_rest(a) - log(a) + (factorial_rest(b) - log(b)) - stirling_rest(s)
+        return kernel + seen + (both - imagined)
 
     def _mean(self):
         a, b = self.concentration1, self.concentration0
@@ -169,7 +194,9 @@ class Poisson(Distribution):
         return rng.poisson(self.rate, shape)
 
     def _log_prob(self, x):
-        return xlogy(x, self.rate) - self.rate - lgamma(x + 1.0)
+        if known_small(x, beside=(self.rate,)):
+            return xlogy(x, self.rate) - self.rate - lgamma(x + 1.0)
+        return poisson_kernel(x, self.rate) - factorial_rest(x)
 
     def _cdf(self, x):
         k = floor(x)
@@ -204,7 +231,7 @@ class NegativeBinomial(Distribution):
     logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
     support = constraints.nonnegative_integer
-    _probs, _logits = Trial._probs, Trial._logits
+    _probs, _logits, _as_given = Trial._probs, Trial._logits, Trial._as_given
 
     def _odds(self):
         return exp(self.logits) if self._given("logits") else self.probs / (1.0 - self.probs)
@@ -216,12 +243,25 @@ class NegativeBinomial(Distribution):
 
     def _log_prob(self, x):
         r, none = self.total_count, eq(x, 0.0)
-        # A first term of 0 for x = 0 holds at r = 0 too, where both lgammas are infinite.
-        orders = where(none, 0.0, lgamma_difference(r, where(none, 1.0, x)) - lgamma(x + 1.0))
-        if self._given("logits"):
-            up = count_times(x, softplus(-self.logits))
-            return orders - (up + r * softplus(self.logits))
-        return orders + (xlogy(x, self.probs) + xlog1py(r, -self.probs))
+        logits = self._given("logits")
+        failures = -(r * softplus(self.logits)) if logits else xlog1py(r, -self.probs)
+        # In float32 the terms of many imagined failures would cancel too badly.
+        if known_small(x) and all(v._data.dtype.itemsize == 8 for v in (x, r, self._as_given())):
+            # A first term of 0 for x = 0 holds at r = 0 too, where both lgammas are infinite.
+            some = where(none, 1.0, x)
+            orders = where(none, 0.0, lgamma_difference(r, some) - lgamma(x + 1.0))
+            if logits:
+                return orders - count_times(x, softplus(-self.logits)) + failures
+            return orders + (xlogy(x, self.probs) + failures)
+        # A kernel of 1 success in place of 0, where it is not used.
+        k = where(none, 1.0, x)
+        known = where(eq(r, 0.0), 1.0, r)
+        if logits:
+            kernel = binomial_logits_kernel(k, known, self.logits)
+        else:
+            kernel = binomial_kernel(k, known, self.probs)
+        orders = stirling_rest(k + known) - factorial_rest(known) - factorial_rest(k)
+        return where(none, failures, kernel + (orders + log(r)))
 
     def _cdf(self, x):
         k = floor(x)

@@ -9,12 +9,21 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, known_small, known_true
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import log, maximum, where
-from probtorch.ops.special import digamma, gammainc, gammaincc, lgamma, xlogy
+from probtorch.ops.special import (
+    digamma,
+    factorial_rest,
+    gamma_kernel,
+    gamma_rest,
+    gammainc,
+    gammaincc,
+    lgamma,
+    xlogy,
+)
 
 __all__ = ["Chi2", "Gamma", "InverseGamma"]
 
@@ -34,7 +43,12 @@ class GammaFamily(Distribution):
 
     def _log_prob(self, x):
         a, b = self.as_gamma()
-        return xlogy(a - 1.0, x) - b * x + (a * log(b) - lgamma(a))
+        if known_small(a, beside=(b, x)):
+            return xlogy(a - 1.0, x) - b * x + (a * log(b) - lgamma(a))
+        if known_true(x > 0.0) and recorder() is not None:
+            # The logarithm of data is taken once.
+            return gamma_kernel(a + 1.0, b, x) - log(x) - (factorial_rest(a) - log(a))
+        return gamma_kernel(a, b, x) + (log(b) - gamma_rest(a))
 
     def _cdf(self, x):
         a, b = self.as_gamma()
@@ -114,8 +128,11 @@ class InverseGamma(Distribution):
         return rng.positive(self.rate / rng.gamma(self.concentration, shape))
 
     def _log_prob(self, x):
-        a = self.concentration
-        return a * log(self.rate) - lgamma(a) - (a + 1.0) * log(x) - self.rate / x
+        # The density of 1 / x, whose kernel is that of a gamma, times 1 / x^2.
+        a, b = self.concentration, self.rate
+        if known_small(a, beside=(b, x)):
+            return a * log(b) - lgamma(a) - (a + 1.0) * log(x) - b / x
+        return gamma_kernel(a, b, 1.0 / x) + (log(b) - gamma_rest(a)) - 2.0 * log(x)
 
     def _cdf(self, x):
         inside = x > 0.0

@@ -7,7 +7,7 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import atan2, exp, log, minimum, sqrt, tan, where
-from probtorch.ops.special import betainc, betaln, digamma, log1p_square
+from probtorch.ops.special import betainc, digamma, lgamma_difference, log1p_square
 
 __all__ = ["Cauchy", "HalfCauchy", "StudentT"]
 
@@ -123,9 +123,12 @@ class StudentT(Distribution):
 
     def _log_prob(self, x):
         z = (x - self.loc) / self.scale
-        # betaln(df/2, 1/2) is the difference of two lgammas that cancel for large df.
-        constant = betaln(self.df * 0.5, 0.5) + log(self.df) * 0.5 + log(self.scale)
+        constant = self._log_beta() + log(self.df) * 0.5 + log(self.scale)
         return log1p_square(z / sqrt(self.df)) * ((self.df + 1.0) * -0.5) - constant
+
+    def _log_beta(self):
+        """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
+        return 0.5 * LOG_PI - lgamma_difference(self.df * 0.5, 0.5)
 
     def _cdf(self, x):
         z = (x - self.loc) / self.scale
@@ -135,7 +138,7 @@ class StudentT(Distribution):
     def _entropy(self):
         half = self.df * 0.5
         spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
-        return spread + betaln(half, 0.5) + log(self.df) * 0.5 + log(self.scale)
+        return spread + self._log_beta() + log(self.df) * 0.5 + log(self.scale)
 
     def _mean(self):
         return where(self.df > 1.0, self.loc, math.nan)

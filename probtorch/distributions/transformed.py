@@ -205,7 +205,8 @@ class TransformedDistribution(Distribution):
         whole = self._transform
         origin = origin_of(y, whole)
         if origin is not None:
-            return self._density_of_pair(*_back(whole, y, origin), False)
+            x, ladj = _back(whole, y, origin)
+            return self._density_of_pair(x, ladj, False)
         x, ladj = whole._inverse_and_ladj(y)
         # A boundary of the codomain comes from infinity, where the base has no density left.
         n = len(self.base_dist._event_shape)

@@ -137,6 +137,11 @@ class NumpyAlgebra:
         return to_device(bits_to_uniform(to_host(bits)), device_of(bits))
 
     @staticmethod
+    def wide(x):
+        """Return `x` in double precision; the result of a formula is rounded to its own dtype."""
+        return x if isinstance(x, (int, float)) else x.astype(np.float64, copy=False)
+
+    @staticmethod
     def cast_like(x, y):
         """Return `x` in the dtype of `y`."""
         return np.asarray(x).astype(y.dtype)

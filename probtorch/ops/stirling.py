@@ -3,14 +3,26 @@
 lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + lgamma_rest(x), and digamma(x) = log x -
 1/(2 x) + .... For large arguments the leading terms are huge and cancel in every density; written
 with the rests, the cancellation happens in the algebra and not in floating point. Each function
-takes the algebra `s` of ops/scalar.py, so it serves arrays and generated code alike.
+takes the algebra `s` of ops/scalar.py, so it serves arrays and generated code alike. Those of the
+densities of counts compute in double precision whatever the dtype: products of two float32 numbers
+are exact there, and a density at 10^7 keeps its digits. They have no branches and call nothing but
+log, log1p and sqrt, so loops over them are vectorised.
 
 The coefficients are B_2k / (2k (2k - 1)) and -B_2k / (2k), DLMF 5.11.1 and 5.11.2.
 """
 
 import math
 
-__all__ = ["BIG", "difference_of_digammas", "difference_of_lgammas", "lgamma_rest"]
+__all__ = [
+    "BIG",
+    "deviance",
+    "difference_of_digammas",
+    "digamma_less_log",
+    "digamma_step",
+    "lgamma_less_power",
+    "lgamma_rest",
+    "lgamma_step",
+]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -53,17 +65,6 @@ def _difference_of_rests(coefficients, u, v, d):
     return change * (value + p * (p + q) * tangent), change * (p + q) * (value + p * p * tangent)
 
 
-def difference_of_lgammas(s, x, step):
-    """lgamma(x + step) - lgamma(x), accurate also where both are huge."""
-    y = x + step
-    big = s.minimum(x, y) >= BIG
-    u, v = s.where(big, x, BIG), s.where(big, y, BIG)
-    d = s.where(big, step, 0.0)
-    rest, _ = _difference_of_rests(_LGAMMA, u, v, d)
-    far = (u - 0.5) * s.log1p(d / u) + d * (s.log(v) - 1.0) + rest
-    return s.where(big, far, s.lgamma(y) - s.lgamma(x))
-
-
 def difference_of_digammas(s, x, step):
     """digamma(x + step) - digamma(x), accurate also where both are close."""
     y = x + step
@@ -73,3 +74,105 @@ def difference_of_digammas(s, x, step):
     _, rest = _difference_of_rests(_DIGAMMA, u, v, d)
     far = s.log1p(d / u) + 0.5 * d / (u * v) + rest
     return s.where(big, far, s.digamma(y) - s.digamma(x))
+
+
+# ------------------------------------------------------------------------ densities of counts
+
+# (atanh(v) - v) / v^3 as a series in v^2, exact to 2e-14 for |v| < NEAR; from there on the plain
+# form loses 1e-13.
+NEAR = 0.04
+_ATANH = tuple(1 / (2 * i + 3) for i in range(4))
+
+
+def deviance(s, k, m, log_ratio=None):
+    """K log m - m less what it is at m = k: minus half the deviance of a count k where m is usual.
+
+    For k < 1 the subtracted number is that of k = 1, namely -1, so that any k > -1 will do, and 0
+    log 0 is 0. Near m = k the difference is 2 k (atanh v - v) - v (m - k) with v = (m - k) / (m +
+    k), which does not cancel (Loader 2000). `log_ratio` gives log(m / k), or log m for k < 1, as a
+    function of max(k, 1) where m itself may underflow.
+    """
+    c = s.maximum(k, 1.0)
+    d = m - c
+    v = d / (m + c)
+    z = v * v
+    close = v * (2.0 * c * (z * _series(_ATANH, z)) - d)
+    if log_ratio is None:
+        # As in the derivative, with which the logarithm is then shared.
+        none = s.logical_and(k == 0.0, m == 0.0)
+        log = s.log(s.where(none, 1.0, m * (1.0 / c)))
+    else:
+        log = log_ratio(c)
+    # With an infinite m the density is 0, whatever the power.
+    power = s.where(s.logical_or(k == 0.0, log == math.inf), 0.0, k * log)
+    return s.where(s.logical_and(s.abs(v) < NEAR, k >= 1.0), close, power - d)
+
+
+# Below this the argument is raised by 8, where eight terms of the series are exact to rounding.
+_LOW = 8.0
+
+
+def _rising(a):
+    """A (a + 1) ... (a + 7), and its logarithmic derivative."""
+    t = a * (a + 7.0)
+    product = t * (t + 6.0) * (t + 10.0) * (t + 12.0)
+    return product, (a + a + 7.0) * (((4.0 * t + 84.0) * t + 504.0) * t + 720.0) / product
+
+
+def lgamma_less_power(s, a, k, half):
+    """lgamma(a) - (k log c - c), where k is a or a - 1 and c = k, from 1 on if it is a - 1.
+
+    `half` is -1/2 if k = a and 1/2 if k = a - 1. What is left is half of log(2 pi k), or less.
+    """
+    c = k if half < 0.0 else s.maximum(k, 1.0)
+    low = k < _LOW
+    z = s.where(low, a + 8.0, k)
+    square = z * z
+    fourth = square * square
+    product, _ = _rising(s.where(low, a, 1.0))
+    ratio = s.where(low, fourth * fourth / product, 1.0)
+    root = s.sqrt(z)
+    shift = s.where(low, c - z, 0.0)
+    power = k * s.log(s.where(low, z / c, 1.0))
+    scale = s.log(ratio / root if half < 0.0 else ratio * root)
+    return power + scale + (shift + HALF_LOG_2PI) + lgamma_rest(z)
+
+
+def digamma_less_log(s, a, k, half):
+    """Derivative of `lgamma_less_power`: digamma(a) - log(c)."""
+    c = k if half < 0.0 else s.maximum(k, 1.0)
+    low = k < _LOW
+    z = s.where(low, a + 8.0, k)
+    r = 1.0 / z
+    _, slope = _rising(s.where(low, a, 1.0))
+    tail = s.where(low, -0.5, half) * r + r * r * _series(_DIGAMMA, r * r)
+    return s.log(s.where(low, z / c, 1.0)) + (tail - s.where(low, slope, 0.0))
+
+
+def _raised(s, a):
+    low = a < _LOW
+    product, slope = _rising(s.where(low, a, 1.0))
+    up = s.where(low, 8.0, 0.0)
+    return up, a + up, s.where(low, product, 1.0), s.where(low, slope, 0.0)
+
+
+def lgamma_step(s, x, step):
+    """lgamma(x + step) - lgamma(x), accurate also where both are huge."""
+    y = x + step
+    up_x, u, below, _ = _raised(s, x)
+    up_y, v, above, _ = _raised(s, y)
+    d = step + (up_y - up_x)
+    # lgamma(v) - lgamma(u); log v is split, as log u may be the same for many steps.
+    far = (v - 0.5) * s.log1p(d / u) + d * (s.log(u) - 1.0)
+    rest, _ = _difference_of_rests(_LGAMMA, u, v, d)
+    return far + rest + s.log(s.abs(below / above))
+
+
+def digamma_step(s, x, step):
+    """digamma(x + step) - digamma(x), accurate also where both are close."""
+    y = x + step
+    up_x, u, _, below = _raised(s, x)
+    up_y, v, _, above = _raised(s, y)
+    d = step + (up_y - up_x)
+    _, rest = _difference_of_rests(_DIGAMMA, u, v, d)
+    return s.log1p(d / u) + 0.5 * d / (u * v) + rest + (below - above)

@@ -67,6 +67,7 @@ DOMAINS = {
         _float("unit", (-0.85, -0.1), (0.1, 0.85)),
         _float("probability", (0.06, 0.94)),
         _float("above_one", (1.2, 4.0)),
+        _float("above_two", (2.2, 5.0)),
         Domain("boolean", "boolean", ((0, 1),)),
         Domain("integer", "integer", ((1, 6),)),
     )

@@ -418,6 +418,11 @@ class Algebra:
         """Emit a logical not."""
         return self.bits("xor", self.truth(x), True)
 
+    def wide(self, x):
+        """Emit a conversion to double precision, which the formula's numbers have from then on."""
+        self.default = "double"
+        return self.convert(x, "double") if isinstance(x, V) else x
+
     def cast_like(self, x, y):
         """Emit a conversion to the type of `y`."""
         return self.convert(self.value(x, y.ty), y.ty)

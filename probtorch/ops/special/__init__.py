@@ -5,7 +5,7 @@ compiled code. Derivatives are written so that they neither overflow nor cancel 
 itself does not. Those of gammainc and betainc in the shape parameters are structured ops (on the
 CPU compiled too, through runtime functions).
 
-- gamma.py: lgamma, digamma, polygamma, zeta, betaln
+- gamma.py: lgamma, digamma, polygamma, zeta, betaln, the parts of densities of counts
 - error_functions.py: erf and its kin, ndtr and its logarithm and inverse
 - logarithms.py: xlogy, entr, log1mexp, logit
 - bessel.py: i0, i1, iv, sinc
@@ -19,15 +19,23 @@ arguments.
 from probtorch.ops.special.bessel import i0, i0e, i1, i1e, iv, ive, sinc
 from probtorch.ops.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
 from probtorch.ops.special.gamma import (
+    beta_kernel,
     betaln,
+    binomial_kernel,
+    binomial_logits_kernel,
     digamma,
     digamma_difference,
+    factorial_rest,
+    gamma_kernel,
+    gamma_rest,
     gammaln,
     lgamma,
     lgamma_difference,
     multigammaln,
+    poisson_kernel,
     polygamma,
     psi,
+    stirling_rest,
     zeta,
 )
 from probtorch.ops.special.incomplete_beta import betainc, betainc_grad
@@ -48,9 +56,12 @@ from probtorch.ops.special.logarithms import (
 )
 
 __all__ = [
+    "beta_kernel",
     "betainc",
     "betainc_grad",
     "betaln",
+    "binomial_kernel",
+    "binomial_logits_kernel",
     "digamma",
     "digamma_difference",
     "entr",
@@ -59,7 +70,10 @@ __all__ = [
     "erfcx",
     "erfinv",
     "expit",
+    "factorial_rest",
+    "gamma_kernel",
     "gamma_log_implicit",
+    "gamma_rest",
     "gammainc",
     "gammainc_grad_a",
     "gammaincc",
@@ -79,9 +93,11 @@ __all__ = [
     "multigammaln",
     "ndtr",
     "ndtri",
+    "poisson_kernel",
     "polygamma",
     "psi",
     "sinc",
+    "stirling_rest",
     "xlog1py",
     "xlogy",
     "zeta",
