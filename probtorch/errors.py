@@ -31,6 +31,7 @@ __all__ = [
     "UnknownImportError",
     "UnknownNameError",
     "is_ours",
+    "is_users",
     "user_frame",
     "user_location",
 ]
@@ -76,6 +77,11 @@ def _owner(name):
 def is_ours(file):
     """Whether a source file is of this package."""
     return _owner(file) == "ours"
+
+
+def is_users(file):
+    """Whether a source file is the user's own: neither of a package nor of the standard library."""
+    return _owner(file) == "user"
 
 
 def user_location(depth=1):

@@ -5,6 +5,8 @@ printing, in-place spellings, autograd fields, and the protocols by which other 
 a tensor.
 """
 
+import math
+
 import numpy as np
 
 from probtorch.array_protocols import array_function, array_ufunc, refuse_array
@@ -290,6 +292,9 @@ class Tensor(TensorBase):
             )
         value = self._data.item()
         if recorder() is not None:
+            shown = self._shown(value)
+            if shown is not None:
+                return shown
             recorder().guard(self, value)
             return told_exit("item()", self, value)
         return value
@@ -318,9 +323,20 @@ class Tensor(TensorBase):
                 recorder().guard(self, seen)
             raise
         if recorder() is not None:
+            shown = None if convert is bool else self._shown(value)
+            if shown is not None:
+                return shown
             recorder().guard(self, value)
             return value if convert is bool else told_exit(what, self, value)
         return value
+
+    def _shown(self, value):
+        """The number that is printed, where all that Python does with it is to print it."""
+        how = recorder().printed(self)
+        if how == "shape":
+            # A recording for shapes computes with numbers that are nobody's.
+            return math.nan if type(value) is float else None
+        return value if how else None
 
     def __bool__(self):
         return self._number(bool, "bool()")
@@ -343,7 +359,7 @@ class Tensor(TensorBase):
 
     def tolist(self):
         """Return nested lists of Python numbers."""
-        if recorder() is not None:
+        if recorder() is not None and recorder().printed(self) != "value":
             recorder().data_dependent("tolist", self)
             return told_exit("tolist()", self, to_host(self._data).tolist())
         return to_host(self._data).tolist()
@@ -371,7 +387,7 @@ class Tensor(TensorBase):
                 got=str(self.device),
                 fix="use tensor.cpu().numpy()",
             )
-        if recorder() is not None:
+        if recorder() is not None and recorder().printed(self) != "value":
             recorder().data_dependent("numpy", self)
             return told_exit("numpy()", self, to_host(self._data))
         return to_host(self._data)
@@ -418,12 +434,21 @@ class Tensor(TensorBase):
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
     def _told(self):
-        """Tell the recorder that Python reads this tensor's elements as text."""
+        """Tell the recorder that Python reads this tensor's elements as text, unless to print;
+        returns the text where there are no elements to print.
+        """
         if recorder() is not None:
-            recorder().data_dependent("the text of a tensor", self)
+            how = recorder().printed(self)
+            if not how:
+                recorder().data_dependent("the text of a tensor", self)
+            if how == "shape":
+                return f"tensor(..., shape={self._data.shape}, dtype={self._data.dtype})"
+        return None
 
     def __repr__(self):
-        self._told()
+        unknown = self._told()
+        if unknown is not None:
+            return unknown
         body = np.array2string(
             to_host(self._data), separator=", ", prefix="tensor(", precision=4, threshold=1000
         )
@@ -440,8 +465,8 @@ class Tensor(TensorBase):
 
     def __format__(self, spec):
         if self._data.ndim == 0 and spec:
-            self._told()
-            return format(self._data.item(), spec)
+            unknown = self._told() is not None
+            return format(math.nan if unknown else self._data.item(), spec)
         return repr(self) if not spec else format(repr(self), spec)
 
     def __deepcopy__(self, memo):

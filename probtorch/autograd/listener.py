@@ -9,6 +9,7 @@ and inside a compiled function.
 from threading import get_ident
 
 from probtorch.core.dispatch import recorder, set_recorder
+from probtorch.core.printing import shown_at
 
 __all__ = ["Listener"]
 
@@ -103,6 +104,14 @@ class Listener:
         """Hear that Python saw `value` in `t`."""
         if self.outer is not None:
             self.outer.guard(t, value)
+
+    def printed(self, t):
+        """Hear that Python reads `t`; returns "value" if only to show it to people, "shape" if its
+        elements are not to be shown, "" if it may come back. Of what is shown nothing else is told.
+        """
+        if self.outer is not None:
+            return self.outer.printed(t)
+        return "" if shown_at() is None else "value"
 
     def gradient_kept(self, leaf):
         """Hear that a gradient was added to the `.grad` of `leaf`."""

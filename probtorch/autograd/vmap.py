@@ -227,6 +227,10 @@ class Batch(Listener):
             )
         super().data_dependent(what, t)
 
+    def printed(self, t):
+        """Never of what differs between slices: it has no one value to show."""
+        return super().printed(t) if self.whole(t) is None else ""
+
     def gradient_kept(self, leaf):
         """Refuse `backward()`, which adds up what belongs to different slices."""
         raise _refusal("backward()", "take the gradient with probtorch.func.grad")

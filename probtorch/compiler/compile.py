@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import contiguous, device_of, shares_memory
 from probtorch.compiler import rolling
-from probtorch.compiler.density import MAX_PATHS, warn_eager
+from probtorch.compiler.density import MAX_PATHS, tell_of_prints, warn_eager
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
@@ -513,6 +513,7 @@ class CompiledFunction:
                 self._versions[key] = [path, *paths]
                 self.recorded = path
                 path.flows = flows
+                tell_of_prints(self.name, rec)
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + path.program.consts
                 return path.rebuild([_apart(x, others) for x in result])

@@ -42,7 +42,7 @@ from probtorch.core.dispatch import (
 from probtorch.core.dtype import float64
 from probtorch.errors import ArgumentError, CompileError, DeviceError
 
-__all__ = ["CompileWarning", "Context", "NativeDensity"]
+__all__ = ["CompileWarning", "Context", "NativeDensity", "PrintWarning"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 MAX_PATHS = 64
@@ -99,6 +99,32 @@ fallback:
 
 class CompileWarning(UserWarning):
     """A function runs eagerly because it could not be compiled."""
+
+
+class PrintWarning(UserWarning):
+    """A line that prints has printed what was recorded, and prints no more."""
+
+
+# Lines that were told of: functions are recorded path by path and size by size.
+_PRINTING: set[str] = set()
+
+
+def tell_of_prints(what, rec):
+    """Warn, once for each line, that what a recording printed is not printed by native code."""
+    places = [place for place in dict.fromkeys(rec.prints) if place not in _PRINTING]
+    if not places:
+        return
+    _PRINTING.update(places)
+    file, _, line = places[0].rpartition(":")
+    others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    message = (
+        f"{what} prints while it is recorded, and not in each native run\n"
+        "  expected: lines that show values to people and change nothing\n"
+        f"  got:      values of the run that was recorded, shown at {places[0]}{others}\n"
+        "  fix:      to see every run, call it inside `with probtorch.configure(jit=False):`, "
+        "or set PROBTORCH_JIT=0"
+    )
+    warnings.warn_explicit(message, PrintWarning, file, int(line or 0))
 
 
 def warn_eager(what, reason, location):
@@ -313,6 +339,7 @@ class NativeDensity:
             if key not in self._known:
                 try:
                     self._known[key] = self._compile(rec, q)
+                    tell_of_prints(self.name, rec)
                 except CompileError as e:
                     if rolled:
                         return self._unrolled(self._extend, q)

@@ -37,6 +37,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.op import REGISTRY
+from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, DomainError, user_frame, user_location
@@ -76,6 +77,7 @@ class Recorder:
         self.abstract = abstract
         self.parent = parent
         self.unsupported = []
+        self.prints = []  # lines of the user's that show values
         self.captures = []
         self.thread = threading.get_ident() if parent is None else parent.thread
         self._values = {}
@@ -481,6 +483,16 @@ class Recorder:
         if not self.value_of(t).static:
             self.refuse(f"{what}, whose result depends on the values of a tensor")
 
+    def printed(self, t):
+        """Note that a line of the user's only shows `t`, which replays leave out; "" if it does
+        more with it. Where only shapes count there are no elements to show: "shape".
+        """
+        place = shown_at()
+        if place is None:
+            return ""
+        self.prints.append(place)
+        return "shape" if self.abstract and not self.value_of(t).static else "value"
+
     def gradient_kept(self, leaf):
         """Note that a gradient was added to the `.grad` of `leaf`, where callers will find it."""
         if threading.get_ident() != self.thread or self._made_here(leaf):
@@ -557,6 +569,7 @@ class Recorder:
         finally:
             set_recorder(before)
             self.unsupported += child.unsupported
+            self.prints += child.prints
         return child, out, out_structure
 
     def _untaken(self, what, error):
