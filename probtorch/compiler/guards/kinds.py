@@ -99,9 +99,11 @@ _PURE = {
     "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest", "pytest",
     "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
     "posixpath", "os._Environ",
+    # Debuggers: people look, and what they change by hand is met by the checks of replays.
+    "pdb", "bdb", "cmd", "ipdb", "pudb", "debugpy", "pydevd", "IPython",
 }  # fmt: skip
 _IMPURE = {
-    "builtins.open", "builtins.input", "builtins.breakpoint", "numpy.random", "numpy.load",
+    "builtins.open", "builtins.input", "numpy.random", "numpy.load",
     "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile", "numpy.memmap", "numpy.seterr",
     "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.lib._npyio_impl", "numpy.lib.npyio",
     "scipy.io", "pandas.io", "xarray.backends", "json.load", "logging.config", "random",
