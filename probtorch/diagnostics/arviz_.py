@@ -15,9 +15,11 @@ of the group's own dims gets the ending "_", a dim that shares its name with a v
 
 import datetime
 import json
+import math
+import os
 import unicodedata
 import warnings
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ from probtorch.diagnostics.layout import (
     dim_names,
     real_parts,
 )
-from probtorch.errors import ArgumentError
+from probtorch.errors import ArgumentError, FileError, ProbtorchError
+from probtorch.serialization.files import reading
 
 __all__ = ["fields_from_datatree", "json_ready", "read_datatree", "to_arviz", "to_datatree"]
 
@@ -194,12 +197,62 @@ def fields_from_datatree(tree):
     }
 
 
+# The arrays of a file may take so many times its length in memory, and this much more. Compressed
+# draws are hardly shorter; what compression makes short, indicators and counts, is small.
+MOST_PER_BYTE = 64
+ALWAYS = 2**24
+
+
 def read_datatree(path):
-    """Read a netCDF file whole and close it: an open file could not be replaced by a new one."""
+    """Read a netCDF file whole and close it: an open file could not be replaced by a new one.
+
+    Raises
+    ------
+    FileError
+        If it is none, is damaged, has parts in other files, or would unpack to far more than it
+        holds.
+    """
     import xarray
 
-    with xarray.open_datatree(path, engine="h5netcdf") as tree:
-        return tree.load()
+    with reading(path) as stream:
+        length = os.fstat(stream.fileno()).st_size
+    try:
+        _check_sizes(path, MOST_PER_BYTE * length + ALWAYS)
+        with xarray.open_datatree(path, engine="h5netcdf") as tree:
+            return tree.load()
+    except ProbtorchError:
+        raise
+    except (OSError, LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise FileError(
+            f"loading {path}", expected="a netCDF file, as Draws.save writes it",
+            got=f"{type(error).__name__}: {error}"[:500],
+            fix="copy it again from where it came from",
+        ) from error  # fmt: skip
+
+
+def _check_sizes(path, most):
+    """Add up what all arrays take before any of them is read."""
+    h5py = import_module("h5py")
+    total = 0
+
+    def add(name, item):
+        nonlocal total
+        if not isinstance(item, h5py.Dataset) or item.shape is None:
+            return
+        if item.is_virtual or item.external:
+            raise ValueError(f"{name} lies in another file")
+        # Dims without labels are arrays in name only.
+        if not bytes(item.attrs.get("NAME", b"")).startswith(b"This is a netCDF dimension but not"):
+            total += math.prod(item.shape) * item.dtype.itemsize
+
+    with h5py.File(path, "r") as file:
+        file.visititems(add)
+    if total > most:
+        raise FileError(
+            f"loading {path}", expected=f"arrays of at most {most:,} bytes, by the file's length",
+            got=f"arrays of {total:,} bytes",
+            fix="if you trust it, open it with xarray.open_datatree and pass its arrays to Draws",
+        )  # fmt: skip
 
 
 def json_ready(value):

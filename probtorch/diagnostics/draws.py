@@ -28,7 +28,7 @@ from probtorch.diagnostics.arviz_ import (
 from probtorch.diagnostics.layout import GROUP_DIMS, MATCHING_GROUPS, chosen, dim_names
 from probtorch.diagnostics.summary import Summary, summary
 from probtorch.errors import ArgumentError, DTypeError, FileError, ProbtorchError, ShapeError
-from probtorch.serialization.files import replacing
+from probtorch.serialization.files import reading, replacing
 
 __all__ = ["Draws"]
 
@@ -228,7 +228,7 @@ class Draws:
             If the file cannot be written; what was there before is then unchanged.
         """
         path = os.fspath(path)
-        with replacing(path) as stream:
+        with replacing(path, shared=not path.endswith(".npz")) as stream:
             if path.endswith(".npz"):
                 _write_npz(stream, self)
             else:
@@ -253,7 +253,7 @@ class Draws:
         ArgumentError
             If the file holds no draws.
         FileError
-            If a ``.npz`` file is damaged, or would unpack to more than it holds.
+            If the file is of another kind or damaged, or would unpack to far more than it holds.
         """
         path = os.fspath(path)
         fields = _read_npz(path) if path.endswith(".npz") else fields_from_datatree(
@@ -398,7 +398,7 @@ def _write_npz(stream, draws):
 
 
 def _read_npz(path):
-    with open(path, "rb") as stream:
+    with reading(path) as stream:
         try:
             _check_members(stream)
             return _npz_fields(stream, path)

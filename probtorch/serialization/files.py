@@ -3,33 +3,50 @@
 `replacing` gives a stream on a new file in the same folder. When all went well the file is synced,
 renamed over the one that was there, and the folder is synced, so that not even a power cut leaves
 less than one of the two. The file that was there is not touched before that.
+
+On Linux the new file has no name while it is written, so a process that is killed leaves nothing.
+Where it needs a name, or file systems know no other files, its writer holds a lock on it: what
+nobody holds was left by a process that died, and goes when the same path is written the next time.
+
+`reading` opens a file to be read: a file, and nothing that would keep its reader waiting.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
+from importlib import import_module
 from typing import IO, Any
 
 from probtorch.errors import FileError
 
-__all__ = ["TEMPORARY", "remove", "replacing"]
+__all__ = ["TEMPORARY", "reading", "remove", "replacing"]
 
 # Ends the names of files that are being written; one that is left was left by a process that died.
 TEMPORARY = ".tmp"
+_RANDOM = 8
+# Of a file that a library locks in its own way: it goes when nobody has written to it for so many
+# seconds.
+_SHARED = "s"
+STALE = 3600.0
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator[IO[bytes]]:
     """Context manager: a stream whose content becomes the file `path` when the block ends well.
 
     Parameters
     ----------
     path : str or path-like
-        A link is replaced, not followed.
+        A link is followed: what it points to is replaced. A file that was there hands down its
+        mode.
+    shared : bool
+        Whether a library will open the file by the `name` of the stream, and perhaps lock it.
 
     Yields
     ------
@@ -42,22 +59,133 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         is there still.
     """
     path = os.fspath(path)
-    folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}{TEMPORARY}")
+    temporary = None
     try:
-        _check_target(path)
-        with open(temporary, "xb+") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        target = os.path.realpath(path)
+        before = _check_target(path)
+        folder, name = os.path.split(target)
+        _clear(folder, name)
+        descriptor, temporary = _new_file(folder, name, shared)
+        place = temporary or f"/proc/self/fd/{descriptor}"
+        with open(place, "rb+", opener=lambda *_: descriptor) as f:
+            if before is not None:
+                _hand_down(before, descriptor)
+            yield f
+            f.flush()
+            os.fsync(descriptor)
+            if temporary is None:
+                temporary = _with_name(descriptor, folder, name)
+            os.replace(temporary, target)
         _sync_folder(folder)
     except FileError:
         raise
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:
-        remove(temporary)
+        if temporary is not None:
+            remove(temporary)
+
+
+def _new_file(folder, name, shared):
+    """A descriptor of a new file in the folder, and its name, None if it has none yet."""
+    flags = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    if not shared and hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # not every file system has such files
+            return os.open(folder, flags | os.O_TMPFILE, 0o666), None
+    while True:
+        temporary = _temporary(folder, name, _SHARED if shared else "")
+        descriptor = os.open(temporary, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        if shared:
+            return descriptor, temporary
+        _lock(descriptor)
+        # Somebody who clears up may have come before the lock.
+        if os.name != "posix" or os.fstat(descriptor).st_nlink:
+            return descriptor, temporary
+        os.close(descriptor)
+
+
+def _temporary(folder, name, mark=""):
+    return os.path.join(folder, f".{name}.{secrets.token_hex(_RANDOM)}{mark}{TEMPORARY}")
+
+
+def _with_name(descriptor, folder, name):
+    temporary = _temporary(folder, name)
+    here = os.open(folder, os.O_RDONLY)
+    try:
+        # With a folder, Python has the link to the open file followed; else it would link the link.
+        os.link(f"/proc/self/fd/{descriptor}", temporary, src_dir_fd=here, follow_symlinks=True)
+    finally:
+        os.close(here)
+    return temporary
+
+
+def _hand_down(before, descriptor):
+    """Give a new file the mode of the one it replaces, and its owner, where root writes."""
+    if not hasattr(os, "fchown"):
+        return
+    new = os.fstat(descriptor)
+    if (new.st_uid, new.st_gid) != (before.st_uid, before.st_gid):
+        with contextlib.suppress(OSError):
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+    if stat.S_IMODE(new.st_mode) != stat.S_IMODE(before.st_mode):
+        os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
+
+
+def _lock(descriptor):
+    """Lock a file if nobody has; returns whether it worked. Locks end with their processes."""
+    try:
+        fcntl: Any = import_module("fcntl")
+    except ModuleNotFoundError:  # on Windows a file that is open cannot be deleted anyway
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _clear(folder, name):
+    """Delete what processes left that died while they wrote this file."""
+    pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{{2 * _RANDOM}}}({_SHARED}?){TEMPORARY}")
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            found = pattern.fullmatch(entry.name)
+            if found is None:
+                continue
+            with contextlib.suppress(OSError):
+                if found[1] and time.time() - entry.stat().st_mtime < STALE:
+                    continue
+                descriptor = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+                try:
+                    if _lock(descriptor):
+                        os.unlink(entry.path)
+                finally:
+                    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Context manager: a stream on a file to read.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError ...
+        As `open` raises them.
+    FileError
+        If it is a pipe, a socket or a device: its reader would wait for whoever writes to it.
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
+    with open(descriptor, "rb", closefd=True) as unnamed:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileError(
+                f"loading {os.fspath(path)}",
+                expected="a file",
+                got="a device, pipe or socket",
+                fix="read it into an io.BytesIO first, and load that",
+            )
+        yield unnamed
 
 
 def remove(path: str | os.PathLike[str]) -> None:
@@ -67,18 +195,19 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def _check_target(path):
-    """Refuse to put a file in the place of a device, a pipe or a folder."""
+    """The status of what is there; a device, a pipe or a folder is not to be replaced."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path)
     except FileNotFoundError:
-        return
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+        return None
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(
             f"writing {path}",
             expected="the path of a file, new or old",
             got="a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket",
             fix="give the name of a file in the folder",
         )
+    return status
 
 
 def _sync_folder(folder):

@@ -15,6 +15,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, FileError
+from probtorch.serialization.files import reading
 
 __all__ = ["SUFFIX", "load", "save"]
 
@@ -63,7 +64,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         If it is none, or holds a dtype that NumPy lacks.
     """
     package = _package()
-    with open(path, "rb"):
+    with reading(path):
         pass  # the package's message of a missing file does not name it
     try:
         return package.load_file(path)

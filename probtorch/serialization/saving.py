@@ -16,7 +16,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DeviceError
 from probtorch.serialization import container, safetensors_
-from probtorch.serialization.files import replacing
+from probtorch.serialization.files import reading, replacing
 from probtorch.serialization.tree import decode, encode
 
 __all__ = ["load", "save"]
@@ -124,7 +124,7 @@ def load(
     path = os.fspath(f)
     if path.endswith(safetensors_.SUFFIX):
         return {name: wrap(place(x, "cpu")) for name, x in safetensors_.load(path).items()}
-    with open(path, "rb") as stream:
+    with reading(path) as stream:
         return _read(stream, path, place, mmap, verify)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -267,4 +268,56 @@ def test_npz_files_that_would_unpack_to_more_than_they_hold_are_refused(tmp_path
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("contents.npy", member)
     with pytest.raises(FileError, match="another size than it says"):
+        Draws.load(path)
+
+
+def netcdf(path, shape, **options):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        group = file.create_group("posterior")
+        for name, size in zip(("chain", "draw"), shape):
+            data, chunks = np.arange(size) if size < 100 else None, (min(size, 1000),)
+            scale = group.create_dataset(name, (size,), "i8", data, chunks=chunks)
+            scale.make_scale(name)
+        x = group.create_dataset("x", shape=shape, dtype="f8", **options)
+        for i, name in enumerate(("chain", "draw")):
+            x.dims[i].attach_scale(group[name])
+
+
+@pytest.mark.parametrize("shape", [(1, 10**9), (4, 3 * 10**6)], ids=str)
+def test_a_netcdf_file_that_asks_for_more_than_it_holds_is_refused(shape, tmp_path):
+    path = tmp_path / "bomb.nc"
+    netcdf(path, shape, chunks=(1, 1000))
+    assert path.stat().st_size < 20_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match="arrays of at most"):
+            Draws.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_netcdf_file_with_parts_elsewhere_is_refused(tmp_path):
+    path = tmp_path / "parts.nc"
+    (tmp_path / "secret").write_bytes(bytes(8 * 10))
+    netcdf(path, (1, 10), external=[(str(tmp_path / "secret"), 0, 80)])
+    with pytest.raises(FileError, match="lies in another file"):
+        Draws.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no netCDF", b"CDF\x01" + bytes(100)], ids=str)
+def test_what_is_no_netcdf_is_refused(content, tmp_path):
+    (tmp_path / "x.nc").write_bytes(content)
+    with pytest.raises(FileError, match=r"a netCDF file, as Draws\.save writes it"):
+        Draws.load(tmp_path / "x.nc")
+    with pytest.raises(FileNotFoundError):
+        Draws.load(tmp_path / "none.nc")
+
+
+def test_a_netcdf_file_cut_short_is_refused(tmp_path):
+    path = tmp_path / "x.nc"
+    Draws(posterior={"x": np.random.default_rng(0).normal(size=(2, 50))}).save(path)
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(FileError, match="copy it again"):
         Draws.load(path)

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
+from probtorch.diagnostics import Draws
 from probtorch.errors import DTypeError, FileError
 from probtorch.serialization import files, load, save
 
@@ -44,7 +46,7 @@ def break_one(monkeypatch, name, number):
     if name == "write":
         monkeypatch.setattr("probtorch.serialization.container.hashlib.sha256", Failing(fail))
     elif name == "open":
-        monkeypatch.setattr(files, "open", fail, raising=False)
+        monkeypatch.setattr(os, "open", fail)
     else:
         monkeypatch.setattr(os, name, fail)
 
@@ -126,13 +128,86 @@ def test_folders_devices_and_pipes_are_not_replaced(tmp_path):
     assert os.path.exists("/dev/null")
 
 
-def test_a_link_is_replaced_and_what_it_points_to_left_alone(path, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(path)
-    save(NEW, link)
-    assert not link.is_symlink()
-    assert load(path) == OLD
-    assert load(link)["version"] == "new"
+def test_a_link_stays_one_and_what_it_points_to_is_replaced(path, tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for link, to in (("link", path), ("another", "link"), ("nowhere", folder / "new")):
+        (tmp_path / link).symlink_to(to)
+    save(NEW, tmp_path / "another")
+    assert (tmp_path / "another").is_symlink() and (tmp_path / "link").is_symlink()
+    assert not path.is_symlink() and load(path)["version"] == "new"
+    save(OLD, tmp_path / "nowhere")
+    assert load(folder / "new") == OLD
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444], ids=oct)
+def test_a_file_keeps_its_mode(mode, path):
+    path.chmod(mode)
+    save(NEW, path)
+    assert path.stat().st_mode & 0o7777 == mode
+    assert load(path)["version"] == "new"
+
+
+@pytest.fixture(params=["without a name", "with a name"])
+def way(request, monkeypatch):
+    """Files that have no name while they are written, and file systems that know none."""
+    if request.param == "with a name":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    return request.param
+
+
+@pytest.mark.usefixtures("way")
+def test_draws_as_netcdf_are_written_both_ways(tmp_path):
+    draws = Draws(posterior={"x": np.zeros((1, 3))})
+    for _ in range(2):
+        draws.save(tmp_path / "x.nc")
+        assert os.listdir(tmp_path) == ["x.nc"]
+        assert Draws.load(tmp_path / "x.nc").posterior["x"].shape == (1, 3)
+
+
+@pytest.mark.usefixtures("way")
+def test_both_ways_of_writing_put_the_same_file_in_place(path):
+    save(NEW, path)
+    assert load(path)["version"] == "new"
+    assert os.listdir(path.parent) == [path.name]
+    save(OLD, path.parent / "another")
+    assert load(path.parent / "another") == OLD
+    assert len(os.listdir(path.parent)) == 2
+
+
+@pytest.mark.usefixtures("way")
+def test_what_dead_processes_left_goes_and_what_others_write_stays(path):
+    dead = path.parent / f".{path.name}.{'0' * 16}.tmp"
+    dead.write_bytes(b"half a file")
+    stale = path.parent / f".{path.name}.{'1' * 16}s.tmp"
+    stale.write_bytes(b"half a file of a library")
+    os.utime(stale, (0, 0))
+    kept = [
+        f".other.{'0' * 16}.tmp",
+        f".{path.name}.{'0' * 15}.tmp",
+        f".{path.name}.tmp",
+        f".{path.name}.{'0' * 16}s.tmp",
+    ]
+    for name in kept:
+        (path.parent / name).write_bytes(b"not ours, or perhaps not dead")
+    with files.replacing(path) as stream:
+        stream.write(b"in the making")
+        save(NEW, path)
+        assert not dead.exists() and not stale.exists()
+        assert os.path.exists(stream.name)
+        assert set(kept) <= set(os.listdir(path.parent))
+    assert sorted(os.listdir(path.parent)) == sorted([*kept, path.name])
+    assert path.read_bytes() == b"in the making"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    for name in ("pipe", "pipe.safetensors", "pipe.npz", "pipe.nc"):
+        os.mkfifo(tmp_path / name)
+        read = Draws.load if name.endswith(("npz", "nc")) else load
+        if name.endswith("safetensors") and find_spec("safetensors") is None:
+            continue
+        with pytest.raises(FileError, match="a device, pipe or socket"):
+            read(tmp_path / name)
 
 
 def test_the_file_may_be_read_as_any_new_file_may(tmp_path):
@@ -145,7 +220,9 @@ def test_the_file_may_be_read_as_any_new_file_may(tmp_path):
 
 
 KILLED = """
-import sys, numpy as np
+import os, sys, numpy as np
+if sys.argv[2] == "with a name":
+    del os.O_TMPFILE
 from probtorch.serialization import save
 print("ready", flush=True)
 for i in range(10**9):
@@ -153,10 +230,10 @@ for i in range(10**9):
 """
 
 
-def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path):
+def test_a_process_killed_while_it_writes_leaves_a_whole_file_and_no_other(way, tmp_path):
     path, rng, seen = tmp_path / "x", np.random.default_rng(0), set()
     for _ in range(3):
-        command = [sys.executable, "-c", KILLED, str(path)]
+        command = [sys.executable, "-c", KILLED, str(path), way]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "ready\n"
             deadline = time.monotonic() + 30
@@ -167,4 +244,6 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path):
         found = load(path)
         assert (found["x"] == found["i"]).all()
         seen.add(found["i"])
+        save(found, path)
+        assert os.listdir(tmp_path) == ["x"]
     assert max(seen) > 0
