@@ -540,7 +540,7 @@ class Tensor(TensorBase):
         if recorder() is not None:
             recorder().place_changed(self, "detach_()")
         dispatch.leave_tape(self)
-        self._extra["root"] = None
+        self._extra = {**(self._extra or {}), "root": None}
         return self
 
     def register_hook(self, hook):

@@ -77,7 +77,7 @@ def stop_gradient(x=None):
 
 
 def _detached(t):
-    return t.detach() if isinstance(t, TensorBase) else t  # type: ignore[attr-defined]  # a Tensor's
+    return t.detach() if isinstance(t, TensorBase) else t
 
 
 def inference_mode(mode=True):

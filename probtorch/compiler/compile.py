@@ -353,7 +353,7 @@ class CompiledFunction:
             else:
                 eager = [*computed, *after[0]]
                 pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
-                what = difference(*pairs, again=again, size=path.size)
+                what = difference(pairs[0], pairs[1], again, path.size)
         put(mine if what is None or error is not None else after)
         if what is None:
             return out

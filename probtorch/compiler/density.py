@@ -426,7 +426,8 @@ class NativeDensity:
                 set_grad_enabled(grad_mode)
             if what is None:
                 return
-            self.paths.clear(), self._points.clear()
+            self.paths.clear()
+            self._points.clear()
             context.table[1] = context.bound = 0
             self.reason = (f"a replay was wrong: {what}", "")
         raise ReplayError(self.name, f"{what}, at {q}", "the first evaluation")

@@ -140,12 +140,12 @@ class Differentiable:
             if pairs:
                 ends, given = [o for o, _ in pairs], [g for _, g in pairs]
                 found = grad(ends, wanted, given, create_graph=create_graph, allow_unused=True)
-            walk, seen = iter(found), set()
+            walk = iter(found)
             found = [next(walk) if x.requires_grad else None for x in sources]
             # A tensor given twice has one gradient.
+            ids = [id(x) for x in sources]
             return [
-                None if id(x) in seen or seen.add(id(x)) else g
-                for x, g in zip(sources, found, strict=True)
+                g if ids.index(own) == i else None for i, (own, g) in enumerate(zip(ids, found))
             ]
 
     def _pull(self, tensors, cotangents):

@@ -254,6 +254,7 @@ class Node:
     mode only (autograd/anomaly.py).
     """
 
+    tick: int
     __slots__ = (
         "__weakref__",
         "attrs",
@@ -1056,10 +1057,10 @@ def _read_at(view, root, changed):
 
 def refresh(t):
     """Give a view whose root changed on the tape its place of today."""
-    place = place_at(t, _CLOCK)
-    if place != (t.grad_fn, t._index, t.requires_grad):
+    node, index, wanted = place_at(t, _CLOCK)
+    if (node, index, wanted) != (t.grad_fn, t._index, t.requires_grad):
         root: Any = root_of(t)
-        _move(t, *place, root._extra["history"][-1][0])
+        _move(t, node, index, wanted, root._extra["history"][-1][0])
 
 
 def edge(t, node):

@@ -22,6 +22,7 @@ import logging
 import os
 import sys
 import warnings
+from types import FrameType
 
 from probtorch.errors import is_ours, is_users, user_location
 
@@ -57,7 +58,7 @@ def shown_at():
     -----
     Call it from a method of the tensor that is read: frames of this package are skipped.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
         if frame.f_code.co_filename.startswith("<"):
             break
@@ -105,7 +106,7 @@ def _parents(filename):
     except (SyntaxError, ValueError):
         return {}
     found = {}
-    stack = [(tree, ())]
+    stack: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
     while stack:
         node, above = stack.pop()
         path = (node, *above) if isinstance(node, (ast.expr, ast.keyword, ast.Expr)) else ()

@@ -39,3 +39,4 @@ class TensorBase:
     _version: int
     grad_fn: Any
     requires_grad: bool
+    detach: Any  # a method of Tensor that is called below it

@@ -233,15 +233,15 @@ def _stuck(draws, entries):
     """Chains that did not get away from where they started."""
     if draws.num_draws < STUCK_DRAWS:
         return None
-    spread = [np.empty((draws.num_chains, 0))]
+    columns = [np.empty((draws.num_chains, 0))]
     labels = []
     for of_variable, values in entries:
         flat = flat_entries(values)
         # Of numbers far from 0 the rounding of a mean is no spread.
         with np.errstate(all="ignore"):
-            spread.append(np.where((flat == flat[:, :1]).all(axis=1), 0.0, flat.std(axis=1)))
+            columns.append(np.where((flat == flat[:, :1]).all(axis=1), 0.0, flat.std(axis=1)))
         labels += of_variable
-    spread = np.concatenate(spread, axis=1)
+    spread = np.concatenate(columns, axis=1)
     varies = (spread > 0.0).any(axis=0) & np.isfinite(spread).all(axis=0)
     accepted = draws.sample_stats.get("acceptance_rate")
     rates = None if accepted is None else np.asarray(accepted).reshape(draws.num_chains, -1).mean(1)

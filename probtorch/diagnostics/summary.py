@@ -195,7 +195,7 @@ class Summary(dict):
 
     __eq__ = object.__eq__
     __ne__ = object.__ne__
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __reduce__(self):
         return Summary, tuple(getattr(self, field.name) for field in fields(self))

@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
         return {name: _plain(x) for name, x in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
-    return value.detach() if isinstance(value, TensorBase) else value  # type: ignore[attr-defined]  # a Tensor's
+    return value.detach() if isinstance(value, TensorBase) else value
 
 
 def _made(value: Any) -> Any:

@@ -8,6 +8,8 @@ While a function is recorded, counts known to be small take the plain form, whic
 them: what it has of logarithms is of the parameters alone, and one number for many counts.
 """
 
+from typing import Any
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
@@ -231,7 +233,8 @@ class NegativeBinomial(Distribution):
     logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
     support = constraints.nonnegative_integer
-    _probs, _logits, _as_given = Trial._probs, Trial._logits, Trial._as_given
+    _probs, _logits = Trial._probs, Trial._logits
+    _as_given: Any = Trial._as_given
 
     def _odds(self):
         return exp(self.logits) if self._given("logits") else self.probs / (1.0 - self.probs)

@@ -152,8 +152,9 @@ def _values_of_one(trace, values, row):
     found = {}
     for name, x in values.items():
         event = getattr(trace[name].fn, "event_shape", None)
-        known = event is not None and row is not None
-        found[name] = wrap(_of_one(trace[name], x._data, row, len(event))) if known else x
+        if event is not None and row is not None:
+            x = wrap(_of_one(trace[name], x._data, row, len(event)))
+        found[name] = x
     return found
 
 

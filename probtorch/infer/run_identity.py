@@ -114,7 +114,7 @@ def _shown(value):
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, TensorBase):
-        return repr(value.tolist())
+        return repr(value._data.tolist())
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, Mapping):

@@ -118,11 +118,11 @@ def _through(problem, closed_over, times, given, g_t, g_y, g_h):
     """
     *begin, target, choices = given
     direction = direction_of(times)
-    begin = [stand_in(x) for x in begin]
+    t, y, h = begin = [stand_in(x) for x in begin]
     end = stand_in(times[target])
     with enable_grad(), cut_off(closed_over):
         tried = attempt(
-            problem.method, problem.f, *begin, end, direction, problem.tolerances, choices
+            problem.method, problem.f, t, y, h, end, direction, problem.tolerances, choices
         )
         found = _pulled([tried.t, tried.y, tried.h], [*begin, end, *closed_over], [g_t, g_y, g_h])
     return (*found[:4], found[4:])

@@ -9,6 +9,7 @@ same as long as nothing has changed. Objects of ours join by a method `__environ
 import functools
 import threading
 import weakref
+from typing import Any
 
 from probtorch.compiler.guards.kinds import module_of
 
@@ -17,7 +18,7 @@ __all__ = ["parts_of"]
 
 def parts_of(x):
     """Return the function that lists the parts of objects of this type; None without one."""
-    kind = type(x)
+    kind: Any = type(x)
     if hasattr(kind, "__environment__"):
         return kind.__environment__
     if isinstance(x, weakref.ReferenceType):

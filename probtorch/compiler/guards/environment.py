@@ -228,7 +228,7 @@ class Environment:
             self._other(x, path, todo)
 
     def _other(self, x, path, todo):
-        kind = type(x)
+        kind: Any = type(x)
         parts = parts_of(x)
         if parts is not None:
             found = self._parts.add(x, parts)
@@ -354,10 +354,10 @@ class Environment:
             if self._anywhere and not library and (id(x), None) not in self._seen:
                 self._seen[id(x), None] = None
                 self._items.add(own)
-                found = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
+                named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
             else:
-                found = self._named
-            found = [n for n in found if n in own and (id(x), n) not in self._seen]
+                named = list(self._named)
+            found = [n for n in named if n in own and (id(x), n) not in self._seen]
             for name in found:
                 self._seen[id(x), name] = None
             if library:
@@ -401,7 +401,8 @@ class Environment:
         if isinstance(x, BaseException):
             self._places.add(getattr, x, "args", x.args)
             todo.append((x.args, _Way(path, ".args")))
-        for name in names_of_slots(type(x)):
+        kind: Any = type(x)
+        for name in names_of_slots(kind):
             value = _slot(x, name)
             self._places.add(_slot if value is None else _own, x, name, value)
             todo.append((value, _Way(path, f".{name}")))

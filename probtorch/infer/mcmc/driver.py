@@ -448,9 +448,10 @@ class MCMC:
         draws = sampled_draws(self.target, kept_runs, length, attrs)
         if self.save_params is not None:
             draws = draws.select(list(self.save_params))
-        self._draws = draws
         if isinstance(self.target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
-            draws.attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
+            centred = self.target.centred_sites(draws.positions[0, -1])
+            draws = replace(draws, attrs={**draws.attrs, "centred_sites": centred})
+        self._draws = draws
         warn_about(draws, stacklevel=stacklevel)
         return draws
 

@@ -380,8 +380,8 @@ class _One(Handler):
 def plate_depth(run: Run) -> int:
     """Return the number of batch dims that the plates of a run take."""
     sites = (*run.model.nodes.values(), *run.guide.nodes.values())
-    frames = (f for s in sites for f in s.plates if f.dim is not None and f.name != PARTICLES)
-    return max((-f.dim for f in frames), default=0)
+    frames = (f for s in sites for f in s.plates if f.name != PARTICLES)
+    return max((-f.dim for f in frames if f.dim is not None), default=0)
 
 
 def _has_single(*traces):

@@ -5,6 +5,7 @@ PyTorch. Statistics that the gradient flows through are part of the tape.
 """
 
 import math
+from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor
@@ -103,7 +104,8 @@ def _update(running, value, momentum):
             got=f"{type(running).__name__} {running!r:.40}",
             fix="pass zeros(C) and ones(C), or None",
         )
-    running.copy_(running * (1.0 - momentum) + reshape(value, running._data.shape) * momentum)
+    tensor: Any = running
+    tensor.copy_(tensor * (1.0 - momentum) + reshape(value, tensor._data.shape) * momentum)
 
 
 def batch_norm(
