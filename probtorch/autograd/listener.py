@@ -172,6 +172,22 @@ class Listener:
             return self.outer.of_one_where(test, t)
         return t
 
+    def demand(self, inside):
+        """Hear of a test that must come out the same way at each replay; returns whether it holds."""
+        return bool(inside._data.all()) if self.outer is None else self.outer.demand(inside)
+
+    def demanded(self, t, constraint):
+        """Whether `t` was tested for a constraint before; see `Recorder.demanded`."""
+        return self.outer is not None and self.outer.demanded(t, constraint)
+
+    def without_nan(self, t):
+        """Whether it is seen to elsewhere that `t` has no nan."""
+        return self.outer is not None and self.outer.without_nan(t)
+
+    def failed(self, error):
+        """Hear of the error that is raised because a demand failed; returns it."""
+        return error if self.outer is None else self.outer.failed(error)
+
     def refuse(self, reason):
         """Hear of something that a replay could not repeat."""
         if self.outer is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.listener import Listener
-from probtorch.backends.registry import array_module
+from probtorch.backends.registry import array_module, to_host
 from probtorch.core.dispatch import as_tensor, grad_enabled, set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -110,6 +110,24 @@ class Batch(Listener):
                 return found
             return where(anywhere, found, super().of_one_where(anywhere, found))
 
+    def demand(self, inside):
+        """Whether a test holds in all slices, which must be so: no error speaks of one slice."""
+        whole = self.whole(inside)
+        if whole is None:
+            return super().demand(inside)
+        with _Outside(self):
+            if not super().demand(whole):
+                raise super().failed(_one_outside(whole._data))
+        return True
+
+    def demanded(self, t, constraint):
+        """Whether the batch of `t` was tested before."""
+        return super().demanded(t if self.whole(t) is None else self.whole(t), constraint)
+
+    def without_nan(self, t):
+        """Whether it is seen to elsewhere that the batch of `t` has no nan."""
+        return super().without_nan(t if self.whole(t) is None else self.whole(t))
+
     # ------------------------------------------------------------------- called by the dispatcher
 
     def fresh(self, t):
@@ -128,8 +146,8 @@ class Batch(Listener):
                 self._note_view(t)
             return
         operands = [x if w is None else w for x, w in zip(inputs, wholes, strict=True)]
-        if op.name == "demand" and flags[1]:
-            _check_demand(operands)
+        if op.name == "demand" and flags[1] and not operands[1]._data.all():
+            raise _one_outside(operands[1]._data)
         with _Outside(self):
             found = batched(op, operands, flags, attrs, self.size)
         several = type(out) is tuple
@@ -300,17 +318,15 @@ class _Outside:
         set_recorder(self.before)
 
 
-def _check_demand(operands):
-    """Raise for slices that eager execution would have refused one by one."""
-    ok = np.asarray(operands[1]._data)
-    if not ok.all():
-        place = tuple(int(i[0]) for i in np.nonzero(~ok))
-        raise DomainError(
-            "vmap",
-            expected="parameters of draws inside of their domain in every slice",
-            got=f"one outside of it, at index {place} of the batch",
-            fix="run the function on that slice to see which",
-        )
+def _one_outside(ok):
+    """Return the error for slices that eager execution would have refused one by one."""
+    place = tuple(int(i[0]) for i in np.nonzero(~to_host(ok)))
+    return DomainError(
+        "vmap",
+        expected="parameters and values inside of their domain in every slice",
+        got=f"one outside of it, at index {place} of the batch",
+        fix="run the function on that slice to see which",
+    )
 
 
 def _refusal(what, fix):

@@ -30,7 +30,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
-from probtorch.distributions.validation import check_value, checking, enable_validation
+from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.elementwise import exp, sqrt, where
 from probtorch.ops.movement import expand, reshape
@@ -58,8 +58,7 @@ class Distribution(WithFields):
         broadcast against each other.
     validate_args : bool, optional
         Whether to check parameters now and values in `log_prob`. Without it the global setting
-        holds (`enable_validation`, on unless changed). Nothing is checked while a function is being
-        recorded.
+        holds (`enable_validation`, on unless changed). Compiled code makes the same checks.
 
     Raises
     ------
@@ -243,10 +242,9 @@ class Distribution(WithFields):
             is -inf there, with gradient 0.
         """
         value = self._as_value(value)
-        checked = self._validate_args and checking()
-        if checked:
+        if self._validate_args:
             self._check_value(value)
-        return self._to_batch(self._density(value, checked))
+        return self._to_batch(self._density(value, self._validate_args))
 
     def log_prob_inside(self, value):
         """`log_prob` of a value known to lie in the support: neither checked nor masked.

@@ -21,7 +21,7 @@ from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
-from probtorch.distributions.validation import check_parameter, checking, validation_in_force
+from probtorch.distributions.validation import check_parameter, validation_in_force
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import to_float
 from probtorch.tensor import Tensor
@@ -179,7 +179,7 @@ class WithFields:
         device = next((device_of(x) for x in strong if type(x) is not np.ndarray), None)
         self._set_shapes(batch, (), dtype=dtype, device=device, validate_args=validate_args)
         self._event_shape = tuple(self._infer_event_shape())
-        if self._validate_args and checking():
+        if self._validate_args:
             self._check_parameters()
 
     def _set_shapes(self, batch_shape, event_shape, *, dtype=None, device=None, validate_args=None):

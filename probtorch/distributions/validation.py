@@ -20,7 +20,6 @@ from probtorch.errors import DomainError
 __all__ = [
     "check_parameter",
     "check_value",
-    "checking",
     "enable_validation",
     "require",
     "validation_enabled",
@@ -29,12 +28,6 @@ __all__ = [
 ]
 
 # ------------------------------------------------------------------------------ checks
-
-
-def checking():
-    """Whether checks are made here: not below what only watches, as forward mode and vmap do."""
-    active = recording()
-    return active is None or hasattr(active, "demand")
 
 
 def check_parameter(owner, name, value, constraint, instance):

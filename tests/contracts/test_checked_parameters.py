@@ -12,6 +12,7 @@ from probtorch.compiler.record import OUTSIDE
 from probtorch.core.rng import Generator
 from probtorch.distributions import validation_enabled
 from probtorch.errors import ProbtorchError
+from probtorch.func import jvp, vmap
 from probtorch.tensor import tensor
 from tests.distributions.cases import CASES
 
@@ -110,6 +111,32 @@ def test_a_density_is_zero_where_a_parameter_is_refused(case):
             assert same(value, expected), (q, value, expected)
             if math.isfinite(expected):
                 np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8, err_msg=str(q))
+
+
+@every_case
+def test_forward_mode_and_vmap_refuse_what_is_refused_without_them(case):
+    values, arrays, x = made(case)
+    if not arrays:
+        pytest.skip("no parameter is a float")
+    names = list(arrays)
+
+    def total(*given):
+        return case.cls(**{**values, **dict(zip(names, given, strict=True))}).log_prob(x).sum()
+
+    def refused(fn, *args):
+        try:
+            with np.errstate(all="ignore"):
+                fn(*args)
+        except ProbtorchError:
+            return True
+        return False
+
+    for name, value, given in strangers(arrays):
+        points = tuple(map(tensor, given.values()))
+        both = [tensor(np.stack([arrays[n], given[n]])) for n in names]
+        expected = refused(total, *points)
+        assert refused(jvp, total, points, points) == expected, (name, value)
+        assert refused(vmap(total), *both) == expected, (name, value)
 
 
 def test_with_validation_off_nothing_is_refused():
