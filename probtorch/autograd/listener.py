@@ -173,7 +173,7 @@ class Listener:
         return t
 
     def demand(self, inside):
-        """Hear of a test that must come out the same way at each replay; returns whether it holds."""
+        """Hear of a test that each replay has to repeat; returns whether it holds."""
         return bool(inside._data.all()) if self.outer is None else self.outer.demand(inside)
 
     def demanded(self, t, constraint):
