@@ -1,0 +1,42 @@
+"""What PyTorch answers, probtorch answers; what differs stands in docs/reference/differences.md.
+
+Where PyTorch is not installed, only the form of that page is looked at. `torch_calls.py` has the
+functions and their arguments, `torch_agreement.py` compares; for more random calls than here:
+
+    python -m tests.contracts.torch_sweep --calls 1000
+"""
+
+import fnmatch
+
+import pytest
+
+from tests.contracts.listed_differences import ASPECTS, CONDITIONS, rows
+from tests.contracts.torch_calls import RECIPES
+
+ROWS = rows()
+NAMES = {n for name in RECIPES for n in (name, name.rpartition(".")[2])}
+
+
+def test_rows_of_the_page_have_a_form_that_the_sweep_understands():
+    assert len({r.id for r in ROWS}) == len(ROWS)
+    for r in ROWS:
+        assert r.aspects and set(r.aspects) <= set(ASPECTS), r.id
+        assert set(r.conditions) <= set(CONDITIONS), r.id
+        assert r.why.endswith(".") and r.example, r.id
+        for f in r.functions:
+            assert fnmatch.filter(NAMES, f), f"{r.id}: no function is called {f}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.id)
+def test_an_example_of_the_page_still_differs(row):
+    pytest.importorskip("torch")
+    from tests.contracts.torch_agreement import example_differs
+
+    assert example_differs(row), f"{row.example} no longer differs: take the row off the page"
+
+
+def test_every_shared_function_is_called():
+    pytest.importorskip("torch")
+    from tests.contracts.torch_agreement import NOT_CALLED, shared_names
+
+    assert shared_names() - set(RECIPES) == NOT_CALLED

@@ -1,0 +1,855 @@
+"""Calls that probtorch and PyTorch have in common, with arguments at random.
+
+`RECIPES` maps the name of a function to what it is called with: kinds of arguments from `KINDS`,
+`name=kind` for those passed by name, a question mark before a kind that is often left out, and
+a bar between alternatives. A name without a room is looked up in both libraries, and as a method
+of Tensor where both have one; `special.`, `linalg.`, `functional.` and `Tensor.` say the room.
+`draw_call` makes the arguments, which are plain until `Call.arguments` hands them to one library.
+
+Most arguments fit together, so that most calls are answered; one in twenty does not. Shapes have no
+dims, no elements and sizes 1 among them; dtypes are all that both have; floats have nan, infinities
+and zeros among them; half of what has dims is strided.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+SHAPES = [(), (0,), (1,), (3,), (5,), (2, 3), (3, 3), (2, 0), (0, 3), (1, 4), (2, 1, 3), (2, 3, 4)]
+FLOATS = ["float32", "float64", "float16"]
+INTEGERS = ["int64", "int32", "int16", "int8", "uint8"]
+ODD = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5]
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A tensor that is to be: its elements, and whether it lies in memory in another order."""
+
+    array: np.ndarray
+    layout: str = "contiguous"
+
+    def tensor(self, room):
+        """Return the tensor in one of the libraries; each has a copy of its own."""
+        x = self.array
+        if self.layout == "strided":
+            return room.from_numpy(np.repeat(x, 2, -1))[..., ::2]
+        if self.layout == "transposed":
+            turned = room.from_numpy(np.array(x.T, order="C"))
+            return turned.permute(*reversed(range(x.ndim)))
+        return room.from_numpy(np.array(x, order="C"))
+
+    def __repr__(self):
+        layout = "" if self.layout == "contiguous" else f", {self.layout}"
+        return f"<{self.array.dtype} {self.array.tolist()} {self.array.shape}{layout}>"
+
+
+@dataclasses.dataclass(frozen=True)
+class DType:
+    """The name of a dtype, of which each library has its own object."""
+
+    name: str
+
+    def __repr__(self):
+        return self.name
+
+
+class Draw:
+    """Random arguments of one call. `x` is its first tensor, to which later ones are fitted."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.x = None
+        self.dtype = self.pick(FLOATS) if self.chance(0.7) else self.pick([*INTEGERS, "bool"])
+        self.odd = self.chance(0.25)
+
+    def chance(self, p):
+        return self.rng.random() < p
+
+    def pick(self, values):
+        return values[self.rng.integers(len(values))]
+
+    def array(self, shape, dtype=None, *, odd=None, low=None, high=None):
+        """Return numbers of a dtype: normal ones, uniform ones in [low, high] or small integers."""
+        dtype = np.dtype(dtype or self.dtype)
+        if dtype.kind == "b":
+            return self.rng.integers(0, 2, shape).astype(bool)
+        if dtype.kind in "iu":
+            bottom = 0 if dtype.kind == "u" or low is not None else -3
+            return self.rng.integers(bottom, 5, shape).astype(dtype)
+        x = self.rng.standard_normal(shape) * self.pick([1.0, 1.0, 3.0])
+        if low is not None:
+            x = self.rng.uniform(low, high, shape)
+        x = np.asarray(x).astype(dtype)
+        if self.odd if odd is None else odd:
+            x[self.rng.random(shape) < 0.3] = self.pick(ODD)
+        return x
+
+    def data(self, shape, dtype=None, **options):
+        array = self.array(shape, dtype, **options)
+        layout = "contiguous"
+        if array.ndim and self.chance(0.4):
+            layout = self.pick(["strided", "transposed"])
+        out = Data(array, layout)
+        if self.x is None:
+            self.x = out
+        return out
+
+    @property
+    def shape(self):
+        return self.x.array.shape
+
+    def other_dtype(self):
+        return self.dtype if self.chance(0.75) else self.pick([*FLOATS, *INTEGERS, "bool"])
+
+    def float_dtype(self):
+        if self.dtype not in FLOATS and self.chance(0.8):
+            self.dtype = self.pick(FLOATS)
+        return self.dtype
+
+
+def any_shape(d):
+    return d.pick(SHAPES)
+
+
+def partner(d):
+    """Return a tensor that broadcasts with the first one, or a number."""
+    if d.chance(0.25):
+        return d.pick([2, -1, 0, 0.5, -1.5, True, 3.0, math.nan, math.inf])
+    shape = list(d.shape)
+    if shape and d.chance(0.4):
+        shape[d.rng.integers(len(shape))] = 1
+    if d.chance(0.2):
+        shape = shape[1:]
+    if d.chance(0.1):
+        shape = [2, *shape]
+    if d.chance(0.05):
+        shape = list(any_shape(d))
+    return d.data(tuple(shape), d.other_dtype())
+
+
+def dim(d):
+    n = len(d.shape)
+    if d.chance(0.05):
+        return n + 1
+    return int(d.rng.integers(-n, n)) if n else d.pick([0, -1])
+
+
+def dims(d):
+    n = len(d.shape)
+    if n < 2 or d.chance(0.5):
+        return dim(d)
+    chosen = d.rng.permutation(n)[: d.rng.integers(1, n + 1)]
+    return tuple(int(i) - (n if d.chance(0.3) else 0) for i in chosen)
+
+
+def size(d):
+    return d.shape[dim(d) % max(len(d.shape), 1)] if d.shape else 1
+
+
+def index(d, *, odd=True):
+    """Return valid indices of some dim of the first tensor, of its rank."""
+    shape = tuple(d.pick([0, 1, 2, max(s, 1)]) if d.chance(0.5) else s for s in d.shape)
+    top = min(d.shape, default=1)
+    low = -1 if odd and d.chance(0.05) else 0
+    high = max(top, 1) + (1 if odd and d.chance(0.03) else 0)
+    return Data(np.asarray(d.rng.integers(low, high, shape), np.int64))
+
+
+def positions(d):
+    """Return a vector of indices of a dim."""
+    high = max(min(d.shape, default=1), 1)
+    low = -1 if d.chance(0.05) else 0
+    return Data(d.rng.integers(low, high, d.pick([(0,), (1,), (3,)])).astype(np.int64))
+
+
+def matrices(rows=3, columns=3, *, spd=False, batch=True, odd=False):
+    def make(d):
+        lead = d.pick([(), (), (2,), (0,)]) if batch else ()
+        shape = (*lead, rows, columns)
+        a = d.array(shape, d.float_dtype(), odd=odd and d.odd)
+        if a.dtype == np.float16 and d.chance(0.8):
+            a = a.astype(np.float32)
+            d.dtype = "float32"
+        if spd:
+            eye = np.eye(rows, dtype=a.dtype)
+            a = a @ np.swapaxes(a, -1, -2) + eye if a.dtype.kind == "f" else a
+        out = Data(np.asarray(a), d.pick(["contiguous", "strided"]))
+        d.x = d.x or out
+        return out
+
+    return make
+
+
+def triangle(d):
+    return Data(np.tril(matrices(spd=True)(d).array))
+
+
+def images(rank, channels=4):
+    def make(d):
+        d.float_dtype()
+        spatial = tuple(int(n) for n in d.rng.integers(4, 7, rank))
+        batch = d.pick([(1,), (2,), (2,), (0,), ()])
+        return d.data((*batch, channels, *spatial))
+
+    return make
+
+
+def kernels(rank, turned=False):
+    def make(d):
+        return d.data((4, 2) + (d.pick([1, 2, 3]),) * rank, low=-1.0, high=1.0)
+
+    return make
+
+
+def logits(d):
+    """Return scores of 4 classes: a vector, rows, or rows with dims behind the classes."""
+    d.float_dtype()
+    return d.data(d.pick([(4,), (3, 4), (3, 4), (0, 4), (2, 4, 3)]))
+
+
+def classes(d):
+    shape = d.shape[:1] + d.shape[2:] if len(d.shape) > 1 else ()
+    low = -1 if d.chance(0.05) else 0
+    return Data(np.asarray(d.rng.integers(low, 5 if d.chance(0.05) else 4, shape), np.int64))
+
+
+def class_flags(d):
+    return Data(d.rng.integers(-1, 4, d.shape).astype(np.int64))
+
+
+def new_float(low=None, high=None, shape=None):
+    """Return a kind: a tensor of floats in [low, high]; of the shape of the first one if any."""
+
+    def make(d):
+        d.float_dtype()
+        to = shape or (d.shape if d.x is not None else any_shape(d))
+        if low is None:
+            return d.data(to)
+        return d.data(to, low=low, high=high)
+
+    return make
+
+
+def broadcast_loss(d):
+    return d.data(d.shape if d.chance(0.9) else (1,), d.dtype)
+
+
+def signs(d):
+    dtype = d.dtype if d.dtype in FLOATS else "int64"
+    return Data((d.rng.integers(0, 2, d.shape) * 2 - 1).astype(dtype))
+
+
+def sizes(d):
+    return tuple(int(n) for n in d.rng.integers(0, 4, d.rng.integers(0, 4)))
+
+
+def reshaped(d):
+    n = math.prod(d.shape)
+    options = [(n,), (1, n), (-1,), (n, 1), (-1, 1), (1, 1, -1), (n + 1,)]
+    options += [d.shape[::-1], (2, n // 2)]
+    return d.pick(options)
+
+
+def permuted(d):
+    return tuple(int(i) for i in d.rng.permutation(len(d.shape)))
+
+
+def parts(d):
+    n = d.shape[0] if d.shape else 1
+    return d.pick([1, 2, 3, n or 1, [n], [1, n - 1] if n > 1 else [n], [0, n]])
+
+
+def list_of(count, make_shape):
+    def make(d):
+        shape = any_shape(d)
+        return [d.data(make_shape(d, shape), d.other_dtype()) for _ in range(d.pick(count))]
+
+    return make
+
+
+def longer(d, shape):
+    return (d.pick([0, 1, 2]), *shape[1:]) if shape else ()
+
+
+def vector_tail(d, lead):
+    """Return operands of a matrix product that fits the first one."""
+    n = d.shape[-1] if d.shape else 3
+    return d.data(d.pick([(n,), (n, 2), (2, n, 4), (n, 0)]) if d.chance(0.95) else (7,))
+
+
+def of_last(d):
+    return (d.shape[-1],) if d.shape else (1,)
+
+
+def affine(d):
+    n = d.shape[-1:] or (1,)
+    return d.data(n, d.dtype)
+
+
+def per_channel(d):
+    return d.data((4,), d.dtype)
+
+
+def variances(d):
+    return d.data((4,), d.dtype, low=0.5, high=2.0)
+
+
+def einsum_operands(d):
+    eq, shapes = d.pick(
+        [
+            ("ij,jk->ik", [(2, 3), (3, 4)]),
+            ("i,i->", [(3,), (3,)]),
+            ("ii->i", [(3, 3)]),
+            ("ii", [(3, 3)]),
+            ("bij,bjk->bik", [(2, 3, 4), (2, 4, 1)]),
+            ("...i,...i->...", [(2, 3), (3,)]),
+            ("ij->ji", [(2, 3)]),
+            ("ij->", [(2, 0)]),
+            ("i,j->ij", [(2,), (3,)]),
+            ("ij,jk", [(2, 3), (3, 2)]),
+            ("a,b->c", [(2,), (3,)]),
+            ("ij,jk->ik", [(2, 3), (2, 4)]),
+        ]
+    )
+    return [eq, *(d.data(s) for s in shapes)]
+
+
+def pads(d):
+    n = 2 * int(d.rng.integers(1, max(len(d.shape), 1) + 1))
+    return tuple(int(i) for i in d.rng.integers(-1, 3, n))
+
+
+def choice(*values):
+    return lambda d: d.pick(values)
+
+
+def on_vectors(dtype="int64", low=0):
+    return lambda d: Data(d.rng.integers(low, 6, d.pick([(0,), (1,), (7,)])).astype(dtype))
+
+
+def edges(d):
+    """Return a sorted vector of floats."""
+    d.float_dtype()
+    return d.data(d.pick([(4,), (1,), (0,)]), odd=False)
+
+
+def sorted_edges(d):
+    e = edges(d).array
+    return Data(np.sort(e.astype(np.float64)).astype(e.dtype))
+
+
+def attention(length):
+    return lambda d: d.data((*d.shape[:-2], length, d.shape[-1]) if d.x else (2, 2, 3, 4))
+
+
+KINDS = {
+    "x": lambda d: d.data(any_shape(d)),
+    "xf": lambda d: d.data(any_shape(d), d.float_dtype()),
+    "unit": new_float(0.0, 1.0),
+    "positive": new_float(0.01, 9.0),
+    "y": partner,
+    "yf": lambda d: d.data(d.shape, d.dtype),
+    "ypos": new_float(0.01, 9.0),
+    "yunit": new_float(0.0, 1.0),
+    "loss": broadcast_loss,
+    "signs": signs,
+    "bool": lambda d: d.data(d.shape if d.x and d.chance(0.8) else any_shape(d), "bool"),
+    "mask": lambda d: d.data(d.shape if d.chance(0.9) else d.shape[1:], "bool"),
+    "int": lambda d: d.data(any_shape(d), d.pick([*INTEGERS, "bool"])),
+    "yint": lambda d: d.data(d.shape, d.x.array.dtype) if d.chance(0.8) else d.pick([1, 2, 3]),
+    "vec": lambda d: d.data(d.shape if d.x and d.chance(0.95) else d.pick([(3,), (0,), (1,)])),
+    "mat": lambda d: d.data(d.pick([(2, 3), (3, 3), (0, 3), (3, 1)])),
+    "right": lambda d: d.data((d.shape[-1], 2), d.dtype if d.chance(0.95) else d.other_dtype()),
+    "rightvec": lambda d: d.data(d.shape[-1:]),
+    "batch": lambda d: d.data(d.pick([(2, 3, 3), (2, 1, 3), (0, 2, 3)])),
+    "batchright": lambda d: d.data((d.shape[0], d.shape[-1], 2)),
+    "anymat": lambda d: vector_tail(d, None),
+    "dim": dim,
+    "dims": dims,
+    "row": lambda d: dim(d) if len(d.shape) < 2 else d.pick([0, 1, -1]),
+    "size": size,
+    "index": index,
+    "positions": positions,
+    "src": lambda d: d.data(d.shape, d.dtype),
+    "flag": choice(True, False),
+    "dtype": lambda d: DType(d.pick([*FLOATS, "int64", "int32", "bool", "uint8"])),
+    "float": lambda d: DType(d.pick(FLOATS)),
+    "number": choice(0.5, 2, 0, -1.0, 1.5),
+    "small": choice(0.1, 0.5, 1.0),
+    "positive_number": choice(0.5, 1.0, 2.0),
+    "count": choice(0, 1, 2, 3),
+    "offset": choice(0, 1, -1, 2, -3),
+    "correction": choice(0, 1, 2),
+    "p": choice(1, 2, 0, 3, 0.5, math.inf, -math.inf),
+    "pinf": choice(1, 2, 3.0),
+    "ord": choice("fro", "nuc", 1, 2, -1, -2, math.inf, -math.inf),
+    "power": choice(0, 1, 2, 3, -1),
+    "q": lambda d: d.pick([0.5, 0.0, 1.0, 0.25, Data(np.array([0.1, 0.9], d.dtype))]),
+    "interpolation": choice("linear", "lower", "higher", "nearest", "midpoint"),
+    "rounding": choice("floor", "trunc"),
+    "reduction": choice("mean", "sum", "none"),
+    "square": matrices(),
+    "wide": matrices(2, 3),
+    "tall": matrices(4, 2),
+    "spd": matrices(spd=True),
+    "triangle": triangle,
+    "solvee": lambda d: d.data((*d.shape[:-1], 2), odd=False),
+    "sizes": sizes,
+    "reshaped": reshaped,
+    "permuted": permuted,
+    "parts": parts,
+    "tensors": list_of([1, 2, 3], longer),
+    "same_tensors": list_of([1, 2, 3], lambda d, s: s),
+    "vectors": list_of([1, 2, 3], lambda d, s: d.pick([(), (2,), (3,), (0,)])),
+    "one_sizes": lambda d: tuple(-1 if d.chance(0.3) else s for s in d.shape),
+    "expanded": lambda d: (2, *d.shape) if d.chance(0.5) else d.shape,
+    "reps": lambda d: tuple(int(i) for i in d.rng.integers(0, 3, len(d.shape) or 1)),
+    "shift": choice(1, -1, 2, 0),
+    "indices": on_vectors(),
+    "weights": lambda d: d.data(d.x.array.shape, d.float_dtype()) if d.x else None,
+    "edges": sorted_edges,
+    "values": lambda d: d.data(d.pick([(), (3,), (2, 2), (0,)]), d.dtype),
+    "pads": pads,
+    "mode": choice("constant", "reflect", "replicate", "circular"),
+    "img1": images(1),
+    "img2": images(2),
+    "img3": images(3),
+    "ker1": lambda d: d.data((2, 4, d.pick([1, 2, 3])), odd=False),
+    "ker2": lambda d: d.data((2, 4, d.pick([1, 2, 3]), 2), odd=False),
+    "ker3": lambda d: d.data((2, 4, 2, 1, 3), odd=False),
+    "tker1": lambda d: d.data((4, 2, d.pick([1, 2, 3])), odd=False),
+    "tker2": lambda d: d.data((4, 2, d.pick([1, 2, 3]), 2), odd=False),
+    "tker3": lambda d: d.data((4, 2, 2, 1, 3), odd=False),
+    "two": lambda d: d.data((2,), odd=False),
+    "stride": choice(1, 2),
+    "window": choice(1, 2, 3, 3),
+    "padding": choice(0, 1, 1, 2),
+    "out1": choice(1, 2, 3, 5),
+    "logits": logits,
+    "classes": classes,
+    "class_flags": class_flags,
+    "four": lambda d: d.data((4,), d.dtype, low=0.1, high=2.0),
+    "channels": per_channel,
+    "variances": variances,
+    "of_last": of_last,
+    "affine": affine,
+    "table": lambda d: d.data((5, 3), d.float_dtype()),
+    "rows": lambda d: Data(d.rng.integers(-(d.chance(0.1)), 5, d.pick([(), (3,), (2, 2), (0,)]))),
+    "query": attention(3),
+    "key": attention(5),
+    "scalar": lambda d: d.data(()) if d.chance(0.9) else d.data((2,)),
+    "onesize": lambda d: d.data(d.pick([(), (1,), (1, 1)]) if d.chance(0.9) else (2,)),
+    "tile": lambda d: tuple(int(i) for i in d.rng.integers(1, 3, d.rng.integers(0, 3))),
+    "einsum": einsum_operands,
+    "shapes": lambda d: (2, 1),
+    "group": choice(1, 2, 4, 3),
+    "list": lambda d: d.pick(
+        [[1, 2], [[1.5, 2], [3, 4]], 3, 2.5, True, [], [True, False], [1, 2.5]]
+    ),
+}
+
+UNARY = """
+abs acos acosh asin asinh atan atan2 atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1
+floor i0 isfinite isinf isnan lgamma log log10 log1p log2 logical_not neg reciprocal relu round
+rsqrt sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc clone bitwise_not logit
+special.digamma special.entr special.erf special.erfc special.erfcx special.erfinv special.exp2
+special.expit special.expm1 special.gammaln special.i0 special.i0e special.i1 special.i1e
+special.log1p special.log_ndtr special.logit special.ndtr special.ndtri special.psi
+special.round special.sinc zeros_like ones_like functional.logsigmoid functional.mish
+functional.relu functional.relu6 functional.selu functional.sigmoid functional.silu
+functional.softsign functional.tanh functional.tanhshrink functional.hardsigmoid
+functional.hardswish functional.gelu functional.elu functional.celu functional.hardshrink
+functional.softshrink functional.hardtanh functional.leaky_relu functional.softplus
+Tensor.absolute Tensor.bool Tensor.contiguous Tensor.cpu Tensor.detach Tensor.dim Tensor.double
+Tensor.float Tensor.half Tensor.int Tensor.is_contiguous Tensor.is_floating_point Tensor.item
+Tensor.long Tensor.negative Tensor.nelement Tensor.numel Tensor.size Tensor.stride Tensor.t
+Tensor.tolist Tensor.element_size Tensor.abs_ Tensor.ceil_ Tensor.cos_ Tensor.exp_ Tensor.expm1_
+Tensor.floor_ Tensor.log1p_ Tensor.log_ Tensor.neg_ Tensor.reciprocal_ Tensor.relu_
+Tensor.round_ Tensor.rsqrt_ Tensor.sigmoid_ Tensor.sin_ Tensor.sqrt_ Tensor.square_ Tensor.tanh_
+Tensor.trunc_ Tensor.zero_ nonzero trace Tensor.numpy Tensor.requires_grad_ Tensor.detach_
+"""
+BINARY = """
+add sub mul div atan2 copysign eq ne lt le gt ge floor_divide fmod remainder logical_and
+logical_or logical_xor logaddexp maximum minimum pow xlogy special.xlog1py special.xlogy
+special.zeta special.gammainc special.gammaincc Tensor.arctan2 Tensor.greater Tensor.less
+Tensor.multiply Tensor.subtract Tensor.divide Tensor.true_divide Tensor.add_ Tensor.sub_
+Tensor.mul_ Tensor.div_ Tensor.fmod_ Tensor.remainder_ Tensor.pow_ Tensor.__add__
+Tensor.__radd__ Tensor.__sub__ Tensor.__rsub__ Tensor.__mul__ Tensor.__truediv__
+Tensor.__rtruediv__ Tensor.__floordiv__ Tensor.__rfloordiv__ Tensor.__mod__ Tensor.__rmod__
+Tensor.__pow__ Tensor.__rpow__ Tensor.__eq__ Tensor.__lt__ equal allclose isclose
+"""
+
+RECIPES = {
+    **dict.fromkeys(UNARY.split(), "x"),
+    **dict.fromkeys(BINARY.split(), "x y"),
+    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], "int yint | x y"),
+    **dict.fromkeys(["Tensor.__and__", "Tensor.__or__", "Tensor.__xor__"], "int yint | x y"),
+    **dict.fromkeys(["Tensor.__lshift__", "Tensor.__rshift__"], "int yint"),
+    "div": "x y | x y rounding_mode=rounding",
+    **dict.fromkeys(["all", "any", "amax", "amin"], "x | x dims keepdim=?flag"),
+    **dict.fromkeys(["argmax", "argmin", "max", "min", "median"], "x | x dim ?flag | x y"),
+    "median": "x | x dim ?flag",
+    "argmax": "x | x dim ?flag",
+    "argmin": "x | x dim ?flag",
+    **dict.fromkeys(["sum", "mean"], "x dtype=?dtype | x dims ?flag dtype=?float"),
+    "prod": "x | x dim ?flag",
+    **dict.fromkeys(["var", "std"], "xf | xf dims correction=?correction keepdim=?flag"),
+    **dict.fromkeys(["logsumexp", "special.logsumexp"], "xf dims ?flag"),
+    **dict.fromkeys(["softmax", "log_softmax"], "xf dim | x dim"),
+    **dict.fromkeys(["special.softmax", "special.log_softmax"], "xf dim"),
+    **dict.fromkeys(["functional.softmax", "functional.log_softmax"], "xf dim dtype=?float"),
+    "functional.softmin": "xf dim",
+    "norm": "xf ?p | xf p dims ?flag",
+    **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin"], "x dim"),
+    "logcumsumexp": "xf dim",
+    "diff": "x ?count ?dim",
+    "trapezoid": "x ?yf dim=?dim | x dx=small dim=?dim",
+    "quantile": "xf q dim=?dim keepdim=?flag interpolation=?interpolation",
+    "histc": "xf bins=count min=number max=number | xf 4",
+    "bincount": "indices ?weights minlength=?count | x",
+    "unique": "x | x return_inverse=?flag return_counts=?flag dim=?dim",
+    "clamp": "x number number | x min=number | x max=number | x yf yf | x y",
+    "Tensor.clamp_": "x number number | x min=number",
+    "Tensor.clip": "x number number | x max=number",
+    "where": "bool y y | bool | x y y",
+    "Tensor.where": "x mask y",
+    "masked_select": "x mask",
+    "gather": "x row index",
+    "scatter": "x row index src | x row index number",
+    "index_select": "x row positions",
+    "index_put": "vecx posx values0",
+    "kthvalue": "x 1 dim ?flag | x count ?dim",
+    "sort": "x | x dim descending=?flag",
+    "argsort": "x | x dim descending=?flag",
+    "topk": "x 1 dim | x count largest=?flag | x 1 dim flag",
+    "searchsorted": "edges values right=?flag",
+    "bucketize": "values_first edges right=?flag",
+    **dict.fromkeys(["dot", "vdot"], "vec vec"),
+    "inner": "vec vec | mat mat2 | scalar vec",
+    "outer": "vec anyvec",
+    "mv": "mat rightvec",
+    "mm": "mat right",
+    "bmm": "batch batchright",
+    "matmul": "mat right | vec vec | mat rightvec | batch anymat | vec anymat | mat anymat | x y",
+    "linalg.matmul": "mat right | batch batchright",
+    "tensordot": "mat right 1 | mat mat2 dims=2 | vec vec dims=0",
+    "einsum": "*einsum",
+    **dict.fromkeys(["tril", "triu", "diag"], "mat ?offset | x ?offset"),
+    "diag_embed": "x ?offset",
+    "diagonal": "mat ?offset | x offset dim dim",
+    "linalg.diagonal": "mat offset=?offset",
+    "flatten": "x | x dim dim",
+    "flip": "x dims | x (0,)",
+    "movedim": "x dim dim | mat (0,1) (1,0)",
+    "permute": "x permuted",
+    "reshape": "x reshaped",
+    "Tensor.view": "x reshaped",
+    "roll": "x shift | x shift dim",
+    **dict.fromkeys(["split", "chunk"], "x parts ?row"),
+    "chunk": "x count | x 2 dim | x 3",
+    "squeeze": "x | x dims",
+    **dict.fromkeys(["swapaxes", "transpose"], "x dim dim"),
+    "unsqueeze": "x dim",
+    "unbind": "x | x dim",
+    "tile": "x tile | x reps",
+    "Tensor.repeat": "x reps",
+    "Tensor.expand": "x expanded | x one_sizes",
+    **dict.fromkeys(["Tensor.expand_as", "Tensor.view_as", "Tensor.reshape_as"], "x src | x y"),
+    "Tensor.type_as": "x y",
+    "Tensor.type": "x dtype",
+    "Tensor.to": "x dtype | x src",
+    "Tensor.fill_": "x number | x y",
+    "Tensor.copy_": "x y",
+    "Tensor.new_full": "x sizes number",
+    **dict.fromkeys(["Tensor.new_ones", "Tensor.new_zeros"], "x sizes"),
+    "Tensor.new_tensor": "x list",
+    "Tensor.size": "x | x dim",
+    "Tensor.stride": "x | x dim",
+    "cat": "tensors ?dim | same_tensors dim",
+    "stack": "same_tensors ?dim | tensors",
+    "meshgrid": "*vectors indexing=indexing",
+    "broadcast_tensors": "*same_tensors | *tensors",
+    "full_like": "x number",
+    "tensor": "list dtype=?dtype",
+    "as_tensor": "list dtype=?dtype",
+    "arange": "5 | 1 5 2 | 0 1 .25 | 5 dtype=dtype | 2.5 | 5 1 -1 | number 3",
+    "linspace": "0 1 5 | 0 1 5 dtype=dtype | number number count | -2 7 4 dtype=dtype",
+    "logspace": "0 1 5 | 0 2 3 dtype=dtype",
+    "eye": "3 | count count dtype=?dtype",
+    **dict.fromkeys(["zeros", "ones"], "sizes dtype=?dtype"),
+    "full": "sizes number dtype=?dtype",
+    **dict.fromkeys(["tril_indices", "triu_indices"], "count count offset"),
+    "broadcast_shapes": "sizes shapes | sizes sizes",
+    "promote_types": "dtype dtype",
+    "multinomial": "unit 1 | unit 2 flag",
+    "bernoulli": "unit",
+    "poisson": "positive",
+    **dict.fromkeys(["rand_like", "randn_like"], "xf dtype=?float"),
+    "empty_like": "x dtype=?dtype",
+    **dict.fromkeys(["rand", "randn", "empty"], "sizes dtype=?float"),
+    "randint": "0 5 sizes | 5 sizes",
+    "randperm": "count",
+    "normal": "xf ypos | 0.0 positive",
+    "polygamma": "count xf",
+    "special.polygamma": "count xf",
+    "special.multigammaln": "positive count",
+    **dict.fromkeys(["special.gammainc", "special.gammaincc"], "positive ypos | x y"),
+    "special.entr": "x | positive",
+    "special.ndtri": "unit | x",
+    "erfinv": "unit | x",
+    "logit": "unit ?small | x",
+    **dict.fromkeys(["det", "logdet", "slogdet", "linalg.det", "linalg.slogdet"], "square | spd"),
+    **dict.fromkeys(["cholesky", "linalg.cholesky"], "spd upper=?flag | square"),
+    "linalg.cholesky_ex": "spd upper=?flag | square",
+    "cholesky_solve": "solvee0 factor ?flag",
+    "Tensor.cholesky_inverse": "triangle ?flag",
+    "linalg.inv": "square | wide",
+    "linalg.solve": "square solvee | square vec | square square",
+    "linalg.solve_triangular": "triangle solvee upper=flag left=?flag unitriangular=?flag",
+    "linalg.eigh": "spd",
+    "linalg.eigvalsh": "spd",
+    "linalg.qr": "square | tall | wide",
+    "linalg.svd": "square full_matrices=flag | tall full_matrices=flag",
+    "Tensor.svd": "square | tall | wide",
+    "Tensor.qr": "square | tall | wide",
+    "linalg.svdvals": "square | tall | wide",
+    "linalg.pinv": "square | tall | wide",
+    "linalg.matrix_norm": "square ?ord | wide ?ord | tall ord",
+    "linalg.matrix_power": "square power",
+    "Tensor.matrix_power": "square power",
+    "linalg.matrix_rank": "square | tall | wide",
+    "functional.celu": "x ?positive_number",
+    "functional.elu": "x ?number",
+    "functional.hardshrink": "x ?number",
+    "functional.softshrink": "x ?positive_number",
+    "functional.hardtanh": "x | x -2.0 .5",
+    "functional.leaky_relu": "x ?number",
+    "functional.softplus": "xf ?positive_number",
+    "functional.threshold": "x number number",
+    "functional.gelu": "xf | xf approximate=gelu",
+    "functional.glu": "even ?dim",
+    "functional.prelu": "xf onesize | img2 channels",
+    "functional.rrelu": "xf",
+    "functional.one_hot": "int64 6 | int64 | indices 6 | int 6",
+    "functional.pad": "x pads | img2 (1,1,2,0) mode | img1 (1,2) mode | img3 (1,1,1,1,0,2) mode",
+    "functional.embedding": "rows table | rows table padding_idx=1 | rows table max_norm=1.0",
+    "functional.linear": "mat lw | mat lw two | batch lw two | vec lw",
+    "functional.bilinear": "mat ypos blw | mat yf blw two",
+    "functional.layer_norm": "xf of_last | xf of_last affine affine | mat (3,)",
+    "functional.rms_norm": "xf of_last | xf of_last affine",
+    "functional.group_norm": "img1 group | img2 group channels channels",
+    "functional.instance_norm": "img1 | img2 | img2 channels variances use_input_stats=flag",
+    "functional.batch_norm": "img1 channels variances | img2 channels variances channels channels "
+    "training=flag | logits channels variances channels channels training=flag",
+    "functional.normalize": "mat ?pinf | x pinf dim",
+    "functional.cosine_similarity": "mat yf ?dim | x y dim=dim",
+    "functional.pairwise_distance": "mat yf ?pinf keepdim=?flag | vec vec",
+    **{
+        f"functional.conv{n}d": f"img{n} ker{n} ?two stride=?stride padding=?padding "
+        f"dilation=?stride | img{n} gker{n} groups=2 | img{n} ker{n} padding='same'"
+        for n in (1, 2, 3)
+    },
+    **{
+        f"functional.conv_transpose{n}d": f"img{n} tker{n} ?two stride=?stride padding=?padding "
+        f"dilation=?stride | img{n} tker{n} groups=2 stride=2 output_padding=1"
+        for n in (1, 2, 3)
+    },
+    **{
+        f"functional.max_pool{n}d": f"img{n} window ?stride padding=?padding dilation=?stride "
+        "ceil_mode=?flag return_indices=?flag"
+        for n in (1, 2, 3)
+    },
+    **{
+        f"functional.avg_pool{n}d": f"img{n} window ?stride ?padding ceil_mode=?flag "
+        "count_include_pad=?flag"
+        for n in (1, 2, 3)
+    },
+    **{f"functional.adaptive_avg_pool{n}d": f"img{n} out1" for n in (1, 2, 3)},
+    **{f"functional.adaptive_max_pool{n}d": f"img{n} out1 ?flag" for n in (1, 2, 3)},
+    **{f"functional.lp_pool{n}d": f"img{n} pinf window stride=?stride" for n in (1, 2)},
+    "functional.fold": "folded (4,4) 2 stride=2 | folded (3,3) 2",
+    "functional.unfold": "img2 2 stride=?stride padding=?padding dilation=?stride",
+    "functional.pixel_shuffle": "img2 2 | img2 1 | x 2",
+    "functional.pixel_unshuffle": "shuffled 2 | img2 2",
+    "functional.scaled_dot_product_attention": "query key key | query query query is_causal=flag "
+    "| query key key scale=small",
+    "functional.cross_entropy": "logits classes reduction=?reduction label_smoothing=?small "
+    "| logits classes four | logits classes ignore_index=1 | logits probs",
+    "functional.nll_loss": "logits classes reduction=?reduction | logits classes four",
+    "functional.multi_margin_loss": "logits classes reduction=?reduction | logits classes 2",
+    "functional.multilabel_margin_loss": "logits class_flags reduction=?reduction",
+    "functional.multilabel_soft_margin_loss": "mat yunit reduction=?reduction",
+    **dict.fromkeys(
+        ["functional.mse_loss", "functional.l1_loss", "functional.smooth_l1_loss"],
+        "x loss reduction=?reduction",
+    ),
+    "functional.smooth_l1_loss": "xf loss beta=?small | xf loss reduction=reduction",
+    "functional.huber_loss": "xf loss delta=?small | xf loss reduction=reduction",
+    "functional.soft_margin_loss": "xf signs reduction=?reduction",
+    "functional.hinge_embedding_loss": "xf signs ?small reduction=?reduction",
+    "functional.margin_ranking_loss": "xf yf signs ?small reduction=?reduction",
+    "functional.cosine_embedding_loss": "mat yf rowsigns ?small reduction=?reduction",
+    "functional.triplet_margin_loss": "mat yf yf p=?pinf swap=?flag reduction=?reduction",
+    "functional.binary_cross_entropy": "unit yunit reduction=?reduction | xf yf",
+    "functional.binary_cross_entropy_with_logits": "xf yunit reduction=?reduction | xf yf yf",
+    "functional.kl_div": "xf yunit reduction=?reduction | xf yf log_target=True",
+    "functional.poisson_nll_loss": "xf ypos log_input=?flag full=?flag reduction=?reduction",
+    "functional.gaussian_nll_loss": "mat yf ypos full=?flag reduction=?reduction",
+    "functional.dropout": "xf small training=flag",
+    "functional.alpha_dropout": "xf small training=flag",
+    **{f"functional.dropout{n}d": f"img{n} small training=flag" for n in (1, 2, 3)},
+    "functional.gumbel_softmax": "logits hard=?flag",
+    "Tensor.__getitem__": "x item",
+    "Tensor.__setitem__": "x item number | x item scalar",
+    "Tensor.__matmul__": "mat right | x y",
+    "Tensor.__neg__": "x",
+    "Tensor.__invert__": "int | x",
+    "Tensor.__len__": "x",
+    "Tensor.__bool__": "x",
+    "Tensor.__float__": "onesize",
+    "Tensor.__int__": "onesize",
+    "Tensor.__index__": "onesize",
+    "Tensor.__contains__": "x number",
+}
+
+
+def some_rows(d, n):
+    return Data(np.asarray(d.rng.integers(-n, n, d.pick([(), (2,)]))))
+
+
+def item(d):
+    """Return an index expression: numbers, slices, None, ..., masks and tensors of integers."""
+    parts, left = [], len(d.shape)
+    if d.chance(0.1) and d.shape:
+        return d.data(d.shape, "bool")
+    if d.chance(0.1):
+        parts.append(Ellipsis)
+    while left and d.chance(0.8):
+        n = d.shape[len(d.shape) - left]
+        kind = d.pick(["number", "slice", "slice", "none", "list", "tensor", "mask", "flag"])
+        left -= kind not in ("none", "flag")
+        parts.append(
+            {
+                "number": lambda n=n: int(d.rng.integers(-max(n, 1), max(n, 1))),
+                "slice": lambda: slice(*(d.pick([None, 0, 1, -1, 2]) for _ in range(2))),
+                "none": lambda: None,
+                "list": lambda n=n: [0, max(n - 1, 0)],
+                "tensor": lambda n=n: Data(
+                    d.rng.integers(-max(n, 1), max(n, 1), d.pick([(), (2,)]))
+                ),
+                "mask": lambda n=n: Data(d.rng.integers(0, 2, n).astype(bool)),
+                "flag": lambda: d.pick([True, False, Data(np.array(True)), Data(np.array(False))]),
+            }[kind]()
+        )
+    return tuple(parts)
+
+
+def factor(d):
+    """Return a lower triangle of a matrix of the dtype of the first tensor."""
+    a = d.array((3, 3), d.x.array.dtype, odd=False)
+    return Data(np.tril(a) + 2 * np.eye(3, dtype=a.dtype))
+
+
+KINDS.update(
+    {
+        "item": item,
+        "indexing": choice("ij", "xy"),
+        "gelu": choice("none", "tanh"),
+        "even": lambda d: d.data(d.pick([(4,), (2, 4), (4, 6), (0, 4)]), d.float_dtype()),
+        "int64": lambda d: Data(d.rng.integers(0, 6, d.pick([(), (3,), (2, 2)]))),
+        "lw": lambda d: d.data((2, 3), odd=False),
+        "blw": lambda d: d.data((2, d.shape[-1], d.shape[-1]), odd=False),
+        "mat2": lambda d: d.data(d.shape),
+        "anyvec": lambda d: d.data((2,)),
+        "probs": lambda d: d.data(d.shape, low=0.0, high=1.0),
+        "rowsigns": lambda d: Data((d.rng.integers(0, 2, d.shape[:1]) * 2 - 1).astype("int64")),
+        "folded": lambda d: d.data((2, 8, 4), d.float_dtype()),
+        "shuffled": lambda d: d.data((1, 2, 4, 6), d.float_dtype()),
+        "values_first": lambda d: d.data(d.pick([(), (3,), (2, 2), (0,)]), d.float_dtype()),
+        "vecx": lambda d: d.data((4,)),
+        "posx": lambda d: (Data(d.rng.integers(0, 4, 3)),),
+        "values0": lambda d: d.data((3,), d.dtype),
+        "solvee0": lambda d: d.data((3, 2), d.pick(["float32", "float64"]), odd=False),
+        "triangle2": lambda d: Data(
+            np.tril(d.array((3, 3), d.x.array.dtype, odd=False))
+            + np.eye(3, dtype=d.x.array.dtype) * 2
+        ),
+        **{f"gker{n}": lambda d, n=n: d.data((2, 2, *(2,) * n), odd=False) for n in (1, 2, 3)},
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A function's name, the arguments, and whether it is called as a method."""
+
+    name: str
+    args: tuple
+    options: dict
+
+    def __repr__(self):
+        inside = [repr(a) for a in self.args] + [f"{k}={v!r}" for k, v in self.options.items()]
+        return f"{self.name}({', '.join(inside)})"
+
+    def leaves(self):
+        """Return the tensors among the arguments, in order."""
+        out = []
+
+        def visit(a):
+            if isinstance(a, Data):
+                out.append(a)
+            elif isinstance(a, (list, tuple)):
+                for v in a:
+                    visit(v)
+
+        visit([*self.args, *self.options.values()])
+        return out
+
+    def arguments(self, room):
+        """Return the arguments as objects of a library, and the list of tensors among them."""
+        tensors = []
+
+        def make(a):
+            if isinstance(a, Data):
+                tensors.append(a.tensor(room))
+                return tensors[-1]
+            if isinstance(a, DType):
+                return getattr(room, a.name)
+            if isinstance(a, (list, tuple)):
+                return type(a)(make(v) for v in a)
+            return a
+
+        return [make(a) for a in self.args], {k: make(v) for k, v in self.options.items()}, tensors
+
+
+def _constant(text):
+    try:
+        return eval(text, {"__builtins__": {}})
+    except (NameError, SyntaxError):
+        return None
+
+
+def draw_call(name, seed):
+    """Return a random call of one of the functions of `RECIPES`."""
+    d = Draw([seed, *name.encode()])
+    tokens = d.pick(RECIPES[name].split(" | ")).split()
+    args, options = [], {}
+    for token in tokens:
+        key, _, kind = token.rpartition("=")
+        if kind.startswith("?"):
+            kind = kind[1:]
+            if d.chance(0.5):
+                if key:
+                    continue
+                break
+        spread = kind.startswith("*")
+        kind = kind.lstrip("*")
+        value = KINDS[kind](d) if kind in KINDS else _constant(kind)
+        if key:
+            options[key] = value
+        elif spread:
+            args += value
+        else:
+            args.append(value)
+    return Call(name, tuple(args), options)
