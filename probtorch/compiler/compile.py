@@ -160,6 +160,7 @@ def _apart(x, others):
 
 
 _CALLED = "a call of {}, which may answer otherwise each time"
+_DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
 
 # Versions that differ only in numbers or other Python values among the arguments.
 MAX_VERSIONS = 8
@@ -470,8 +471,10 @@ class CompiledFunction:
         self._met_statements(performed, before)
         if self._surrounded():
             return unflatten(out_structure, out)
-        if before.drew():
-            rec.refuse("draws from a random generator of Python or NumPy")
+        drawn = before.drew()
+        if drawn is not None:
+            self._give_up(_DRAWN.format(drawn), "", loud=True)
+            return unflatten(out_structure, out)
         changed = before.changed()
         if changed is not None and not rec.unsupported:
             # Perhaps something that is made once, at the first call; or a cache that was filled

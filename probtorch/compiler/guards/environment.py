@@ -133,8 +133,8 @@ class Environment:
         self._others: tuple[Any, ...] = self._items, self._places, self._parts, self._arrays
         # Of all dicts above, where there is such a thing; made when it is first asked for.
         self._versions = None
-        # (function that tells the state of a random generator, state)
-        self._generators = [(f, f()) for f in (random.getstate, _numpy_state)]
+        # (function that tells the state of a random generator, state, what to call it)
+        self._generators = [(f, f(), name) for name, f in _OF_MODULES.items()]
         self._seen = {}
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named, self._anywhere = {}, {}, False
@@ -189,8 +189,10 @@ class Environment:
         return None
 
     def drew(self):
-        """Whether a random generator of Python or NumPy was used: its draws cannot be replayed."""
-        return any(state() != before for state, before in self._generators)
+        """Return which random generator of Python or NumPy was used, whose draws cannot be replayed;
+        None without one.
+        """
+        return next((name for state, before, name in self._generators if state() != before), None)
 
     # ---------------------------------------------------------------------------------- the walk
 
@@ -286,7 +288,7 @@ class Environment:
     def _generator(self, x, path):
         try:
             state = _STATES[next(k for k in _STATES if isinstance(x, k))]
-            self._generators.append(((lambda: state(x)), state(x)))
+            self._generators.append(((lambda: state(x)), state(x), str(path)))
         except NotImplementedError:  # the system's, which has none
             self._refuse(x, path)
 
@@ -573,6 +575,10 @@ _BOOKKEEPING = {
 def _numpy_state():
     state: Any = np.random.get_state()
     return state[1].tobytes(), *state[2:]
+
+
+# The generators that belong to modules: how each tells its state.
+_OF_MODULES = {"random": random.getstate, "numpy.random": _numpy_state}
 
 
 def _contents(cell, _=None):
