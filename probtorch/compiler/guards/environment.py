@@ -189,8 +189,8 @@ class Environment:
         return None
 
     def drew(self):
-        """Return which random generator of Python or NumPy was used, whose draws cannot be replayed;
-        None without one.
+        """Return the name of a random generator of Python or NumPy that was used, whose draws
+        cannot be replayed; None without one.
         """
         return next((name for state, before, name in self._generators if state() != before), None)
 
