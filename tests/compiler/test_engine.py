@@ -3,13 +3,15 @@
 import ctypes
 import gc
 import math
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from probtorch.compiler import engine, library
+from probtorch.compiler import engine, host, library
 from probtorch.compiler.engine import compile_module
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib
@@ -181,6 +183,24 @@ def test_threads_compile_at_the_same_time():
     for thread in threads:
         thread.join()
     assert {k: value for k, (value, _) in results.items()} == {k: k + 0.5 for k in range(12)}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="asks Linux for the memory")
+def test_compiling_leaves_no_memory_behind():
+    def resident():
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def compile_many(start):
+        for k in range(start, start + 150):
+            host.emit_object(PLUS_ONE.replace("1.0", f"{k}.5"))
+
+    compile_many(0)
+    before = resident()
+    compile_many(1000)
+    # A pipeline of passes takes 55 kB: 8 MB where each one stays.
+    assert resident() - before < 2**21
 
 
 def test_importing_the_engine_imports_neither_llvm_nor_scipy():
