@@ -8,8 +8,9 @@ that does the same with `scan`, so that code size and compile time stop growing 
    signatures repeat with a period p is a candidate; so are those before and after it.
 2. For every operand of every node of the repeating piece, its values in all turns must be of one
    kind (`_Operand`): the same number or value; constants, which are stacked; a value of the same
-   turn; one of a few turns ago, which the loop then carries; a slice that moves on by a fixed step;
-   the output of an earlier loop, turn by turn. Turns at the start that do not fit stay outside.
+   turn; one of a few turns ago, which the loop then carries; a slice that begins elsewhere in each
+   turn (`places`); the output of an earlier loop, turn by turn. Turns at the start that do not fit
+   stay outside.
 3. The function walks through the recorded nodes once more, with `scan` in the place of each
    stretch. Whoever calls it records it anew, with gradients if wanted.
 
@@ -23,7 +24,17 @@ import numpy as np
 
 from probtorch.autograd.scan import scan
 from probtorch.compiler.graph import Value
-from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.compiler.places import (
+    LARGEST,
+    PLACED,
+    at_places,
+    begins,
+    constant,
+    form,
+    gathered,
+    positions,
+)
+from probtorch.core.dispatch import apply, recorder
 from probtorch.ops.indexing import index_select
 from probtorch.ops.movement import expand, movedim, reshape
 
@@ -33,7 +44,7 @@ __all__ = ["MIN_NODES", "rolled"]
 MIN_NODES = 1000
 # Turns, and nodes in all turns together, from which on a stretch is worth a loop.
 MIN_TURNS = 8
-MIN_STRETCH = 200
+MIN_STRETCH = 100
 # Nodes in one turn, and turns that a loop may look back.
 MAX_PERIOD = 2000
 MAX_LAG = 16
@@ -74,12 +85,11 @@ def rolled(graph):
 
 
 def _signature(node):
-    attrs = node.attrs
-    if node.name == "slice":
+    if node.name in PLACED:
         # Where a slice begins may differ from turn to turn.
-        options: Any = tuple((step, n) for _, step, n in attrs["spec"])
+        options: Any = form(node)
     else:
-        options = repr(attrs) if attrs else None
+        options = repr(node.attrs) if node.attrs else None
     inputs = tuple(
         (x.shape, x.dtype, x.kind == "const") if type(x) is Value else type(x) for x in node.inputs
     )
@@ -137,9 +147,10 @@ class _Operand:
 
     `kind` is "same" (`value`: number or Value), "stacked" (`value`: the array of all turns), "here"
     (`value`: position and output in the same turn), "carried" (`value` as for "here", `lag` turns
-    ago, `first` the values before the first turn), "moving" (`value`: a Value, `attrs` dim, first
-    row and step), or "rows" (`value`: loop, position and output of an earlier loop, `attrs` first
-    turn and step).
+    ago, `first` the values before the first turn), "moving" (`value`: a Value, `attrs`: the
+    slice of it in the first turn, where it begins in all turns, and the dims in which it moves),
+    "rows" (`value`: loop, position and output of an earlier loop, `attrs` first turn and step), or
+    "places" (`value`: positions along a dim in all turns, `attrs` that dim).
     """
 
     kind: str
@@ -219,10 +230,8 @@ def _operands(column, index, earlier, start, period):
             if operand.value is None:
                 return None, len(column) - 1
         row.append(operand)
-    if first.name == "slice":
-        specs = [node.attrs["spec"] for node in column]
-        if any(spec != specs[0] for spec in specs):
-            return _moving(row[0], specs)
+    if first.name in PLACED and any(n.attrs["spec"] != first.attrs["spec"] for n in column):
+        return _placed(row, column)
     return row, -1
 
 
@@ -317,21 +326,18 @@ def _row(v, index, earlier):
     return None
 
 
-def _moving(operand, specs):
-    """A slice that moves on: one dim, by the same step at every turn."""
-    if operand.kind != "same":
-        return None, len(specs) - 1
-    starts = np.array([[begin for begin, _, _ in spec] for spec in specs])
-    moves = np.diff(starts, axis=0)
-    dims = np.flatnonzero(moves[-1])
-    if len(dims) != 1:
-        return None, len(specs) - 2
-    wrong = np.flatnonzero((moves != moves[-1]).any(1))
-    if len(wrong):
-        return None, int(wrong[-1])
-    dim = int(dims[0])
-    attrs = {"dim": dim, "first": int(starts[0, dim]), "step": int(moves[-1, dim])}
-    return [_Operand("moving", operand.value, attrs=attrs)], -1
+def _placed(row, column):
+    """A slice that begins elsewhere in each turn: of one tensor for all turns, or of any."""
+    first = column[0]
+    starts, dims = begins(column)
+    if first.name == "slice" and row[0].kind == "same":
+        if len(column) * int(np.prod(first.outs[0].shape)) <= LARGEST:
+            spec = first.attrs["spec"]
+            return [_Operand("moving", row[0].value, attrs=(spec, starts, dims))], -1
+    found = positions(first, starts, dims)
+    if found is None:
+        return None, len(column) - 1
+    return [*row, *(_Operand("places", at, attrs=d) for d, at in zip(dims, found))], -1
 
 
 # ---------------------------------------------------------------------------------- doing it again
@@ -398,7 +404,7 @@ class _Run:
             elif x.kind == "ref":
                 found = x.array
             else:
-                found = _constant(x.array)
+                found = constant(x.array)
             self.made[x.id] = found
         return found
 
@@ -446,10 +452,12 @@ class _Run:
             local = []
             for node, row in plan:
                 operands = [get(local, held, xs) for get in row]
-                if node.name == "slice" and row and row[0].moved:
-                    local.append((operands[0],))
-                    continue
-                out = apply(node.op, tuple(operands), node.attrs)
+                if row and row[0].moved:
+                    out = operands[0]
+                elif len(row) > len(node.inputs):
+                    out = at_places(node, operands, [get.dim for get in row[len(node.inputs) :]])
+                else:
+                    out = apply(node.op, tuple(operands), node.attrs)
                 local.append(out if type(out) is tuple else (out,))
             after = [
                 [local[position][output], *held[key][:-1]]
@@ -481,51 +489,32 @@ class _Run:
             return _Getter(lambda local, held, xs: held[key][-1])
         number = len(slices)
         slices.append(self._slices(operand, loop))
-        return _Getter(lambda local, held, xs: xs[number], operand.kind == "moving")
+        dim = operand.attrs if operand.kind == "places" else None
+        return _Getter(lambda local, held, xs: xs[number], operand.kind == "moving", dim)
 
     def _slices(self, operand, loop):
         """Return what the turns take one slice each of."""
-        if operand.kind == "stacked":
-            return _constant(operand.value)
+        if operand.kind in ("stacked", "places"):
+            return constant(operand.value)
         if operand.kind == "rows":
             first, step = operand.attrs
             rows = np.arange(loop.turns) * step + first
             whole = self.stack(operand.value)
             if step == 1 and first == 0 and len(rows) == whole._data.shape[0]:
                 return whole
-            return index_select(whole, 0, _constant(rows))
-        dim, size = operand.attrs["dim"], None
-        whole = self.value(operand.value)
-        node = loop.body[next(i for i, row in enumerate(loop.operands) if operand in row)]
-        spec = node.attrs["spec"]
-        _, stride, size = spec[dim]
-        begins = np.arange(loop.turns) * operand.attrs["step"] + operand.attrs["first"]
-        at = begins[:, None] + stride * np.arange(size)
-        for d, (begin, step, n) in enumerate(spec):
-            if d != dim and (begin, step, n) != (0, 1, whole._data.shape[d]):
-                rows = np.arange(n) * step + begin
-                whole = index_select(whole, d, _constant(rows))
-        picked = index_select(whole, dim, _constant(at.reshape(-1)))
-        shape = picked._data.shape
-        split = reshape(picked, (*shape[:dim], loop.turns, size, *shape[dim + 1 :]))
-        return movedim(split, dim, 0)
+            return index_select(whole, 0, constant(rows))
+        return gathered(self.value(operand.value), *operand.attrs)
 
 
 class _Getter:
-    """How a step gets one operand; `moved` where it is the slice itself and not what is sliced."""
+    """How a step gets one operand; `moved` where it is the slice itself and not what is sliced,
+    `dim` where it is positions along that dim.
+    """
 
-    __slots__ = ("get", "moved")
+    __slots__ = ("dim", "get", "moved")
 
-    def __init__(self, get, moved=False):
-        self.get, self.moved = get, moved
+    def __init__(self, get, moved=False, dim=None):
+        self.get, self.moved, self.dim = get, moved, dim
 
     def __call__(self, local, held, xs):
         return self.get(local, held, xs)
-
-
-def _constant(array):
-    t = wrap(np.asarray(array))
-    active = recorder()
-    if active is not None:
-        active.fresh(t)
-    return t

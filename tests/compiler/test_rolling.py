@@ -122,6 +122,48 @@ def same_in_every_turn(q):
     return stack([(q.exp() + 1.0).log().tanh().sum() for _ in range(T)]).sum()
 
 
+W = RNG.integers(0, 4, T)
+V = RNG.integers(0, 3, T)
+
+
+def hidden_states(numbers):
+    """An HMM whose observations index a table: numbers of Python, or of NumPy."""
+
+    def fn(q):
+        log_move = q[:9].reshape(3, 3).log_softmax(-1)
+        log_emit = q[9:21].reshape(3, 4).log_softmax(-1)
+        log_alpha = log_emit[:, numbers[0]]
+        for t in range(1, T):
+            log_alpha = (log_alpha[:, None] + log_move).logsumexp(0) + log_emit[:, numbers[t]]
+        return log_alpha.logsumexp(0)
+
+    return fn
+
+
+def known_states(q):
+    """Elements of a table by two numbers that change, and of what the loop itself carries."""
+    h, table, total = q[:4], q[4:16].reshape(4, 3), q[0] * 0.0
+    for t in range(T):
+        total = total + table[W[t], V[t]] * Y[t] + h[W[t]]
+        h = (h * 0.9 + table[:, V[t]]).tanh()
+    return total + h.sum()
+
+
+def kept_in_place(q):
+    """A tensor that each turn writes to, where the data say."""
+    h = q[:4] * 1.0
+    for t in range(T):
+        h[W[t]] = (h[W[t]] * 0.5 + q[4 + V[t]] * Y[t]).tanh()
+    return (h * h).sum()
+
+
+def windows_anywhere(q):
+    total = q[0] * 0.0
+    for t in range(T):
+        total = total + (q[V[t] : V[t] + 4] * X[t, W[t] % 3]).sum().tanh()
+    return total
+
+
 CASES = {
     autoregression: 7,
     windows: 7,
@@ -132,6 +174,12 @@ CASES = {
     two_kinds_of_turns: 3,
     forward_algorithm: 12,
     same_in_every_turn: 3,
+    hidden_states(W): 21,
+    hidden_states(W.tolist()): 21,
+    hidden_states(W.astype(np.int8)): 21,
+    known_states: 16,
+    kept_in_place: 7,
+    windows_anywhere: 7,
 }
 
 
@@ -225,17 +273,18 @@ def test_a_branch_inside_a_loop_is_not_rolled_away():
         np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-10)
 
 
+KINDS = ["mul", "add", "tanh", "where", "shift", "take", "pick", "put"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_loops(seed):
     """Loops of random bodies: operands of all kinds, lags, irregular turns."""
     rng = np.random.default_rng(seed)
     turns, width = int(rng.integers(60, 140)), int(rng.integers(2, 5))
     data = tensor(rng.standard_normal((turns + 8, width)))
-    plan = [
-        (rng.choice(["mul", "add", "tanh", "where", "shift", "take"]), *rng.integers(0, 6, 2))
-        for _ in range(int(rng.integers(3, 9)))
-    ]
+    plan = [(rng.choice(KINDS), *rng.integers(0, 6, 2)) for _ in range(int(rng.integers(3, 9)))]
     odd = set(rng.integers(0, turns, int(rng.integers(0, 3))).tolist())
+    places = rng.integers(0, width, turns).tolist()
 
     def fn(q):
         past = [q[:width] * (0.1 * i) for i in range(4)]
@@ -255,6 +304,11 @@ def test_random_loops(seed):
                     h = probtorch.where(data[t] > 0.0, h, other)
                 elif kind == "shift":
                     h = h + q[0] * other.sum()
+                elif kind == "pick":
+                    h = h * q[places[t]] + other[places[t - 1]]
+                elif kind == "put":
+                    h = h.clone()
+                    h[places[t]] = other[0]
                 else:
                     h = h + data[t : t + 2].sum(0) * 0.1
             if t in odd:
@@ -301,6 +355,30 @@ def test_a_compiled_function_with_gradients_draws_and_updates_is_rolled():
     assert rng.get_state() == theirs.get_state()
     assert compiled.reason is None
     (path,) = compiled._paths()
+    assert len(path.program.graph.nodes) < FEW
+
+
+def test_gradients_inside_of_loops_over_data_are_rolled():
+    weight = tensor(RNG.standard_normal((4, 3)), requires_grad=True)
+    start = weight.detach().clone()
+
+    def step(y):
+        h = weight[0] * 0.0
+        for t in range(T):
+            h = (h * 0.7 + weight[W[t]] * y[t]).tanh() + h[V[t]]
+        (g,) = grad(h.sum(), [weight])
+        with probtorch.no_grad():
+            weight.sub_(0.01 * g)
+        return g
+
+    expected = [step(Y), step(Y)]
+    with probtorch.no_grad():
+        weight.copy_(start)
+    native = compile(step)
+    for e in expected:
+        np.testing.assert_allclose(native(Y).numpy(), e.numpy(), rtol=1e-9)
+    assert native.reason is None
+    (path,) = native._paths()
     assert len(path.program.graph.nodes) < FEW
 
 
