@@ -88,6 +88,7 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
         filled = clone(expand(cast(fill_value, dtype), sizes("full", (size,))))
         return filled if device is None else filled.to(device=device)
     value = fill_value._data if isinstance(fill_value, TensorBase) else fill_value
+    dtypes.check_fits("full", value, dtype)
     return _made(np.full(sizes("full", (size,)), value, dtype), device, requires_grad)
 
 

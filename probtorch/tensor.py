@@ -665,8 +665,18 @@ class Tensor(TensorBase):
         return assign(self, elementwise.clone(value) if value is source else value, "copy_")
 
     def fill_(self, value):
-        """Overwrite every element with `value`."""
-        return self.copy_(as_tensor(value))
+        """Overwrite every element with `value`, a number or a tensor without dims."""
+        if not isinstance(value, TensorBase):
+            dtypes.check_fits("fill_", value, self._data.dtype)
+        value = as_tensor(value, "fill_")
+        if value._data.ndim:
+            raise ShapeError(
+                "fill_",
+                expected="a number, or a tensor without dims",
+                got=f"shape {value._data.shape}",
+                fix="use copy_ to overwrite with a tensor",
+            )
+        return self.copy_(value)
 
     def zero_(self):
         """Overwrite every element with 0."""
@@ -683,6 +693,7 @@ class Tensor(TensorBase):
     def new_full(self, size, value):
         """Return a filled tensor of a size, with this dtype and device."""
         size = size if isinstance(size, (tuple, list)) else (size,)
+        dtypes.check_fits("new_full", value, self._data.dtype)
         return wrap(
             to_device(np.full(sizes("new_full", size), value, self._data.dtype), self.device)
         )
@@ -694,25 +705,40 @@ class Tensor(TensorBase):
     # --------------------------------------------------------------------------------------- shapes
 
     def view(self, *shape):
-        """Return the same elements in another shape, as `reshape` does."""
+        """Return the same elements in another shape, in the same memory: changes are seen in both.
+
+        Raises
+        ------
+        ShapeError
+            If the elements do not lie in memory as the shape needs them; `reshape` then copies.
+        """
         if len(shape) == 1 and isinstance(shape[0], np.dtype):
             raise ArgumentError(
                 "view", expected="sizes", got=str(shape[0]), fix="use to(dtype) to convert"
             )
-        return movement.reshape(self, *shape)
+        return movement.view(self, *shape)
 
     def view_as(self, other):
-        """Return `self` in the shape of `other`."""
-        return movement.reshape(self, as_tensor(other, "view_as")._data.shape)
+        """Return `self` in the shape of `other`, without a copy; see `view`."""
+        return movement.view(self, as_tensor(other, "view_as")._data.shape)
 
-    reshape_as = view_as
+    def reshape_as(self, other):
+        """Return `self` in the shape of `other`."""
+        return movement.reshape(self, as_tensor(other, "reshape_as")._data.shape)
 
     def expand_as(self, other):
         """Return `self` expanded to the shape of `other`."""
         return movement.expand(self, as_tensor(other, "expand_as")._data.shape)
 
     def t(self):
-        """Return a matrix transposed."""
+        """Return a matrix transposed; vectors and numbers are themselves."""
+        if self._data.ndim > 2:
+            raise ShapeError(
+                "t",
+                expected="at most 2 dims",
+                got=f"shape {self._data.shape}",
+                fix="use .mT for matrices in the last two dims, or transpose(dim0, dim1)",
+            )
         return self.T
 
     def where(self, condition, other):

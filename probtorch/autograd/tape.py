@@ -23,10 +23,11 @@ from probtorch.core.dispatch import (
     stale,
     wrap,
 )
+from probtorch.core.dtype import float16
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.elementwise import add, clone
-from probtorch.ops.families import unbroadcast
+from probtorch.ops.families import partial_in_single, unbroadcast
 
 __all__ = ["backward", "grad", "set_inspector"]
 
@@ -335,7 +336,10 @@ def _sweep(seeds, targets, keep, create_graph):
                         _check_fresh(node, inputs, reads)
                     if reads_output and out is None:
                         out = saved_output(node)
-                    gx = partial(g, out, *inputs)
+                    if g._data.dtype is float16:
+                        gx = partial_in_single(partial, g, out, inputs)
+                    else:
+                        gx = partial(g, out, *inputs)
                     shape = t._data.shape
                     if gx._data.shape != shape:
                         gx = unbroadcast(gx, shape)

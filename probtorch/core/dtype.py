@@ -9,12 +9,13 @@ import threading
 
 import numpy as np
 
-from probtorch.errors import DTypeError
+from probtorch.errors import DomainError, DTypeError
 
 __all__ = [
     "as_dtype",
     "bool_",
     "category",
+    "check_fits",
     "default_dtype",
     "default_dtype_as",
     "finfo",
@@ -201,3 +202,17 @@ def promote(operands):
         elif _CATEGORY[dtype.kind] > _CATEGORY[out.kind]:
             out = promote_types(out, dtype)
     return out
+
+
+def check_fits(op, value, dtype):
+    """Raise unless a number can be an element of a dtype; floats are cut to integers."""
+    if np.dtype(dtype).kind not in "iu":
+        return
+    info = np.iinfo(dtype)
+    if isinstance(value, (int, float)) and not info.min <= value <= info.max:
+        raise DomainError(
+            op,
+            expected=f"a number from {info.min} to {info.max}, which {np.dtype(dtype)} can hold",
+            got=repr(value),
+            fix="choose another dtype",
+        )

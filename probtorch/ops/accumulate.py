@@ -20,6 +20,9 @@ _STRETCH = 256
 
 def add_up(x, dims, keepdim):
     """Return the sum of the array `x` over `dims`, in its dtype."""
+    if x.dtype.kind != "f":
+        # NumPy would add up small integers in wide ones, and give these.
+        return x.sum(axis=dims, keepdims=keepdim, dtype=x.dtype)
     if x.dtype is dtypes.float16:
         return x.sum(axis=dims, keepdims=keepdim, dtype=dtypes.float32).astype(x.dtype)
     if x.dtype is dtypes.float32 and x.size > 2 * _STRETCH and isinstance(x, np.ndarray):

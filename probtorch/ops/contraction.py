@@ -150,6 +150,13 @@ def inner(x, y):
     x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
     if not x._data.ndim or not y._data.ndim:
         return x * y
+    if x._data.shape[-1] != y._data.shape[-1]:
+        raise ShapeError(
+            "inner",
+            expected="last dims of one size",
+            got=f"shapes {x._data.shape} and {y._data.shape}",
+            fix="expand the shorter one",
+        )
     return tensordot(x, y, ((-1,), (-1,)))
 
 

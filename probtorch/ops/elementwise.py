@@ -13,6 +13,7 @@ import numpy as np
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DivisionByZeroError
 from probtorch.ops.families import elementwise
 
@@ -94,7 +95,7 @@ def divide(x, y, *, rounding_mode=None, out=None):
         )
     x, y = as_tensor(x, "div"), as_tensor(y, "div")
     if x._data.dtype.kind in "f" or y._data.dtype.kind == "f":
-        return trunc(div(x, y), out=out)
+        return _trunc_divide(x, y, out=out)
     return floor_divide(sub(x, fmod(x, y)), y, out=out)
 
 
@@ -186,6 +187,11 @@ sign = elementwise(
 )
 
 
+def _like(x, wide):
+    """Return a tensor in the dtype of the result, whose digits a partial is to have."""
+    return cast(x, wide._data.dtype) if isinstance(x, TensorBase) else x
+
+
 def _pow_base(g, _, x, y):
     if isinstance(y, (int, float)):
         return g * (y * pow(x, y - 1)) if y else g * 0.0
@@ -202,7 +208,7 @@ def _pow_exponent(g, z, x, y):
             else where(ge(y, 0.0), 0.0, g * (z * -math.inf))
         )
     flat = logical_and(eq(x, 0.0), ge(y, 0.0))
-    return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
+    return where(flat, 0.0, g * (z * log(_like(where(flat, 1.0, x), z))))
 
 
 pow = elementwise(
@@ -222,7 +228,7 @@ def _checked(name, ufunc):
 
     def call(x, y):
         array = y if isinstance(x, (int, float)) else x
-        if array.dtype.kind in "iub" and not array_module(array).all(y):
+        if array.dtype.kind in "iub" and not array_module(array).all(y) and array.size:
             raise DivisionByZeroError(
                 name,
                 expected="integer divisors other than 0",
@@ -281,6 +287,17 @@ floor_divide = elementwise(
     eager=_checked("floor_divide", np.floor_divide),
     reference=np.floor_divide,
     doc="floor(x / y).",
+)
+
+_trunc_divide = elementwise(
+    "trunc_divide",
+    formula=lambda s, x, y: s.trunc(x / y),
+    partials=(_flat, _flat),
+    domain=("real", "nonzero"),
+    eager=lambda x, y: np.trunc(np.true_divide(x, y)),
+    reference=lambda x, y: np.trunc(x / y),
+    result="float",
+    doc="trunc(x / y).",
 )
 
 # ------------------------------------------------------------------------------------- exponentials
@@ -551,6 +568,7 @@ atanh = elementwise(
 
 def _over_radius(g, x, y):
     """G / (x^2 + y^2), and 0 at the origin."""
+    x, y = _like(x, g), _like(y, g)
     r = x * x + y * y
     origin = eq(r, 0.0)
     return where(origin, 0.0, g / where(origin, 1.0, r))

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import apply, binary_door, general, unary_door
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import apply, binary_door, cast, general, unary_door
 from probtorch.core.op import Op, register
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
 
@@ -138,17 +140,36 @@ def _other_count(op, operands):
 
 
 def _keep_dtype(fn):
-    """Return `fn` with the float dtype of its inputs, which SciPy and tables may widen."""
+    """Return `fn` with the float dtype of its inputs, which SciPy and tables may widen.
+
+    Half precision is computed in single: what a formula loses on its way is not seen in the result.
+    """
 
     def call(*arrays):
-        out = fn(*arrays)
         for a in arrays:
             dtype = getattr(a, "dtype", None)
             if dtype is not None and dtype.kind == "f":
+                if dtype is dtypes.float16:
+                    arrays = tuple(b.astype(dtypes.float32) if _is_half(b) else b for b in arrays)
+                out = fn(*arrays)
                 return out if out.dtype == dtype else out.astype(dtype)
-        return out
+        return fn(*arrays)
 
     return call
+
+
+def _is_half(array):
+    return getattr(array, "dtype", None) is dtypes.float16
+
+
+def partial_in_single(partial, g, out, inputs):
+    """Return a partial of half precision, computed in single and rounded once."""
+    wide = [
+        cast(x, dtypes.float32) if isinstance(x, TensorBase) and _is_half(x._data) else x
+        for x in inputs
+    ]
+    out = None if out is None else cast(out, dtypes.float32)
+    return cast(partial(cast(g, dtypes.float32), out, *wide), dtypes.float16)
 
 
 def _bind_vjp(op):
@@ -158,7 +179,10 @@ def _bind_vjp(op):
         grads = []
         for partial, x, need in zip(partials, inputs, needs, strict=True):
             if need and partial is not None:
-                gx = partial(g, out, *inputs)
+                if g._data.dtype is dtypes.float16:
+                    gx = partial_in_single(partial, g, out, inputs)
+                else:
+                    gx = partial(g, out, *inputs)
                 grads.append(
                     gx if gx._data.shape == x._data.shape else unbroadcast(gx, x._data.shape)
                 )
@@ -176,7 +200,10 @@ def _bind_jvp(op):
         total = None
         for partial, t in zip(partials, tangents, strict=True):
             if t is not None and partial is not None:
-                term = partial(t, out, *inputs)
+                if t._data.dtype is dtypes.float16:
+                    term = partial_in_single(partial, t, out, inputs)
+                else:
+                    term = partial(t, out, *inputs)
                 total = term if total is None else total + term
         if total is not None and total._data.shape != out._data.shape:
             total = total.expand(out._data.shape)

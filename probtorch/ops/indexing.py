@@ -40,7 +40,16 @@ from probtorch.errors import (
 )
 from probtorch.ops.elementwise import lt, where
 from probtorch.ops.families import structured, unbroadcast
-from probtorch.ops.movement import expand, permute, python_slices, reshape, slice_, stack, unslice
+from probtorch.ops.movement import (
+    broadcast_tensors,
+    expand,
+    permute,
+    python_slices,
+    reshape,
+    slice_,
+    stack,
+    unslice,
+)
 
 __all__ = [
     "Vindex",
@@ -786,6 +795,8 @@ def index_select(x, dim, index):
     x = as_tensor(x, "index_select")
     dim = normalize_dim(dim, x._data.ndim, "index_select")
     index = as_tensor(index, "index_select")
+    if not x._data.ndim and index._data.size == 1 and index._data.ndim < 2:
+        return reshape(index_select(reshape(x, (1,)), 0, index), ())
     if not x._data.ndim or index._data.ndim > 1:
         raise ShapeError(
             "index_select",
@@ -807,6 +818,8 @@ def gather(x, dim, index):
             fix="unsqueeze it",
         )
     dim = normalize_dim(dim, x._data.ndim, "gather")
+    if not x._data.ndim:
+        return reshape(gather(reshape(x, (1,)), 0, reshape(index, (1,))), ())
     return _take(x, tuple(range(x._data.ndim)), _grid(index, dim, x, "gather"))
 
 
@@ -833,6 +846,9 @@ def scatter(x, dim, index, src, *, accumulate=False):
             fix="unsqueeze it",
         )
     dim = normalize_dim(dim, x._data.ndim, "scatter")
+    if not x._data.ndim:
+        x, index, src = (reshape(t, (1,)) for t in (x, index, src))
+        return reshape(scatter(x, 0, index, src, accumulate=accumulate), ())
     at = _grid(index, dim, x, "scatter")
     return _put(x, src, tuple(range(x._data.ndim)), at, accumulate)
 
@@ -867,8 +883,14 @@ def _counted_from_0(index, dim, x, op):
 
 
 def masked_select(x, mask):
-    """Return the elements of `x` where `mask` is True, as a 1-d tensor."""
-    return getitem(as_tensor(x, "masked_select"), as_tensor(mask, "masked_select"))
+    """Return the elements of `x` where `mask` is True, as a 1-d tensor; the two broadcast."""
+    x, mask = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select")
+    if mask._data.dtype.kind != "b":
+        raise DTypeError(
+            "masked_select", expected="a boolean mask", got=str(mask._data.dtype), fix="use .bool()"
+        )
+    x, mask = broadcast_tensors(x, mask)
+    return getitem(reshape(x, -1), reshape(mask, -1))
 
 
 def one_hot(x, num_classes=-1):

@@ -583,7 +583,7 @@ def trace(a):
 
 def matrix_power(a, n):
     """Return the n-th power of each square matrix; negative powers are those of the inverse."""
-    a = as_matrix("matrix_power", a)
+    a = as_matrix("matrix_power", a, floats=n < 0)
     if n < 0:
         a, n = inv(a), -n
     out = None

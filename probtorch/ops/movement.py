@@ -11,7 +11,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import apply, as_tensor, cast, grad_enabled
+from probtorch.core.dispatch import apply, as_tensor, cast, grad_enabled, recorder
 from probtorch.core.dtype import promote_types
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, ShapeError
@@ -106,6 +106,41 @@ def reshape(x, *shape):
     return apply(_RESHAPE, (x,), {"shape": shape})
 
 
+def view(x, *shape):
+    """Return `x` with another shape, in the same memory; an error where that needs a copy."""
+    x = as_tensor(x, "view")
+    out = reshape(x, *shape)
+    if recorder() is not None:
+        recorder().layout_read()
+    if not (x._data.flags.c_contiguous or _in_place(x._data, out._data.shape)):
+        raise ShapeError(
+            "view",
+            expected="a shape into which the elements fall as they lie in memory",
+            got=f"{out._data.shape} of shape {x._data.shape}, strides {x.stride()}",
+            fix="use reshape, which copies where it must; what is written to a copy is not seen "
+            "in the tensor",
+        )
+    return out
+
+
+def _in_place(array, shape):
+    """Whether an array has a view of another shape: no size is made of elements with a gap."""
+    runs: list[list[int]] = []  # lengths of elements at even distances, and those, innermost first
+    for n, step in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if runs and step == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= n
+        elif n != 1:
+            runs.append([n, step])
+    lengths, left = iter(runs), 1
+    for n in reversed(shape):
+        if n > 1 and left == 1:
+            left = next(lengths)[0]
+        if left % max(n, 1):
+            return False
+        left //= max(n, 1)
+    return True
+
+
 _PERMUTE = linear(
     "permute",
     "movement",
@@ -170,6 +205,8 @@ def movedim(x, source, destination):
             got=f"{source} to {target}",
             fix="give one destination per source",
         )
+    if not ndim:
+        return _itself(x)
     order = [d for d in range(ndim) if d not in source]
     for t, s in sorted(zip(target, source, strict=True)):
         order.insert(t, s)
@@ -244,6 +281,13 @@ def flatten(x, start_dim=0, end_dim=-1):
         normalize_dim(start_dim, len(shape), "flatten"),
         normalize_dim(end_dim, len(shape), "flatten"),
     )
+    if a > b:
+        raise ShapeError(
+            "flatten",
+            expected="start_dim before end_dim",
+            got=f"dims {a} and {b} of shape {x._data.shape}",
+            fix="exchange them",
+        )
     return reshape(x, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 

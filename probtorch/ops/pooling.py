@@ -1,21 +1,21 @@
 """Pooling: the largest, the mean or a norm over windows of the last one to three dims.
 
 Regular windows go through the primitives of `ops/windows.py`. Adaptive windows overlap irregularly,
-but are products of intervals, one per dim: each dim is pooled by itself, the mean by a matrix.
+but are products of intervals, one per dim: each dim is pooled by itself.
 """
 
 import math
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import as_tensor, cast
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs, pow, relu, sign
 from probtorch.ops.indexing import gather
-from probtorch.ops.movement import movedim, reshape, slice_, stack
+from probtorch.ops.movement import reshape, slice_, stack
 from probtorch.ops.padding import beside, pad
-from probtorch.ops.reduction import amax, argmax
+from probtorch.ops.reduction import amax, argmax, mean
 from probtorch.ops.windows import (
     drop_first,
     number_per_dim,
@@ -110,10 +110,11 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
     where = windows(_bordered(numbers, padding, overhang, -1), sizes, stride, dilation)
     seen = windows(bordered, sizes, stride, dilation)
     counts = seen._data.shape[-n:]
-    seen = reshape(seen, (-1, *x._data.shape[:-n], *counts))
+    window = math.prod(sizes)
+    seen = reshape(seen, (window, *x._data.shape[:-n], *counts))
     best = argmax(seen, 0, keepdim=True)
     lead = (1,) * (x._data.ndim - n)
-    where = reshape(where, (-1, *lead, *counts)).expand(seen._data.shape)
+    where = reshape(where, (window, *lead, *counts)).expand(seen._data.shape)
     return drop_first(gather(seen, 0, best)), drop_first(gather(where, 0, best))
 
 
@@ -126,6 +127,11 @@ def avg_pool(
     reaches beyond it never counts. `divisor_override` replaces the number of elements.
     """
     x = _input(op, n, input)
+    if x._data.dtype is dtypes.float16:
+        # Added up in single precision.
+        wide = cast(x, dtypes.float32), kernel_size, stride, padding
+        out = avg_pool(op, n, *wide, ceil_mode, count_include_pad, divisor_override)
+        return cast(out, dtypes.float16)
     sizes, stride, padding, dilation, overhang = _windowed(
         op, x, n, kernel_size, stride, padding, 1, ceil_mode
     )
@@ -184,11 +190,20 @@ def adaptive_avg_pool(op, n, input, output_size):
                 got=f"shape {x._data.shape}",
                 fix="check for empty data",
             )
-        weights = np.zeros((size, count), x._data.dtype)
-        for j, (start, stop) in enumerate(_bins(size, count)):
-            weights[start:stop, j] = 1.0 / (stop - start)
-        x = movedim(matmul(movedim(x, dim, -1), beside(x, weights)), -1, dim)
+        if size % count == 0:
+            parted = reshape(
+                x, (*x._data.shape[:dim], count, size // count, *x._data.shape[dim + 1 :])
+            )
+            x = mean(parted, dim + 1)
+            continue
+        x = stack([mean(_part(x, dim, *bin), dim) for bin in _bins(size, count)], dim)
     return x
+
+
+def _part(x, dim, start, stop):
+    spec = [(0, 1, m) for m in x._data.shape]
+    spec[dim] = (start, 1, stop - start)
+    return slice_(x, tuple(spec))
 
 
 def adaptive_max_pool(op, n, input, output_size, return_indices):
@@ -200,18 +215,13 @@ def adaptive_max_pool(op, n, input, output_size, return_indices):
         return _adaptive_max_with_indices(x, n, spatial, sizes)
     for i, count in enumerate(sizes):
         dim = x._data.ndim - n + i
-        parts = []
-        for start, stop in _bins(spatial[i], count):
-            spec = [(0, 1, m) for m in x._data.shape]
-            spec[dim] = (start, 1, stop - start)
-            parts.append(amax(slice_(x, tuple(spec)), dim))
-        x = stack(parts, dim)
+        x = stack([amax(_part(x, dim, *bin), dim) for bin in _bins(spatial[i], count)], dim)
     return x
 
 
 def _adaptive_max_with_indices(x, n, spatial, sizes):
     shape = x._data.shape
-    flat = reshape(x, (*shape[:-n], -1))
+    flat = reshape(x, (*shape[:-n], math.prod(spatial)))
     grids = [_bins(m, count) for m, count in zip(spatial, sizes)]
     numbers = np.arange(math.prod(spatial)).reshape(spatial)
     found = []

@@ -112,7 +112,8 @@ def prelu(input, weight):
             fix="num_parameters is the number of channels, dim 1 of the input",
         )
     w = reshape(w, (count, *[1] * max(ndim - 2, 0)) if ndim > 1 else (count,) if ndim else ())
-    return where(gt(x, 0.0), x, x * w)
+    # A factor of 1, so that a slope that is nan stays with what it multiplies.
+    return x * where(gt(x, 0.0), 1.0, w)
 
 
 def rrelu(input, lower=1.0 / 8.0, upper=1.0 / 3.0, training=False, inplace=False):

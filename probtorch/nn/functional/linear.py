@@ -8,9 +8,9 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor, cast, recorder
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.contraction import einsum, matmul
-from probtorch.ops.elementwise import lt, maximum, ne, where
+from probtorch.ops.elementwise import lt, maximum, ne, to_float, where
 from probtorch.ops.indexing import getitem
-from probtorch.ops.movement import permute, reshape, unsqueeze
+from probtorch.ops.movement import broadcast_tensors, permute, reshape, unsqueeze
 from probtorch.ops.reduction import norm, sum
 from probtorch.ops.sorting import bincount
 
@@ -218,6 +218,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
+    a, b = broadcast_tensors(to_float(a), to_float(b))
     lengths = maximum(norm(a, 2, dim, True), eps), maximum(norm(b, 2, dim, True), eps)
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
 

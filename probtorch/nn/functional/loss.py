@@ -12,7 +12,19 @@ from probtorch.core.dispatch import as_tensor, cast
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
-from probtorch.ops.elementwise import abs, clamp, exp, gt, log, lt, ne, softplus, where
+from probtorch.ops.elementwise import (
+    abs,
+    clamp,
+    exp,
+    gt,
+    le,
+    log,
+    lt,
+    ne,
+    softplus,
+    to_float,
+    where,
+)
 from probtorch.ops.indexing import gather, getitem
 from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze
 from probtorch.ops.special import xlogy
@@ -111,7 +123,10 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     d = abs(x - t)
     if beta == 0.0:
         return reduced(d, reduction)
-    return reduced(where(lt(d, beta), d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+    near = lt(d, beta)
+    # Squared where it is used only: slopes of what is left out must not be nan.
+    small = where(near, d, 0.0)
+    return reduced(where(near, small * small * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
@@ -120,7 +135,9 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     _positive("huber_loss", "delta", delta)
     x, t = _pair("huber_loss", input, target)
     d = abs(x - t)
-    loss = where(lt(d, delta), d * d * 0.5, (d - 0.5 * delta) * delta)
+    near = lt(d, delta)
+    small = where(near, d, 0.0)
+    loss = where(near, small * small * 0.5, (d - 0.5 * delta) * delta)
     return _weighted(loss, weight, reduction)
 
 
@@ -166,7 +183,7 @@ def poisson_nll_loss(
     loss = exp(x) - t * x if log_input else x - t * log(x + eps)
     if full:
         big = gt(t, 1)
-        n = where(big, cast(t, x._data.dtype), 1.0)
+        n = where(big, cast(t, loss._data.dtype), 1.0)
         loss = loss + where(big, n * log(n) - n + 0.5 * log(2.0 * math.pi * n), 0.0)
     return reduced(loss, reduction)
 
@@ -192,7 +209,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     """
     reduction = reduction_of("gaussian_nll_loss", reduction)
     x, t = as_tensor(input, "gaussian_nll_loss"), as_tensor(target, "gaussian_nll_loss")
-    v = cast(as_tensor(var, "gaussian_nll_loss"), x._data.dtype)
+    v = to_float(as_tensor(var, "gaussian_nll_loss"))
     shape = x._data.shape
     if v._data.ndim and v._data.shape != shape:
         if v._data.shape == shape[:-1]:
@@ -400,9 +417,21 @@ def binary_cross_entropy(
             got=f"{float(x._data.min())} to {float(x._data.max())}",
             fix="apply sigmoid first, or use binary_cross_entropy_with_logits",
         )
-    least = math.exp(-100.0)
-    loss = -(t * log(clamp(x, min=least)) + (1.0 - t) * log(clamp(1.0 - x, min=least)))
+    if t._data.size and not (t._data.min() >= 0 and t._data.max() <= 1):
+        raise DomainError(
+            name,
+            expected="all elements of target between 0 and 1",
+            got=f"{float(t._data.min())} to {float(t._data.max())}",
+            fix="targets are classes 0 and 1, or probabilities of class 1",
+        )
+    loss = -(t * _cut_log(x) + (1.0 - t) * _cut_log(1.0 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _cut_log(x):
+    """Return log(x), and -100 with slope 0 where it is less."""
+    cut = le(x, math.exp(-100.0))
+    return where(cut, -100.0, log(where(cut, 1.0, x)))
 
 
 def binary_cross_entropy_with_logits(

@@ -9,7 +9,7 @@ from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor
-from probtorch.core.dtype import finfo
+from probtorch.core.dtype import finfo, float32, promote_types
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import rsqrt
@@ -63,7 +63,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     x = as_tensor(input, "rms_norm")
     dims, shape = _last_dims("rms_norm", x, normalized_shape)
     if eps is None:
-        eps = float(finfo(x._data.dtype).eps)
+        # Half precision is computed in single.
+        eps = float(finfo(promote_types(x._data.dtype, float32)).eps)
     return _scaled(_by_root_mean_square(x, dims, eps), weight, None, shape)
 
 

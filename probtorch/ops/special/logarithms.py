@@ -10,6 +10,7 @@ from probtorch.ops.elementwise import (
     eq,
     expm1,
     gt,
+    le,
     log,
     log1p,
     logical_and,
@@ -28,7 +29,7 @@ LN2 = math.log(2.0)
 
 def _xlogy_first(g, _, x, y):
     y = tensor_like(y, g)
-    both = logical_and(eq(x, 0.0), eq(y, 0.0))
+    both = logical_and(eq(x, 0.0), le(y, 0.0))
     return where(both, 0.0, g * log(where(both, 1.0, y)))
 
 
@@ -53,7 +54,7 @@ xlogy = elementwise(
 
 def _xlog1py_first(g, _, x, y):
     y = tensor_like(y, g)
-    both = logical_and(eq(x, 0.0), eq(y, -1.0))
+    both = logical_and(eq(x, 0.0), le(y, -1.0))
     return where(both, 0.0, g * log1p(where(both, 0.0, y)))
 
 
