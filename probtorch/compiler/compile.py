@@ -28,7 +28,7 @@ from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
-from probtorch.compiler.verify import ReplayError, difference, due, moved
+from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     grad_enabled,
@@ -322,9 +322,10 @@ class CompiledFunction:
             # Copies: a result may be a tensor that is put back.
             return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, kind)
 
-        def again():
-            close = [wrap(moved(t._data, i, path.size)) for i, t in enumerate(tensors)]
-            (computed, _), (changed, _) = run(close)
+        def again(seed):
+            close = [wrap(moved(t._data, (seed, i), path.size)) for i, t in enumerate(tensors)]
+            with OtherRounding(seed):
+                (computed, _), (changed, _) = run(close)
             return [*computed, *changed]
 
         # The native run first: only then is it known that the path fits, and that Python, which is

@@ -29,7 +29,7 @@ from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
-from probtorch.compiler.verify import ReplayError, coarsest, difference, due, moved
+from probtorch.compiler.verify import OtherRounding, ReplayError, coarsest, difference, due, moved
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     as_tensor,
@@ -411,6 +411,11 @@ class NativeDensity:
             if self.evaluations != before:
                 return  # it was Python's
             active, grad_mode = set_recorder(None), set_grad_enabled(True)
+
+            def again(seed):
+                with OtherRounding(seed):
+                    return [x for _, x in _named(*self._rejecting(moved(q, seed, self._size)))]
+
             try:
                 eager = self._rejecting(np.array(q))
                 if not (math.isfinite(value) or math.isfinite(eager[0])):
@@ -418,7 +423,7 @@ class NativeDensity:
                 what = difference(
                     _named(value, g),
                     _named(*eager),
-                    lambda: [x for _, x in _named(*self._rejecting(moved(q, 0, self._size)))],
+                    again,
                     self._size,
                 )
             finally:

@@ -11,7 +11,7 @@ import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
-from probtorch.compiler.verify import ReplayError, difference, due, moved
+from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved
 from probtorch.distributions import Normal
 from probtorch.effects.primitives import param, sample
 from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
@@ -195,3 +195,38 @@ def test_what_answers_rounding_with_large_changes_gets_no_verdict():
     native, eager = iterate(q + 2e-16), iterate(q)
     assert difference([("y", native)], [("y", eager)]) is not None
     assert difference([("y", native)], [("y", eager)], lambda: [iterate(moved(q, 1))]) is None
+
+
+def test_at_a_jump_other_rounding_falls_to_both_sides_and_changes_nothing_of_the_users():
+    tenths = tensor(np.full(10, 0.1))
+
+    def fn():
+        kept = tenths.reshape(2, 5)
+        return (kept.sum() / 1.0).floor(), kept.max(), tenths[3]
+
+    found = set()
+    for seed in range(8):
+        with OtherRounding(seed):
+            jump, *exact = fn()
+        found.add(jump.item())
+        assert [v.item() for v in exact] == [0.1, 0.1]
+    assert found == {0.0, 1.0}
+    assert tenths.tolist() == [0.1] * 10
+    named = [("y", np.array(1.0))]
+
+    def again(seed):
+        with OtherRounding(seed):
+            return [fn()[0].numpy()]
+
+    assert difference([("y", np.array(0.0))], named, again) is None
+    assert difference([("y", np.array(5000.0))], named, again) is not None
+
+
+def test_random_bits_and_whole_numbers_are_not_rounded_otherwise():
+    with OtherRounding(0):
+        probtorch.manual_seed(0)
+        moved_draws = rand(3)
+        whole = (tensor([1.0, 2.0]) * 3.0).tolist()
+    probtorch.manual_seed(0)
+    np.testing.assert_allclose(moved_draws.numpy(), rand(3).numpy(), rtol=1e-6)
+    assert whole == [3.0, 6.0]
