@@ -12,12 +12,13 @@ import sys
 from typing import Any
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import closest
 from probtorch.distributions import constraints
 from probtorch.effects.params import read_owned, read_param
 from probtorch.effects.plates import PARTICLES, place, take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
-from probtorch.errors import DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import where
 
 __all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
@@ -89,6 +90,9 @@ def sample(
     """
     frame = sys._getframe(1)
     where_from = frame.f_code, frame.f_lasti
+    if (args or kwargs) and hasattr(fn, "log_prob"):
+        _check_statement(name, fn)
+        raise _not_taken(name, fn, args, kwargs)
     if sample_shape:
         fn = fn.expand(tuple(sample_shape) + tuple(fn.batch_shape))
     if obs is _ABSENT:
@@ -315,6 +319,48 @@ def _check_statement(name, fn):
             got=f"{type(fn).__name__} {fn!r:.60}",
             fix="for a known value use deterministic(name, value), for data sample(..., obs=)",
         )
+
+
+# What other libraries give a sample statement beside its distribution.
+_MEANT = {
+    "observed": "the data are given as obs=",
+    "data": "the data are given as obs=",
+    "value": "the data are given as obs=",
+    "y": "the data are given as obs=",
+    "shape": "independent copies are a plate: with plate('rows', n): ..., or {fn}.expand([n])",
+    "size": "independent copies are a plate: with plate('rows', n): ..., or {fn}.expand([n])",
+    "dims": "a plate names the dim: with plate('rows', coords=names): ...",
+    "coords": "a plate names the dim: with plate('rows', coords=names): ...",
+    "mask": "write {fn}.mask(mask), or obs_mask= for data of which some are missing",
+    "weights": "write `with probtorch.handlers.scale(scale=weights):`",
+    "sample_weight": "write `with probtorch.handlers.scale(scale=weights):`",
+    "scale_factor": "write `with probtorch.handlers.scale(scale=factor):`",
+    "initval": "a start is given to the kernel: NUTS(model, init_strategy=init_to_value(...))",
+    "seed": "a seed is given to the inference object, or to the seed handler",
+    "rng": "a seed is given to the inference object, or to the seed handler",
+    "random_state": "a seed is given to the inference object, or to the seed handler",
+}
+
+
+def _not_taken(name, fn, args, kwargs):
+    """Error for arguments beside a distribution: data under another name would be forgotten."""
+    taken = ("obs", "obs_mask", "infer", "sample_shape")
+    of = f"{type(fn).__name__}(...)"
+    if args:
+        got = f"{len(args)} more argument{'s' * (len(args) > 1)} by position"
+        fix = f"for data write sample({name!r}, {of}, obs=data)"
+    else:
+        word = next(iter(kwargs))
+        got = f"the unknown argument {word!r}"
+        near = closest(word, taken)
+        fix = _MEANT[word].format(fn=of) if word in _MEANT else None
+        fix = fix or (f"did you mean {near}=...?" if near else "leave it out")
+    return ArgumentError(
+        f"site {name!r}",
+        expected=f"a distribution, and beside it {', '.join(taken)} by name",
+        got=got,
+        fix=fix,
+    )
 
 
 def _check_data(site, shape):

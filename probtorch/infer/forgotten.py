@@ -1,6 +1,6 @@
 """What a run has forgotten: its data, or a prior.
 
-Both are found before the first draw. Without data the draws are those of the prior, which is rarely
+Both are found before the first draw, and in the first step of SVI. Without data the draws are those of the prior, which is rarely
 meant where a site says ``obs=None`` or arguments hold arrays that no site observes. Without a prior
 (an improper one that no data reach) there is no distribution to draw from: the log density is the
 same, or a straight line, however far a number goes.
@@ -17,11 +17,13 @@ import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.distributions.uniform import ImproperUniform
+from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.initialization import uniform_point
 
-__all__ = ["refuse_flat", "warn_of_no_data", "without_data"]
+__all__ = ["Statements", "refuse_flat", "warn_of_no_data", "without_data"]
 
 # Points at which all slopes are compared, and how far a suspected number is then moved.
 NEAR_POINTS, NEAR = 2, 0.1
@@ -48,7 +50,42 @@ def without_data(sites: Iterable[Site]) -> tuple[str, ...] | None:
     return tuple(f"{site.name!r} ({site.location})" for site in sites if site.notes.get("no_data"))
 
 
-def warn_of_no_data(waiting: tuple[str, ...] | None, arguments: Iterable[str] = ()) -> None:
+class Statements(Handler):
+    """Notes the sample statements and factors of all runs inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites: dict[tuple[str, bool], Site] = {}
+
+    def after_sample(self, site: Site) -> None:
+        """Note a sample statement; guide and model may both have one of a name."""
+        self.sites[site.name, site.observed] = site
+
+    def after_factor(self, site: Site) -> None:
+        """Note a factor."""
+        self.sites[site.name, True] = site
+
+    def without_data(self) -> tuple[str, ...] | None:
+        """Return `without_data` of what ran; None too where no statement was heard of."""
+        return without_data(self.sites.values()) if self.sites else None
+
+    def improper(self) -> bool:
+        """Whether a latent site has a prior that does not integrate to 1."""
+        return any(
+            not site.observed and isinstance(_inmost(site.fn), ImproperUniform)
+            for site in self.sites.values()
+        )
+
+
+def _inmost(fn):
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return fn
+
+
+def warn_of_no_data(
+    waiting: tuple[str, ...] | None, arguments: Iterable[str] = (), optimised: bool = False
+) -> None:
     """Warn of a run that draws from the prior and was probably meant to have data.
 
     Parameters
@@ -57,6 +94,8 @@ def warn_of_no_data(waiting: tuple[str, ...] | None, arguments: Iterable[str] = 
         What `without_data` returned.
     arguments : iterable of str
         Names of the model's arguments that hold arrays.
+    optimised : bool
+        Whether it is a guide that runs, not a sampler.
 
     Warns
     -----
@@ -74,8 +113,9 @@ def warn_of_no_data(waiting: tuple[str, ...] | None, arguments: Iterable[str] = 
         fix = f"write sample('y', ..., obs={given[-1]})"
     else:
         return
+    meaning = "the guide is moved to the prior" if optimised else "the draws are those of the prior"
     message = (
-        "nothing in the model is observed: the draws are those of the prior\n"
+        f"nothing in the model is observed: {meaning}\n"
         "  expected: a sample statement with data, or a factor\n"
         f"  got:      {got}\n"
         f"  fix:      {fix}; if the prior is meant, Predictive(model, num_samples=1000) draws from "

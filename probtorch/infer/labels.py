@@ -100,7 +100,7 @@ def array_arguments(
 
 
 def _array(value):
-    """A tensor, an array or a list of numbers as an array, None for anything else."""
+    """A tensor, an array, a column or a list of numbers as an array, None for anything else."""
     if isinstance(value, TensorBase):
         return to_host(value._data)
     if isinstance(value, (list, tuple)):
@@ -108,7 +108,9 @@ def _array(value):
             return np.array(value)
         except ValueError:  # a ragged list
             return None
-    return value if isinstance(value, np.ndarray) else None
+    if isinstance(value, np.generic) or not hasattr(value, "__array__"):
+        return None
+    return np.asarray(value)  # columns and tables of pandas, xarray's arrays
 
 
 def _spelled(plate):

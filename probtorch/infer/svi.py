@@ -34,6 +34,8 @@ from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.checkpoint import RunRecord
 from probtorch.infer.compiled_step import CompiledStep
+from probtorch.infer.first_step import judge_statements
+from probtorch.infer.forgotten import Statements
 from probtorch.infer.gradient_check import checkable
 from probtorch.infer.gradient_variance import gradient_variance
 from probtorch.infer.model_calls import check_model_call, is_rng_key
@@ -297,9 +299,11 @@ class SVI:
         start = self._generator_states()
         self._hold_buffers()
         error: Exception | None = None
+        said = Statements() if not self.num_steps else contextlib.nullcontext()
         with enable_grad(), self._active():
             try:
-                loss = self.loss_and_grads(self.model, self.guide, *args, **kwargs)
+                with said:
+                    loss = self.loss_and_grads(self.model, self.guide, *args, **kwargs)
             except OUTSIDE as refusal:
                 if not self.num_steps:
                     raise
@@ -310,8 +314,8 @@ class SVI:
             if bad is not None:
                 return self._reject(loss, bad, error, start, args, kwargs)
             self._failures = 0
-            if not self.num_steps:
-                self._check(args, kwargs, start)
+            if isinstance(said, Statements):
+                self._check(said, args, kwargs, start)
             checkpoint = self._updater.checkpoint()
             self._remember(lambda: self._updater.restore(checkpoint), start)
             self._updater.step(lambda: self._again(start, args, kwargs))
@@ -319,16 +323,18 @@ class SVI:
         self._end_step()
         return loss
 
-    def _check(self, args, kwargs, start):
-        """Compare the gradients of the first step with differences, once."""
+    def _check(self, said, args, kwargs, start):
+        """Look for what was forgotten, and compare the gradients with differences; once."""
         check = checkable(self)
-        if check is not None:
-            try:
+        try:
+            with same_draws():
+                judge_statements(said, self.model, args, kwargs)
+            if check is not None:
                 check(self, args, kwargs, start)
-            except InferenceError:
-                self._updater.zero_grad()
-                self._restore_buffers()
-                raise
+        except InferenceError:
+            self._updater.zero_grad()
+            self._restore_buffers()
+            raise
 
     def _end_step(self):
         """Count the step; plates with loaders get their next batches."""

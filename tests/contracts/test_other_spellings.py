@@ -176,6 +176,26 @@ SLIPS = {
         lambda: plate("n", 10**15).__enter__(),
         ["1e+15 rows", "memory", "1000000000000000 rows", "subsample_size"],
     ),
+    "data by PyMC's name": (
+        lambda: sample("x", dist.Normal(0.0, 1.0), observed=X),
+        ["site 'x'", "obs, obs_mask, infer", "unknown argument 'observed'", "obs="],
+    ),
+    "data by position": (
+        lambda: sample("x", dist.Normal(0.0, 1.0), X),
+        ["site 'x'", "1 more argument by position", "sample('x', Normal(...), obs=data)"],
+    ),
+    "shape of a site": (
+        lambda: sample("x", dist.Normal(0.0, 1.0), shape=(3,)),
+        ["site 'x'", "unknown argument 'shape'", "Normal(...).expand([n])"],
+    ),
+    "dims of a site": (
+        lambda: sample("x", dist.Normal(0.0, 1.0), dims="n"),
+        ["site 'x'", "unknown argument 'dims'", "with plate('rows', coords=names)"],
+    ),
+    "misspelt argument of a site": (
+        lambda: sample("x", dist.Normal(0.0, 1.0), ob=X),
+        ["site 'x'", "unknown argument 'ob'", "did you mean obs=...?"],
+    ),
     "class in place of a distribution": (
         lambda: sample("x", dist.Normal),
         ["site 'x'", "Normal(...)", "the class Normal", "sample('x', Normal(...))"],

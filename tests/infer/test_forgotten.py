@@ -4,6 +4,7 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import probtorch
@@ -12,9 +13,11 @@ from probtorch import factor, plate, sample
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.distributions import constraints
 from probtorch.errors import InferenceError
-from probtorch.infer import MCMC, NUTS, Target
+from probtorch.infer import MCMC, NUTS, SVI, AutoDelta, AutoNormal, Target, Trace_ELBO
+from probtorch.optim import Adam
 
 X = probtorch.linspace(0.0, 1.0, 15)
+COLUMN = pd.Series(np.linspace(0.0, 1.0, 15), name="x")
 
 
 def run(model, *args, num_samples=20, **kwargs):
@@ -53,6 +56,7 @@ def funnel(scale):
         (line, (X,), r"obs=None at 'y' \(.*test_forgotten.py:\d+\)", "pass the data to run()"),
         (line, (X, None), r"obs=None at 'y' \(.*test_forgotten.py:\d+\)", "pass the data"),
         (forgot_obs, (X, X), "arrays in x, y, which no sample", "sample('y', ..., obs=y)"),
+        (forgot_obs, (COLUMN, COLUMN), "arrays in x, y, which no", "sample('y', ..., obs=y)"),
     ],
 )
 def test_run_without_its_data_says_so(model, args, got, fix):
@@ -189,3 +193,50 @@ def test_proper_posteriors_with_straight_parts_are_sampled(model, args):
         warnings.filterwarnings("ignore", ".*(diverg|too short|maximum tree)")
         found = run(model, *args).draws.posterior
     assert all(np.isfinite(x).all() for x in found.values())
+
+
+# -------------------------------------------------------------------------------------------- SVI
+
+
+def optimise(model, *args, guide=AutoNormal):
+    svi = SVI(model, guide(model), Adam({"lr": 0.01}), Trace_ELBO(), seed=0)
+    svi.run(3, *args, progress_bar=False)
+    return svi
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "got"),
+    [
+        (line, (X,), r"obs=None at 'y' \(.*test_forgotten.py:\d+\)"),
+        (forgot_obs, (X, X), r"arrays in x, y, which no sample"),
+        (forgot_obs, (COLUMN, COLUMN), r"arrays in x, y, which no sample"),
+    ],
+)
+def test_guide_that_is_moved_to_the_prior_says_so_once(model, args, got):
+    with pytest.warns(InferenceWarning, match="nothing in the model is observed") as caught:
+        svi = optimise(model, *args)
+        svi.step(*args)
+    (warning,) = caught
+    text = str(warning.message)
+    assert re.search(rf"moved to the prior\n  expected: .*with data.*\n  got: +{got}.*\n  fix:", text)
+    assert warning.filename == __file__
+
+
+def improper_seen(y):
+    m = sample("m", dist.ImproperUniform(constraints.real))
+    with plate("n", 15):
+        sample("y", dist.Normal(m, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("model", [line, conditioned, with_factor, half_observed, improper_seen])
+def test_optimisation_with_data_is_left_alone(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InferenceWarning)
+        optimise(model, *((X, X) if model is line else (X,)))
+
+
+@pytest.mark.parametrize("guide", [AutoNormal, AutoDelta])
+def test_guide_of_no_distribution_is_refused(guide):
+    with pytest.raises(InferenceError, match="posterior of 'a' is no distribution") as info:
+        optimise(improper, guide=guide)
+    assert "test_forgotten.py" in info.value.location
