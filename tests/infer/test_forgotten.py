@@ -218,7 +218,9 @@ def test_guide_that_is_moved_to_the_prior_says_so_once(model, args, got):
         svi.step(*args)
     (warning,) = caught
     text = str(warning.message)
-    assert re.search(rf"moved to the prior\n  expected: .*with data.*\n  got: +{got}.*\n  fix:", text)
+    assert re.search(
+        rf"moved to the prior\n  expected: .*with data.*\n  got: +{got}.*\n  fix:", text
+    )
     assert warning.filename == __file__
 
 
