@@ -612,8 +612,19 @@ class Tensor(TensorBase):
             out = cast(out, dtypes.as_dtype(dtype))
         return out.clone() if copy and out is self else out
 
-    def type(self, dtype):
-        """Return the tensor in another dtype."""
+    def type(self, dtype=None):
+        """Return the tensor in another dtype, or the name that PyTorch has for its type.
+
+        Parameters
+        ----------
+        dtype : dtype, str or class, optional
+            Also PyTorch's older spellings: ``Tensor`` is the default dtype, "torch.FloatTensor" is
+            float32. Left out, such a name is returned.
+        """
+        if dtype is None:
+            return f"torch.{dtypes.class_name(self._data.dtype)}"
+        if isinstance(dtype, type) and issubclass(dtype, Tensor):
+            dtype = dtypes.default_dtype()
         return cast(self, dtypes.as_dtype(dtype))
 
     def type_as(self, other):

@@ -16,6 +16,7 @@ __all__ = [
     "bool_",
     "category",
     "check_fits",
+    "class_name",
     "default_dtype",
     "default_dtype_as",
     "finfo",
@@ -136,6 +137,25 @@ def default_dtype():
     return _RULES.default or _default
 
 
+# Classes that PyTorch once had for each dtype, whose names are still written.
+_CLASSES = {
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "LongTensor": "int64",
+    "IntTensor": "int32",
+    "ShortTensor": "int16",
+    "CharTensor": "int8",
+    "ByteTensor": "uint8",
+    "BoolTensor": "bool",
+}
+
+
+def class_name(dtype):
+    """Return the name of the class that PyTorch had for tensors of `dtype`."""
+    return next((name for name, of in _CLASSES.items() if of == dtype.name), f"{dtype.name}Tensor")
+
+
 def as_dtype(dtype):
     """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
     if dtype is float:
@@ -148,6 +168,7 @@ def as_dtype(dtype):
             "long": "int64",
             "int": "int32",
             "half": "float16",
+            **_CLASSES,
         }.get(dtype, dtype)
     try:
         out = np.dtype(dtype)

@@ -63,6 +63,9 @@ HEARD_BY: list[Callable[[Generator, str], None]] = []
 # to stay the same.
 _SPAWN_KEY = 0x737061776E696E67
 
+# Of a generator made without a seed, the same for all, as PyTorch has it.
+FIRST_SEED = 67280421310721
+
 # Below this many draws plain Python integers (5 us each) beat NumPy's fixed cost (about 90 us for
 # the hundred array calls).
 _FEW = 16
@@ -239,12 +242,15 @@ class Generator:
 
     Parameters
     ----------
-    seed : int
-        Any integer; taken modulo 2**64.
+    seed : int, optional
+        Any integer; taken modulo 2**64. Left out, it is the same number for all generators, as in
+        PyTorch; `seed()` draws one from the operating system.
     stream : int, default 0
         Streams of one seed never overlap.
     counter : int, default 0
         The first draw that is still free.
+    device : optional
+        Accepted for PyTorch's sake: a stream is the same on all devices.
 
     Raises
     ------
@@ -265,7 +271,9 @@ class Generator:
 
     __slots__ = ("_counter", "_lock", "_seed", "_stream")
 
-    def __init__(self, seed: int, stream: int = 0, counter: int = 0) -> None:
+    def __init__(
+        self, seed: int = FIRST_SEED, stream: int = 0, counter: int = 0, *, device: Any = None
+    ) -> None:
         self._seed = _word(seed, "seed")
         self._stream = _word(stream, "stream")
         self._counter = _word(counter, "counter")

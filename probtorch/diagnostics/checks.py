@@ -380,7 +380,9 @@ def _rhat_limits(entries, r_hat, judged, rhat_max):
     variate with k degrees of freedom over k. Of a run as long as is asked for, e = 50, a quarter of
     all parameters is above 1.01 by chance alone. R-hat is the larger of two, and the largest of
     all parameters counts, so the quantile is taken at `FALSE_ALARMS` over twice their number. e is
-    counted within the halves: chains apart from each other are no excuse for being apart.
+    counted within the halves: chains apart from each other are no excuse for being apart. It is the
+    smaller of those of location and of spread, as R-hat is the larger of the two: draws of NUTS
+    are often antithetic, more effective than independent ones for the first and less for the other.
     """
     limits = np.full(r_hat.shape, float(rhat_max))
     doubtful = np.flatnonzero(r_hat > rhat_max)
@@ -391,8 +393,9 @@ def _rhat_limits(entries, r_hat, judged, rhat_max):
     while block := list(itertools.islice(columns, BLOCK)):
         halves = split(np.stack(block))
         count = halves.shape[1]
-        centred = halves - halves.mean(axis=2, keepdims=True)
-        sizes.append(ess_bulk(np.moveaxis(centred, 0, 2)))
+        folded = np.abs(halves - np.median(halves, axis=(1, 2), keepdims=True))
+        both = [x - x.mean(axis=2, keepdims=True) for x in (halves, folded)]
+        sizes.append(np.minimum(*(ess_bulk(np.moveaxis(x, 0, 2)) for x in both)))
     inside = np.concatenate(sizes) / count
     inside = np.where(np.isfinite(inside), np.maximum(inside, HALF_SIZE), HALF_SIZE)
     chance = chdtri(count - 1, FALSE_ALARMS / (2 * judged)) / (count - 1)

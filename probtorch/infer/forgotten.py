@@ -1,9 +1,9 @@
 """What a run has forgotten: its data, or a prior.
 
-Both are found before the first draw, and in the first step of SVI. Without data the draws are those of the prior, which is rarely
-meant where a site says ``obs=None`` or arguments hold arrays that no site observes. Without a prior
-(an improper one that no data reach) there is no distribution to draw from: the log density is the
-same, or a straight line, however far a number goes.
+Both are found before the first draw, and in the first step of SVI. Without data the draws are those
+of the prior, which is rarely meant where a site says ``obs=None`` or arguments hold arrays that no
+site observes. Without a prior (an improper one that no data reach) there is no distribution to draw
+from: the log density is the same, or a straight line, however far a number goes.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.draws import Draws
-from probtorch.errors import InferenceError
+from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
 
@@ -102,6 +102,9 @@ class SampledDraws(Draws):
         prior: bool | int | Mapping[str, Any] = False,
         *,
         seed: int | Generator | None = None,
+        constant_data: Mapping[str, Any] | None = None,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
     ) -> SampledDraws:
         """Return draws with more groups of ArviZ's schema.
 
@@ -111,12 +114,17 @@ class SampledDraws(Draws):
             Add the log density of each observation at each draw, for leave-one-out
             cross-validation. By default if it takes at most 256 MiB.
         posterior_predictive : bool or dict
-            Add replications of the data, one per draw; or the given ones, each (chain, draw, ...).
+            Add replications of the data, one per draw; or the given ones, as `Predictive` returns
+            them: (chain * draw, ...), one chain after the other, or (chain, draw, ...).
         prior : bool, int or dict
             Add draws from the prior (500 if True) and of the data they predict; or the given ones,
             as `Predictive` returns them.
         seed : int or Generator, optional
             Where random numbers come from; the default generator if None.
+        constant_data : dict of str to array_like, optional
+            Covariates and the like, beside those that are arguments of the model.
+        coords, dims : dict, optional
+            Labels of dims, and names of the dims of variables, beside those of the plates.
 
         Raises
         ------
@@ -130,18 +138,54 @@ class SampledDraws(Draws):
         if log_likelihood and isinstance(self.target, ModelTarget):
             groups["log_likelihood"] = self.target.log_likelihood(self.positions)
         if isinstance(posterior_predictive, Mapping):
-            groups["posterior_predictive"] = _arrays(posterior_predictive)
+            groups["posterior_predictive"] = self._by_chain(_arrays(posterior_predictive))
         elif posterior_predictive:
             groups["posterior_predictive"] = self.predict(seed=seed)
         if isinstance(prior, Mapping):
-            groups |= self._split(_arrays(prior))
+            groups |= self._split(self._by_chain(_arrays(prior), one_chain=True))
         elif prior is not False:
             model = self._model().unconditioned
             count = PRIOR_DRAWS if prior is True else prior
             found = _arrays(Predictive(model, num_samples=count, seed=seed)())
             groups |= self._split({name: x[None] for name, x in found.items()})
+        if constant_data is not None:
+            groups["constant_data"] = {**groups.get("constant_data", {}), **_arrays(constant_data)}
         groups = {name: variables for name, variables in groups.items() if variables}
-        return dataclasses.replace(self, groups=groups)
+        return dataclasses.replace(
+            self,
+            groups=groups,
+            coords={**self.coords, **(coords or {})},
+            dims={**self.dims, **(dims or {})},
+        )
+
+    def _by_chain(self, values, one_chain=False):
+        """Draws as `Predictive` returns them, with a dim of chains in front.
+
+        How many leading dims there are is known from the shapes that data and parameters have.
+        """
+        data = getattr(self.target, "observed_data", {})
+        inner = {name: x.ndim - 2 for name, x in self.posterior.items()}
+        inner |= {name: np.ndim(y) for name, y in data.items()}
+        leading = {values[name].ndim - inner[name] for name in values if name in inner}
+        sizes = (self.num_chains, self.num_draws)
+        if leading == {2} or (
+            leading != {1} and all(x.shape[:2] == sizes for x in values.values())
+        ):
+            return values
+
+        if one_chain:
+            return {name: x[None] for name, x in values.items()}
+        for name, x in values.items():
+            if x.shape[:1] != (sizes[0] * sizes[1],):
+                raise ShapeError(
+                    f"posterior_predictive[{name!r}]",
+                    expected=f"{sizes[0] * sizes[1]} draws along the first dim, as the posterior "
+                    f"has ({sizes[0]} x {sizes[1]})",
+                    got=f"shape {x.shape}",
+                    fix="predict from all draws, Predictive(model, draws.get_samples())(...), or "
+                    "leave it to posterior_predictive=True",
+                )
+        return {name: x.reshape((*sizes, *x.shape[1:])) for name, x in values.items()}
 
     def predict(
         self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
@@ -229,15 +273,26 @@ class SampledDraws(Draws):
         prior: bool | int | Mapping[str, Any] = False,
         *,
         seed: int | Generator | None = None,
+        constant_data: Mapping[str, Any] | None = None,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
 
         Parameters
         ----------
-        log_likelihood, posterior_predictive, prior, seed
-            Groups to add; see `extended`.
+        log_likelihood, posterior_predictive, prior, seed, constant_data, coords, dims
+            Groups, labels and names to add; see `extended`.
         """
-        extended = self.extended(log_likelihood, posterior_predictive, prior, seed=seed)
+        extended = self.extended(
+            log_likelihood,
+            posterior_predictive,
+            prior,
+            seed=seed,
+            constant_data=constant_data,
+            coords=coords,
+            dims=dims,
+        )
         return Draws.to_arviz(extended)
 
     def _log_likelihood_bytes(self):

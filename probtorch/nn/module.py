@@ -9,6 +9,9 @@ Read `linear.py` for the simplest layers, `state.py` for saving and loading, `ho
 """
 
 import difflib
+import functools
+import inspect
+from types import MethodType
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
@@ -22,6 +25,23 @@ from probtorch.nn.parameter import Buffer, Parameter
 from probtorch.nn.state import collect, load
 
 __all__ = ["Module"]
+
+
+class _SharedName:
+    """A method whose name PyTorch leaves free: a tensor registered under it comes first."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        functools.update_wrapper(self, fn)
+
+    def __get__(self, module, owner=None):
+        if module is None:
+            return self.fn
+        name = self.fn.__name__
+        for table in ("_parameters", "_buffers", "_modules"):
+            if name in module.__dict__.get(table, ()):
+                return module.__dict__[table][name]
+        return MethodType(self.fn, module)
 
 
 class Module:
@@ -86,6 +106,7 @@ class Module:
 
     # ----------------------------------------------------------------------------------- attributes
 
+    @_SharedName
     def parameter(self, name, shape, *, init, dtype=None, requires_grad=True):
         """Make and register a parameter, and remember how it starts for `reset_parameters`.
 
@@ -113,6 +134,7 @@ class Module:
         self._recipes[name] = init
         return made
 
+    @_SharedName
     def buffer(self, name, shape, *, init, dtype=None, persistent=True):
         """Make and register a buffer; arguments as for `parameter`."""
         if shape is None:
@@ -204,7 +226,10 @@ class Module:
                 got=repr(name),
                 fix="dots separate the names of nested modules: register it on the child",
             )
-        if name not in table and (hasattr(type(self), name) or name in self.__dict__):
+        taken = hasattr(type(self), name) and not isinstance(
+            inspect.getattr_static(type(self), name), _SharedName
+        )
+        if name not in table and (taken or name in self.__dict__):
             raise ArgumentError(
                 op,
                 expected="a name that is still free",

@@ -168,22 +168,28 @@ def _count(x, dims):
 def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     """Arithmetic mean over `dim` (all dims if None).
 
+    Of integers and booleans it is that of their exact sum, in the default dtype: ``(a > b).mean()``
+    is the share of draws in which a is larger. PyTorch asks for ``.float()`` there.
+
     Raises
     ------
     DTypeError
-        For integers and booleans, as in PyTorch, unless `dtype` is a float.
+        If `dtype` is none of floats.
     """
     x, dims = _arguments(x, dim, axis, "mean")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
-    if x._data.dtype.kind != "f":
-        raise DTypeError(
-            "mean",
-            expected="a floating dtype",
-            got=str(x._data.dtype),
-            fix="call .float() first, or pass dtype=",
-        )
+        if x._data.dtype.kind != "f":
+            raise DTypeError(
+                "mean",
+                expected="dtype as a floating dtype",
+                got=str(x._data.dtype),
+                fix="leave dtype out",
+            )
     n = _count(x, dims)
+    if x._data.dtype.kind in "biu":
+        total = sum(x, dims, keepdim or keepdims)
+        return total / float(n) if n else to_float(total) * math.nan
     total = apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
     return total / float(n) if n else total * math.nan
 

@@ -173,3 +173,13 @@ def test_float_division_by_zero_follows_ieee_without_a_warning():
     assert quotient[0].item() == np.inf
     assert np.isnan(quotient[1].item())
     assert probtorch.log(x).tolist() == [0.0, -np.inf]
+
+
+def test_names_of_the_classes_that_pytorch_had():
+    x = probtorch.ones(2, dtype=probtorch.int64)
+    assert x.type(probtorch.Tensor).dtype == np.float32
+    assert x.type("torch.DoubleTensor").dtype == np.float64
+    assert x.type() == "torch.LongTensor"
+    assert x.double().type("torch.FloatTensor").type() == "torch.FloatTensor"
+    for name in ("float16", "float32", "float64", "int8", "int16", "int32", "uint8", "bool"):
+        assert x.type(x.type(name).type()).dtype == np.dtype(name)

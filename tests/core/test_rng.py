@@ -204,3 +204,11 @@ def test_default_generator_follows_manual_seed():
         assert default_generator.get_state() == (123, 0, 0)
     finally:
         default_generator.set_state(state)
+
+
+def test_generators_without_a_seed_start_alike():
+    first, second = Generator(), Generator(device="cpu")
+    assert first.get_state() == second.get_state()
+    assert first.initial_seed() == 67280421310721  # as in PyTorch
+    assert first.manual_seed(3).get_state() == Generator(3).get_state()
+    assert first.seed() != 3

@@ -10,8 +10,8 @@ from scipy import stats
 from probtorch.diagnostics import Draws
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
-from probtorch.errors import InferenceError
-from probtorch.infer import Target, results
+from probtorch.errors import InferenceError, ShapeError
+from probtorch.infer import Predictive, Target, results
 from probtorch.infer.results import SampledDraws, make_draws
 
 Y, SIGMA = np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.5, 2.0])
@@ -81,6 +81,37 @@ def test_given_groups_are_taken_over(draws):
     assert "log_likelihood" not in full.groups
     assert list(full.groups["prior"]) == ["mu"] and list(full.groups["prior_predictive"]) == ["y"]
     assert full.groups["posterior_predictive"]["y"].shape == (2, 30, 3)
+
+
+def test_predictions_are_taken_as_predictive_returns_them(draws):
+    """One leading dim, as of joined draws, or two; the prior has another number of draws."""
+    joined = draws.get_samples()
+    replicated = Predictive(schools, joined, seed=0)(SIGMA)
+    prior = Predictive(schools, num_samples=7, seed=1)(SIGMA)
+    assert replicated["y"].shape == (60, 3) and prior["mu"].shape == (7,)
+    full = draws.extended(
+        posterior_predictive=replicated,
+        prior=prior,
+        constant_data={"weight": Y},
+        coords={"who": ["a", "b", "c"]},
+        dims={"weight": ["who"]},
+    )
+    by_chain = full.groups["posterior_predictive"]["y"]
+    np.testing.assert_array_equal(by_chain[1, 3], replicated["y"].numpy()[33])
+    np.testing.assert_array_equal(full.groups["prior"]["mu"][0], prior["mu"].numpy())
+    assert full.groups["prior_predictive"]["y"].shape == (1, 7, 3)
+    assert list(full.groups["constant_data"]) == ["sigma", "weight"]
+    assert full.dims["weight"] == ("who",)
+    grouped = Predictive(schools, draws.get_samples(group_by_chain=True), seed=0)(SIGMA)
+    again = draws.extended(posterior_predictive=grouped).groups["posterior_predictive"]
+    assert again["y"].shape == (2, 30, 3)
+
+
+def test_predictions_from_some_draws_are_refused_with_what_to_do(draws):
+    some = {name: x[::2] for name, x in draws.get_samples().items()}
+    found = Predictive(schools, some, seed=0)(SIGMA)
+    with pytest.raises(ShapeError, match=r"(?s)60 draws.*\(2 x 30\).*\(30, 3\).*from all draws"):
+        draws.extended(posterior_predictive=found)
 
 
 def test_predictions_for_new_arguments(draws):

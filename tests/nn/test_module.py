@@ -280,6 +280,24 @@ def test_name_of_a_method_is_refused():
         nn.Module().register_buffer("train", ones(1))
 
 
+def test_names_that_pytorch_leaves_free_can_be_registered():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("buffer", ones(2))
+            self.parameter = nn.Parameter(ones(3))
+
+    net = Net()
+    assert net.buffer.shape == (2,) and net.parameter.shape == (3,)
+    assert set(net.state_dict()) == {"buffer", "parameter"}
+    net.double()
+    assert net.buffer.dtype == net.parameter.dtype == np.float64
+    net.load_state_dict({"buffer": zeros(2), "parameter": zeros(3)})
+    assert net.buffer.sum() == 0.0 and copy.deepcopy(net).parameter.sum() == 0.0
+    # Beside them the methods are what they were.
+    assert nn.Linear(2, 3).parameter.__func__ is nn.Module.parameter
+
+
 def test_function_with_state_is_a_module_that_calls_it():
     class Counter(nn.Module):
         def __init__(self):

@@ -57,11 +57,19 @@ def test_integers_and_booleans_sum_to_int64():
     assert probtorch.tensor([1, 2]).sum(dtype=probtorch.float64).dtype == np.float64
 
 
-def test_mean_of_integers_is_refused_with_a_cure():
-    with pytest.raises(DTypeError, match="mean") as caught:
-        probtorch.tensor([1, 2]).mean()
-    assert ".float()" in str(caught.value)
-    assert probtorch.tensor([1, 2]).mean(dtype=probtorch.float64).item() == 1.5
+def test_mean_of_integers_and_booleans_is_that_of_their_exact_sum():
+    """``(a > b).mean()`` is what everybody asks of draws; PyTorch refuses it."""
+    flags = probtorch.tensor([True, False, True, True])
+    assert flags.mean().item() == 0.75 and flags.mean().dtype == np.float32
+    assert flags.reshape(2, 2).mean(0, keepdim=True).tolist() == [[1.0, 0.5]]
+    big = probtorch.tensor([2**53 + 1, 2**53 - 1])  # a float64 cannot hold the first
+    assert big.mean(dtype=probtorch.float64).item() == 2**53
+    assert probtorch.tensor([1, 2]).mean().item() == 1.5
+    assert probtorch.tensor([1, 2]).mean(dtype=probtorch.float64).dtype == np.float64
+    assert np.isnan(probtorch.zeros(0, dtype=probtorch.int64).mean().item())
+    assert probtorch.compile(lambda x: (x > 0.0).mean())(probtorch.tensor([1.0, -1.0])) == 0.5
+    with pytest.raises(DTypeError, match=r"(?s)mean.*dtype as a floating dtype.*int64.*fix:"):
+        flags.mean(dtype=probtorch.int64)
 
 
 def test_empty_inputs():
