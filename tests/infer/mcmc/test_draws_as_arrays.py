@@ -35,7 +35,7 @@ def test_shares_of_draws(draws):
     a, b = arrays(draws)
     assert (draws["a"] > 1.0).mean().item() == pytest.approx((a > 1.0).mean())
     assert (draws["a"] > draws["b"][:, 0]).mean().item() == pytest.approx((a > b[:, 0]).mean())
-    assert np.mean(draws["a"] > 1.0) == pytest.approx((a > 1.0).mean())
+    assert float(np.mean(draws["a"] > 1.0)) == pytest.approx((a > 1.0).mean())
 
 
 @pytest.mark.parametrize(
