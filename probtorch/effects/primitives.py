@@ -353,8 +353,9 @@ def _not_taken(name, fn, args, kwargs):
         word = next(iter(kwargs))
         got = f"the unknown argument {word!r}"
         near = closest(word, taken)
-        fix = _MEANT[word].format(fn=of) if word in _MEANT else None
-        fix = fix or (f"did you mean {near}=...?" if near else "leave it out")
+        fix = f"did you mean {near}=...?" if near else "leave it out"
+        if word in _MEANT:
+            fix = _MEANT[word].format(fn=of)
     return ArgumentError(
         f"site {name!r}",
         expected=f"a distribution, and beside it {', '.join(taken)} by name",

@@ -9,7 +9,6 @@ Read `linear.py` for the simplest layers, `state.py` for saving and loading, `ho
 """
 
 import difflib
-import functools
 import inspect
 from types import MethodType
 
@@ -32,7 +31,7 @@ class _SharedName:
 
     def __init__(self, fn):
         self.fn = fn
-        functools.update_wrapper(self, fn)
+        self.__doc__ = fn.__doc__
 
     def __get__(self, module, owner=None):
         if module is None:
