@@ -8,7 +8,7 @@ near 1/2; the truth is 0.0004).
 import math
 
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, known_small
+from probtorch.distributions.distribution import Distribution, in_double, known_small
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import log, maximum, sigmoid, where
 from probtorch.ops.movement import unsqueeze
@@ -108,10 +108,7 @@ class Dirichlet(Distribution):
         if known_small(c, beside=(x,)):
             constant = lgamma(total(c, -1)) - total(lgamma(c), -1)
             return total(xlogy(c - 1.0, x), -1) + constant
-        n, k = total(c, -1), c._data.shape[-1]
-        scale = maximum(n - 1.0, 1.0)
-        constant = gamma_rest(n) + (k - 1.0) * log(scale) - total(gamma_rest(c), -1)
-        return total(gamma_kernel(c, unsqueeze(scale, -1), x), -1) + constant
+        return in_double(_log_density_by_parts, c, x)
 
     def _entropy(self):
         c = self.concentration
@@ -134,3 +131,10 @@ class Dirichlet(Distribution):
         n = total(self.concentration, -1, True)
         m = self.concentration / n
         return m * (1.0 - m) / (n + 1.0)
+
+
+def _log_density_by_parts(c, x):
+    n, k = total(c, -1), c._data.shape[-1]
+    scale = maximum(n - 1.0, 1.0)
+    constant = gamma_rest(n) + (k - 1.0) * log(scale) - total(gamma_rest(c), -1)
+    return total(gamma_kernel(c, unsqueeze(scale, -1), x), -1) + constant

@@ -30,6 +30,7 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.special import (
+    beta_binomial_kernel,
     betainc,
     betaln,
     binomial_kernel,
@@ -161,10 +162,8 @@ class BetaBinomial(Distribution):
     def _log_prob(self, x):
         a, b, n = self.concentration1, self.concentration0, self.total_count
         rest, s = n - x, a + b
-        # Of N = n + s trials n are seen, s are imagined: x and a share N n / s ... as binomials of
-        # the same probability, as do the failures.
-        share = n / (n + s)
-        kernel = binomial_kernel(x, a, share) + binomial_kernel(rest, b, share)
+        # Of n + s trials n are seen and s imagined, successes and failures in the same share.
+        kernel = beta_binomial_kernel(a, b, x, rest)
         seen = log_factorial_rest(n) - factorial_rest(x) - factorial_rest(rest)
         both = stirling_rest(x + a) + stirling_rest(rest + b) - stirling_rest(n + s)
         imagined = factorial_rest(a) - log(a) + (factorial_rest(b) - log(b)) - stirling_rest(s)

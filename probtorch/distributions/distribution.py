@@ -41,6 +41,7 @@ __all__ = [
     "ExpandedDistribution",
     "Independent",
     "MaskedDistribution",
+    "in_double",
     "known_small",
     "known_true",
     "sum_rightmost",
@@ -625,6 +626,17 @@ def _grown(x, shape):
 def with_event_dims(mask, n):
     """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
     return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
+
+
+def in_double(fn, *operands):
+    """Return ``fn(*operands)`` computed in double precision, in the dtype that they have.
+
+    For densities whose terms cancel too badly in single precision, where no kernel does it better.
+    """
+    dtype = dtypes.promote([x._data for x in operands])
+    if dtype.itemsize >= 8:
+        return fn(*operands)
+    return cast(fn(*(cast(x, dtypes.float64) for x in operands)), dtype)
 
 
 # Up to here a plain form (logarithms times numbers, less lgammas) loses at most 1e-12 of a log

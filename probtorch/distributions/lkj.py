@@ -12,7 +12,7 @@ from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import log, sigmoid, sqrt, where
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.special import lgamma, multigammaln
+from probtorch.ops.special import lgamma_difference
 
 __all__ = ["LKJCholesky"]
 
@@ -75,10 +75,12 @@ class LKJCholesky(Distribution):
         logs = log(diagonal(x, 0, -2, -1))
         orders = x.new_tensor(np.arange(d - 1, -1, -1))
         weighted = total(orders * logs, -1) + total(logs, -1) * (2.0 * (c - 1.0))
-        # Normaliser: an integral over each row, collected into one multivariate gamma function.
-        alpha = c + 0.5 * (d - 1)
-        constant = multigammaln(alpha - 0.5, d - 1) - lgamma(alpha) * (d - 1)
-        return weighted - (constant + 0.5 * (d - 1) * math.log(math.pi))
+        # Normaliser: row i is a point of a ball in i dims, with 1 - r^2 to the power of a - 1 for
+        # a = c + (d - 1 - i) / 2: an integral of pi^(i / 2) gamma(a) / gamma(a + i / 2).
+        dims = np.arange(1.0, d)
+        start = unsqueeze(c, -1) + c.new_tensor(0.5 * (d - 1.0 - dims))
+        constant = total(lgamma_difference(start, c.new_tensor(0.5 * dims)), -1)
+        return weighted + (constant - 0.25 * d * (d - 1) * math.log(math.pi))
 
     def _mode(self):
         # Below 1 the density grows towards singular matrices and has no highest point.

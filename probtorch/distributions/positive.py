@@ -8,7 +8,7 @@ from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
 from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
 from probtorch.ops.elementwise import pow as power
-from probtorch.ops.special import lgamma, xlogy
+from probtorch.ops.special import lgamma, log_ratio, xlogy
 
 __all__ = ["Exponential", "Pareto", "Weibull"]
 
@@ -127,8 +127,7 @@ class Pareto(Distribution):
         return rng.positive(self.scale * exp(rng.exponential(shape) / self.alpha))
 
     def _log_prob(self, x):
-        constant = log(self.alpha) + self.alpha * log(self.scale)
-        return constant - (self.alpha + 1.0) * log(x)
+        return log(self.alpha) - self.alpha * log_ratio(x, self.scale) - log(x)
 
     def _cdf(self, x):
         inside = x > self.scale

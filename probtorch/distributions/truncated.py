@@ -9,7 +9,7 @@ import math
 
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import (
     clamp,
@@ -62,22 +62,12 @@ class TruncatedNormal(Distribution):
             return constraints.greater_than_eq(self.low)
         return constraints.interval(self.low, self.high)
 
-    def _standardised(self, bound):
-        """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""
-        endless = isinf(bound)
-        z = (where(endless, self.loc, bound) - self.loc) / self.scale
-        return where(endless, bound, z)
-
     def _reflected(self):
-        """Standardised bounds of the interval or its mirror image, whichever is further left."""
-        a, b = self._standardised(self.low), self._standardised(self.high)
-        flipped = a > 0.0
-        return where(flipped, -b, a), where(flipped, -a, b), flipped
+        return _reflected(self.loc, self.scale, self.low, self.high)
 
     def _log_prob(self, x):
-        a, b, _ = self._reflected()
-        z = (x - self.loc) / self.scale
-        return z * z * -0.5 - (log(self.scale) + HALF_LOG_2PI + log_mass(a, b))
+        # Between near bounds the slopes are differences of two densities divided by the mass.
+        return in_double(_log_density_between, x, self.loc, self.scale, self.low, self.high)
 
     def _rsample(self, rng, shape):
         return self._icdf(rng.uniform(shape))
@@ -116,6 +106,26 @@ class TruncatedNormal(Distribution):
         mass, shift = log_mass(a, b), self._first_moment()
         ends = _times_density(a, mass) - _times_density(b, mass)
         return self.scale * self.scale * (1.0 + ends - shift * shift)
+
+
+def _standardised(bound, loc, scale):
+    """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""
+    endless = isinf(bound)
+    z = (where(endless, loc, bound) - loc) / scale
+    return where(endless, bound, z)
+
+
+def _reflected(loc, scale, low, high):
+    """Standardised bounds of the interval or its mirror image, whichever is further left."""
+    a, b = _standardised(low, loc, scale), _standardised(high, loc, scale)
+    flipped = a > 0.0
+    return where(flipped, -b, a), where(flipped, -a, b), flipped
+
+
+def _log_density_between(x, loc, scale, low, high):
+    a, b, _ = _reflected(loc, scale, low, high)
+    z = (x - loc) / scale
+    return z * z * -0.5 - (log(scale) + HALF_LOG_2PI + log_mass(a, b))
 
 
 def log_mass(a, b):

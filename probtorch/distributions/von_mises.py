@@ -8,8 +8,8 @@ import math
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
-from probtorch.ops.elementwise import log, sin
-from probtorch.ops.special import i0e, i1e
+from probtorch.ops.elementwise import sin
+from probtorch.ops.special import log_i0e, mean_cosine_loss
 
 __all__ = ["VonMises"]
 
@@ -42,12 +42,12 @@ class VonMises(Distribution):
         # cos d - 1 = -2 sin(d / 2)^2 has no cancellation, and i0e = exp(-concentration) i0 no
         # overflow.
         s = sin((x - self.loc) * 0.5)
-        constant = log(i0e(self.concentration)) + math.log(2.0 * math.pi)
+        constant = log_i0e(self.concentration) + math.log(2.0 * math.pi)
         return self.concentration * (s * s) * -2.0 - constant
 
     def _entropy(self):
         k = self.concentration
-        return log(i0e(k)) + math.log(2.0 * math.pi) + k * (1.0 - i1e(k) / i0e(k))
+        return log_i0e(k) + math.log(2.0 * math.pi) + k * mean_cosine_loss(k)
 
     def _mean(self):
         return self.loc
@@ -56,4 +56,4 @@ class VonMises(Distribution):
 
     def _variance(self):
         """Circular variance, 1 minus the length of the mean of (cos x, sin x)."""
-        return 1.0 - i1e(self.concentration) / i0e(self.concentration)
+        return mean_cosine_loss(self.concentration)

@@ -22,6 +22,7 @@ __all__ = [
     "lgamma_less_power",
     "lgamma_rest",
     "lgamma_step",
+    "log_of_ratio",
 ]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -97,15 +98,16 @@ def deviance(s, k, m, log_ratio=None):
     v = d / (m + c)
     z = v * v
     close = v * (2.0 * c * (z * _series(_ATANH, z)) - d)
-    if log_ratio is None:
-        # As in the derivative, with which the logarithm is then shared.
-        none = s.logical_and(k == 0.0, m == 0.0)
-        log = s.log(s.where(none, 1.0, m * (1.0 / c)))
-    else:
-        log = log_ratio(c)
+    log = log_of_ratio(s, m, k) if log_ratio is None else log_ratio(c)
     # With an infinite m the density is 0, whatever the power.
     power = s.where(s.logical_or(k == 0.0, log == math.inf), 0.0, k * log)
     return s.where(s.logical_and(s.abs(v) < NEAR, k >= 1.0), close, power - d)
+
+
+def log_of_ratio(s, m, k):
+    """log(m / k), and log m for k < 1; 0 where both are 0. The derivative of `deviance` in k."""
+    none = s.logical_and(k == 0.0, m == 0.0)
+    return s.log(s.where(none, 1.0, m * (1.0 / s.maximum(k, 1.0))))
 
 
 # Below this the argument is raised by 8, where eight terms of the series are exact to rounding.

@@ -1,13 +1,20 @@
-"""Log densities against 60 digits, over the whole range of parameters and values.
+"""Log densities and their gradients against mpmath, over the whole range of parameters and values.
 
-Each entry states a density in mpmath and where parameters and values are drawn from: with large
-concentrations and counts, near the bulk of the mass and far from it, where differences of lgammas
-and products with logarithms lose everything. Errors are relative to the log density, or to 1 where
-that is smaller: 1e-12 in double precision, 4e-6 in single precision for parameters and values that
-single precision has.
+density_oracles.py states each density in numbers of any precision; a distribution that it does not
+know fails here. What is compared is the density at the very numbers given, which the dtype has
+already rounded.
+
+The yardstick: a log density is measured against itself, or against 1 nat where it is smaller; a
+slope against itself, or, where that is more, against one nat per standard deviation (the root of
+the curvature) and one nat per unit of the logarithm of a positive number. On top of that a few
+roundings of the inputs are allowed: what changes when each is moved by one unit in its last place
+cannot be kept. So 1e-12 of a density in double precision, 1e-10 where a number is beyond 10^8, and
+4e-6 in single; of slopes 1e-8 and 1e-4, which leaves no sign wrong.
 """
 
+import functools
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,304 +26,247 @@ from mpmath import mpf
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
+from probtorch.compiler.density import CompileWarning
 from probtorch.tensor import tensor
+from tests.contracts.density_oracles import ORACLES, Oracle, exactly
+from tests.distributions.cases import CASES
 
-COUNT = 60
+COUNT = 40
+TOP = {np.float64: 1e200, np.float32: 1e30}
+ROUNDINGS = 8.0
 
+each = pytest.mark.parametrize("name", ORACLES)
+both_dtypes = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
-def log_gamma_density(a, b, x):
-    return a * mpmath.log(b) - mpmath.loggamma(a) + (a - 1) * mpmath.log(x) - b * x
-
-
-def log_choose(n, k):
-    return mpmath.loggamma(n + 1) - mpmath.loggamma(k + 1) - mpmath.loggamma(n - k + 1)
-
-
-def log_beta(a, b):
-    return mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
-
-
-def power(x, y):
-    return mpmath.log(y) * x if x else mpf(0)
-
-
-def log_sigmoid(x):
-    return -mpmath.log1p(mpmath.exp(-x))
+# Their densities are those of what they are made of.
+MADE_OF_OTHERS = {
+    "Delta",
+    "ImproperUniform",
+    "Independent",
+    "MaskedDistribution",
+    "TransformedDistribution",
+    "Distribution",
+}
 
 
-def student(df, loc, scale, x):
-    z = (x - loc) / scale
-    constant = log_beta(df / 2, mpf(1) / 2) + mpmath.log(df) / 2 + mpmath.log(scale)
-    return -(df + 1) / 2 * mpmath.log1p(z * z / df) - constant
+def test_every_distribution_has_an_oracle():
+    known = {name.partition("-")[0] for name in ORACLES} | MADE_OF_OTHERS
+    classes = {
+        name
+        for name in dist.__all__
+        if isinstance(getattr(dist, name), type)
+        and issubclass(getattr(dist, name), dist.Distribution)
+    }
+    assert classes - known == set()
+    assert {case.id for case in CASES} - set(ORACLES) == set()
+
+
+# ------------------------------------------------------------------------ exact values
 
 
 @dataclass(frozen=True)
-class Case:
-    """A density, its twin in mpmath, and columns of parameters followed by the value."""
+class Asked:
+    """Where a density is asked, and what it is there: rows of numbers of mpmath."""
 
-    make: Any
-    exact: Any
-    draw: Any
-    whole: tuple = ()
-    single: float = 4e-6
+    oracle: Oracle
+    columns: list
+    rows: list
+    values: list
+    dtype: Any
 
+    def places(self):
+        """Yield the index of a column, and of each number in one of its rows, to differentiate."""
+        for j, column in enumerate(self.columns):
+            if j not in self.oracle.whole:
+                for index in np.ndindex(*column.shape[1:]):
+                    yield j, index
 
-def positive(rng, low=-4.0, high=8.0):
-    return 10.0 ** rng.uniform(low, high, COUNT)
-
-
-def spread(rng):
-    """Standard deviations from the bulk: some 0, most within 3, some beyond 100."""
-    return rng.standard_normal(COUNT) * rng.choice([0.0, 1.0, 1.0, 100.0], COUNT)
-
-
-def around(rng, mean, sd):
-    """Positive numbers `spread` standard deviations from a mean."""
-    x = mean + sd * spread(rng)
-    return np.where(x > 0.0, x, mean * 10.0 ** rng.uniform(-3.0, 0.0, COUNT))
+    def tensors(self):
+        return [tensor(c.astype(self.dtype)) for c in self.columns]
 
 
-def counts(rng, mean, sd, top=math.inf):
-    return np.clip(np.rint(around(rng, mean, sd)), 0.0, top)
+@functools.cache
+def asked(name, dtype, count=COUNT):
+    oracle = ORACLES[name]
+    rng = np.random.default_rng(3)
+    columns = [rounded(c, dtype) for c in oracle.draw(rng, count, TOP[dtype])]
+    if oracle.fit:
+        columns = [rounded(c, dtype) for c in oracle.fit(columns)]
+    with mpmath.workdps(oracle.digits):
+        rows = [exactly(row) for row in zip(*columns, strict=True)]
+        return Asked(oracle, columns, rows, [oracle.exact(*row) for row in rows], dtype)
 
 
-def _gamma(rng):
-    a, b = positive(rng), positive(rng, -3, 3)
-    return a, b, around(rng, a / b, np.sqrt(a) / b)
+def rounded(column, dtype):
+    return np.asarray(column, np.float64).astype(dtype).astype(np.float64)
 
 
-def _poisson(rng):
-    rate = positive(rng)
-    return rate, counts(rng, rate, np.sqrt(rate))
+def number_at(row, j, index):
+    for i in (j, *index):
+        row = row[i]
+    return row
 
 
-def _binomial(rng):
-    n = np.rint(positive(rng, 0.0, 8.0))
-    p = rng.choice([0.5, 1e-3, 0.9, 1e-7], COUNT) * rng.uniform(0.5, 1.0, COUNT)
-    return n, p, counts(rng, n * p, np.sqrt(n * p), n)
+def moved(row, j, index, step):
+    row = list(row)
+    row[j] = moved(row[j], index[0], index[1:], step) if index else row[j] + step
+    return row
 
 
-def _binomial_logits(rng):
-    n, p, x = _binomial(rng)
-    logits = np.log(p) - np.log1p(-p)
-    far = rng.random(COUNT) < 0.1
-    return n, np.where(far, rng.choice([-200.0, 200.0], COUNT), logits), x
+def slope(fn, row, j, index):
+    """Derivative of a function of a row in one of its numbers."""
+    x = number_at(row, j, index)
+    step = (abs(x) if x else 1) * mpf(10) ** -22
+    return (fn(*moved(row, j, index, step)) - fn(*moved(row, j, index, -step))) / (2 * step)
 
 
-def _negative_binomial(rng):
-    r = positive(rng, -2.0, 8.0)
-    p = rng.choice([0.5, 1e-3, 0.999], COUNT) * rng.uniform(0.9, 1.0, COUNT)
-    mean = r * p / (1.0 - p)
-    return r, p, counts(rng, mean, np.sqrt(mean / (1.0 - p)))
+def one_rounding(asked, fn, row):
+    """What `fn` changes by when each of its numbers is moved by one unit in its last place."""
+    eps = mpf(float(np.finfo(asked.dtype).eps))
+    changes = (number_at(row, *at) * slope(fn, row, *at) for at in asked.places())
+    return eps * sum(map(abs, changes))
 
 
-def _negative_binomial_logits(rng):
-    r, p, x = _negative_binomial(rng)
-    return r, np.log(p) - np.log1p(-p), x
+# ------------------------------------------------------------------------ comparisons
 
 
-def _beta(rng):
-    a, b = positive(rng), positive(rng)
-    mean = a / (a + b)
-    x = around(rng, mean, np.sqrt(mean * (1.0 - mean) / (a + b + 1.0)))
-    return a, b, np.where(x < 1.0, x, 0.5 * (1.0 + mean))
+def beyond(asked, i):
+    """Whether a number of row i is larger than 10^8."""
+    return any((np.abs(c[i]) > 1e8).any() for c in asked.columns)
 
 
-def _beta_binomial(rng):
-    a, b, n = positive(rng, -2.0), positive(rng, -2.0), np.rint(positive(rng, 0.0, 7.0))
-    mean = a / (a + b)
-    sd = np.sqrt(n * mean * (1.0 - mean) * (a + b + n) / (a + b + 1.0))
-    return a, b, n, counts(rng, n * mean, sd, n)
+def value_error(asked, i, got):
+    """Error of a log density as a share of what is allowed."""
+    exact = asked.values[i]
+    limits = np.finfo(asked.dtype)
+    if abs(exact) > float(limits.max):
+        return 0.0 if got == math.copysign(math.inf, exact) else math.inf
+    if not math.isfinite(got):
+        return math.inf
+    error = abs(mpf(float(got)) - exact)
+    allowed = 4e-6 if asked.dtype is np.float32 else 1e-10 if beyond(asked, i) else 1e-12
+    allowed *= max(1, abs(exact))
+    if error > allowed:
+        allowed += ROUNDINGS * one_rounding(asked, asked.oracle.exact, asked.rows[i])
+    return float(error / allowed)
 
 
-def _student(rng):
-    df, loc, scale = positive(rng, -1.0), rng.standard_normal(COUNT), positive(rng, -2.0, 2.0)
-    return df, loc, scale, loc + scale * spread(rng) * 10.0 ** rng.uniform(0.0, 6.0, COUNT)
+def slope_error(asked, i, at, got):
+    """Error of a slope of the log density as a share of what is allowed."""
+    exact, row, limits = asked.oracle.exact, asked.rows[i], np.finfo(asked.dtype)
+    if abs(asked.values[i]) > float(limits.max):
+        return 0.0
+    here = slope(exact, row, *at)
+    if abs(here) > float(limits.max):
+        return 0.0 if got == math.copysign(math.inf, here) else math.inf
+    if not math.isfinite(got):
+        return math.inf
+    error = abs(mpf(float(got)) - here)
+    share = 1e-4 if asked.dtype is np.float32 else 1e-8
+    allowed = share * abs(here) + 8 * mpf(float(limits.tiny))
+    if error > allowed and (asked.columns[at[0]] > 0.0).all():
+        allowed = max(allowed, share / number_at(row, *at))
+    if error > allowed:
+        curvature = slope(lambda *r: slope(exact, r, *at), row, *at)
+        allowed = max(allowed, share * mpmath.sqrt(abs(curvature)))
+        allowed += ROUNDINGS * one_rounding(asked, lambda *r: slope(exact, r, *at), row)
+    return float(error / allowed)
 
 
-def _dirichlet(rng):
-    c = 10.0 ** rng.uniform(-2.0, 8.0, (COUNT, 3))
-    # Parts that add up to 1 in single precision too.
-    x = np.rint(c / c.sum(-1, keepdims=True) * 2.0**12) / 2.0**12
-    x[:, :2] = np.maximum(x[:, :2], 2.0**-12)
-    x[:, 2] = 1.0 - x[:, 0] - x[:, 1]
-    return c, np.where((x > 0.0).all(-1, keepdims=True), x, [[0.25, 0.25, 0.5]])
+def density_and_slopes(oracle, count):
+    """Return a function of columns: the log densities and the slopes of their sum."""
+    inner = [j for j in range(count) if j not in oracle.whole]
+
+    def fn(*columns):
+        leaves = [c.detach().requires_grad_() if j in inner else c for j, c in enumerate(columns)]
+        lp = oracle.make(*leaves[:-1]).log_prob(leaves[-1])
+        return lp, *grad(lp.sum(), [leaves[j] for j in inner], materialize_grads=True)
+
+    return fn
 
 
-CASES = {
-    "Gamma": Case(dist.Gamma, log_gamma_density, _gamma),
-    "Chi2": Case(
-        dist.Chi2,
-        lambda df, x: log_gamma_density(df / 2, mpf(1) / 2, x),
-        lambda rng: (lambda a, b, x: (2.0 * a, 2.0 * b * x))(*_gamma(rng)),
-    ),
-    "InverseGamma": Case(
-        dist.InverseGamma,
-        lambda a, b, x: log_gamma_density(a, b, 1 / x) - 2 * mpmath.log(x),
-        lambda rng: (lambda a, b, x: (a, b, 1.0 / x))(*_gamma(rng)),
-        # 1 / x is rounded once more.
-        single=3e-5,
-    ),
-    "Poisson": Case(
-        dist.Poisson, lambda m, k: power(k, m) - m - mpmath.loggamma(k + 1), _poisson, (1,)
-    ),
-    "Binomial": Case(
-        dist.Binomial,
-        lambda n, p, k: log_choose(n, k) + power(k, p) + power(n - k, 1 - p),
-        _binomial,
-        (0, 2),
-    ),
-    "Binomial logits": Case(
-        lambda n, x: dist.Binomial(n, logits=x),
-        lambda n, x, k: log_choose(n, k) + k * log_sigmoid(x) + (n - k) * log_sigmoid(-x),
-        _binomial_logits,
-        (0, 2),
-    ),
-    "NegativeBinomial": Case(
-        dist.NegativeBinomial,
-        lambda r, p, k: (
-            mpmath.loggamma(k + r) - mpmath.loggamma(r) - mpmath.loggamma(k + 1)
-            + power(k, p) + r * mpmath.log1p(-p)
-        ),
-        _negative_binomial,
-        (2,),
-    ),
-    "NegativeBinomial logits": Case(
-        lambda r, x: dist.NegativeBinomial(r, logits=x),
-        lambda r, x, k: (
-            mpmath.loggamma(k + r) - mpmath.loggamma(r) - mpmath.loggamma(k + 1)
-            + k * log_sigmoid(x) + r * log_sigmoid(-x)
-        ),
-        _negative_binomial_logits,
-        (2,),
-    ),
-    "Beta": Case(
-        dist.Beta,
-        lambda a, b, x: (
-            (a - 1) * mpmath.log(x) + (b - 1) * mpmath.log1p(-x) - log_beta(a, b)
-        ),
-        _beta,
-    ),
-    "BetaBinomial": Case(
-        dist.BetaBinomial,
-        lambda a, b, n, k: log_choose(n, k) + log_beta(k + a, n - k + b) - log_beta(a, b),
-        _beta_binomial,
-        (2, 3),
-    ),
-    "Dirichlet": Case(
-        dist.Dirichlet,
-        lambda c, x: (
-            mpmath.loggamma(sum(c))
-            + sum((a - 1) * mpmath.log(v) - mpmath.loggamma(a) for a, v in zip(c, x, strict=True))
-        ),
-        _dirichlet,
-    ),
-    "StudentT": Case(dist.StudentT, student, _student),
-    "Cauchy": Case(
-        dist.Cauchy,
-        lambda loc, scale, x: student(mpf(1), loc, scale, x),
-        lambda rng: _student(rng)[1:],
-    ),
-    "HalfCauchy": Case(
-        dist.HalfCauchy,
-        lambda scale, x: student(mpf(1), mpf(0), scale, x) + mpmath.log(2),
-        lambda rng: (lambda df, loc, scale, x: (scale, np.abs(x - loc)))(*_student(rng)),
-    ),
-}  # fmt: skip
+def numbers(x):
+    return np.asarray(x.detach().numpy(), np.float64)
 
 
-def exactly(column):
-    return [mpf(float(v)) if np.ndim(v) == 0 else [mpf(float(u)) for u in v] for v in column]
+def assert_exact(asked, lp, slopes):
+    with mpmath.workdps(asked.oracle.digits):
+        for i, got in enumerate(numbers(lp)):
+            error = value_error(asked, i, got)
+            assert error <= 1.0, (error, got, float(asked.values[i]), inputs(asked, i))
+        inner = list(dict.fromkeys(j for j, _ in asked.places()))
+        found = {j: numbers(g) for j, g in zip(inner, slopes, strict=True)}
+        for at in asked.places():
+            for i in range(len(asked.rows)):
+                got = found[at[0]][(i, *at[1])]
+                error = slope_error(asked, i, at, got)
+                assert error <= 1.0, (error, at, got, inputs(asked, i))
 
 
-def columns_of(case, dtype):
-    """Parameters and values that the dtype has; whole numbers stay whole."""
-    columns = [c.astype(dtype).astype(np.float64) for c in case.draw(np.random.default_rng(1))]
-    if case.whole and case.whole[0] == 0:
-        columns[-1] = np.minimum(columns[-1], columns[0])
-    elif len(case.whole) == 2:
-        columns[-1] = np.minimum(columns[-1], columns[case.whole[0]])
-    if case.make is dist.Beta:
-        columns[-1] = np.minimum(columns[-1], 1.0 - 2.0**-24)
-    return columns
+def inputs(asked, i):
+    return [c[i].tolist() for c in asked.columns]
 
 
-def exact_values(case, columns):
-    with mpmath.workdps(60):
-        return [case.exact(*row) for row in zip(*map(exactly, columns), strict=True)]
+# ------------------------------------------------------------------------ the law
 
 
-def errors(got, exact):
-    found = np.asarray(got.detach().numpy(), np.float64).tolist()
-    return np.array(
-        [float(abs(mpf(g) - e) / max(1, abs(e))) for g, e in zip(found, exact, strict=True)]
-    )
+@both_dtypes
+@each
+def test_a_log_density_and_its_slopes_keep_their_digits(name, dtype):
+    where = asked(name, dtype)
+    with np.errstate(all="ignore"):
+        lp, *slopes = density_and_slopes(where.oracle, len(where.columns))(*where.tensors())
+    assert_exact(where, lp, slopes)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", CASES)
-def test_a_log_density_keeps_its_digits(name, dtype, compiled):
-    case = CASES[name]
-    columns = columns_of(case, dtype)
-    exact = exact_values(case, columns)
-
-    def density(*arguments):
-        *parameters, value = arguments
-        return case.make(*parameters).log_prob(value)
-
-    fn = compile(density) if compiled else density
-    found = errors(fn(*(tensor(c.astype(dtype)) for c in columns)), exact)
-    worst = int(found.argmax())
-    allowed = 1e-12 if dtype is np.float64 else case.single
-    assert found[worst] < allowed, (found[worst], [c[worst] for c in columns], float(exact[worst]))
+@both_dtypes
+@each
+def test_native_densities_and_slopes_keep_their_digits(name, dtype):
+    where = asked(name, dtype)
+    native = compile(density_and_slopes(where.oracle, len(where.columns)))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error", CompileWarning)
+        native(*where.tensors())
+        lp, *slopes = native(*where.tensors())
+    assert native.reason is None
+    assert_exact(where, lp, slopes)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", CASES)
+@both_dtypes
+@each
 def test_the_density_of_data_keeps_its_digits(name, dtype):
-    """Values and some parameters known while recording: what is plain then is exact as well."""
-    case = CASES[name]
-    columns = columns_of(case, dtype)
-    exact = exact_values(case, columns)
-    known = [tensor(c.astype(dtype)) for c in columns]
+    """Values and whole parameters known while recording: what is plain then is exact as well."""
+    where = asked(name, dtype)
+    *given, values = where.tensors()
+    known = {j: given[j] for j in where.oracle.whole if j < len(given)}
     # One at a time: whether values are small enough for the plain form is asked of all together.
-    for rows in np.array_split(np.argsort(columns[-1].reshape(COUNT, -1)[:, 0]), 4):
-        data = known[-1][rows]
-        fn = compile(lambda *parameters, data=data: case.make(*parameters).log_prob(data))
-        got = fn(*(c[rows] for c in known[:-1]))
-        found = errors(got, [exact[i] for i in rows])
-        assert found.max() < (1e-12 if dtype is np.float64 else case.single)
+    order = np.argsort(where.columns[-1].reshape(COUNT, -1)[:, 0])
+    for rows in np.array_split(order, 3):
+        data = {j: x[rows] for j, x in {**known, len(given): values}.items()}
 
+        def density(*free, data=data):
+            rest = iter(free)
+            *all_given, x = (data[j] if j in data else next(rest) for j in range(len(given) + 1))
+            return where.oracle.make(*all_given).log_prob(x)
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_gradient_of_a_log_density_keeps_its_digits(name):
-    """In the parameters, by differences of 60 digits."""
-    case = CASES[name]
-    columns = columns_of(case, np.float64)
-    if name == "Dirichlet":
-        return
-    rows = range(0, COUNT, 6)
-    for i in rows:
-        leaves = [tensor(c[i], requires_grad=True) for c in columns]
-        lp = case.make(*leaves[:-1]).log_prob(leaves[-1].detach())
-        wanted = [j for j in range(len(leaves) - 1) if j not in case.whole]
-        got = grad(lp, [leaves[j] for j in wanted])
-        with mpmath.workdps(60):
-            exact = exactly([c[i] for c in columns])
-            for j, g in zip(wanted, got, strict=True):
-                step = exact[j] * mpf(10) ** -20 + mpf(10) ** -30
-                ends = [
-                    case.exact(*(v + s * step if k == j else v for k, v in enumerate(exact)))
-                    for s in (1, -1)
-                ]
-                slope = (ends[0] - ends[1]) / (2 * step)
-                # Against the size of one nat per standard deviation, or of the slope itself.
-                scale = max(abs(slope), 1 / abs(exact[j]) if exact[j] else 1)
-                assert float(abs(mpf(g.item()) - slope) / scale) < 1e-8, (
-                    j,
-                    [c[i] for c in columns],
+        native, free = compile(density), [c[rows] for j, c in enumerate(given) if j not in known]
+        with np.errstate(all="ignore"):
+            native(*free)
+            found = numbers(native(*free))
+        with mpmath.workdps(where.oracle.digits):
+            for i, got in zip(rows, found, strict=True):
+                assert value_error(where, i, got) <= 1.0, (
+                    got,
+                    float(where.values[i]),
+                    inputs(where, i),
                 )
+
+
+# ------------------------------------------------------------------------ counts of categories
+
+
+def power(k, y):
+    return mpmath.log(y) * k if k else mpf(0)
 
 
 @pytest.mark.parametrize("given", ["probs", "logits"])
@@ -328,8 +278,8 @@ def test_multinomial_masses_keep_their_digits(n, given):
         weights = tensor(p if given == "probs" else np.log(p) + 3.0, requires_grad=True)
     lp = dist.Multinomial(n, **{given: weights}).log_prob(tensor(x))
     with mpmath.workdps(60):
-        weight = sum(exactly(p))
-        terms = zip(exactly(x), exactly(p), strict=True)
+        weight = sum([mpf(v) for v in p])
+        terms = zip([mpf(v) for v in x], [mpf(v) for v in p], strict=True)
         parts = [power(k, q / weight) - mpmath.loggamma(k + 1) for k, q in terms]
         exact = float(mpmath.loggamma(n + 1) + sum(parts))
     # The weights, or their exponentials, are rounded when they are divided by their sum.

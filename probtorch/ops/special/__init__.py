@@ -5,7 +5,8 @@ compiled code. Derivatives are written so that they neither overflow nor cancel 
 itself does not. Those of gammainc and betainc in the shape parameters are structured ops (on the
 CPU compiled too, through runtime functions).
 
-- gamma.py: lgamma, digamma, polygamma, zeta, betaln, the parts of densities of counts
+- gamma.py: lgamma, digamma, polygamma, zeta, betaln
+- kernels.py: the parts of densities of counts and their kin, without what cancels
 - error_functions.py: erf and its kin, ndtr and its logarithm and inverse
 - logarithms.py: xlogy, entr, log1mexp, logit
 - bessel.py: i0, i1, iv, sinc
@@ -16,26 +17,28 @@ Names are those of torch.special; `gammainc(a, x)` and `betainc(a, b, x)` have S
 arguments.
 """
 
-from probtorch.ops.special.bessel import i0, i0e, i1, i1e, iv, ive, sinc
+from probtorch.ops.special.bessel import (
+    i0,
+    i0e,
+    i1,
+    i1e,
+    iv,
+    ive,
+    log_i0e,
+    mean_cosine_loss,
+    sinc,
+)
 from probtorch.ops.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
 from probtorch.ops.special.gamma import (
-    beta_kernel,
     betaln,
-    binomial_kernel,
-    binomial_logits_kernel,
     digamma,
     digamma_difference,
-    factorial_rest,
-    gamma_kernel,
-    gamma_rest,
     gammaln,
     lgamma,
     lgamma_difference,
     multigammaln,
-    poisson_kernel,
     polygamma,
     psi,
-    stirling_rest,
     zeta,
 )
 from probtorch.ops.special.incomplete_beta import betainc, betainc_grad
@@ -45,17 +48,30 @@ from probtorch.ops.special.incomplete_gamma import (
     gammainc_grad_a,
     gammaincc,
 )
+from probtorch.ops.special.kernels import (
+    beta_binomial_kernel,
+    beta_kernel,
+    binomial_kernel,
+    binomial_logits_kernel,
+    factorial_rest,
+    gamma_kernel,
+    gamma_rest,
+    poisson_kernel,
+    stirling_rest,
+)
 from probtorch.ops.special.logarithms import (
     entr,
     expit,
     log1mexp,
     log1p_square,
+    log_ratio,
     logit,
     xlog1py,
     xlogy,
 )
 
 __all__ = [
+    "beta_binomial_kernel",
     "beta_kernel",
     "betainc",
     "betainc_grad",
@@ -88,8 +104,11 @@ __all__ = [
     "lgamma_difference",
     "log1mexp",
     "log1p_square",
+    "log_i0e",
     "log_ndtr",
+    "log_ratio",
     "logit",
+    "mean_cosine_loss",
     "multigammaln",
     "ndtr",
     "ndtri",

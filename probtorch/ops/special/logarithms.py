@@ -22,7 +22,16 @@ from probtorch.ops.elementwise import (
 from probtorch.ops.families import elementwise
 from probtorch.ops.special.declaration import quiet, tensor_like
 
-__all__ = ["entr", "expit", "log1mexp", "log1p_square", "logit", "xlog1py", "xlogy"]
+__all__ = [
+    "entr",
+    "expit",
+    "log1mexp",
+    "log1p_square",
+    "log_ratio",
+    "logit",
+    "xlog1py",
+    "xlogy",
+]
 
 LN2 = math.log(2.0)
 
@@ -129,6 +138,29 @@ log1p_square = elementwise(
     reference=lambda x: np.log1p(x * x),
     result="float",
     doc="log(1 + x ** 2), also where x ** 2 overflows.",
+)
+
+
+def _log_ratio(s, x, y):
+    x, y = s.wide(x), s.wide(y)
+    excess = (x - y) / y
+    far = excess > 1e300
+    scaled = s.where(far, (x * 2.0**-512) / (y * 2.0**512), excess)
+    return s.log1p(scaled) + s.where(far, 1024.0 * LN2, 0.0)
+
+
+log_ratio = elementwise(
+    "log_ratio",
+    formula=_log_ratio,
+    partials=(
+        lambda g, _, x, y: g / tensor_like(x, g),
+        lambda g, _, x, y: -(g / tensor_like(y, g)),
+    ),
+    domain=("positive", "positive"),
+    eager=quiet(_log_ratio),
+    reference=lambda x, y: np.log(x / y),
+    result="float",
+    doc="log(x / y), exact where the quotient is near 1 or overflows.",
 )
 _logit = elementwise(
     "logit",

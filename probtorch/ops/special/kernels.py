@@ -1,0 +1,495 @@
+"""What densities of counts, and of gamma and beta variates, have beside large terms that cancel.
+
+They are made of two kinds of ops: a kernel (`poisson_kernel` and its kin) holds all that is large
+in the plain form, and is near 0 where the density is high; a rest (`gamma_rest`, `factorial_rest`,
+`stirling_rest`) is what a lgamma has beside. Derivatives of kernels are logarithms of ratios near
+1, ops of their own: products and complements are taken in double precision before they are rounded.
+Formulas are in ops/stirling.py.
+"""
+
+import numpy as np
+
+from probtorch.ops.elementwise import eq, ge, logical_and, sigmoid, where
+from probtorch.ops.families import elementwise
+from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
+from probtorch.ops.special.gamma import polygamma
+from probtorch.ops.stirling import deviance, digamma_less_log, lgamma_less_power, log_of_ratio
+
+__all__ = [
+    "beta_binomial_kernel",
+    "beta_kernel",
+    "binomial_kernel",
+    "binomial_logits_kernel",
+    "factorial_rest",
+    "gamma_kernel",
+    "gamma_rest",
+    "poisson_kernel",
+    "stirling_rest",
+]
+
+# ------------------------------------------------------------------------ formulas
+
+
+def _poisson_kernel(s, k, m):
+    return deviance(s, s.wide(k), s.wide(m))
+
+
+def _gamma_kernel(s, a, b, x):
+    return deviance(s, s.wide(a) - 1.0, s.wide(b) * s.wide(x))
+
+
+def _gamma_slope(s, a, b, x):
+    return log_of_ratio(s, s.wide(b) * s.wide(x), s.wide(a) - 1.0)
+
+
+def _beta_kernel(s, a, b, x):
+    # Any c would do in exact arithmetic; with this one all terms are small, and the log-derivative
+    # in c is 0.
+    a, b, x = s.wide(a), s.wide(b), s.wide(x)
+    c = s.maximum(a + b - 1.0, 1.0)
+    return deviance(s, a - 1.0, c * x) + deviance(s, b - 1.0, c * (1.0 - x)) + s.log(c)
+
+
+def _beta_slope(s, a, b, x):
+    a, b, x = s.wide(a), s.wide(b), s.wide(x)
+    return log_of_ratio(s, s.maximum(a + b - 1.0, 1.0) * x, a - 1.0)
+
+
+def _beta_other_slope(s, a, b, x):
+    a, b, x = s.wide(a), s.wide(b), s.wide(x)
+    return log_of_ratio(s, s.maximum(a + b - 1.0, 1.0) * (1.0 - x), b - 1.0)
+
+
+def _binomial_kernel(s, k, l, p):
+    k, l, p = s.wide(k), s.wide(l), s.wide(p)
+    n = k + l
+    return deviance(s, k, n * p) + deviance(s, l, n * (1.0 - p))
+
+
+def _binomial_slope(s, k, l, p):
+    k, l, p = s.wide(k), s.wide(l), s.wide(p)
+    return log_of_ratio(s, (k + l) * p, k)
+
+
+def _binomial_other_slope(s, k, l, p):
+    k, l, p = s.wide(k), s.wide(l), s.wide(p)
+    return log_of_ratio(s, (k + l) * (1.0 - p), l)
+
+
+def _two_shares(s, x):
+    """Sigmoid(x) and sigmoid(-x), and their logarithms."""
+    small = s.exp(-s.abs(x))
+    high = 1.0 / (1.0 + small)
+    low = small * high
+    log_high = -s.log1p(small)
+    log_low = log_high - s.abs(x)
+    up = x > 0.0
+    p, log_p = s.where(up, high, low), s.where(up, log_high, log_low)
+    q, log_q = s.where(up, low, high), s.where(up, log_low, log_high)
+    return p, log_p, q, log_q
+
+
+def _binomial_logits_kernel(s, k, l, x):
+    k, l, x = s.wide(k), s.wide(l), s.wide(x)
+    n = k + l
+    p, log_p, q, log_q = _two_shares(s, x)
+    return deviance(s, k, n * p, lambda c: s.log(n / c) + log_p) + deviance(
+        s, l, n * q, lambda c: s.log(n / c) + log_q
+    )
+
+
+def _binomial_logits_slope(s, k, l, x):
+    k, l, x = s.wide(k), s.wide(l), s.wide(x)
+    n = k + l
+    _, log_p, _, _ = _two_shares(s, x)
+    return s.where(n == 0.0, 0.0, s.log(n / s.maximum(k, 1.0))) + log_p
+
+
+def _binomial_logits_score(s, k, l, x):
+    k, l, x = s.wide(k), s.wide(l), s.wide(x)
+    p, _, q, _ = _two_shares(s, x)
+    return k * q - l * p
+
+
+def _beta_binomial_kernel(s, a, b, k, l):
+    # Of t trials n are seen and r imagined. Of u successes among all a share n / t is expected to
+    # be seen, as of the failures.
+    a, b, k, l = s.wide(a), s.wide(b), s.wide(k), s.wide(l)
+    n, r, u, v = k + l, a + b, k + a, l + b
+    inverse = 1.0 / (n + r)
+    seen, imagined = n * inverse, r * inverse
+    successes = deviance(s, k, u * seen) + deviance(s, a, u * imagined)
+    return successes + (deviance(s, l, v * seen) + deviance(s, b, v * imagined))
+
+
+def _beta_binomial_slope(s, a, b, k, l):
+    a, b, k, l = s.wide(a), s.wide(b), s.wide(k), s.wide(l)
+    n, r, u = k + l, a + b, k + a
+    return log_of_ratio(s, u * (r * (1.0 / (n + r))), a)
+
+
+# ------------------------------------------------------------------------ references
+
+
+def _power_and_scale(k):
+    """K log k - k from 1 on, and -1 below: what `deviance` subtracts."""
+    c = np.maximum(k, 1.0)
+    return k * np.log(c) - c
+
+
+def _gamma_kernel_reference(a, b, x):
+    return (a - 1.0) * np.log(b * x) - b * x - _power_and_scale(a - 1.0)
+
+
+def _beta_kernel_reference(a, b, x):
+    c = np.maximum(a + b - 1.0, 1.0)
+    terms = _gamma_kernel_reference(a, c, x) + _gamma_kernel_reference(b, c, 1.0 - x)
+    return terms + np.log(c)
+
+
+def _binomial_kernel_reference(k, l, p):
+    n = k + l
+    terms = k * np.log(n * p) - n * p + l * np.log(n * (1.0 - p)) - n * (1.0 - p)
+    return terms - _power_and_scale(k) - _power_and_scale(l)
+
+
+def _beta_binomial_kernel_reference(a, b, k, l):
+    n, r, u, v = k + l, a + b, k + a, l + b
+    power = lambda z: z * np.log(z) - z
+    terms = power(u) + power(v) - power(n + r) + power(n) + power(r)
+    return terms - sum(_power_and_scale(z) for z in (a, b, k, l))
+
+
+def _ratio_reference(m, k):
+    return np.log(m / np.maximum(k, 1.0))
+
+
+def _sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+# ------------------------------------------------------------------------ derivatives of ratios
+
+
+def _over(top, x):
+    """Top / x, and 0 for 0 / 0: a count of 0, or what nothing depends on."""
+    none = logical_and(eq(top, 0.0), eq(x, 0.0))
+    return where(none, 0.0, top / where(none, 1.0, x))
+
+
+def _inverse(x, k):
+    """1 / x, and 0 where both x and k are 0: the logarithm of a ratio of both is 0 there."""
+    none = logical_and(eq(x, 0.0), eq(k, 0.0))
+    return where(none, 0.0, 1.0 / where(none, 1.0, x))
+
+
+def _inverse_from_one(k):
+    above = ge(k, 1.0)
+    return where(above, 1.0 / where(above, k, 1.0), 0.0)
+
+
+def _all_like(partial):
+    """Return a rule for a partial derivative of tensors: numbers among the operands become some."""
+    return lambda g, _, *operands: g * partial(*(tensor_like(v, g) for v in operands))
+
+
+def _ratio(name, formula, partials, domain, reference, doc):
+    """Declare the derivative of a kernel, a logarithm of a ratio."""
+    return elementwise(
+        name,
+        formula=formula,
+        partials=tuple(map(_all_like, partials)),
+        domain=domain,
+        eager=quiet(formula),
+        reference=reference,
+        result="float",
+        doc=doc,
+    )
+
+
+_COUNTS = ("above_one", "above_one", "probability")
+_TWOS = ("above_two", "above_two", "probability")
+
+gamma_slope = _ratio(
+    "gamma_kernel_slope",
+    _gamma_slope,
+    (
+        lambda a, b, x: -_inverse_from_one(a - 1.0),
+        lambda a, b, x: _inverse(b, a - 1.0),
+        lambda a, b, x: _inverse(x, a - 1.0),
+    ),
+    ("above_two", "positive", "positive"),
+    lambda a, b, x: _ratio_reference(b * x, a - 1.0),
+    "log(b x / (a - 1)), and log(b x) for a < 2.",
+)
+beta_slope = _ratio(
+    "beta_kernel_slope",
+    _beta_slope,
+    (
+        lambda a, b, x: _inverse_from_one(a + b - 1.0) - _inverse_from_one(a - 1.0),
+        lambda a, b, x: _inverse_from_one(a + b - 1.0),
+        lambda a, b, x: _inverse(x, a - 1.0),
+    ),
+    _TWOS,
+    lambda a, b, x: _ratio_reference((a + b - 1.0) * x, a - 1.0),
+    "Derivative of beta_kernel in a.",
+)
+beta_other_slope = _ratio(
+    "beta_kernel_other_slope",
+    _beta_other_slope,
+    (
+        lambda a, b, x: _inverse_from_one(a + b - 1.0),
+        lambda a, b, x: _inverse_from_one(a + b - 1.0) - _inverse_from_one(b - 1.0),
+        lambda a, b, x: -_inverse(1.0 - x, b - 1.0),
+    ),
+    _TWOS,
+    lambda a, b, x: _ratio_reference((a + b - 1.0) * (1.0 - x), b - 1.0),
+    "Derivative of beta_kernel in b.",
+)
+binomial_slope = _ratio(
+    "binomial_kernel_slope",
+    _binomial_slope,
+    (
+        lambda k, l, p: _inverse(k + l, k) - _inverse_from_one(k),
+        lambda k, l, p: _inverse(k + l, k),
+        lambda k, l, p: _inverse(p, k),
+    ),
+    _COUNTS,
+    lambda k, l, p: _ratio_reference((k + l) * p, k),
+    "Derivative of binomial_kernel in k.",
+)
+binomial_other_slope = _ratio(
+    "binomial_kernel_other_slope",
+    _binomial_other_slope,
+    (
+        lambda k, l, p: _inverse(k + l, l),
+        lambda k, l, p: _inverse(k + l, l) - _inverse_from_one(l),
+        lambda k, l, p: -_inverse(1.0 - p, l),
+    ),
+    _COUNTS,
+    lambda k, l, p: _ratio_reference((k + l) * (1.0 - p), l),
+    "Derivative of binomial_kernel in l.",
+)
+binomial_logits_slope = _ratio(
+    "binomial_logits_kernel_slope",
+    _binomial_logits_slope,
+    (
+        lambda k, l, x: _inverse(k + l, k) - _inverse_from_one(k),
+        lambda k, l, x: _inverse(k + l, k),
+        lambda k, l, x: sigmoid(-x),
+    ),
+    ("above_one", "above_one", "real"),
+    lambda k, l, x: _ratio_reference((k + l) * _sigmoid(x), k),
+    "Derivative of binomial_logits_kernel in k.",
+)
+binomial_logits_score = _ratio(
+    "binomial_logits_kernel_score",
+    _binomial_logits_score,
+    (
+        lambda k, l, x: sigmoid(-x),
+        lambda k, l, x: -sigmoid(x),
+        lambda k, l, x: -(k + l) * (sigmoid(x) * sigmoid(-x)),
+    ),
+    ("above_one", "above_one", "real"),
+    lambda k, l, x: k * _sigmoid(-x) - l * _sigmoid(x),
+    "Derivative of binomial_logits_kernel in x.",
+)
+beta_binomial_slope = _ratio(
+    "beta_binomial_kernel_slope",
+    _beta_binomial_slope,
+    (
+        lambda a, b, k, l: (
+            1.0 / (k + a) + 1.0 / (a + b) - 1.0 / (k + l + (a + b)) - _inverse_from_one(a)
+        ),
+        lambda a, b, k, l: 1.0 / (a + b) - 1.0 / (k + l + (a + b)),
+        lambda a, b, k, l: 1.0 / (k + a) - 1.0 / (k + l + (a + b)),
+        lambda a, b, k, l: -1.0 / (k + l + (a + b)),
+    ),
+    ("above_one",) * 4,
+    lambda a, b, k, l: _ratio_reference((k + a) * (a + b) / (k + l + a + b), a),
+    "Derivative of beta_binomial_kernel in a.",
+)
+
+# ------------------------------------------------------------------------ kernels
+
+
+def _beta_kernel_in_x(g, _, a, b, x):
+    return _over(g * (tensor_like(a, g) - 1.0), x) - _over(g * (tensor_like(b, g) - 1.0), 1.0 - x)
+
+
+poisson_kernel = elementwise(
+    "poisson_kernel",
+    formula=_poisson_kernel,
+    partials=(
+        lambda g, _, k, m: g * gamma_slope(tensor_like(k, g) + 1.0, m, 1.0),
+        lambda g, _, k, m: _over(g * tensor_like(k, g), tensor_like(m, g)) - g,
+    ),
+    domain=("above_one", "positive"),
+    eager=quiet(_poisson_kernel),
+    reference=lambda k, m: k * np.log(m) - m - _power_and_scale(k),
+    result="float",
+    doc="k log m - m less its largest value over m, and less -1 for k < 1; 0 log 0 is 0.",
+)
+gamma_kernel = elementwise(
+    "gamma_kernel",
+    formula=_gamma_kernel,
+    partials=(
+        lambda g, _, a, b, x: g * gamma_slope(a, b, x),
+        lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(b, g)) - g * x,
+        lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(x, g)) - g * b,
+    ),
+    domain=("above_two", "positive", "positive"),
+    eager=quiet(_gamma_kernel),
+    reference=_gamma_kernel_reference,
+    result="float",
+    doc="poisson_kernel(a - 1, b x), without rounding the product.",
+)
+beta_kernel = elementwise(
+    "beta_kernel",
+    formula=_beta_kernel,
+    partials=(
+        lambda g, _, a, b, x: g * beta_slope(a, b, x),
+        lambda g, _, a, b, x: g * beta_other_slope(a, b, x),
+        _beta_kernel_in_x,
+    ),
+    domain=("above_two", "above_two", "probability"),
+    eager=quiet(_beta_kernel),
+    reference=_beta_kernel_reference,
+    result="float",
+    doc="gamma_kernel(a, c, x) + gamma_kernel(b, c, 1 - x) + log c with c = max(a + b - 1, 1).",
+)
+binomial_kernel = elementwise(
+    "binomial_kernel",
+    formula=_binomial_kernel,
+    # That in k + l is 0.
+    partials=(
+        lambda g, _, k, l, p: g * binomial_slope(k, l, p),
+        lambda g, _, k, l, p: g * binomial_other_slope(k, l, p),
+        lambda g, _, k, l, p: (
+            _over(g * k, tensor_like(p, g)) - _over(g * l, 1.0 - tensor_like(p, g))
+        ),
+    ),
+    domain=_COUNTS,
+    eager=quiet(_binomial_kernel),
+    reference=_binomial_kernel_reference,
+    result="float",
+    doc="poisson_kernel(k, n p) + poisson_kernel(l, n (1 - p)) with n = k + l.",
+)
+binomial_logits_kernel = elementwise(
+    "binomial_logits_kernel",
+    formula=_binomial_logits_kernel,
+    partials=(
+        lambda g, _, k, l, x: g * binomial_logits_slope(k, l, x),
+        lambda g, _, k, l, x: g * binomial_logits_slope(l, k, -x),
+        lambda g, _, k, l, x: g * binomial_logits_score(k, l, x),
+    ),
+    domain=("above_one", "above_one", "real"),
+    eager=quiet(_binomial_logits_kernel),
+    reference=lambda k, l, x: _binomial_kernel_reference(k, l, _sigmoid(x)),
+    result="float",
+    doc="binomial_kernel(k, l, sigmoid(x)), also where a probability underflows.",
+)
+beta_binomial_kernel = elementwise(
+    "beta_binomial_kernel",
+    formula=_beta_binomial_kernel,
+    # It stays the same with what is seen and what is imagined exchanged.
+    partials=(
+        lambda g, _, a, b, k, l: g * beta_binomial_slope(a, b, k, l),
+        lambda g, _, a, b, k, l: g * beta_binomial_slope(b, a, l, k),
+        lambda g, _, a, b, k, l: g * beta_binomial_slope(k, l, a, b),
+        lambda g, _, a, b, k, l: g * beta_binomial_slope(l, k, b, a),
+    ),
+    domain=("above_one",) * 4,
+    eager=quiet(_beta_binomial_kernel),
+    reference=_beta_binomial_kernel_reference,
+    result="float",
+    doc="Kernels of k of k + a and l of l + b with probability (k + l) / (k + l + a + b).",
+)
+
+# ------------------------------------------------------------------------ rests
+
+
+def _gamma_rest(s, a):
+    a = s.wide(a)
+    return lgamma_less_power(s, a, a - 1.0, 0.5)
+
+
+def _gamma_rest_slope(s, a):
+    a = s.wide(a)
+    return digamma_less_log(s, a, a - 1.0, 0.5)
+
+
+def _factorial_rest(s, k):
+    k = s.wide(k)
+    return lgamma_less_power(s, k + 1.0, k, 0.5)
+
+
+def _factorial_rest_slope(s, k):
+    k = s.wide(k)
+    return digamma_less_log(s, k + 1.0, k, 0.5)
+
+
+def _stirling_rest(s, a):
+    a = s.wide(a)
+    return lgamma_less_power(s, a, a, -0.5)
+
+
+def _stirling_rest_slope(s, a):
+    a = s.wide(a)
+    return digamma_less_log(s, a, a, -0.5)
+
+
+def _with_slope(name, formula, slope, curvature, domain, reference, slope_reference, doc):
+    """Declare an op of one argument and its derivative, whose own derivative is `curvature`."""
+    first = elementwise(
+        name + "_slope",
+        formula=slope,
+        partials=(lambda g, _, a: g * curvature(a),),
+        domain=(domain,),
+        eager=quiet(slope),
+        reference=slope_reference,
+        result="float",
+        doc=f"Derivative of {name}.",
+    )
+    return elementwise(
+        name,
+        formula=formula,
+        partials=(lambda g, _, a: g * first(a),),
+        domain=(domain,),
+        eager=quiet(formula),
+        reference=reference,
+        result="float",
+        doc=doc,
+    )
+
+
+gamma_rest = _with_slope(
+    "gamma_rest",
+    _gamma_rest,
+    _gamma_rest_slope,
+    lambda a: polygamma(1, a) - _inverse_from_one(a - 1.0),
+    "above_two",
+    lambda a: scipy_value("gammaln", a) - _power_and_scale(a - 1.0),
+    lambda a: scipy_value("psi", a) - np.log(np.maximum(a - 1.0, 1.0)),
+    "lgamma(a) - (k log k - k) with k = a - 1, and lgamma(a) + 1 for k < 1.",
+)
+factorial_rest = _with_slope(
+    "factorial_rest",
+    _factorial_rest,
+    _factorial_rest_slope,
+    lambda k: polygamma(1, k + 1.0) - _inverse_from_one(k),
+    "above_one",
+    lambda k: scipy_value("gammaln", k + 1.0) - _power_and_scale(k),
+    lambda k: scipy_value("psi", k + 1.0) - np.log(np.maximum(k, 1.0)),
+    "log(k!) - (k log k - k), and log(k!) + 1 for k < 1.",
+)
+stirling_rest = _with_slope(
+    "stirling_rest",
+    _stirling_rest,
+    _stirling_rest_slope,
+    lambda a: polygamma(1, a) - 1.0 / a,
+    "positive",
+    lambda a: scipy_value("gammaln", a) - (a * np.log(a) - a),
+    lambda a: scipy_value("psi", a) - np.log(a),
+    "lgamma(a) - (a log a - a), which is about half of log(2 pi / a).",
+)
