@@ -139,13 +139,17 @@ def array_function(func, args, kwargs):
     return func(*_plain(args), **_plain(kwargs))
 
 
-def refuse_array(tensor):
+def refuse_array(tensor, asker=""):
     """Return the error for `tensor`, which requires grad, when its array is asked for by others."""
     package, function = _caller()
-    if package in (None, "numpy"):
+    if asker:
+        what = f"{asker} asked for the numbers of a tensor that requires grad"
+        fix = "fill the array first, x.filled(numpy.nan), and compute with the tensor of it"
+    elif package in (None, "numpy"):
         fix = (
             "let tensors hold it: mu = probtorch.zeros(n); mu[:25] = b, probtorch.tensor([b, c]) "
-            "and probtorch.stack keep the gradient (to look at the numbers: .numpy(force=True))"
+            "and probtorch.stack keep the gradient, and so does X @ b for X.dot(b) (to look at the "
+            "numbers: .numpy(force=True))"
         )
         what = "NumPy asked for the numbers of a tensor that requires grad"
     elif package == "pandas":

@@ -21,6 +21,7 @@ from probtorch.core.dispatch import (
     grad_enabled,
     mark_changed,
     recorder,
+    refuse_masked,
     told_entry,
     told_exit,
     wrap,
@@ -431,27 +432,31 @@ class Tensor(TensorBase):
     def __getattr__(self, name):
         if name == "__cuda_array_interface__" and self.is_cuda:
             return self._data.__cuda_array_interface__
+        if name == "_mask":
+            # Masked arrays look for it after they took our `_data`, past the tape and recordings.
+            if self.requires_grad and grad_enabled():
+                raise refuse_array(self, "a masked array")
+            if recorder() is not None:
+                recorder().data_dependent("a masked array", self)
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
-    def _told(self):
+    def _read(self, value):
         """Tell the recorder that Python reads this tensor's elements as text, unless to print;
-        returns the text where there are no elements to print.
+        returns `value`, what of them it gets, and None where there are no elements to print.
         """
-        if recorder() is not None:
-            how = recorder().printed(self)
-            if not how:
-                recorder().data_dependent("the text of a tensor", self)
-            if how == "shape":
-                return f"tensor(..., shape={self._data.shape}, dtype={self._data.dtype})"
-        return None
+        if recorder() is None:
+            return value
+        how = recorder().printed(self)
+        if not how:
+            recorder().data_dependent("the text of a tensor", self)
+            return told_exit("the text", self, value)
+        return None if how == "shape" else value
 
     def __repr__(self):
-        unknown = self._told()
-        if unknown is not None:
-            return unknown
-        body = np.array2string(
-            to_host(self._data), separator=", ", prefix="tensor(", precision=4, threshold=1000
-        )
+        array = self._read(to_host(self._data))
+        if array is None:
+            return f"tensor(..., shape={self._data.shape}, dtype={self._data.dtype})"
+        body = np.array2string(array, separator=", ", prefix="tensor(", precision=4, threshold=1000)
         notes = []
         if self._data.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
             notes.append(f"dtype={self._data.dtype}")
@@ -465,9 +470,15 @@ class Tensor(TensorBase):
 
     def __format__(self, spec):
         if self._data.ndim == 0 and spec:
-            unknown = self._told() is not None
-            return format(math.nan if unknown else self._data.item(), spec)
+            value = self._read(self._data.item())
+            return format(math.nan if value is None else value, spec)
         return repr(self) if not spec else format(repr(self), spec)
+
+    def __copy__(self):
+        if self.grad_fn is not None:
+            return self.view(self._data.shape)  # on the tape, of the same memory
+        rebuild, given = self.__reduce_ex__(4)
+        return rebuild(*given)
 
     def __deepcopy__(self, memo):
         if self.grad_fn is not None:
@@ -495,7 +506,8 @@ class Tensor(TensorBase):
             )
         if recorder() is not None:
             recorder().data_dependent("pickle", self)
-        return _rebuild, (type(self), to_host(self._data), self.requires_grad)
+        array = told_exit("pickle", self, to_host(self._data))
+        return _rebuild, (type(self), array, self.requires_grad)
 
     # ------------------------------------------------------------------------------------- autograd
 
@@ -909,6 +921,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
         t = _copied(data, dtype, requires_grad)
     elif isinstance(data, (list, tuple)):
         t = from_nested(data, dtype)
+    elif (held := _tensors_in(data)) is not None:
+        t = from_nested(held, dtype)
     else:
         t = wrap(_array_of(data, dtype))
         told_entry(data, t)
@@ -928,11 +942,18 @@ def _copied(data, dtype, leaf):
     return t
 
 
+def _tensors_in(data):
+    """The nested lists of an array or a Series of objects, if there are tensors among them."""
+    if getattr(getattr(data, "dtype", None), "kind", "") != "O":
+        return None
+    data = np.asarray(data)
+    return data.tolist() if any(isinstance(x, TensorBase) for x in data.flat) else None
+
+
 def _array_of(data, dtype):
     """A new array of an array, a number or what converts itself to one."""
     if isinstance(data, (np.ndarray, np.generic)):
-        if data.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in data.reshape(-1)):
-            return from_nested(data.tolist(), dtype)._data
+        refuse_masked(data)
         array = np.array(data)
     elif hasattr(data, "__cuda_array_interface__"):
         array = data.copy()

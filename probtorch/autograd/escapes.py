@@ -103,6 +103,7 @@ class Watch(Listener):
         self._arrays: dict[int, tuple[Any, Escape]] = {}
         self._back: dict[int, tuple[Any, Escape]] = {}
         self._live: dict[int, Any] = {}  # of what is held: the array of this run
+        self._drawn: dict[int, Any] = {}  # draws that no gradient is meant to pass
         self._made: set[int] = set()
         self._before: dict[int, tuple[Any, Any]] = {}  # tensors from outside that were changed
         self._inside = 0  # of forward passes of Functions
@@ -111,6 +112,15 @@ class Watch(Listener):
         """Learn that the tensor `t` is what messages call `name`."""
         super().named(t, name)
         self._names[id(t)] = (t, name)
+
+    def drawn(self, t):
+        """Learn that no gradient is meant to pass the draw `t`: it is held, and may leave.
+
+        Estimators of the score function follow it by the density of the draw.
+        """
+        super().drawn(t)
+        self._drawn[id(t)] = t  # so that no other tensor gets its place
+        self._off.pop(id(t), None)
 
     def end(self):
         """Raise NotAlike unless the first run was followed to its end."""
@@ -199,16 +209,8 @@ class Watch(Listener):
             return self._hold_value(how, value)
         if id(t) in self._live:
             value = _like(value, self._live[id(t)])
-        if len(self.escapes) < MAX_ESCAPES:
-            sites = self._sites_of(t)
-            if not sites and self._names:
-                return value  # it depends on something else that requires grad
-        else:
-            sites = ()
-        escape = Escape(how, sites, user_location(2))
-        if not (self.escapes and self.escapes[-1].place == escape.place):
-            self.escapes.append(escape)
-        if not is_ours(_taker()):
+        escape = self._note(how, t)
+        if escape is not None and not is_ours(_taker()):
             self._know(value, escape)
         return value
 
@@ -225,6 +227,18 @@ class Watch(Listener):
             self._back[id(t)] = (t, found[1])
 
     # -------------------------------------------------------------------------------------- details
+
+    def _note(self, how, t):
+        """Note that `t` left; returns the `Escape`, None if it depends on nothing with a name."""
+        sites = ()
+        if len(self.escapes) < MAX_ESCAPES:
+            sites = self._sites_of(t)
+            if not sites and self._names:
+                return None  # it depends on something else that requires grad
+        escape = Escape(how, sites, user_location(3))
+        if not (self.escapes and self.escapes[-1].place == escape.place):
+            self.escapes.append(escape)
+        return escape
 
     def _depends(self, t):
         return t.requires_grad or id(t) in self._off

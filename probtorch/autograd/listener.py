@@ -85,6 +85,12 @@ class Listener:
         if told is not None:
             told(t, name)
 
+    def drawn(self, t):
+        """Hear that no gradient is meant to pass the draw `t`."""
+        told = getattr(self.outer, "drawn", None)
+        if told is not None:
+            told(t)
+
     def inplace(self, target, value):
         """Hear that `target` is about to take the elements of `value`."""
         if self.outer is not None:

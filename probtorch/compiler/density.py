@@ -152,8 +152,8 @@ class NativeDensity:
     name : str
         Used in messages.
     check : optional
-        Has ``wanted``, and is told of the first evaluations: ``before(density, q)`` and, when there
-        is compiled code, ``after(density, q)``; what it raises, the evaluation raises.
+        Has ``due()``, and if that holds is told of an evaluation: ``before(density, q)`` and, when
+        there is compiled code, ``after(density, q)``; what it raises, the evaluation raises.
 
     Notes
     -----
@@ -468,7 +468,7 @@ class NativeDensity:
             active, grad_mode = set_recorder(None), set_grad_enabled(True)
             try:
                 check = self.check
-                if check is None or not check.wanted:
+                if check is None or not check.due():
                     return self._evaluated(q, context)
                 check.before(self, np.array(q))
                 out = self._evaluated(q, context)

@@ -56,6 +56,7 @@ __all__ = [
     "recorder",
     "recording",
     "refresh",
+    "refuse_masked",
     "restore",
     "retain",
     "root_of",
@@ -303,6 +304,7 @@ def wrap(array):
 def _around(array):
     """Return a new tensor around memory that others may change too."""
     if type(array) is not _ndarray and not hasattr(array, "__cuda_array_interface__"):
+        refuse_masked(array)
         array = np.asarray(array)
     t = _new(_Tensor)
     t._data = array
@@ -314,6 +316,22 @@ def _around(array):
     t._index = 0
     t._extra = None
     return t
+
+
+def refuse_masked(array):
+    """Refuse an array with masked elements: a tensor would take the numbers under the mask."""
+    if (
+        hasattr(array, "mask")
+        and type(array).__module__.startswith("numpy.ma")
+        and array.mask.any()
+    ):
+        raise DTypeError(
+            "tensor",
+            expected="an array without masked elements",
+            got=f"a masked array, {int(array.mask.sum())} of {array.size} elements masked",
+            fix="fill it, x.filled(numpy.nan), and say which elements count: "
+            "handlers.mask(mask=~x.mask), or index the others",
+        )
 
 
 def as_tensor(value, op="tensor"):
@@ -332,6 +350,8 @@ def as_tensor(value, op="tensor"):
         return wrap(np.array(value))
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
         array = value if not isinstance(value, np.generic) else np.asarray(value)
+        if array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat):
+            return _nesting(array.tolist(), None, op)
         if array.dtype.kind not in "biufc":
             raise DTypeError(
                 op,

@@ -26,6 +26,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, recorder, set_recorder, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
 from probtorch.infer.initialization import uniform_point
@@ -36,6 +37,8 @@ __all__ = ["DensityCheck", "check_svi"]
 
 # Points at which a verdict is looked for, before it is given up.
 TRIES = 3
+# Parameters of an SVI that are also moved one by one, where a value left the tape.
+MAX_ALONE = 16
 # Relative difference of gradient and differences that is an error, and the one that two difference
 # quotients may have between them. A cut mostly changes the leading digit.
 DISAGREE, AGREE = 1e-3, 1e-4
@@ -59,12 +62,15 @@ class DensityCheck:
     def __init__(self, name: str, slots: Any) -> None:
         self.name, self.slots = name, slots
         self.left = TRIES
+        self._rest = self._pause = 0  # calls to let go by, and how many it were the last time
         self._watch: Any = None
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there was no verdict yet."""
-        return self.left > 0 and settings.check_gradients
+    def due(self) -> bool:
+        """Whether there was no verdict yet, and this call is to be looked at."""
+        if self.left <= 0 or not settings.check_gradients:
+            return False
+        self._rest -= 1
+        return self._rest < 0
 
     def before(self, density: Any, q: np.ndarray) -> None:
         """Run the density eagerly under a watch; refuse what comes back into it.
@@ -150,16 +156,23 @@ class DensityCheck:
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             self.left = self.left if left is None else left
             return
-        self.left = 0
-        for direction in self._directions(watch):
+        settled = True
+        for direction in self._directions(watch, q):
             slope = float(gradient @ direction)
             found = _quotient(lambda h, d=direction: probe(q + h * d), value, slope, watch)
-            if found is not None:
+            if found is not None and found != slope:
                 raise _wrong(self.name, "log density", slope, found, watch)
+            settled &= found is not None
+        if settled or not watch.escapes:
+            self.left = 0
+        else:  # what left the tape may have come back: some later point may tell
+            self.left = max(self.left if left is None else left, 1)
+            self._rest = self._pause = 2 * self._pause + 1
 
-    def _directions(self, watch):
-        size = max((slot.stop for slot in self.slots.values()), default=0)
-        whole = _direction(size)
+    def _directions(self, watch, q):
+        # Coordinates of large numbers are moved further: their values are flat in proportion.
+        whole = _direction(len(q)) * np.maximum(np.abs(q), 1.0)
+        size = len(q)
         yield whole
         names = {name for escape in watch.escapes for name in escape.sites}
         part = np.zeros(size)
@@ -167,7 +180,7 @@ class DensityCheck:
             if f"site {slot.name!r}" in names:
                 part[slot.start : slot.stop] = whole[slot.start : slot.stop]
         if 0 < np.count_nonzero(part) < size:
-            yield part / np.linalg.norm(part)
+            yield part
 
 
 def _direction(size):
@@ -178,7 +191,8 @@ def _direction(size):
 
 
 def _quotient(at, value, slope, watch):
-    """The derivative by differences where it contradicts `slope`; None without a verdict.
+    """The derivative by differences where it contradicts `slope`, `slope` itself where both agree;
+    None without a verdict.
 
     Parameters
     ----------
@@ -198,9 +212,8 @@ def _quotient(at, value, slope, watch):
         size = max(abs(one), abs(two), abs(slope))
         if abs(one - two) > AGREE * size + noise:
             continue
-        if abs(two - slope) > limit * size + 10.0 * (noise + abs(one - two)):
-            return two
-        return None
+        wrong = abs(two - slope) > limit * size + 10.0 * (noise + abs(one - two))
+        return two if wrong else slope
     return None
 
 
@@ -216,7 +229,7 @@ def _narrow_quotient(at, value, slope):
     if max(abs(wide[1] - close[1]), abs(close[0] - close[1])) > NARROW_AGREE * size + noise:
         return None
     wrong = abs(close[1] - slope) > 4.0 * NARROW_AGREE * size + 10.0 * noise
-    return close[1] if wrong else None
+    return close[1] if wrong else slope
 
 
 def _differences(at, value, h, eps):
@@ -275,8 +288,11 @@ class _Names(Handler):
     """Tells the watch what the values of sites and parameters are called."""
 
     def after_sample(self, site):
-        if not site.observed and isinstance(site.value, TensorBase):
-            recorder().named(site.value, f"site {site.name!r}")
+        if site.observed or not isinstance(site.value, TensorBase):
+            return
+        recorder().named(site.value, f"site {site.name!r}")
+        if not site.value.requires_grad and not isinstance(site.fn, Delta):
+            recorder().drawn(site.value)
 
     def after_param(self, site):
         if isinstance(site.value, TensorBase):
@@ -340,11 +356,14 @@ def _borrowed(svi, leaves, precise):
 def _check_runs(svi, leaves, args, kwargs, start, precise):
     """The comparison itself."""
     names, tensors = list(leaves), list(leaves.values())
+    if not leaves:
+        return
     base = [p._data for p in tensors]
     whole = _direction(sum(p._data.size for p in tensors))
     parts, at = [], 0
     for array in base:
-        parts.append(whole[at : at + array.size].reshape(array.shape))
+        part = whole[at : at + array.size].reshape(array.shape)
+        parts.append(part * np.maximum(np.abs(array), 1.0))
         at += array.size
 
     def run(like):
@@ -362,17 +381,16 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
             return float(found._data), gradients, watch
 
     value, gradients, watch = run(None)
-    if gradients is None:
-        return
-    slope = sum(
-        float((g._data * d).sum()) for g, d in zip(gradients, parts, strict=True) if g is not None
-    )
-    if not (math.isfinite(slope) and math.isfinite(value)):
+    slopes = [
+        0.0 if g is None else float((g._data * d).sum())
+        for g, d in zip(gradients or [None] * len(tensors), parts, strict=True)
+    ]
+    if not (np.isfinite(slopes).all() and math.isfinite(value)):
         return
 
-    def probe(h):
-        for p, array, d in zip(tensors, base, parts, strict=True):
-            p._data = (array + h * d).astype(array.dtype)
+    def probe(h, moving):
+        for i in moving:
+            tensors[i]._data = (base[i] + h * parts[i]).astype(base[i].dtype)
         try:
             found, _, again = run(watch)
         finally:
@@ -381,10 +399,15 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
         again.end()
         return found
 
-    found = _quotient(probe, value, slope, watch)
-    if found is not None:
-        name = getattr(svi.model, "__name__", type(svi.model).__name__)
-        raise _wrong(f"the objective of {name}", "values", slope, found, watch)
+    every = range(len(tensors))
+    # Where something left the tape, what it was made of may weigh little among all parameters.
+    alone = every[:MAX_ALONE] if watch.escapes and len(tensors) > 1 else ()
+    for moving in (every, *((i,) for i in alone)):
+        slope = sum(slopes[i] for i in moving)
+        found = _quotient(lambda h, moving=moving: probe(h, moving), value, slope, watch)
+        if found is not None and found != slope:
+            name = getattr(svi.model, "__name__", type(svi.model).__name__)
+            raise _wrong(f"the objective of {name}", "values", slope, found, watch)
 
 
 def _surrogate(svi, args, kwargs) -> Any:
