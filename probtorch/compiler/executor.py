@@ -37,8 +37,9 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 class Program:
     """Machine code of one recorded graph.
 
-    Where the disk cache knows the graph (`keys`, `plans`), no pass and no renderer runs: `graph`,
-    `lowering` and `ir` are made when somebody asks for them.
+    Where the disk cache knows the graph (`keys`, `plans`), no pass and no renderer runs. `graph`,
+    `lowering` and `ir` are made when somebody asks for them, and not kept from compiling: they are
+    most of what a program would hold in memory.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class Program:
 
     def __init__(self, graph):
         self.inputs, self.outputs = tuple(graph.inputs), tuple(graph.outputs)
-        self._recorded, self._text = graph, None
+        self._recorded, self._text, self._optimised = graph, None, False
         self.seconds = seconds = {}
         with _timed(seconds, "key"):
             key = key_of_graph(graph) if cache.directory() is not None else None
@@ -74,6 +75,7 @@ class Program:
                 self.native = engine.compile_module(self.ir)
             if key is not None:
                 store_plan(key, self.lowering, self.plan, self.native)
+            self._text = None
         self.from_cache = self.native.from_cache
         self.address = self.native.address("run")
         self.call = _RUN(self.address)
@@ -90,8 +92,10 @@ class Program:
         seconds = {} if seconds is None else seconds
         with _rendering:
             if self._text is None:
-                with _timed(seconds, "passes"):
-                    optimise(self._recorded)
+                if not self._optimised:
+                    with _timed(seconds, "passes"):
+                        optimise(self._recorded)
+                    self._optimised = True
                 with _timed(seconds, "render"):
                     lowering = Lowering(self._recorded)
                     write_in_place(lowering)
