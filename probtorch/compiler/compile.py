@@ -28,6 +28,7 @@ from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved
 from probtorch.config import settings
 from probtorch.core.dispatch import (
@@ -82,7 +83,9 @@ def compile(fn=None, *, verify=True):
     uses an object whose state Python does not show, runs eagerly, after a warning that names it.
 
     A number or object among the arguments selects a version; after 8 of them the function runs
-    eagerly for others: pass what changes from call to call as a tensor.
+    eagerly for others: pass what changes from call to call as a tensor. Each shape and dtype of its
+    tensors is a version, too; there is room for 128 of them, and then those that come back replace
+    those that no longer do, while what is new runs eagerly.
 
     Results share no memory with arguments. A call whose result needs a gradient is one entry on the
     tape, and its backward pass another native call, which computes the forward pass again: a
@@ -159,6 +162,12 @@ def _apart(x, others):
     return wrap(x._data.copy(order="K")) if shared else x
 
 
+def _alike(key):
+    """What a version's key has in common with those that differ in numbers or objects only."""
+    kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
+    return (key[0], kinds, *key[2:])
+
+
 _CALLED = "a call of {}, which may answer otherwise each time"
 _DRAWN = "draws from {}, a random generator that is not ours and cannot be replayed"
 
@@ -214,6 +223,7 @@ class CompiledFunction:
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
         self._counts = {}  # shapes and types of arguments -> number of versions
+        self._room = Room(always=saving)
         self._changes = 0
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
@@ -232,6 +242,8 @@ class CompiledFunction:
         if not settings.jit or recorder() is not None or self._surrounded():
             return self.fn(*args, **kwargs)
         leaves, structure, tensors, key = self._leaves(args, kwargs)
+        if self._room.full:
+            self._room.met(key)
         paths = self._versions.get(key, ())
         if hooks_changed() and any(map(hooked, tensors)):
             self._hooked("an argument")
@@ -260,6 +272,8 @@ class CompiledFunction:
         """
         self.last = self.recorded = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
+        if self._room.full:
+            self._room.met(key)
         given = key, self._versions.get(key, ()), leaves, structure, tensors, args, kwargs
         found, wanted = self._native(*given, detached=True)
         out, out_structure = flatten(found)
@@ -379,7 +393,7 @@ class CompiledFunction:
 
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
-        if self._untaped:
+        if self._untaped or (key not in self._taped and not self._has_room(key)):
             return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
@@ -428,20 +442,36 @@ class CompiledFunction:
 
     def _admits(self, key):
         """Whether a new version may be recorded: not if numbers keep changing."""
-        kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
-        alike = (key[0], kinds, *key[2:])
+        if not self._has_room(key):
+            return False
+        alike = _alike(key)
         count = self._counts[alike] = self._counts.get(alike, 0) + 1
         if count == MAX_VERSIONS + 1:
             what = "values of numbers"
-            if any(isinstance(k, type) and k not in _FIXED for k in kinds):
+            if any(isinstance(k, type) and k not in _FIXED for k in alike[1]):
                 what = "other objects"
             reason = f"more than {MAX_VERSIONS} {what} among the arguments"
             self._warn(reason + ": pass what changes as a tensor", "")
         return count <= MAX_VERSIONS
 
+    def _has_room(self, key):
+        """Whether there is room for another version, perhaps in place of an old one."""
+        kept = {**self._versions, **self._taped}
+        told = self._room.full
+        admitted, oldest = self._room.place(kept)
+        if oldest is not None:
+            self._versions.pop(oldest, None)
+            self._taped.pop(oldest, None)
+            self._counts.pop(_alike(oldest), None)
+        if self._room.full and not told:
+            warn_crowded(self.name, self._room, key[1])
+        return admitted
+
     def find(self, *args, **kwargs):
         """Return ``(path, arrays)``, the path that a call would try first; None without one."""
         _, _, tensors, key = self._leaves(args, kwargs)
+        if self._room.full:
+            self._room.met(key)
         paths = self._versions.get(key)
         arrays = [t._data for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
@@ -590,7 +620,8 @@ class CompiledFunction:
         paths = self._paths()
         examples = [p.example() for p in paths] if profile else None
         programs = [p.program for p in paths]
-        return explain(self.name, programs, self.reason, format=format, examples=examples)
+        reason = self.reason or self._room.reason
+        return explain(self.name, programs, reason, format=format, examples=examples)
 
     def source(self):
         """Return the generated LLVM IR or CUDA C of all paths."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.density import NativeDensity
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, replace
 from probtorch.infer.mcmc import chunk
@@ -151,10 +151,20 @@ def test_cutting_a_run_into_calls_changes_nothing(name):
 def test_one_program_serves_all_densities_of_a_dimension(name):
     contexts = [NativeDensity(logdensity(c * COVARIANCE), 3).context() for c in (1.0, 2.0)]
     runners = [ChunkRunner(chain_of(name, handle(c)), 0.8) for c in contexts]
-    before = len(chunk._programs)
     assert runners[0].run(5)[0].tolist() != runners[1].run(5)[0].tolist()
-    ChunkRunner(chain_of(name, handle(contexts[0]), seed=9), 0.9)
-    assert len(chunk._programs) == before
+    runners.append(ChunkRunner(chain_of(name, handle(contexts[0]), seed=9), 0.9))
+    assert len({id(runner._program.owner) for runner in runners}) == 1
+
+
+def test_programs_of_ever_more_dimensions_are_forgotten(monkeypatch):
+    made = []
+    monkeypatch.setattr(chunk, "_programs", {})
+    monkeypatch.setattr(chunk, "NativeProgram", lambda *args, **kwargs: made.append(1) or made[:])
+    for dim in range(1, 101):
+        chunk.program_for(as_tensor(np.zeros(dim)), 16)
+        assert len(chunk._programs) <= chunk.MAX_PROGRAMS
+        chunk.program_for(as_tensor(np.zeros(1)), 16)  # is in use all the time
+    assert len(made) == 100
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -197,22 +197,28 @@ def _empty_trace(capacity, dim):
 
 _programs: dict[Any, NativeProgram] = {}
 _lock = threading.Lock()
+# Programs that are kept, the latest ones: one per number of dimensions, 1 MB each. Those that
+# chains are running live anyway.
+MAX_PROGRAMS = 32
 
 
 def program_for(task, capacity):
     """Return the `NativeProgram` for tasks like this one.
 
-    It is compiled on first use, and shared by all models and chains from then on.
+    It is compiled on first use, and shared by all models and chains from then on; after
+    `MAX_PROGRAMS` others it is forgotten.
     """
     items, structure = flatten(task)
     shapes = tuple((x._data.shape, x._data.dtype) for x in items)
     with _lock:
         key = (structure, shapes, capacity, settings.jit)
-        if key not in _programs:
-            _programs[key] = NativeProgram(
-                lambda task: run_chunk(task, capacity), task, name="the sampler"
-            )
-        return _programs[key]
+        found = _programs.pop(key, None) or NativeProgram(
+            lambda task: run_chunk(task, capacity), task, name="the sampler"
+        )
+        _programs[key] = found
+        while len(_programs) > MAX_PROGRAMS:
+            del _programs[next(iter(_programs))]
+        return found
 
 
 class ChunkRunner:

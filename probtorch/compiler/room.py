@@ -1,0 +1,96 @@
+"""`Room`: which versions of a compiled function stay where it meets ever more shapes.
+
+Each shape of its arguments is a version: recorded, compiled and kept, a quarter of a megabyte for a
+step of SVI. Batches whose last one is shorter make two, sequences as long as they happen to be make
+as many as there are lengths, and some functions never meet a shape again. So there is room for
+`MAX_SHAPES`. When it is full, a version gives way to another that has been met twice since it was
+called last itself: what comes and goes in turn stays, what is new each time runs in Python, which
+takes less time than compiling it for one call, and old shapes make room for those of another task.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Hashable
+
+from probtorch.compiler.density import CompileWarning
+from probtorch.errors import user_frame
+
+__all__ = ["MAX_SHAPES", "Room", "warn_crowded"]
+
+MAX_SHAPES = 128
+# Shapes that are remembered without a version, per shape that has one.
+_REMEMBERED = 8
+
+
+class Room:
+    """Counts calls, once it is full, and says who gives way.
+
+    Parameters
+    ----------
+    most : int
+        Versions that there is room for.
+    always : bool
+        Whether a new version is admitted at once, in place of the one called least recently.
+
+    Attributes
+    ----------
+    full : bool
+        Whether calls are to be counted, by `met`.
+    """
+
+    def __init__(self, most: int = MAX_SHAPES, *, always: bool = False) -> None:
+        self.most, self.always, self.full = most, always, False
+        self._clock = 0
+        self._calls: dict[Hashable, int] = {}  # when each was met last, the latest at the end
+        self._before = 0  # when the one at hand was met before this call
+
+    def met(self, key: Hashable) -> None:
+        """Count a call."""
+        self._clock += 1
+        self._before = self._calls.pop(key, 0)
+        self._calls[key] = self._clock
+        if len(self._calls) > _REMEMBERED * self.most:
+            del self._calls[next(iter(self._calls))]
+
+    def place(self, kept: Collection[Hashable]) -> tuple[bool, Hashable | None]:
+        """Say whether the version that was just `met` may be made, and which one goes for it.
+
+        Parameters
+        ----------
+        kept : collection
+            The keys of the versions that there are.
+        """
+        if len(kept) < self.most:
+            return True, None
+        self.full = True
+        oldest = min(kept, key=lambda key: self._calls.get(key, 0))
+        if self.always or self._calls.get(oldest, 0) < self._before:
+            return True, oldest
+        return False, None
+
+    @property
+    def reason(self) -> tuple[str, str] | None:
+        """Why some calls run eagerly, for `explain`; None if none does."""
+        if not self.full or self.always:
+            return None
+        return f"where arguments have shapes that are new after {self.most} others", ""
+
+
+def warn_crowded(name: str, room: Room, arguments: Collection[object]) -> None:
+    """Say, once, that a function meets more shapes than there is room for."""
+    shapes = ", ".join(str(tuple(x[0])) for x in arguments if isinstance(x, tuple) and len(x) > 2)
+    then = (
+        "each shape that comes back after that many others is compiled again, which is slower"
+        if room.always
+        else "shapes that come back replace those that no longer do; others run eagerly, which is "
+        "slower"
+    )
+    message = (
+        f"{name} has met more than {room.most} shapes of its arguments\n"
+        f"  expected: at most {room.most}: each is compiled, and kept in memory, by itself\n"
+        f"  got:      one more, {shapes or 'and other values'}; {then}\n"
+        "  fix:      pad batches to a few sizes, or leave out the last, shorter one "
+        "(DataLoader(drop_last=True))"
+    )
+    warnings.warn_explicit(message, CompileWarning, *(user_frame() or ("<unknown>", 0)))
