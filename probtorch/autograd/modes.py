@@ -23,6 +23,9 @@ class _Mode:
         self._value = value
         self._before = []
 
+    def __repr__(self):
+        return f"set_grad_enabled({self._value})"
+
     def __enter__(self):
         self._before.append(dispatch.set_grad_enabled(self._value))
         return self

@@ -41,6 +41,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.dtype import promotion_rules
+from probtorch.core.naming import importable_name
 from probtorch.core.sameness import token
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -177,6 +178,10 @@ MAX_VERSIONS = 8
 MAX_CHANGES = 2
 
 
+def _compiled_anew(fn, options):
+    return CompiledFunction(fn, **options)
+
+
 class CompiledFunction:
     """A function with its compiled paths; see `compile`.
 
@@ -228,6 +233,16 @@ class CompiledFunction:
         self._statements = False  # whether it performs model statements
         self._told_of_hooks = False
         self._lock = None  # of all paths that draw or change tensors
+
+    def __repr__(self):
+        return f"compile({self.name})"
+
+    def __reduce__(self):
+        # Recordings and native code stay behind; the copy makes its own.
+        options = ("roots", "values", "saving", "name", "verify")
+        kept = {name: getattr(self, name) for name in options}
+        kept |= {"convert": self._convert, "quiet": self._quiet}
+        return importable_name(self) or (_compiled_anew, (self.fn, kept))
 
     def __get__(self, instance, owner=None):
         # A decorated method binds like any other.

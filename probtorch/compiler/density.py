@@ -190,6 +190,16 @@ class NativeDensity:
         self.reason = ("a Python function was given", "")
         return self
 
+    def __getstate__(self):
+        # Compiled code is addresses: it is made anew where it is wanted.
+        return self.fn, self.dim, self.name, self.check, self._python
+
+    def __setstate__(self, state):
+        fn, dim, name, check, python = state
+        NativeDensity.__init__(self, fn, dim, name=name, check=check)
+        if python is not None:
+            self._python, self.reason = python, ("a Python function was given", "")
+
     def context(self):
         """Return a `Context`, one thread's memory; keep it alive while native code may call it."""
         return Context(self)

@@ -505,14 +505,16 @@ def config_enumerate(
     if guide is None:
         return lambda guide: config_enumerate(guide, default, expand, num_samples)
 
-    def options(site):
-        if site.kind != "sample" or site.observed or not hasattr(site.fn, "log_prob"):
-            return {}
-        if num_samples is None and not can_enumerate(site):
-            return {}
-        asked: dict[str, Any] = {"enumerate": default, "expand": expand}
-        if num_samples is not None:
-            asked["num_samples"] = num_samples
-        return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}
+    return infer_config(guide, functools.partial(_asked, default, expand, num_samples))
 
-    return infer_config(guide, options)
+
+def _asked(default, expand, num_samples, site):
+    """What `config_enumerate` asks of a site."""
+    if site.kind != "sample" or site.observed or not hasattr(site.fn, "log_prob"):
+        return {}
+    if num_samples is None and not can_enumerate(site):
+        return {}
+    asked: dict[str, Any] = {"enumerate": default, "expand": expand}
+    if num_samples is not None:
+        asked["num_samples"] = num_samples
+    return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -393,7 +394,7 @@ class block(Handler):
         if hide_fn is not None:
             self.hides = hide_fn
         elif expose_fn is not None:
-            self.hides = lambda site: not expose_fn(site)
+            self.hides = functools.partial(_not, expose_fn)
         else:
             # Pyro's rule: a list of what to hide exposes the rest, a list of what to expose hides
             # it.
@@ -429,13 +430,18 @@ def _chooser(hide, expose, hide_types, expose_types, hide_the_rest):
                 fix="take them out of one of the lists",
             )
 
-    def hides(site):
-        kind = "observe" if site.observed and site.kind == "sample" else site.kind
-        if site.name in hide or kind in hide_types:
-            return True
-        return hide_the_rest and site.name not in expose and kind not in expose_types
+    return functools.partial(_chosen, hide, expose, hide_types, expose_types, hide_the_rest)
 
-    return hides
+
+def _chosen(hide, expose, hide_types, expose_types, hide_the_rest, site):
+    kind = "observe" if site.observed and site.kind == "sample" else site.kind
+    if site.name in hide or kind in hide_types:
+        return True
+    return hide_the_rest and site.name not in expose and kind not in expose_types
+
+
+def _not(fn, site):
+    return not fn(site)
 
 
 class mask(Handler):

@@ -197,6 +197,9 @@ class AllRows(RowSource):
         # The loader is kept beside its data, so that its id stays its own.
         self._loaded: dict[int, tuple[Any, Minibatch]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"convert": self.convert, "_loaded": {}}  # elsewhere loaders have other ids
+
     def minibatch(self, name: str, loader: Any) -> Minibatch:
         """Return the whole dataset of `loader`, in order."""
         if id(loader) not in self._loaded:
@@ -238,6 +241,14 @@ class Feed(RowSource):
         # States of loaders, by plate, that have not been met yet.
         self._waiting: dict[str, Any] = {}
         self._lent: dict[int, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Streams hold on to iterators, of workers even; elsewhere they go on from their positions.
+        return {"convert": self.convert, "_waiting": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["convert"])  # type: ignore[misc]  # all else comes from the positions
+        self._waiting = state["_waiting"]
 
     def __bool__(self) -> bool:
         """Whether steps use loaders."""

@@ -7,10 +7,12 @@ named values is unchanged.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.showing import call_of
 from probtorch.distributions import constraints
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, outside
@@ -65,7 +67,7 @@ class reparam(Handler):
                 fix="write reparam(model, config={'x': LocScaleReparam(0.)})",
             )
         self.config: Callable[[Site], Reparam | None] = (
-            (lambda site: config.get(site.name)) if isinstance(config, Mapping) else config
+            functools.partial(_by_name, config) if isinstance(config, Mapping) else config
         )
 
     def on_sample(self, site: Site) -> None:
@@ -85,6 +87,10 @@ class reparam(Handler):
             site.value = change.apply(site)
         site.event_dim = len(site.fn.event_shape)
         site.kind, site.fn = "deterministic", None
+
+
+def _by_name(config, site):
+    return config.get(site.name)
 
 
 class LocScaleReparam:
@@ -110,6 +116,9 @@ class LocScaleReparam:
                 fix="0 is the non-centred form, 1 the centred one",
             )
         self.centered, self.shape_params = centered, shape_params
+
+    def __repr__(self) -> str:
+        return call_of(self)
 
     def apply(self, site: Site) -> Any:
         """State the decentred site and return the value."""

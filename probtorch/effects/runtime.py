@@ -26,7 +26,9 @@ from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
 from probtorch.core.dispatch import Surroundings, set_surroundings
+from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
+from probtorch.core.showing import call_of
 from probtorch.effects.site import Frame, Site
 
 __all__ = [
@@ -229,6 +231,18 @@ class Handler:
         self.fn = fn
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())
+
+    def __repr__(self) -> str:
+        return call_of(self)
+
+    def __copy__(self) -> Handler:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A decorated function of a module is found by its name, as others are.
+        return importable_name(self) or super().__reduce_ex__(protocol)
 
     def __enter__(self) -> Any:
         STATE.handlers += (self,)

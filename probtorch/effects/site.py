@@ -12,7 +12,7 @@ Pyro's dict spelling works too: ``site["type"]``, ``site["is_observed"]``,
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import CodeType
 from typing import Any
 
@@ -152,11 +152,19 @@ class Site:
     stop: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
     event_dim: int | None = None
-    code: CodeType | None = None
+    code: CodeType | str | None = None
     instruction: int = -1
     log_prob: Any = None
     unscaled_log_prob: Any = None
     log_prob_sum: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**state, "code": self.location}  # code objects do not travel
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     @property
     def location(self) -> str:
@@ -355,10 +363,10 @@ def calling_line(depth: int = 2) -> tuple[CodeType, int]:
     return frame.f_code, frame.f_lasti
 
 
-def line_of(code: CodeType | None, instruction: int) -> str:
-    """Return the "file:line" of an instruction, "" when there is none."""
-    if code is None:
-        return ""
+def line_of(code: CodeType | str | None, instruction: int) -> str:
+    """Return the "file:line" of an instruction, "" when there is none; of a line itself, it."""
+    if code is None or isinstance(code, str):
+        return code or ""
     line = code.co_firstlineno
     for start, end, number in code.co_lines():
         if start <= instruction < end and number is not None:

@@ -81,6 +81,12 @@ class CompiledStep:
         self._tensors: list[Any] = []
         self._seconds = 0.0  # per native step
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"svi": self.svi}  # what was compiled is compiled anew where it is wanted
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # nothing but the SVI object was kept
+
     def __environment__(self) -> list[Any]:
         return []  # it names what counts itself, see `_roots`
 

@@ -65,6 +65,9 @@ class DensityCheck:
         self._rest = self._pause = 0  # calls to let go by, and how many it were the last time
         self._watch: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_watch": None}  # it follows the tensors of one evaluation
+
     def due(self) -> bool:
         """Whether there was no verdict yet, and this call is to be looked at."""
         if self.left <= 0 or not settings.check_gradients:

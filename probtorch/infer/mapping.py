@@ -58,6 +58,12 @@ class DrawMap:
         self._outputs: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._eager_only = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fn": self.fn}  # compiled programs are addresses: they mean nothing elsewhere
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # nothing but the function was kept
+
     def __call__(self, inputs: dict[str, np.ndarray], lead: int = 1) -> dict[str, np.ndarray]:
         """Return the function's results for all draws.
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -107,7 +108,10 @@ class Target(abc.ABC):
         self.coords: dict[str, Any] = {}
         self.observed_data: dict[str, np.ndarray] = {}
         self.constant_data: dict[str, np.ndarray] = {}
-        self._constrain_map = DrawMap(lambda inputs: self.constrain(inputs["q"]))
+        self._constrain_map = DrawMap(self._constrain_one)
+
+    def _constrain_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self.constrain(inputs["q"])
 
     # --------------------------------------------------------------------------------------- makers
 
@@ -160,7 +164,8 @@ class Target(abc.ABC):
         cls, potential_fn: Callable[[Any], Any], example: Any = None, dim: int | None = None
     ) -> DensityTarget:
         """Return the target of a potential, minus a log density; otherwise as `from_density`."""
-        return DensityTarget(lambda x: -as_tensor(potential_fn(x)), dim, example, potential_fn)
+        fn = functools.partial(_minus, potential_fn)
+        return DensityTarget(fn, dim, example, potential_fn)
 
     # -------------------------------------------------------------------------------------- density
 
@@ -394,16 +399,18 @@ class ModelTarget(Target):
         self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
         self.observed = tuple(first.observation_nodes)
         self.deterministic = tuple(n for n, s in first.items() if s.kind == "deterministic")
-        self._sums = Sums(
-            self.run, lambda q: Evaluation(q, self.slots, sites=False), leftmost_plate(first) - 1
-        )
+        evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
+        self._sums = Sums(self.run, evaluation, leftmost_plate(first) - 1)
         if self.summed:
             self._check_sum()
         shown = (*self.slots, *self.deterministic)
         labels = labels_of(first, shown, self.model, self.args, self.kwargs)
         self.dims, self.coords = labels.dims, labels.coords
         self.observed_data, self.constant_data = labels.observed, labels.constant
-        self._log_likelihood_map = DrawMap(lambda inputs: self._log_likelihood(inputs["q"]))
+        self._log_likelihood_map = DrawMap(self._log_likelihood_one)
+
+    def _log_likelihood_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self._log_likelihood(inputs["q"])
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -631,6 +638,10 @@ class DensityTarget(Target):
             got=getattr(strategy, "__name__", repr(strategy)),
             fix="pass init_params to run()",
         )
+
+
+def _minus(potential_fn, x):
+    return -as_tensor(potential_fn(x))
 
 
 class _Likelihood(Handler):

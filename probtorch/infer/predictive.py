@@ -25,6 +25,7 @@ from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.showing import call_of
 from probtorch.core.signatures import explained
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
@@ -163,6 +164,9 @@ class Predictive:
         )
         self.parallel, self.params, self.batch_ndims = parallel, dict(params or {}), batch_ndims
         self.seed, self.all_rows = seed, all_rows
+
+    def __repr__(self) -> str:
+        return call_of(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run the model on these arguments.

@@ -8,6 +8,7 @@ is computed when it is asked for.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -318,8 +319,17 @@ class SampledDraws(Draws):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # A model is code and a compiled density is addresses: neither means anything elsewhere.
+        # A model is code, which the process that reads a file of draws may not have.
         return {**self.__dict__, "target": None}
+
+    def __copy__(self) -> SampledDraws:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SampledDraws:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items()})
+        return made
 
 
 def _arrays(values):

@@ -10,6 +10,7 @@ Read effects/enumeration.py and factors.py first; potential.py is the user.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -108,13 +109,19 @@ class Sums:
         self, run: Callable[..., Any], evaluation: Callable[[Any], Handler], first_dim: int
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
-        self._log_joint_map = DrawMap(lambda inputs: self._log_joint(inputs["q"]))
+        self._log_joint_map = DrawMap(self._log_joint_one)
         self._mappable = True
         # By temperature.
         self._table_maps = (
-            DrawMap(lambda inputs: self._numbered(inputs["q"], 0)),
-            DrawMap(lambda inputs: self._numbered(inputs["q"], 1)),
+            DrawMap(functools.partial(self._numbered_one, 0)),
+            DrawMap(functools.partial(self._numbered_one, 1)),
         )
+
+    def _log_joint_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self._log_joint(inputs["q"])
+
+    def _numbered_one(self, temperature: int, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self._numbered(inputs["q"], temperature)
 
     def run(self, q: Any) -> tuple[Any, Trace, Enumeration]:
         """Run at a point with all values of the discrete sites: evaluation, trace, variables."""

@@ -166,6 +166,10 @@ class SVI:
         self._waiting: Mapping[str, Any] | None = None
         self.params.show()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The way back from a step that fails is code over this object's own memory.
+        return {**self.__dict__, "_good": None, "_buffers": []}
+
     @property
     def optim(self) -> Any:
         """The optimizer; None for one given as a class, before the first step."""

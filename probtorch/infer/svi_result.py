@@ -74,6 +74,9 @@ class SVIResult:
     seconds: float = 0.0
     _made: dict[Any, Any] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": {}}  # drawn again when asked for
+
     def draws(self, num_draws: int = NUM_DRAWS, *, seed: int | Generator = 0) -> SampledDraws:
         """Return independent draws of the guide, as one chain.
 

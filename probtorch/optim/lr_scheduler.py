@@ -18,6 +18,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import assign, wrap
+from probtorch.core.showing import call_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.optim.optimizer import Optimizer
@@ -73,6 +74,9 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._last_lr: list[float] = []
         self.step()
+
+    def __repr__(self) -> str:
+        return call_of(self, "optimizer", "optimizers", "schedulers", "last_epoch")
 
     def get_lr(self) -> list[float]:
         """Return the learning rate of each group at step `last_epoch`."""

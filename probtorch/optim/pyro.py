@@ -84,6 +84,9 @@ class PyroOptim:
         self._clips: dict[Any, dict[str, float]] = {}
         self._waiting: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"{self.pt_optim_constructor.__name__}({self.pt_optim_args})"
+
     def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Move `params` once along their gradients; those without one stay.
 

@@ -582,6 +582,12 @@ class MCMC:
         """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
         return self.draws.to_arviz(**groups)
 
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        # Draws leave their model behind, which is here.
+        if self._draws is not None and self._draws.target is None:
+            self._draws = replace(self._draws, target=self.target)
+
     def __repr__(self):
         sizes = ("num_samples", "num_warmup", "num_chains")
         return f"MCMC({self.kernel!r}, {', '.join(f'{n}={getattr(self, n)}' for n in sizes)})"

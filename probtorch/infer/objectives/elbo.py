@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.showing import call_of
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError
@@ -95,6 +96,9 @@ class ELBO(abc.ABC):
     min_particles = 1
     # Whether sites of the guide may choose a gradient estimator.
     estimators_per_site = False
+
+    def __repr__(self) -> str:
+        return call_of(self)
 
     # ------------------------------------------------------------------------- for subclasses
 

@@ -57,6 +57,10 @@ class Dataset:
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__()")
 
+    def __repr__(self) -> str:
+        size = getattr(type(self), "__len__", None)
+        return f"{type(self).__name__}({f'{size(self)} samples' if size else ''})"
+
     def __add__(self, other: Any) -> ConcatDataset:
         return ConcatDataset([self, other])
 

@@ -20,6 +20,7 @@ from multiprocessing import connection
 from typing import Any
 
 from probtorch.core.rng import Generator, default_generator, philox_bits
+from probtorch.core.showing import call_of
 from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
 from probtorch.utils.data.dataset import IterableDataset, dataset_length
@@ -155,6 +156,13 @@ class DataLoader:
         self._epoch: _Epoch | None = None
         self._resume: dict[str, Any] | None = None
         self._crew: _Crew | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Iterators and processes of an epoch under way stay here; state_dict has its position.
+        return {**self.__dict__, "_epoch": None, "_crew": None}
+
+    def __repr__(self) -> str:
+        return call_of(self, "sampler", "batch_sampler", "collate_fn", "generator")
 
     @staticmethod
     def _check(given):

@@ -17,6 +17,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.showing import call_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.ops.sampling import multinomial, randint, randperm
@@ -41,6 +42,9 @@ class Sampler:
 
     def __init__(self, data_source: Any = None) -> None:
         pass
+
+    def __repr__(self) -> str:
+        return call_of(self)
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")

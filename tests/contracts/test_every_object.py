@@ -1,0 +1,446 @@
+"""Laws that every object with a state keeps: it is copied and pickled, and it prints shortly.
+
+A row makes an object, and another function says what it answers. A copy answers the same to the
+last bit: also one of an object that has compiled code, which stays behind and is made anew. A new
+public class gets a row, or an entry in `NOT_HERE` with the reason.
+"""
+
+import copy
+import pickle
+import re
+import types
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+from probtorch import diagnostics, effects, handlers, infer, nn, optim, plate, sample, tensor
+from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Predictive, Target, Trace_ELBO
+from probtorch.optim import Adam, lr_scheduler
+from probtorch.utils import data
+
+X = probtorch.linspace(-1.0, 1.0, 12, dtype=probtorch.float64)
+Y = 1.0 + 2.0 * X
+
+
+def line(x, y=None):
+    a = sample("a", dist.Normal(0.0, 5.0))
+    b = sample("b", dist.Normal(0.0, 5.0))
+    with plate("n", 12):
+        return sample("y", dist.Normal(a + b * x, 1.0), obs=y)
+
+
+def switched(y):
+    p = sample("p", dist.Beta(2.0, 2.0))
+    z = sample("z", dist.Bernoulli(p))
+    sample("y", dist.Normal(3.0 * z, 1.0), obs=y)
+
+
+def by_hand(q):
+    return -(q * q).sum()
+
+
+def potential(q):
+    return (q["x"] ** 2).sum()
+
+
+@probtorch.compile
+def decorated(x):
+    return (x * x).sum()
+
+
+@handlers.scale(scale=2.0)
+def scaled_line(x, y=None):
+    return line(x, y)
+
+
+@infer.config_enumerate
+def enumerating_guide(y):
+    p = sample("p", dist.Beta(2.0, 2.0))
+    sample("z", dist.Bernoulli(p))
+
+
+@infer.infer_discrete
+def decoded(y):
+    return switched(y)
+
+
+def chains(started):
+    mcmc = MCMC(NUTS(line), num_samples=12, warmup_steps=20, num_chains=2, seed=0)
+    mcmc.progress_bar = False
+    if started:
+        run(mcmc)
+    return mcmc
+
+
+def run(mcmc):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mcmc.run(X, Y)
+    return mcmc.get_samples()
+
+
+def svi(steps, guide=AutoNormal, optimizer=Adam, model=line, objective=Trace_ELBO):
+    made = SVI(model, guide(model), optimizer({"lr": 0.05}), objective(), seed=0)
+    for _ in range(steps):
+        made.step(X, Y)
+    return made
+
+
+def steps(made):
+    return [made.step(X, Y) for _ in range(3)]
+
+
+def guide(kind):
+    made = kind(line)
+    svi(1, lambda model: made)
+    return made
+
+
+def answers_of_guide(made):
+    with probtorch.handlers.seed(rng_seed=0):
+        return made(X, Y)
+
+
+def target(used=True, of=None):
+    made = Target.from_model(line, X, Y) if of is None else of()
+    if used:
+        made.value_and_grad(np.full(made.dim, 0.3))
+    return made
+
+
+def density(made):
+    return made.value_and_grad(np.full(made.dim, 0.3))
+
+
+def weights():
+    return [tensor([1.0, 2.0]).requires_grad_()]
+
+
+def optimizer(kind, **options):
+    made = kind(weights(), **{"lr": 0.1, **options})
+    for _ in range(2):
+        moved(made)
+    return made
+
+
+def moved(made):
+    (w,) = made.param_groups[0]["params"]
+
+    def closure():
+        made.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    made.step(closure)
+    return w.detach()
+
+
+def rates(made):
+    found = []
+    for _ in range(4):
+        made.optimizer.step()
+        made.step(*(() if type(made) is not lr_scheduler.ReduceLROnPlateau else (1.0,)))
+        found.append(made.optimizer.param_groups[0]["lr"])
+    return found
+
+
+def trace_of(made):
+    with probtorch.handlers.seed(rng_seed=0):
+        found = probtorch.handlers.trace(made).get_trace(X, Y)
+    found.compute_log_prob()
+    return {k: (v.value, v.log_prob) for k, v in found.nodes.items() if v.kind == "sample"}
+
+
+def schedule(kind, *args, **kwargs):
+    made = kind(Adam(weights(), lr=0.1), *args, **kwargs)
+    made.optimizer.step()
+    return made
+
+
+def constant(epoch):
+    return 0.5**epoch
+
+
+GUIDES = (
+    "AutoDelta AutoDiagonalNormal AutoIAFNormal AutoLaplaceApproximation "
+    "AutoLowRankMultivariateNormal AutoMultivariateNormal AutoNormal AutoStructured"
+).split()
+OBJECTIVES = (
+    "ImportanceWeightedELBO RenyiELBO ReweightedWakeSleep TraceEnum_ELBO TraceGraph_ELBO "
+    "TraceMeanField_ELBO Trace_ELBO"
+).split()
+OPTIMIZERS = "Adagrad Adam AdamW Adamax ClippedAdam RMSprop SGD".split()
+DATASET = data.TensorDataset(X, Y)
+TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)
+
+
+def guide_list():
+    made = infer.AutoGuideList(line)
+    made.append(infer.AutoNormal(handlers.block(line, expose=["a"])))
+    made.append(infer.AutoDelta(handlers.block(line, expose=["b"])))
+    return made
+
+
+# name: (how it is made, what it answers)
+ROWS = {
+    "MCMC": (lambda: chains(False), run),
+    "MCMC after a run": (lambda: chains(True), run),
+    "MCMC's draws": (lambda: chains(True), lambda m: m.get_samples()),
+    "MCMC's predictions": (lambda: chains(True), lambda m: m.draws.predict(X, seed=1)),
+    "NUTS": (lambda: NUTS(line, target_accept_prob=0.9), lambda k: k.target_accept_prob),
+    "HMC": (lambda: infer.HMC(line, num_steps=3), lambda k: k.num_steps),
+    "SampledDraws": (lambda: chains(True).draws, lambda d: d.posterior),
+    "Draws": (
+        lambda: diagnostics.Draws({"a": np.zeros((2, 5))}),
+        lambda d: (d.posterior, d.num_chains),
+    ),
+    "Summary": (lambda: chains(True).summary(), str),
+    "Finding": (lambda: diagnostics.Finding("rhat", "a", "b", "c", "d"), str),
+    "Target": (lambda: target(False), density),
+    "Target, compiled": (target, density),
+    "Target, many": (target, lambda t: t.constrain_many(np.zeros((40, 2)))),
+    "Target of a density": (
+        lambda: target(of=lambda: Target.from_density(by_hand, dim=2)),
+        density,
+    ),
+    "Target of a potential": (
+        lambda: target(of=lambda: Target.from_potential(potential, {"x": [0.0, 0.0]})),
+        density,
+    ),
+    "Target, summed": (
+        lambda: target(of=lambda: Target.from_model(switched, tensor(2.0))),
+        density,
+    ),
+    "SVI": (lambda: svi(0), steps),
+    "SVI after steps": (lambda: svi(6), steps),
+    "SVI, scheduled": (
+        lambda: svi(
+            5,
+            optimizer=lambda options: optim.PyroLRScheduler(
+                lr_scheduler.ExponentialLR, {"optimizer": Adam, "optim_args": options, "gamma": 0.9}
+            ),
+        ),
+        steps,
+    ),
+    "SVIResult": (
+        lambda: svi(2).run(3, X, Y, progress_bar=False),
+        lambda r: (r.losses, r.draws(5, seed=0).posterior),
+    ),
+    "Predictive": (
+        lambda: Predictive(line, {"a": Y, "b": Y}, seed=0),
+        lambda p: p(X),
+    ),
+    "compiled function of a module": (
+        lambda: decorated,
+        lambda f: [f(X) for _ in range(3)][-1],  # recorded, and then native
+    ),
+    "compiled function": (
+        lambda: probtorch.compile(by_hand),
+        lambda f: [f(X) for _ in range(3)][-1],
+    ),
+    "handler around a function of a module": (lambda: scaled_line, trace_of),
+    "config_enumerate": (lambda: enumerating_guide, lambda g: g is enumerating_guide),
+    "config_enumerate, inline": (
+        lambda: infer.config_enumerate(switched),
+        lambda g: probtorch.handlers.trace(g).get_trace(tensor(0.0))["z"].infer,
+    ),
+    "infer_discrete": (lambda: decoded, lambda g: g is decoded),
+    "Trace": (
+        lambda: probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y),
+        lambda t: (list(t.nodes), t["y"].value, t.log_prob_sum(), t["a"].location),
+    ),
+    "Generator": (lambda: probtorch.Generator(3), lambda g: probtorch.randn(3, generator=g)),
+    "ParamStore": (lambda: svi(1).params, lambda s: dict(s.named_parameters())),
+    "DataLoader": (
+        lambda: data.DataLoader(DATASET, 5, shuffle=True, generator=probtorch.Generator(1)),
+        list,
+    ),
+    "DataLoader under way": (
+        lambda: data.DataLoader(DATASET, 5, shuffle=True, generator=probtorch.Generator(1)),
+        lambda d: [list(d), list(d)],
+    ),
+    "TensorDataset": (lambda: DATASET, lambda d: d[3]),
+    "Subset": (lambda: data.Subset(DATASET, [1, 2]), lambda d: d[1]),
+    "ConcatDataset": (lambda: DATASET + DATASET, lambda d: d[20]),
+    "ChainDataset": (lambda: data.ChainDataset([]), list),
+    "SequentialSampler": (lambda: data.SequentialSampler(DATASET), list),
+    "RandomSampler": (
+        lambda: data.RandomSampler(DATASET, generator=probtorch.Generator(1)),
+        list,
+    ),
+    "SubsetRandomSampler": (
+        lambda: data.SubsetRandomSampler([3, 1, 2], generator=probtorch.Generator(1)),
+        list,
+    ),
+    "WeightedRandomSampler": (
+        lambda: data.WeightedRandomSampler([1.0, 2.0], 5, generator=probtorch.Generator(1)),
+        list,
+    ),
+    "BatchSampler": (
+        lambda: data.BatchSampler(data.SequentialSampler(DATASET), 5, False),
+        list,
+    ),
+    "BucketBatchSampler": (
+        lambda: data.BucketBatchSampler([3, 1, 2, 2], 2, generator=probtorch.Generator(1)),
+        list,
+    ),
+    "PyroOptim": (lambda: Adam({"lr": 0.1}), lambda o: o.pt_optim_args),
+    "PyroLRScheduler": (
+        lambda: optim.PyroLRScheduler(
+            lr_scheduler.StepLR, {"optimizer": Adam, "optim_args": {"lr": 0.1}, "step_size": 2}
+        ),
+        lambda o: o.pt_optim_args,
+    ),
+    "LBFGS": (lambda: optimizer(optim.LBFGS), moved),
+    "CosineAnnealingLR": (lambda: schedule(lr_scheduler.CosineAnnealingLR, 5), rates),
+    "CosineAnnealingWarmRestarts": (
+        lambda: schedule(lr_scheduler.CosineAnnealingWarmRestarts, 5),
+        rates,
+    ),
+    "ExponentialLR": (lambda: schedule(lr_scheduler.ExponentialLR, 0.9), rates),
+    "LambdaLR": (lambda: schedule(lr_scheduler.LambdaLR, constant), rates),
+    "LinearLR": (lambda: schedule(lr_scheduler.LinearLR), rates),
+    "MultiStepLR": (lambda: schedule(lr_scheduler.MultiStepLR, [1, 3]), rates),
+    "OneCycleLR": (lambda: schedule(lr_scheduler.OneCycleLR, 0.5, total_steps=9), rates),
+    "ReduceLROnPlateau": (lambda: schedule(lr_scheduler.ReduceLROnPlateau, patience=1), rates),
+    "StepLR": (lambda: schedule(lr_scheduler.StepLR, 2), rates),
+    "Checkpoint": (
+        lambda: infer.Checkpoint("unused", {"net": nn.Linear(2, 3)}, every=10),
+        lambda c: c.every,
+    ),
+    "AutoGuideList": (guide_list, lambda g: len(list(g))),
+    "LocScaleReparam": (lambda: effects.LocScaleReparam(0.5), lambda r: r.centered),
+    "plate": (lambda: plate("n", 3), lambda p: (p.name, p.size)),
+}
+ROWS |= {name: ((lambda k=name: guide(getattr(infer, k))), answers_of_guide) for name in GUIDES}
+ROWS |= {
+    name: ((lambda k=name: getattr(infer, k)()), lambda o: o.num_particles) for name in OBJECTIVES
+}
+ROWS |= {name: ((lambda k=name: optimizer(getattr(optim, k))), moved) for name in OPTIMIZERS}
+ROWS |= {
+    name: (make, trace_of)
+    for name, make in {
+        "block": lambda: handlers.block(line, hide=["a"]),
+        "condition": lambda: handlers.condition(line, {"a": 1.0}),
+        "do": lambda: handlers.do(line, {"a": 1.0}),
+        "lift": lambda: handlers.lift(line, {"other": dist.Normal(0.0, 1.0)}),
+        "mask": lambda: handlers.mask(line, True),
+        "reparam": lambda: handlers.reparam(line, {"a": effects.LocScaleReparam(0.0)}),
+        "replay": lambda: handlers.replay(line, trace=TRACE),
+        "scale": lambda: handlers.scale(line, 2.0),
+        "scope": lambda: handlers.scope(line, prefix="in"),
+        "seed": lambda: handlers.seed(line, 3),
+        "substitute": lambda: handlers.substitute(line, {"a": tensor(1.0)}),
+        "trace": lambda: handlers.trace(line),
+        "uncondition": lambda: handlers.uncondition(line),
+    }.items()
+}
+# Classes without a row: bases, what a row holds already, functions that look like classes.
+NOT_HERE = {
+    "AutoContinuous", "AutoGuide", "ELBO", "ElementwiseOptimizer", "Optimizer", "LRScheduler",
+    "Dataset", "IterableDataset", "Sampler",  # bases
+    "WorkerInfo",  # belongs to a process
+    "AutoNormalizingFlow",  # its flow is made by the user's function; AutoIAFNormal is one
+    "SequentialLR",  # holds schedulers, which have rows
+    "infer_config",  # config_enumerate is one
+    "markov",  # a loop under way
+}  # fmt: skip
+WAYS = {
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "deepcopy": copy.deepcopy,
+    "cloudpickle": lambda x: pickle.loads(pytest.importorskip("cloudpickle").dumps(x)),
+}
+
+
+def plain(value):
+    """Tensors as arrays, all the way down."""
+    if isinstance(value, probtorch.Tensor):
+        return value.detach().numpy()
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ROWS)
+def test_copy_answers_what_the_object_answers(name, way):
+    make, answer = ROWS[name]
+    original = make()
+    made = WAYS[way](original)
+    assert type(made) is type(original)
+    expected = plain(answer(original))
+    np.testing.assert_equal(plain(answer(made)), expected)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_object_prints_shortly_and_says_what_it_is(name):
+    made = ROWS[name][0]()
+    if isinstance(made, types.FunctionType):
+        return
+    text = repr(made)
+    assert " at 0x" not in text, text
+    assert text.strip() and max(map(len, text.split("\n"))) < 200
+    if not isinstance(made, (diagnostics.Summary, nn.Module)):
+        assert re.search("[A-Za-z]", text) and len(text) < 500
+
+
+def test_every_public_class_with_a_state_has_a_row():
+    rooms = (infer, optim, lr_scheduler, handlers, data, diagnostics)
+    classes = {
+        name
+        for room in rooms
+        for name in room.__all__
+        if isinstance(getattr(room, name), type)
+        and not issubclass(getattr(room, name), (BaseException, Warning))
+    }
+    assert classes - set(ROWS) - NOT_HERE == set()
+    assert NOT_HERE <= classes
+
+
+def test_copies_share_no_memory():
+    first = svi(3)
+    second = copy.deepcopy(first)
+    before = {k: v.detach().numpy().copy() for k, v in second.params.named_parameters()}
+    for _ in range(3):
+        first.step(X, Y)
+    for name, value in second.params.named_parameters():
+        np.testing.assert_array_equal(value.detach().numpy(), before[name])
+
+
+def test_draws_of_copied_runs_know_their_model_again():
+    mcmc = chains(True)
+    for way in WAYS.values():
+        assert way(mcmc).draws.predict(X, seed=0)["y"].shape == (2, 12, 12)
+    # On their own they go without it where they are sent, and keep it where they are copied.
+    assert copy.deepcopy(mcmc.draws).target is not None
+    assert pickle.loads(pickle.dumps(mcmc.draws)).target is None
+
+
+def test_optimisation_with_a_loader_goes_on_from_its_batch():
+    loader = data.DataLoader(DATASET, 4, shuffle=True, generator=probtorch.Generator(1))
+    made = SVI(rows, AutoNormal(rows), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    for _ in range(4):
+        made.step(loader)
+    second_svi, second_loader = copy.deepcopy((made, loader))
+    expected = [made.step(loader) for _ in range(4)]
+    assert [second_svi.step(second_loader) for _ in range(4)] == expected
+
+
+def rows(loader):
+    a = sample("a", dist.Normal(0.0, 5.0))
+    with plate("n", loader) as (x, y):
+        sample("y", dist.Normal(a + x, 1.0), obs=y)
+
+
+def test_names_of_handlers_made_by_decorating_are_found():
+    assert pickle.loads(pickle.dumps(scaled_line)) is scaled_line
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    # What only has the name of something else is sent with what is inside.
+    other = handlers.scale(line, 3.0)
+    assert pickle.loads(pickle.dumps(other)) is not line
