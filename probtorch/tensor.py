@@ -462,8 +462,9 @@ class Tensor(TensorBase):
             notes.append(f"dtype={self._data.dtype}")
         if self.is_cuda:
             notes.append(f"device='{self.device}'")
-        if self.grad_fn is not None:
-            notes.append(f"grad_fn={self.grad_fn!r}")
+        tape = _meant(self).grad_fn
+        if tape is not None:
+            notes.append(f"grad_fn={tape!r}")
         elif self.requires_grad:
             notes.append("requires_grad=True")
         return f"tensor({', '.join([body, *notes])})"

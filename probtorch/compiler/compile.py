@@ -142,11 +142,11 @@ def _twice(tensors):
     return tuple(first[id(t)] for t in tensors)
 
 
-def _stand_ins(tensors):
+def _stand_ins(tensors, known):
     """Return tensors in whose place others may come: all that Python can ask of them is the same,
-    except who they are.
+    except who they are. Those that are `known` by their ids stay themselves.
     """
-    made = {}
+    made = {id(t): t for t in tensors if id(t) in known}
     for t in tensors:
         if id(t) not in made:
             made[id(t)] = s = object.__new__(type(t))
@@ -164,9 +164,11 @@ def _apart(x, others):
 
 
 def _alike(key):
-    """What a version's key has in common with those that differ in numbers or objects only."""
+    """What a version's key has in common with those that differ in numbers or objects only, or in
+    who they are.
+    """
     kinds = tuple(v if isinstance(v[0], tuple) else v[0] for v in key[1])
-    return (key[0], kinds, *key[2:])
+    return (key[0], kinds, *key[2:-1])
 
 
 _CALLED = "a call of {}, which may answer otherwise each time"
@@ -227,6 +229,7 @@ class CompiledFunction:
         self._versions = {}
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
+        self._known = {}  # id -> tensor that it finds outside, where it may ask which one that is
         self._counts = {}  # shapes and types of arguments -> number of versions
         self._room = Room(always=saving)
         self._changes = 0
@@ -399,8 +402,20 @@ class CompiledFunction:
             leaves = list(map(self._convert, leaves))
         tensors = [x for x in leaves if isinstance(x, TensorBase)]
         modes = grad_enabled(), promotion_rules(), validation_in_force(), _twice(tensors)
-        key = (structure, tuple(map(_version, leaves)), *modes)
+        key = (structure, tuple(map(_version, leaves)), *modes, self._who(tensors))
         return leaves, structure, tensors, key
+
+    def _who(self, tensors):
+        """Return which tensors are known from outside of the arguments, None where none are."""
+        if not self._known or self._known.keys().isdisjoint(map(id, tensors)):
+            return None
+        return tuple(id(t) if id(t) in self._known else None for t in tensors)
+
+    def _met(self, environment, tensors, key):
+        """Note tensors that are not to be taken for each other; returns the key with them."""
+        if environment.asks_who:
+            self._known.update(environment.tensors())
+        return (*key[:-1], self._who(tensors))
 
     def _surrounded(self):
         """Whether handlers or plates outside may change what model statements in it mean."""
@@ -412,8 +427,16 @@ class CompiledFunction:
             return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
+            environment = self._environment(leaves)
+            if environment.opaque is not None:
+                self._untape(environment.opaque, "")
+                return self.fn(*args, **kwargs)
+            key = self._met(environment, tensors, key)
+            if key[-1] is not None:
+                self._untape("a gradient through an argument that it finds outside, too", "")
+                return self.fn(*args, **kwargs)
             performed = surroundings().performed()
-            version = Differentiable(self, CompiledFunction, leaves, structure)
+            version = Differentiable(self, CompiledFunction, leaves, structure, environment)
             for reason in version.refusals[:1]:
                 self._warn(reason, "")
             self._met_statements(performed, version.environment)
@@ -422,9 +445,7 @@ class CompiledFunction:
             # Where each call changes what it reads, all are Python's own.
             changed = version.environment.changed()
             self._changes = 0 if changed is None else self._changes + 1
-            if version.environment.opaque is not None:
-                self._untape(version.environment.opaque, "")
-            elif version.called is not None:
+            if version.called is not None:
                 self._untape(_CALLED.format(version.called[0]), version.called[1])
             elif self._changes > MAX_CHANGES:
                 self._untape(f"every call changes {changed}, a Python value outside it", "")
@@ -441,6 +462,9 @@ class CompiledFunction:
         self._untaped = True
         if self.reason is None:
             self._give_up(reason, location, loud=True)
+
+    def _environment(self, leaves):
+        return Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -465,6 +489,8 @@ class CompiledFunction:
             what = "values of numbers"
             if any(isinstance(k, type) and k not in _FIXED for k in alike[1]):
                 what = "other objects"
+            if key[-1] is not None:
+                what = "tensors, which it finds outside too,"
             reason = f"more than {MAX_VERSIONS} {what} among the arguments"
             self._warn(reason + ": pass what changes as a tensor", "")
         return count <= MAX_VERSIONS
@@ -501,14 +527,15 @@ class CompiledFunction:
             found[:] = flatten(self.fn(*args, **kwargs))
             return tuple(x for x in found[0] if isinstance(x, TensorBase))
 
-        before = Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
+        before = self._environment(leaves)
+        key = self._met(before, tensors, key)
         if before.opaque is not None:
             self._give_up(before.opaque, "", loud=True)
             args, kwargs = unflatten(structure, leaves)
             return self.fn(*args, **kwargs)
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
-            rec, result = record(flat, _stand_ins(tensors), frozen=False)
+            rec, result = record(flat, _stand_ins(tensors, key[-1] or ()), frozen=False)
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found

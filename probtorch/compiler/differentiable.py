@@ -17,7 +17,6 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
@@ -39,6 +38,8 @@ class Differentiable:
         Of the arguments; tensors among them vary, all else is part of the version.
     structure
         Of the arguments.
+    environment : Environment
+        What the function depends on.
 
     Attributes
     ----------
@@ -48,7 +49,7 @@ class Differentiable:
         Something not pure that the first call called, and where (`Calls`).
     """
 
-    def __init__(self, owner, compile, leaves, structure):
+    def __init__(self, owner, compile, leaves, structure, environment):
         self.owner = owner
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
@@ -57,8 +58,7 @@ class Differentiable:
         # Views, since the function may close over an argument too.
         own = each_once(in_place_of, [x for x in leaves if isinstance(x, TensorBase)])
         args, kwargs = self.arguments(own)
-        objects = objects_among(leaves)
-        self.environment = Environment((owner.fn, *owner.roots()), owner.values, objects)
+        self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.
         self.others, self.refusals, found = [], [], []
         with Calls(self.environment.suspicious) as calls:

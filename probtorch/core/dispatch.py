@@ -359,7 +359,8 @@ def as_tensor(value, op="tensor"):
                 got=f"dtype {array.dtype}",
                 fix="convert it to numbers first",
             )
-        t = _around(array)
+        # A number of NumPy's never changes, as an array may.
+        t = wrap(array) if array is not value else _around(array)
         told_entry(value, t)
         return t
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,8 @@
 """Random programs of views and in-place changes, and three ways to run them.
 
 A program is a list of steps on named tensors: views of views (stepped, reversed, transposed,
-diagonal), changes in place of tensors and of their views, by all spellings, arithmetic, and a loss.
+diagonal, unbound, expanded), changes in place of tensors and of their views, by all spellings,
+reads and writes at masks and at index tensors, arithmetic, and a loss.
 `Tape` runs it on the tape of a library with PyTorch's vocabulary. `ComplexStep` runs it on NumPy's
 arrays, whose views share memory by themselves, with a complex step for the derivative: it knows
 nothing of tapes, and its derivatives are exact to rounding.
@@ -13,20 +14,27 @@ import numpy as np
 
 __all__ = ["ComplexStep", "Tape", "program"]
 
-CHANGES = ("mul", "add", "sub", "copy", "fill", "zero", "sin", "square", "iadd", "set", "mask")
+CHANGES = "mul add sub copy fill zero sin square iadd set mask place".split()
 
 
-def program(rng, length=12, off_tape=False):
+def program(rng, length=12, off_tape=False, shared=True):
     """Return a random program, a list of ``(name of the result or None, step, arguments)``.
 
     With `off_tape` it also detaches, switches the tape off, hooks, and keeps gradients, about which
-    `ComplexStep` knows nothing.
+    `ComplexStep` knows nothing. With `shared`, tensors are also changed by parts of themselves
+    (``y[:2].sub_(y[1])``): NumPy reads before it writes, PyTorch 2.13 not always.
     """
     steps, sim = [], ComplexStep(np.linspace(0.3, 1.4, 6), np.zeros(6))
+
+    cut = set()  # names of what depends on views that were taken off the tape
 
     def do(name, step, *args):
         steps.append((name, step, args))
         sim.run([steps[-1]])
+        if step == "quiet_view" or any(isinstance(a, str) and a in cut for a in args):
+            changed = sim.values[args[0] if name is None else name]
+            cut.update(n for n, v in sim.values.items() if np.may_share_memory(v, changed))
+            cut.add(name)
 
     count = iter(range(10**6))
     do(f"t{next(count)}", "times", "x", float(rng.integers(1, 4)))
@@ -34,17 +42,21 @@ def program(rng, length=12, off_tape=False):
         names = [n for n in sim.values if n != "x"]
         # Mostly what came last, so that views of views of changed tensors come about.
         name = names[-min(int(rng.geometric(0.3)), len(names))]
-        kinds = ["make", "view", "view", "change", "change", "arithmetic", "keep", "start"]
+        kinds = ["make", "view", "view", "change", "change", "arithmetic", "keep", "start", "pick"]
         kind = rng.choice(kinds + ["watch", "quiet"] * off_tape)
         if kind == "make":
             do(f"t{next(count)}", *_made(rng, name, off_tape))
         elif kind == "watch":
+            # PyTorch 2.13 takes views for parts of the tape that were made off it; of views it
+            # forgets what it retains when their base changes, and may crash when they are hooked.
             choices = [("gradient_of", name)]
+            quiet = any(step == "quiet_change" for _, step, _ in steps)
             if sim.values[name].base is None:
-                # Of views PyTorch 2.13 forgets what it retains when their base changes, and may
-                # crash when they are hooked.
                 choices += [("retain", name), ("hook", name, 2.0)]
-            do(None, *choices[rng.integers(len(choices))])
+            elif quiet:
+                continue
+            if name not in cut:
+                do(None, *choices[rng.integers(len(choices))])
         elif kind == "view":
             how = _view(rng, sim.values[name].shape)
             # A view of all of a tensor in its own shape is that tensor here, and has its hooks.
@@ -52,12 +64,16 @@ def program(rng, length=12, off_tape=False):
                 do(f"t{next(count)}", "view", name, how)
         elif kind == "quiet" and rng.random() < 0.5:
             do(f"t{next(count)}", "quiet_view", name, _view(rng, sim.values[name].shape))
-        elif kind == "quiet":
+        elif kind == "quiet" and sim.values[name].flags.writeable:
             do(None, "quiet_change", name, 2.0)
         elif kind == "start":
             do(None, "start", name)
-        elif kind == "change":
-            _change(rng, do, name, names, sim, off_tape)
+        elif kind == "pick":
+            do(f"t{next(count)}", "pick", name, _places(rng, sim.values[name].shape))
+        elif kind == "change" and sim.values[name].flags.writeable:
+            _change(rng, do, name, names, sim, off_tape, shared)
+        elif kind in ("change", "quiet"):
+            continue  # several places of an expanded tensor are one
         elif kind == "arithmetic":
             do(f"t{next(count)}", str(rng.choice(["double", "sin", "square"])), name)
         else:
@@ -79,8 +95,14 @@ def _made(rng, name, off_tape):
 
 
 def _view(rng, shape):
-    kinds = ["index", "index", "index", "reshape", "transpose", "unsqueeze", "diagonal", "same"]
-    kind = rng.choice(kinds)
+    kinds = ["index", "index", "index", "reshape", "transpose", "unsqueeze", "diagonal", "unbind"]
+    kind = rng.choice([*kinds, "expand"])
+    if kind == "unbind" and shape:
+        dim = int(rng.integers(len(shape)))
+        if shape[dim]:
+            return "unbind", dim, int(rng.integers(shape[dim]))
+    if kind == "expand" and len(shape) < 3:
+        return "expand", int(rng.integers(1, 4))
     if kind == "diagonal" and len(shape) == 2:
         return ("diagonal",)
     if kind == "transpose" and len(shape) > 1:
@@ -106,12 +128,26 @@ def _key(rng, shape):
     return tuple(key)
 
 
-def _change(rng, do, name, names, sim, off_tape):
+def _places(rng, shape):
+    """An index with a mask, or with arrays of integers of which none names a place twice."""
+    if not shape or rng.random() < 0.4:
+        return (np.asarray(rng.random(shape) < 0.5),)
+    dim = int(rng.integers(len(shape)))
+    size = int(rng.integers(shape[dim] + 1))
+    at = rng.permutation(shape[dim])[:size]
+    if size and rng.random() < 0.3:
+        at[0] -= shape[dim]  # counted from the end
+    return (*(slice(None),) * dim, at)
+
+
+def _change(rng, do, name, names, sim, off_tape, shared):
     value = sim.values[name]
     # A tensor overwritten by numbers leaves the tape here, and stays on it in PyTorch: who keeps
     # gradients can tell.
     kind = str(rng.choice([c for c in CHANGES if not (off_tape and c in ("fill", "zero", "copy"))]))
     others = [n for n in names if sim.values[n].shape in ((), value.shape)]
+    if not shared:
+        others = [n for n in others if not np.may_share_memory(sim.values[n], value)]
     other = str(rng.choice(others)) if others and rng.random() < 0.6 else None
     if kind in ("sin", "square", "zero"):
         do(None, "change", name, kind, None)
@@ -127,6 +163,13 @@ def _change(rng, do, name, names, sim, off_tape):
         do(None, "set", name, key, what)
     elif kind == "iadd":
         do(None, "iadd", name, _key(rng, value.shape), 1.5)
+    elif kind == "place":
+        key = _places(rng, value.shape)
+        place = value[key]
+        apart = [n for n in names if not np.may_share_memory(sim.values[n], value)]
+        fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
+        what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
+        do(None, "place", name, key, what)
     elif kind == "mask":
         mask = rng.random(value.shape) < 0.5
         scalars = [n for n in names if sim.values[n].shape == ()]
@@ -172,6 +215,15 @@ class Interpreter:
     def masked(self, name, mask, what):
         self.values[name][self.mask_of(mask)] = self.operand(what)
 
+    def pick(self, name, key):
+        return self.values[name][self.places_of(key)]
+
+    def place(self, name, key, what):
+        self.values[name][self.places_of(key)] = self.operand(what)
+
+    def places_of(self, key):
+        return tuple(self.mask_of(k) if isinstance(k, np.ndarray) else k for k in key)
+
     def keep(self, name, weight):
         # By a product with numbers, which reads no elements in its gradient: what happens to the
         # tensor later is then no reason to refuse.
@@ -214,6 +266,10 @@ class Tape(Interpreter):
             return t[rest[0]]
         if kind == "transpose":
             return t.transpose(0, 1)
+        if kind == "unbind":
+            return t.unbind(rest[0])[rest[1]]
+        if kind == "expand":
+            return t.expand(rest[0], *t.shape)
         return getattr(t, kind)(*rest)
 
     def change(self, name, kind, what):
@@ -318,8 +374,13 @@ class ComplexStep(Interpreter):
             return np.expand_dims(a, rest[0])
         if kind == "diagonal":
             out = a.diagonal()
-            out.setflags(write=True)
+            if a.flags.writeable:
+                out.setflags(write=True)
             return out
+        if kind == "unbind":
+            return a[(*(slice(None),) * rest[0], rest[1], ...)]
+        if kind == "expand":
+            return np.broadcast_to(a, (rest[0], *a.shape))
         return a.T if a.ndim == 2 else np.swapaxes(a, 0, 1)
 
     def change(self, name, kind, what):

@@ -280,6 +280,77 @@ def test_one_tensor_given_twice_is_known_as_one():
             assert f(a, b).tolist() == [3.0, 3.0]
 
 
+FAMOUS = probtorch.tensor([5.0, 6.0])
+NAMES = {FAMOUS: 2.0}
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2.0 if x is FAMOUS else x * 3.0,
+        lambda x: x * 2.0 if any(x is t for t in (None, FAMOUS)) else x * 3.0,
+        lambda x: x * 2.0 if x is FAMOUS else x * FAMOUS,
+        lambda x: x * NAMES.get(x, 3.0),
+        lambda x: x * 2.0 if x is not FAMOUS else FAMOUS * x,
+    ],
+    ids=["is", "among several", "also read", "key", "is not"],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_tensor_from_outside_is_known_when_it_is_given(fn, first):
+    tensors = [FAMOUS, probtorch.tensor([7.0, 8.0]), probtorch.tensor([5.0, 7.0])]
+    tensors = [*tensors[first:], *tensors[:first]]
+    f = probtorch.compile(fn)
+    for _ in range(3):
+        for t in tensors:
+            assert f(t).tolist() == fn(t).tolist()
+    assert f.reason is None
+
+
+def test_who_is_asked_of_many_tensors_outside():
+    known = [probtorch.ones(2) * k for k in range(20)]
+
+    def fn(x):
+        return x * float(next(i for i, t in enumerate(known) if t is x))
+
+    f = probtorch.compile(fn)
+    with pytest.warns(CompileWarning, match="finds outside too"):
+        found = [f(t).tolist() for t in known * 2]
+    assert found == [fn(t).tolist() for t in known * 2]
+
+
+def test_who_is_asked_of_tensors_with_a_gradient():
+    w = leaf(1.0, 2.0)
+
+    @probtorch.compile
+    def f(x):
+        return (x * x).sum() if x is w else x.sum()
+
+    other = leaf(3.0, 4.0)
+    f(other).backward()
+    with pytest.warns(CompileWarning, match="finds outside, too"):
+        f(w).backward()
+    f(other).backward()
+    assert_close(other.grad, [2.0, 2.0])
+    assert_close(w.grad, [2.0, 4.0])
+
+
+def test_place_on_the_tape_is_answered_eagerly():
+    def fn(x):
+        return x * 2.0 if x.grad_fn is None else x * 3.0
+
+    f, x = probtorch.compile(fn), leaf(1.0)
+    with pytest.warns(CompileWarning, match="grad_fn"):
+        f(x)
+    assert [f(t).item() for t in (x, x * 1.0, x.detach(), x * 1.0)] == [2.0, 3.0, 2.0, 3.0]
+
+
+def test_text_of_an_argument_is_its_own():
+    f = probtorch.compile(lambda x: (x * 2.0, repr(x)))
+    x = leaf(1.0) * 2.0
+    with pytest.warns(CompileWarning, match="the text of a tensor"):
+        assert [f(x)[1] for _ in range(3)] == [repr(x)] * 3
+
+
 def test_gradient_of_one_tensor_given_twice():
     f = probtorch.compile(lambda x, y: (x * y).sum() if x is y else (x + y).sum())
     for _ in range(3):

@@ -393,7 +393,15 @@ def test_short_loops_are_left_alone():
     assert rolling.rolled(rec.graph) is None
 
 
-SEQUENCES = {"range": range(400), "floats": [3.0 * np.sin(i).item() for i in range(400)]}
+SEQUENCES = {
+    "range": range(400),
+    "floats": [3.0 * np.sin(i).item() for i in range(400)],
+    "mixed": [i if i % 3 else 0.5 * i for i in range(400)],
+    "booleans": [i % 3 == 0 for i in range(400)],
+    "numbers of NumPy": np.sin(np.arange(400.0)),
+    "short numbers of NumPy": list(np.arange(400, dtype=np.float32)),
+    "integers of NumPy": np.arange(400) % 100,
+}
 
 
 @pytest.mark.parametrize("numbers", SEQUENCES.values(), ids=SEQUENCES)

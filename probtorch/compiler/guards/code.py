@@ -4,7 +4,7 @@ import dis
 import importlib.util
 import types
 
-__all__ = ["imports", "looks_anywhere", "names"]
+__all__ = ["asks_who", "imports", "looks_anywhere", "names"]
 
 # With these a function looks things up by names that its code does not show.
 _BY_TEXT = {"getattr", "globals", "vars", "eval", "exec", "attrgetter", "__dict__", "import_module"}
@@ -34,6 +34,27 @@ def names(code):
 def looks_anywhere(code):
     """Whether code may look up globals or attributes of modules by names that are computed."""
     return any(not _ANYWHERE.isdisjoint(c.co_names) for c in _codes(code))
+
+
+# Functions and methods that look for one and the same object.
+_SAME = {"is_", "is_not", "index", "remove", "count"}
+_NO_OBJECT = (None, True, False, Ellipsis)
+
+
+def asks_who(code):
+    """Whether code may ask which of several objects one is: by ``is``, ``in`` and their kin."""
+    return any(not _SAME.isdisjoint(c.co_names) or _compares(c) for c in _codes(code))
+
+
+def _compares(code):
+    if not {dis.opmap["IS_OP"], dis.opmap["CONTAINS_OP"]}.intersection(code.co_code[::2]):
+        return False
+    constant = False  # whether what comes before loads what there is only one of
+    for step in dis.get_instructions(code):
+        if step.opname == "CONTAINS_OP" or (step.opname == "IS_OP" and not constant):
+            return True
+        constant = step.opname == "LOAD_CONST" and step.argval in _NO_OBJECT
+    return False
 
 
 def imports(code, package):

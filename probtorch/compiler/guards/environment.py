@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.compiler.guards import dict_versions
-from probtorch.compiler.guards.code import imports, looks_anywhere, names
+from probtorch.compiler.guards.code import asks_who, imports, looks_anywhere, names
 from probtorch.compiler.guards.dict_versions import DictVersions
 from probtorch.compiler.guards.entering import parts_of
 from probtorch.compiler.guards.kinds import (
@@ -116,11 +116,13 @@ class Environment:
         The first object met that can be neither entered nor watched, by the way to it.
     suspicious : bool
         Whether a function was met that may answer otherwise each time.
+    asks_who : bool
+        Whether code was met that may ask which object another one is.
     """
 
     def __init__(self, roots, values=None, arguments=()):
         self._options = (values, None if values is None else values())
-        self.opaque, self.suspicious = None, False
+        self.opaque, self.suspicious, self.asks_who = None, False, False
         # Containers first, so that no item is looked for where there is none.
         self._items = Contents(iter, _item_name)
         self._keys = Contents(iter, _item_name, texts=True)
@@ -187,6 +189,10 @@ class Environment:
             if now is not before and token(now) != token(before):
                 return "an option"
         return None
+
+    def tensors(self):
+        """Return the tensors that were met, as a dict by their ids."""
+        return {id(x): x for x in self._seen.values() if isinstance(x, TensorBase)}
 
     def drew(self):
         """Return the name of a random generator of Python or NumPy that was used, whose draws
@@ -289,8 +295,8 @@ class Environment:
         try:
             state = _STATES[next(k for k in _STATES if isinstance(x, k))]
             self._generators.append(((lambda: state(x)), state(x), str(path)))
-        except NotImplementedError:  # the system's, which has none
-            self._refuse(x, path)
+        except NotImplementedError:  # the system's, which has none: its draws are calls
+            self.suspicious = True
 
     def _container(self, x, path, todo):
         if isinstance(x, dict):
@@ -317,6 +323,7 @@ class Environment:
                 continue  # how it was imported
             if type(key) not in PLAIN:
                 todo.append((key, _Way(path, ".keys()")))
+                self.asks_who = self.asks_who or isinstance(key, TensorBase)
             if type(value) not in PLAIN:
                 todo.append((value, _Way(path, f"[{key!r:.40}]")))
 
@@ -428,7 +435,13 @@ class Environment:
             self._places.add(getattr, fn, name, getattr(fn, name))
         for name in ("__defaults__", "__kwdefaults__", "__dict__"):
             todo.append((getattr(fn, name), _Way(path, f".{name}")))
+        self.asks_who = self.asks_who or asks_who(fn.__code__)
         found = names(fn.__code__)
+        if "grad_fn" in found and self.opaque is None:
+            way = str(path)
+            # Not for code that is only there: all modules are met where names are computed.
+            if not way.startswith(("sys.modules[", "globals()")):
+                self.opaque = f"{way}, which reads grad_fn, the place of a tensor on the tape"
         self._named.update(dict.fromkeys(found))
         self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
         known = fn.__globals__

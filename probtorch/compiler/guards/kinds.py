@@ -111,7 +111,7 @@ _IMPURE = {
     "datetime.date.today", "decimal.getcontext", "decimal.setcontext", "decimal.localcontext",
     "numpy.set_printoptions", "genericpath.exists", "genericpath.isfile", "genericpath.getsize",
     "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization", "sys.getrefcount",
-    "sys.getallocatedblocks", "sys._current_frames",
+    "sys.getallocatedblocks", "sys._current_frames", "builtins.id",
     "_decimal.getcontext", "pandas._libs.tslibs.timestamps.Timestamp.now",
     "pandas._libs.tslibs.timestamps.Timestamp.today",
 }  # fmt: skip
