@@ -36,6 +36,9 @@ __all__ = [
 NAMED = 3
 # A chain whose spread is this share of the others' in everything did not move; of how many draws.
 STUCK_SHARE, STUCK_DRAWS = 1e-3, 20
+# Trajectories of the greatest length that go this far, in standard deviations as the metric knows
+# them, lead nowhere. Those of a run that works go 1 or more.
+SHORT_TRAJECTORY = 0.05
 # How many sound runs in which any parameter at all may be suspected, of R-hat or effective size.
 FALSE_ALARMS = 1e-3
 # R-hat says little about halves with fewer effective draws; see `ess_per_chain`.
@@ -255,6 +258,7 @@ def _stuck(draws, entries):
         where = rates < STUCK_SHARE  # nothing ever moved, and nothing was accepted
     else:
         return None
+    where |= _went_nowhere(draws)
     if not where.any():
         return None
     chains = np.flatnonzero(where)
@@ -277,6 +281,15 @@ def _stuck(draws, entries):
         parameters=(labels[entry],),
         category=ConvergenceWarning,
     )
+
+
+def _went_nowhere(draws):
+    """Whether each chain's trajectories were as long as they may be, and short all the same."""
+    names = "reached_max_treedepth", "step_size", "n_steps"
+    if any(name not in draws.sample_stats for name in names):
+        return np.zeros(draws.num_chains, bool)
+    deepest, step_size, steps = (np.asarray(draws.sample_stats[name]) for name in names)
+    return (deepest.mean(axis=1) > 0.9) & (np.median(step_size * steps, axis=1) < SHORT_TRAJECTORY)
 
 
 def _divergences(draws, entries, allowed):

@@ -19,6 +19,7 @@ from probtorch.infer.mcmc.adaptation import (
     moments_start,
 )
 from probtorch.infer.mcmc.saved import chain_leaves
+from probtorch.infer.mcmc.standstill import Standstill
 
 __all__ = ["ChainRun", "Recording"]
 
@@ -175,6 +176,7 @@ class ChainRun:
         self.warmup = Recording(self.num_warmup, dim) if keep_warmup else None
         self.iteration = self.divergences = self.leapfrogs = 0
         self.verifying, self._calls = verifying, 0
+        self.standstill = Standstill()
         self.step_size = float(runner.chain.kernel.step_size._data)
         self.warming_up = bool(segments)
         self.error = self.adapted = None
@@ -304,6 +306,7 @@ class ChainRun:
             stage = "Warmup" if self.warming_up else "Sample"
             for i, position in enumerate(positions):
                 self.hook(position, stage, self.iteration + i)
+        self.standstill.update(positions, info)
         self.iteration += len(positions)
         self.leapfrogs += int(info.n_steps.sum())
         self.step_size = float(info.step_size[-1])

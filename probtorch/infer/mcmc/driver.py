@@ -337,7 +337,11 @@ class MCMC:
         compiled = time.perf_counter()
         try:
             interrupted = run_chains(
-                runs, self._thread_count(len(runs)), saved, shown=self.progress_bar
+                runs,
+                self._thread_count(len(runs)),
+                saved,
+                shown=self.progress_bar,
+                stacklevel=stacklevel + 1,
             )
         finally:
             saved.update(runs, last=True)

@@ -16,6 +16,7 @@ from probtorch.distributions.validation import validation_enabled, validation_in
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.progress import Progress
 from probtorch.infer.mcmc.saved import SavedRun
+from probtorch.infer.mcmc.standstill import tell_of_standstill
 
 __all__ = ["run_chains"]
 
@@ -23,7 +24,9 @@ __all__ = ["run_chains"]
 POLL = 0.05
 
 
-def run_chains(runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool) -> bool:
+def run_chains(
+    runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool, stacklevel: int = 2
+) -> bool:
     """Run all chains in `count` threads, to their ends or until Ctrl-C.
 
     Parameters
@@ -35,6 +38,8 @@ def run_chains(runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool
         Told now and then, so that it can write checkpoints.
     shown : bool
         Whether to show progress.
+    stacklevel : int
+        Of warnings about chains that stand still, from here.
 
     Returns
     -------
@@ -59,7 +64,7 @@ def run_chains(runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool
         threading.Thread(target=work, name=f"probtorch chain {i}", daemon=True)
         for i in range(count)
     ]
-    left = count
+    left, told = count, set()
     try:
         with Progress(runs, shown=shown) as progress:
             for thread in threads:
@@ -68,6 +73,7 @@ def run_chains(runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool
                 left -= ended.acquire(timeout=POLL)
                 progress.update()
                 saved.update(runs)
+                tell_of_standstill(runs, told, stacklevel + 1)
         return False
     except KeyboardInterrupt:
         stop.set()

@@ -1,0 +1,91 @@
+"""Chains that stand still are named while they do, not when the run is over.
+
+Two ways to stand still: every proposal is rejected, or every trajectory is of the greatest length
+and yet short, since the step size is tiny beside the scale that warm-up has learnt. Both come of a
+log density that is rough where the chain is (a solver that has lost its digits, a jump), and both
+take all the time there is: more draws or deeper trees do not help.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probtorch.diagnostics.checks import SHORT_TRAJECTORY, ConvergenceWarning
+from probtorch.errors import ProbtorchError
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+
+__all__ = ["Standstill", "tell_of_standstill"]
+
+# Transitions in a row. Far from the mode early ones are short, too, but never so many.
+IN_A_ROW = 50
+
+
+class Standstill:
+    """Counts the transitions in a row that led nowhere.
+
+    Attributes
+    ----------
+    how : str
+        What they were like, once there were many; else empty.
+    """
+
+    def __init__(self) -> None:
+        self.how = ""
+        self._rejected = self._short = 0
+        self._last: Any = None
+
+    def update(self, positions: Any, info: Any) -> None:
+        """Count some more; `positions` has a row for each.
+
+        Parameters
+        ----------
+        positions : array, shape (transitions, dim)
+        info : HMCInfo of arrays
+        """
+        if self.how:
+            return
+        before = positions[:1] if self._last is None else self._last[None]
+        moved = (np.concatenate([before, positions[:-1]]) != positions).any(axis=1)
+        if self._last is None:
+            moved[0] = True
+        self._last = positions[-1].copy()
+        length = np.asarray(info.step_size) * np.asarray(info.n_steps)
+        saturated = np.asarray(getattr(info, "reached_max_treedepth", np.zeros(len(moved), bool)))
+        self._rejected = _in_a_row(self._rejected, ~moved)
+        self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
+        if self._rejected >= IN_A_ROW:
+            self.how = f"{self._rejected} proposals in a row were rejected"
+        elif self._short >= IN_A_ROW:
+            self.how = (
+                f"{self._short} trajectories in a row of the greatest length, "
+                f"{int(info.n_steps[-1])} steps, went {length[-1]:.1g} standard deviations each"
+            )
+
+
+def _in_a_row(so_far, flags):
+    """How many hold in a row at the end, where `so_far` did before."""
+    if flags.all():
+        return so_far + len(flags)
+    return int(np.argmin(flags[::-1]))
+
+
+def tell_of_standstill(runs: list[ChainRun], told: set[int], stacklevel: int) -> None:
+    """Warn, once for each, of chains that stand still."""
+    for i, run in enumerate(runs):
+        if not run.standstill.how or i in told:
+            continue
+        told.add(i)
+        message = ProbtorchError(
+            f"chain {i} stands still, after {run.iteration} transitions",
+            expected="transitions that lead away from where it started; more of them will not help",
+            got=run.standstill.how,
+            fix="end it (Ctrl-C) and start elsewhere: another seed, init_strategy="
+            "init_to_median(); look at the model where it stands: target.value_and_grad, solvers "
+            "and their tolerances",
+        )
+        warnings.warn(str(message), ConvergenceWarning, stacklevel=stacklevel)
