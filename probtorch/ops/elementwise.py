@@ -13,7 +13,6 @@ import numpy as np
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast, wrap
-from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DivisionByZeroError
 from probtorch.ops.families import elementwise
 
@@ -187,11 +186,6 @@ sign = elementwise(
 )
 
 
-def _like(x, wide):
-    """Return a tensor in the dtype of the result, whose digits a partial is to have."""
-    return cast(x, wide._data.dtype) if isinstance(x, TensorBase) else x
-
-
 def _pow_base(g, _, x, y):
     if isinstance(y, (int, float)):
         return g * (y * pow(x, y - 1)) if y else g * 0.0
@@ -208,7 +202,7 @@ def _pow_exponent(g, z, x, y):
             else where(ge(y, 0.0), 0.0, g * (z * -math.inf))
         )
     flat = logical_and(eq(x, 0.0), ge(y, 0.0))
-    return where(flat, 0.0, g * (z * log(_like(where(flat, 1.0, x), z))))
+    return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
 
 
 pow = elementwise(
@@ -568,7 +562,6 @@ atanh = elementwise(
 
 def _over_radius(g, x, y):
     """G / (x^2 + y^2), and 0 at the origin."""
-    x, y = _like(x, g), _like(y, g)
     r = x * x + y * y
     origin = eq(r, 0.0)
     return where(origin, 0.0, g / where(origin, 1.0, r))

@@ -639,8 +639,11 @@ def _triangle(x, diagonal, keep):
         )
     n, m = x._data.shape[-2:]
     mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
-    factors = as_tensor(mask.astype(x._data.dtype))
-    return x * (factors if type(x._data) is np.ndarray else factors.to(device=device_of(x._data)))
+    mask = as_tensor(mask)
+    if type(x._data) is not np.ndarray:
+        mask = mask.to(device=device_of(x._data))
+    # A choice, not a product: what is left out may be nan.
+    return x.where(mask, False if x._data.dtype.kind == "b" else 0)
 
 
 def tril(x, diagonal=0):

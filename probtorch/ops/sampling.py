@@ -577,7 +577,8 @@ def multinomial(weights, num_samples, replacement=False, *, generator=None):
         rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
         draws = _pick(flat, rows, shape, generator)
     else:
-        available = int((flat > 0.0).sum(-1).min()) if flat.size else 0
+        rows = (flat > 0.0).sum(-1)
+        available = int(rows.min()) if rows.size else flat.shape[-1]
         if num_samples > available:
             raise ArgumentError(
                 "multinomial",

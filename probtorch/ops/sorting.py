@@ -12,10 +12,22 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import apply, as_tensor, cast, recorder, wrap
-from probtorch.core.dtype import int64
+from probtorch.core.dtype import float64, int64
 from probtorch.core.shape import normalize_dim
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
-from probtorch.ops.elementwise import eq, isnan, to_float, where
+from probtorch.ops.elementwise import (
+    ceil,
+    eq,
+    floor,
+    ge,
+    isnan,
+    le,
+    logical_and,
+    round,
+    to_float,
+    where,
+)
 from probtorch.ops.families import structured
 from probtorch.ops.indexing import gather, index_put, index_select
 from probtorch.ops.movement import movedim, reshape, slice_
@@ -237,7 +249,7 @@ def quantile(x, q, dim=None, keepdim=False, *, interpolation="linear"):
     Returns
     -------
     Tensor
-        nan where an element is nan. Differentiable in `x`.
+        nan where an element is nan. Differentiable in `x`, and in `q` for linear interpolation.
 
     Raises
     ------
@@ -252,16 +264,7 @@ def quantile(x, q, dim=None, keepdim=False, *, interpolation="linear"):
             got=repr(interpolation),
             fix='use "linear"',
         )
-    level = np.asarray(to_host(as_tensor(q, "quantile")._data), np.float64)
-    if isinstance(q, (float, list, tuple)):
-        level = np.asarray(q, np.float64)
-    if level.ndim > 1 or not ((level >= 0.0) & (level <= 1.0)).all():
-        raise DomainError(
-            "quantile",
-            expected="q in [0, 1], a number or a vector",
-            got=f"{level.tolist()}",
-            fix="divide percentages by 100",
-        )
+    level = _levels(q, x)
     ndim = x._data.ndim
     if dim is None:
         kept = (1,) * ndim
@@ -279,23 +282,41 @@ def quantile(x, q, dim=None, keepdim=False, *, interpolation="linear"):
             fix="check for empty data",
         )
     ordered = sort(x, -1)[0]
-    place = np.atleast_1d(level) * (n - 1)
-    low, high = np.floor(place), np.ceil(place)
-    at = {"lower": low, "higher": high, "nearest": np.rint(place)}.get(interpolation)
+    place = reshape(level, (-1,)) * (n - 1.0)
+    low, high = floor(place.detach()), ceil(place.detach())
+    at = {"lower": low, "higher": high, "nearest": round(place.detach())}.get(interpolation)
     if at is not None:
-        out = index_select(ordered, -1, at.astype(np.int64))
+        out = index_select(ordered, -1, cast(at, int64))
     else:
-        weight = np.where(low == high, 0.0, 0.5) if interpolation == "midpoint" else place - low
-        a = index_select(ordered, -1, low.astype(np.int64))
-        b = index_select(ordered, -1, high.astype(np.int64))
-        weight = wrap(namespace(x._data).asarray(weight.astype(x._data.dtype)))
+        a = index_select(ordered, -1, cast(low, int64))
+        b = index_select(ordered, -1, cast(high, int64))
+        weight = where(eq(low, high), 0.0, 0.5) if interpolation == "midpoint" else place - low
         # Equal infinities have no difference.
         same = eq(a, b)
-        out = where(same, a, a + (where(same, 0.0, b) - where(same, 0.0, a)) * weight)
+        gap = where(same, 0.0, b) - where(same, 0.0, a)
+        out = where(same, a, a + gap * cast(weight, x._data.dtype))
     out = where(any_of(isnan(x), -1, True), math.nan, out)
     out = movedim(out, -1, 0)
     rest = kept if keepdim else out._data.shape[1:]
-    return reshape(out, (level.shape[0], *rest) if level.ndim else rest)
+    return reshape(out, (*level._data.shape, *rest))
+
+
+def _levels(q, x):
+    """Return the quantiles asked for as a tensor in double precision, which are in [0, 1]."""
+    level = q if isinstance(q, TensorBase) else wrap(np.asarray(q, np.float64))
+    level = cast(level, float64).to(device_of(x._data))
+    found = to_host(level._data)
+    if level._data.ndim > 1 or not ((found >= 0.0) & (found <= 1.0)).all():
+        raise DomainError(
+            "quantile",
+            expected="q in [0, 1], a number or a vector",
+            got=f"{found.tolist()}",
+            fix="divide percentages by 100",
+        )
+    if recorder() is not None and not recorder().is_constant(level):
+        # At each run: out of bounds, where compiled code looks for that.
+        return where(logical_and(ge(level, 0.0), le(level, 1.0)), level, 2.0)
+    return level
 
 
 # ----------------------------------------------------------------------------------------- counting

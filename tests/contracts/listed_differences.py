@@ -9,7 +9,7 @@ import numpy as np
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
 HEADER = ["id", "functions", "aspects", "conditions", "example", "why"]
-ASPECTS = ("refused", "accepted", "form", "shape", "dtype", "value", "gradient")
+ASPECTS = ("refused", "accepted", "form", "shape", "dtype", "value", "gradient", "limit")
 
 
 def _arrays(call):

@@ -1,6 +1,6 @@
 """What PyTorch answers, probtorch answers; what differs stands in docs/reference/differences.md.
 
-Where PyTorch is not installed, only the form of that page is looked at. `torch_calls.py` has the
+Where PyTorch is not installed, only the form of that page is looked at. `fitting_calls.py` has the
 functions and their arguments, `torch_agreement.py` compares; for more random calls than here:
 
     python -m tests.contracts.torch_sweep --calls 1000
@@ -10,8 +10,8 @@ import fnmatch
 
 import pytest
 
+from tests.contracts.fitting_calls import RECIPES
 from tests.contracts.listed_differences import ASPECTS, CONDITIONS, rows
-from tests.contracts.torch_calls import RECIPES
 
 ROWS = rows()
 NAMES = {n for name in RECIPES for n in (name, name.rpartition(".")[2])}
@@ -33,6 +33,15 @@ def test_an_example_of_the_page_still_differs(row):
     from tests.contracts.torch_agreement import example_differs
 
     assert example_differs(row), f"{row.example} no longer differs: take the row off the page"
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_answers_are_those_of_pytorch(name):
+    pytest.importorskip("torch")
+    from tests.contracts.torch_agreement import unlisted
+
+    found = [d for seed in range(3) for d in unlisted(name, seed, ROWS)]
+    assert not found, "\n".join(map(str, found[:3]))
 
 
 def test_every_shared_function_is_called():

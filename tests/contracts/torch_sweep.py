@@ -3,9 +3,9 @@
 import argparse
 import collections
 
+from tests.contracts.fitting_calls import RECIPES
 from tests.contracts.listed_differences import rows
 from tests.contracts.torch_agreement import unlisted
-from tests.contracts.torch_calls import RECIPES
 
 
 def main():

@@ -214,8 +214,15 @@ def classes(d):
     return Data(np.asarray(d.rng.integers(low, 5 if d.chance(0.05) else 4, shape), np.int64))
 
 
+def some_logits(d):
+    d.float_dtype()
+    return d.data(d.pick([(4,), (3, 4)]))
+
+
 def class_flags(d):
-    return Data(d.rng.integers(-1, 4, d.shape).astype(np.int64))
+    """Return per row a few classes, each once, and -1 behind them."""
+    flags = d.rng.permuted(np.broadcast_to(np.arange(4), d.shape), axis=-1)
+    return Data(np.where(np.arange(4) < d.rng.integers(1, 5), flags, -1))
 
 
 def new_float(low=None, high=None, shape=None):
@@ -428,6 +435,7 @@ KINDS = {
     "out1": choice(1, 2, 3, 5),
     "logits": logits,
     "classes": classes,
+    "few": some_logits,
     "class_flags": class_flags,
     "four": lambda d: d.data((4,), d.dtype, low=0.1, high=2.0),
     "channels": per_channel,
@@ -474,21 +482,25 @@ add sub mul div atan2 copysign eq ne lt le gt ge floor_divide fmod remainder log
 logical_or logical_xor logaddexp maximum minimum pow xlogy special.xlog1py special.xlogy
 special.zeta special.gammainc special.gammaincc Tensor.arctan2 Tensor.greater Tensor.less
 Tensor.multiply Tensor.subtract Tensor.divide Tensor.true_divide Tensor.add_ Tensor.sub_
-Tensor.mul_ Tensor.div_ Tensor.fmod_ Tensor.remainder_ Tensor.pow_ Tensor.__add__
-Tensor.__radd__ Tensor.__sub__ Tensor.__rsub__ Tensor.__mul__ Tensor.__truediv__
-Tensor.__rtruediv__ Tensor.__floordiv__ Tensor.__rfloordiv__ Tensor.__mod__ Tensor.__rmod__
-Tensor.__pow__ Tensor.__rpow__ Tensor.__eq__ Tensor.__lt__ equal allclose isclose
+Tensor.mul_ Tensor.div_ Tensor.fmod_ Tensor.remainder_ Tensor.pow_ Tensor.__add__ Tensor.__sub__
+Tensor.__mul__ Tensor.__truediv__ Tensor.__floordiv__ Tensor.__mod__ Tensor.__pow__
+Tensor.__eq__ Tensor.__lt__ equal allclose isclose
+"""
+REVERSED = """
+Tensor.__radd__ Tensor.__rsub__ Tensor.__rtruediv__ Tensor.__rfloordiv__ Tensor.__rmod__
+Tensor.__rpow__
 """
 
 RECIPES = {
     **dict.fromkeys(UNARY.split(), "x"),
     **dict.fromkeys(BINARY.split(), "x y"),
+    **dict.fromkeys(REVERSED.split(), "x number"),
     **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], "int yint | x y"),
     **dict.fromkeys(["Tensor.__and__", "Tensor.__or__", "Tensor.__xor__"], "int yint | x y"),
     **dict.fromkeys(["Tensor.__lshift__", "Tensor.__rshift__"], "int yint"),
     "div": "x y | x y rounding_mode=rounding",
     **dict.fromkeys(["all", "any", "amax", "amin"], "x | x dims keepdim=?flag"),
-    **dict.fromkeys(["argmax", "argmin", "max", "min", "median"], "x | x dim ?flag | x y"),
+    **dict.fromkeys(["argmax", "argmin", "max", "min", "median"], "x | x dim ?flag | x src"),
     "median": "x | x dim ?flag",
     "argmax": "x | x dim ?flag",
     "argmin": "x | x dim ?flag",
@@ -635,7 +647,7 @@ RECIPES = {
     "functional.pad": "x pads | img2 (1,1,2,0) mode | img1 (1,2) mode | img3 (1,1,1,1,0,2) mode",
     "functional.embedding": "rows table | rows table padding_idx=1 | rows table max_norm=1.0",
     "functional.linear": "mat lw | mat lw two | batch lw two | vec lw",
-    "functional.bilinear": "mat ypos blw | mat yf blw two",
+    "functional.bilinear": "finite finite blw | finite finite blw two",
     "functional.layer_norm": "xf of_last | xf of_last affine affine | mat (3,)",
     "functional.rms_norm": "xf of_last | xf of_last affine",
     "functional.group_norm": "img1 group | img2 group channels channels",
@@ -677,8 +689,8 @@ RECIPES = {
     "functional.cross_entropy": "logits classes reduction=?reduction label_smoothing=?small "
     "| logits classes four | logits classes ignore_index=1 | logits probs",
     "functional.nll_loss": "logits classes reduction=?reduction | logits classes four",
-    "functional.multi_margin_loss": "logits classes reduction=?reduction | logits classes 2",
-    "functional.multilabel_margin_loss": "logits class_flags reduction=?reduction",
+    "functional.multi_margin_loss": "few classes reduction=?reduction | few classes 2",
+    "functional.multilabel_margin_loss": "few class_flags reduction=?reduction",
     "functional.multilabel_soft_margin_loss": "mat yunit reduction=?reduction",
     **dict.fromkeys(
         ["functional.mse_loss", "functional.l1_loss", "functional.smooth_l1_loss"],
@@ -701,8 +713,8 @@ RECIPES = {
     **{f"functional.dropout{n}d": f"img{n} small training=flag" for n in (1, 2, 3)},
     "functional.gumbel_softmax": "logits hard=?flag",
     "Tensor.__getitem__": "x item",
-    "Tensor.__setitem__": "x item number | x item scalar",
-    "Tensor.__matmul__": "mat right | x y",
+    "Tensor.__setitem__": "x item number | x item one",
+    "Tensor.__matmul__": "mat right | vec vec | mat anymat",
     "Tensor.__neg__": "x",
     "Tensor.__invert__": "int | x",
     "Tensor.__len__": "x",
@@ -754,12 +766,15 @@ def factor(d):
 KINDS.update(
     {
         "item": item,
+        "one": lambda d: d.data(()),
         "indexing": choice("ij", "xy"),
         "gelu": choice("none", "tanh"),
         "even": lambda d: d.data(d.pick([(4,), (2, 4), (4, 6), (0, 4)]), d.float_dtype()),
         "int64": lambda d: Data(d.rng.integers(0, 6, d.pick([(), (3,), (2, 2)]))),
         "lw": lambda d: d.data((2, 3), odd=False),
         "blw": lambda d: d.data((2, d.shape[-1], d.shape[-1]), odd=False),
+        # In which order infinite products are added is nobody's promise.
+        "finite": lambda d: d.data(d.shape if d.x else (2, 3), odd=False),
         "mat2": lambda d: d.data(d.shape),
         "anyvec": lambda d: d.data((2,)),
         "probs": lambda d: d.data(d.shape, low=0.0, high=1.0),
