@@ -489,17 +489,16 @@ def apply(op, inputs, attrs=EMPTY):
         raise _complex(op)
     try:
         result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
-    except (TypeError, ValueError, IndexError, ZeroDivisionError) as e:
-        if isinstance(e, (ProbtorchError, np.linalg.LinAlgError)):
+    except Exception as error:
+        if _RECORDING:
+            _tell_failed(op, inputs, attrs, error)
+        raw = isinstance(error, (TypeError, ValueError, IndexError, ZeroDivisionError))
+        if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
             raise
         tensors = [x for x in inputs if isinstance(x, TensorBase)]
         if len({type(x._data) for x in tensors}) > 1:
             raise _mixed(op, tensors) from None
-        raise _failed(op, tensors, attrs, e) from e
-    except Exception as error:
-        if _RECORDING:
-            _tell_failed(op, inputs, attrs, error)
-        raise
+        raise _failed(op, tensors, attrs, error) from error
     several = type(result) is tuple
     out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
     if op.extra and "view" in op.extra:

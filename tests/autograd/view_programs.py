@@ -128,6 +128,10 @@ def _key(rng, shape):
     return tuple(key)
 
 
+def _apart(a, b):
+    return a.size and not np.may_share_memory(a, b)
+
+
 def _places(rng, shape):
     """An index with a mask, or with arrays of integers of which none names a place twice."""
     if not shape or rng.random() < 0.4:
@@ -157,7 +161,7 @@ def _change(rng, do, name, names, sim, off_tape, shared):
         key = _key(rng, value.shape)
         place = value[key]
         # Copies within memory that overlaps mean something else to each library.
-        apart = [n for n in names if not np.may_share_memory(sim.values[n], value)]
+        apart = [n for n in names if _apart(sim.values[n], value)]
         fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
         what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
         do(None, "set", name, key, what)
@@ -166,7 +170,7 @@ def _change(rng, do, name, names, sim, off_tape, shared):
     elif kind == "place":
         key = _places(rng, value.shape)
         place = value[key]
-        apart = [n for n in names if not np.may_share_memory(sim.values[n], value)]
+        apart = [n for n in names if _apart(sim.values[n], value)]
         fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
         what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
         do(None, "place", name, key, what)
