@@ -9,15 +9,12 @@ take all the time there is: more draws or deeper trees do not help.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probtorch.diagnostics.checks import SHORT_TRAJECTORY, ConvergenceWarning
 from probtorch.errors import ProbtorchError
-
-if TYPE_CHECKING:
-    from probtorch.infer.mcmc.chain import ChainRun
 
 __all__ = ["Standstill", "tell_of_standstill"]
 
@@ -74,8 +71,8 @@ def _in_a_row(so_far, flags):
     return int(np.argmin(flags[::-1]))
 
 
-def tell_of_standstill(runs: list[ChainRun], told: set[int], stacklevel: int) -> None:
-    """Warn, once for each, of chains that stand still."""
+def tell_of_standstill(runs: list[Any], told: set[int], stacklevel: int) -> None:
+    """Warn, once for each, of chains that stand still; `runs` are `ChainRun`s."""
     for i, run in enumerate(runs):
         if not run.standstill.how or i in told:
             continue
