@@ -481,8 +481,7 @@ def gradients(fn):
     """Return a function that gives results and the gradients of a sum over them."""
 
     def both(*xs):
-        for x in xs:
-            x.requires_grad_()
+        xs = [x.detach().requires_grad_() for x in xs]
         out = fn(*xs)
         weighted = [(y * y.detach().cos()).sum() for y in out]
         return (*out, *probtorch.autograd.grad(sum(weighted), xs))

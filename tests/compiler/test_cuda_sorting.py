@@ -186,7 +186,7 @@ def with_gradient(fn):
     """A function that also gives the gradient of a sum over its first result."""
 
     def run(x, *others):
-        x.requires_grad_()
+        x = x.detach().requires_grad_()
         out = fn(x, *others)
         weights = probtorch.arange(out[0].numel(), dtype=x.dtype).reshape(out[0].shape) + 1.0
         (g,) = probtorch.autograd.grad((out[0] * weights).sum(), x)
