@@ -377,3 +377,28 @@ def test_sums_in_single_precision_lose_no_digits_with_their_length(shape):
         fn = compile(f)
         for _ in range(2):
             np.testing.assert_allclose(fn(wrap(x)).numpy(), expected, rtol=bound)
+
+
+@pytest.mark.parametrize("n", [100, 128, 129, 192, 1000, 1025, 5000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_beside_products_of_rows_are_whole(n, dtype):
+    """Nests around rows of matrices go by blocks of 64, and lost their long float32 sums."""
+    rng = np.random.default_rng(n)
+    x, w = rng.normal(size=(n, 5)).astype(dtype), rng.normal(size=5).astype(dtype)
+    y, rows = x.sum(1), rng.integers(0, n, n)
+    several = lambda r: r if isinstance(r, tuple) else (r,)
+    calls = [
+        lambda x, w, y: ((x @ w - y) ** 2).mean(),
+        lambda x, w, y: (((x @ w - y) ** 2).sum(), x.mT @ (x @ w - y)),
+        lambda x, w, y: ((x @ w).amax(), (x @ w).exp().sum(), (x @ w).sum()),
+        lambda x, w, y: ((x @ w)[rows].tanh() * y).sum(),
+    ]
+    for f in calls:
+        fn = compile(f, verify=False)
+        fn(wrap(x), wrap(w), wrap(y))
+        found = fn(wrap(x), wrap(w), wrap(y))
+        with np.errstate(all="ignore"):
+            expected = f(*(wrap(a.astype(np.float64)) for a in (x, w, y)))
+        for a, b in zip(*map(several, (found, expected)), strict=True):
+            rtol = 1e-4 if dtype == "float32" else 1e-10
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=rtol, atol=rtol)

@@ -59,6 +59,7 @@ class BlockedNest(Nest):
         reduces = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
         for item in reduces:
             self._begin(item)
+        self.long = [item for item in reduces if item.attrs["part"]]
         k, i, opened = self._open(end, first)
         self.index.pop()
         start = "0" if opened is None else self.emit(f"mul nsw i64 {i}, {BLOCK}", "i64").name
@@ -134,6 +135,7 @@ class BlockedNest(Nest):
         return super().read(x, ty)
 
     def _write_block(self, phases, start, count):
+        self._begin_parts(self.long)
         for items in phases:
             if items[0].kind not in _HEAVY:
                 self._write_lanes(items, start, count)
@@ -143,6 +145,7 @@ class BlockedNest(Nest):
                     self._write_product(item, start, count)
                 else:
                     self._write_lanes([item], start, count)
+        self._add_parts(self.long)
 
     def _over_lanes(self, count, body):
         """Write a loop over the rows of a block around ``body(lane)``, with a fresh set of

@@ -147,15 +147,23 @@ class Nest(Items):
             self.index.pop()
             last = self.emit(f"add nuw nsw i64 {index}, {_STRIP}", "i64")
             start, end = index, self.minimum(last, V(str(size), "i64", self)).name
-        zero = self.start_of("sum", "float")
-        self.lines += [f"  store float {zero}, ptr {item.attrs['part']}" for item in long]
+        self._begin_parts(long)
         return _Strip(long, loop, index, size, start, end)
 
-    def _close_strip(self, strip):
-        for item in strip.items:
+    def _begin_parts(self, long):
+        """Set the sums of a stretch to zero."""
+        zero = self.start_of("sum", "float")
+        self.lines += [f"  store float {zero}, ptr {item.attrs['part']}" for item in long]
+
+    def _add_parts(self, long):
+        """Add the sums of a stretch to their totals."""
+        for item in long:
             part = self.convert(self.load_at(item.attrs["part"], "float"), "double")
             total = item.attrs["total"]
             self.store_at(self._plus(self.load_at(total, "double"), part), total)
+
+    def _close_strip(self, strip):
+        self._add_parts(strip.items)
         if strip.loop is not None:
             self.index.append(strip.counter)
             self._close(strip.loop, strip.counter, strip.size, strip.size, _STRIP)
