@@ -50,7 +50,7 @@ def program(rng, length=12, off_tape=False, shared=True):
             # PyTorch 2.13 takes views for parts of the tape that were made off it; of views it
             # forgets what it retains when their base changes, and may crash when they are hooked.
             choices = [("gradient_of", name)]
-            quiet = any(step == "quiet_change" for _, step, _ in steps)
+            quiet = any(step in ("quiet_change", "detach") for _, step, _ in steps)
             if sim.values[name].base is None:
                 choices += [("retain", name), ("hook", name, 2.0)]
             elif quiet:
