@@ -318,7 +318,14 @@ class CompiledFunction:
                     return out[0], path.flows
         if self.reason is not None or (not paths and not self._admits(key)):
             return self.fn(*args, **kwargs), None
-        return self._record(leaves, structure, tensors, key, detached), None
+        try:
+            return self._record(leaves, structure, tensors, key, detached), None
+        except Exception:
+            # Refused arguments are no version of their own.
+            alike = _alike(key)
+            if not paths and alike in self._counts:
+                self._counts[alike] -= 1
+            raise
 
     def _verified(self, path, leaves, structure, tensors):
         """Run a path, and the function in Python from the same state; see `verify`."""

@@ -103,7 +103,6 @@ class Dirichlet(Distribution):
         return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
 
     def _log_prob(self, x):
-        # As for a beta: any scale would do, with this one all terms are small.
         c = self.concentration
         if known_small(c, beside=(x,)):
             constant = lgamma(total(c, -1)) - total(lgamma(c), -1)
@@ -134,7 +133,10 @@ class Dirichlet(Distribution):
 
 
 def _log_density_by_parts(c, x):
+    # As for a beta: any scale would do, with this one all terms are small. The last is 0 on the
+    # simplex; with it slopes are those of the plain form.
     n, k = total(c, -1), c._data.shape[-1]
     scale = maximum(n - 1.0, 1.0)
     constant = gamma_rest(n) + (k - 1.0) * log(scale) - total(gamma_rest(c), -1)
-    return total(gamma_kernel(c, unsqueeze(scale, -1), x), -1) + constant
+    kernels = total(gamma_kernel(c, unsqueeze(scale, -1), x), -1)
+    return kernels + constant + scale * (total(x, -1) - 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
-from probtorch.distributions.distribution import Distribution, known_small
+from probtorch.distributions.distribution import Distribution, finite, known_small
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
@@ -196,7 +196,7 @@ class Poisson(Distribution):
 
     def _log_prob(self, x):
         if known_small(x, beside=(self.rate,)):
-            return xlogy(x, self.rate) - self.rate - lgamma(x + 1.0)
+            return xlogy(x, finite(self.rate)) - self.rate - lgamma(x + 1.0)
         return poisson_kernel(x, self.rate) - factorial_rest(x)
 
     def _cdf(self, x):

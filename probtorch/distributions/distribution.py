@@ -32,7 +32,7 @@ from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
-from probtorch.ops.elementwise import exp, sqrt, where
+from probtorch.ops.elementwise import exp, minimum, sqrt, where
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
 
@@ -41,6 +41,7 @@ __all__ = [
     "ExpandedDistribution",
     "Independent",
     "MaskedDistribution",
+    "finite",
     "in_double",
     "known_small",
     "known_true",
@@ -626,6 +627,14 @@ def _grown(x, shape):
 def with_event_dims(mask, n):
     """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
     return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
+
+
+def finite(rate):
+    """A positive parameter, the largest float for an infinite one.
+
+    Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
+    """
+    return minimum(rate, float(dtypes.finfo(rate._data.dtype).max))
 
 
 def in_double(fn, *operands):

@@ -11,7 +11,7 @@ import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, known_small, known_true
+from probtorch.distributions.distribution import Distribution, finite, known_small, known_true
 from probtorch.distributions.fields import Parameter, param
 from probtorch.ops.elementwise import log, maximum, where
 from probtorch.ops.special import (
@@ -44,11 +44,11 @@ class GammaFamily(Distribution):
     def _log_prob(self, x):
         a, b = self.as_gamma()
         if known_small(a, beside=(b, x)):
-            return xlogy(a - 1.0, x) - b * x + (a * log(b) - lgamma(a))
+            return xlogy(a - 1.0, finite(x)) - b * x + (a * log(finite(b)) - lgamma(a))
         if known_true(x > 0.0) and recorder() is not None:
             # The logarithm of data is taken once.
             return gamma_kernel(a + 1.0, b, x) - log(x) - (factorial_rest(a) - log(a))
-        return gamma_kernel(a, b, x) + (log(b) - gamma_rest(a))
+        return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
 
     def _cdf(self, x):
         a, b = self.as_gamma()

@@ -219,9 +219,8 @@ def multinomial(logs, x):
 
 
 def dirichlet(c, x):
-    # The second term, 0 on the simplex, says how the density goes on beside it.
     parts = sum((a - 1) * log(v) - lgamma(a) for a, v in zip(c, x, strict=True))
-    return lgamma(sum(c)) + parts - max(sum(c) - 1, 1) * (sum(x) - 1)
+    return lgamma(sum(c)) + parts
 
 
 def lkj(c, x):

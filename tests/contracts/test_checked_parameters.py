@@ -139,6 +139,58 @@ def test_forward_mode_and_vmap_refuse_what_is_refused_without_them(case):
         assert refused(vmap(total), *both) == expected, (name, value)
 
 
+def strange_values(x):
+    """Yield draws one number of which is strange."""
+    for value in (*STRANGE, -1e30, 1e30):
+        other = np.asarray(x, np.float64).copy()
+        other.flat[-1] = value
+        yield value, other
+
+
+@every_case
+def test_a_compiled_function_refuses_the_values_that_the_eager_one_refuses(case):
+    values, _, x = made(case)
+    d = case.cls(**values)
+
+    def total(x):
+        return d.log_prob(x).sum()
+
+    native = compile(total)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        native(x=tensor(np.asarray(x.numpy(), np.float64)))
+        assert native.reason is None
+        for value, other in strange_values(x.numpy()):
+            expected = outcome(total, x=tensor(other))
+            assert same(outcome(native, x=tensor(other)), expected), (value, expected)
+
+
+@every_case
+def test_a_density_is_zero_where_a_value_is_outside_the_support(case):
+    values, _, x = made(case)
+    d, shape = case.cls(**values), x.shape
+    start = np.asarray(x.numpy(), np.float64)
+
+    def logdensity(q):
+        return d.log_prob(q.reshape(shape)).sum()
+
+    def eager(q):
+        try:
+            return density.eager(q)
+        except OUTSIDE:
+            return -math.inf, np.zeros(q.size)
+
+    density = NativeDensity(logdensity, start.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for q in (start, *(other for _, other in strange_values(start))):
+            q = q.reshape(-1)
+            (value, gradient), (expected, slope) = density.value_and_grad(q), eager(q)
+            assert same(value, expected), (q, value, expected)
+            if math.isfinite(expected):
+                np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8, err_msg=str(q))
+
+
 def test_with_validation_off_nothing_is_refused():
     case = next(c for c in CASES if c.id.startswith("Beta"))
     values, arrays, x = made(case)
@@ -154,3 +206,14 @@ def test_with_validation_off_nothing_is_refused():
         assert same(loose.item(), total(**bad).item())
     assert outcome(native, **bad) == outcome(total, **bad)
     assert isinstance(outcome(native, **bad), tuple)
+
+
+def test_calls_that_are_refused_are_no_versions():
+    native = compile(lambda x: CASES[0].cls(0.0, 1.0 / x).log_prob(0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for k in range(12):
+            assert isinstance(outcome(native, x=-1.0 - k), tuple)
+            assert isinstance(outcome(native, x=tensor(-1.0 - k)), tuple)
+        native(x=tensor(2.0))
+        assert native.reason is None
