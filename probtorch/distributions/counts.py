@@ -241,7 +241,7 @@ class NegativeBinomial(Distribution):
     def _sample(self, rng, shape):
         some = self.total_count > 0.0
         rate = rng.gamma(where(some, self.total_count, 1.0), shape) * self._odds()
-        return rng.poisson(where(some, rate, 0.0), shape)
+        return rng.poisson(rng.finite(where(some, rate, 0.0)), shape)
 
     def _log_prob(self, x):
         r, none = self.total_count, eq(x, 0.0)

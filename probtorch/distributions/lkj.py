@@ -62,7 +62,8 @@ class LKJCholesky(Distribution):
             direction = noise / sqrt(total(noise * noise, -1, True))
             a = rng.log_gamma(wrap(np.array(0.5 * i)), batch)
             b = rng.log_gamma(self.concentration + 0.5 * (self.dim - 1 - i), batch)
-            inside, rest = sqrt(sigmoid(a - b)), sqrt(sigmoid(b - a))
+            # The diagonal of nearly singular draws may underflow; its logarithm is wanted.
+            inside, rest = sqrt(sigmoid(a - b)), rng.positive(sqrt(sigmoid(b - a)))
             parts = [direction * unsqueeze(inside, -1), unsqueeze(rest, -1)]
             zeros = noise.new_zeros((*batch, self.dim - 1 - i))
             rows.append(cat([*parts, zeros], -1))
