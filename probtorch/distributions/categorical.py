@@ -20,10 +20,10 @@ from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, setting
 from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
-from probtorch.ops.elementwise import eq, exp, isfinite, log, where
+from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
-from probtorch.ops.reduction import amax, argmax, log_softmax, logsumexp, softmax
+from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
 from probtorch.tensor import Tensor
@@ -132,10 +132,8 @@ class Categorical(_Categories):
         # The given weights are indexed first, so that only one logarithm per value is taken.
         x, given = x.long(), self._as_given()
         if self._given("logits"):
-            # Large logits are rounded before their difference is.
-            top = amax(given, -1, True).detach()
-            given = given - where(isfinite(top), top, 0.0)
-            return _pick(given, x) - logsumexp(given, -1)
+            # Less the largest first: large logits are rounded more than their differences.
+            return _pick(log_softmax(given, -1), x)
         return _log_weight(_pick(given, x)) - log(total(given, -1))
 
     def log_prob_of_all(self, dim):

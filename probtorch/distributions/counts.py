@@ -263,7 +263,8 @@ class NegativeBinomial(Distribution):
         else:
             kernel = binomial_kernel(k, known, self.probs)
         orders = stirling_rest(k + known) - factorial_rest(known) - factorial_rest(k)
-        return where(none, failures, kernel + (orders + log(r)))
+        several = where(eq(r, 0.0), -np.inf, log(known))
+        return where(none, failures, kernel + (orders + several))
 
     def _cdf(self, x):
         k = floor(x)

@@ -10,18 +10,26 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.shape import broadcast_shapes
 from probtorch.distributions import constraints
-from probtorch.distributions.distribution import Distribution, finite, known_small, known_true
+from probtorch.distributions.distribution import (
+    Distribution,
+    finite,
+    in_double,
+    known_small,
+    known_true,
+)
 from probtorch.distributions.fields import Parameter, param
-from probtorch.ops.elementwise import log, maximum, where
+from probtorch.ops.elementwise import exp, log, maximum, where
+from probtorch.ops.reduction import mean
 from probtorch.ops.special import (
     digamma,
-    factorial_rest,
     gamma_kernel,
     gamma_rest,
     gammainc,
     gammaincc,
     lgamma,
+    log_ratio,
     xlogy,
 )
 
@@ -45,10 +53,9 @@ class GammaFamily(Distribution):
         a, b = self.as_gamma()
         if known_small(a, beside=(b, x)):
             return xlogy(a - 1.0, finite(x)) - b * x + (a * log(finite(b)) - lgamma(a))
-        if known_true(x > 0.0) and recorder() is not None:
-            # The logarithm of data is taken once.
-            return gamma_kernel(a + 1.0, b, x) - log(x) - (factorial_rest(a) - log(a))
-        return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
+        if recorder() is not None and known_true(x > 0.0):
+            return in_double(_log_density_of_data, a, b, x)
+        return _log_density(a, b, x)
 
     def _cdf(self, x):
         a, b = self.as_gamma()
@@ -69,6 +76,26 @@ class GammaFamily(Distribution):
     def _variance(self):
         a, b = self.as_gamma()
         return a / (b * b)
+
+
+def _log_density(a, b, x):
+    return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
+
+
+def _log_density_of_data(a, b, x):
+    """Of constants: at their geometric mean, and beside it what changes from there.
+
+    What changes is linear in functions of the data that are evaluated once. It cancels no more than
+    the data's own rounding does: by the size of a log(x / center), which is large only where the
+    log density is.
+    """
+    n = x._data.ndim
+    shape = broadcast_shapes(a._data.shape, b._data.shape, (1,) * n)[-n:]
+    dims = tuple(i for i, size in enumerate(shape) if size == 1)
+    if not dims:
+        return _log_density(a, b, x)
+    center = exp(mean(log(x), dims, True))
+    return _log_density(a, b, center) + ((a - 1.0) * log_ratio(x, center) - b * (x - center))
 
 
 class Gamma(GammaFamily):
@@ -132,7 +159,9 @@ class InverseGamma(Distribution):
         a, b = self.concentration, self.rate
         if known_small(a, beside=(b, x)):
             return a * log(b) - lgamma(a) - (a + 1.0) * log(x) - b / x
-        return gamma_kernel(a, b, 1.0 / x) + (log(b) - gamma_rest(a)) - 2.0 * log(x)
+        if recorder() is not None and known_true(x > 0.0):
+            return in_double(_log_density_of_data, a, b, 1.0 / x) - 2.0 * log(x)
+        return _log_density(a, b, 1.0 / x) - 2.0 * log(x)
 
     def _cdf(self, x):
         inside = x > 0.0

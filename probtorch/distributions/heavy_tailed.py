@@ -122,13 +122,10 @@ class StudentT(Distribution):
         return rng.finite(self.loc + self.scale * x)
 
     def _log_prob(self, x):
-        z = (x - self.loc) / self.scale
-        constant = self._log_beta() + log(self.df) * 0.5 + log(self.scale)
-        return log1p_square(z / sqrt(self.df)) * ((self.df + 1.0) * -0.5) - constant
-
-    def _log_beta(self):
-        """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
-        return 0.5 * LOG_PI - lgamma_difference(self.df * 0.5, 0.5)
+        # With infinitely many degrees of freedom a normal, as with very many.
+        df, z = minimum(self.df, 1e30), (x - self.loc) / self.scale
+        constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
+        return log1p_square(z / sqrt(df)) * ((df + 1.0) * -0.5) - constant
 
     def _cdf(self, x):
         z = (x - self.loc) / self.scale
@@ -138,7 +135,7 @@ class StudentT(Distribution):
     def _entropy(self):
         half = self.df * 0.5
         spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
-        return spread + self._log_beta() + log(self.df) * 0.5 + log(self.scale)
+        return spread + log_beta(self.df) + log(self.df) * 0.5 + log(self.scale)
 
     def _mean(self):
         return where(self.df > 1.0, self.loc, math.nan)
@@ -151,3 +148,8 @@ class StudentT(Distribution):
         df = where(finite, self.df, 3.0)
         spread = self.scale * self.scale * (df / (df - 2.0))
         return where(finite, spread, where(self.df > 1.0, math.inf, math.nan))
+
+
+def log_beta(df):
+    """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
+    return 0.5 * LOG_PI - lgamma_difference(df * 0.5, 0.5)

@@ -130,8 +130,11 @@ def _log_density_between(x, loc, scale, low, high):
 
 def log_mass(a, b):
     """log(ndtr(b) - ndtr(a)) for a <= 0."""
-    above, below = log_ndtr(b), log_ndtr(a)
-    return above + log1mexp(above - below)
+    # Without a bound nothing is subtracted, and no slope is asked for at infinity.
+    all_above, all_below = isinf(b), isinf(a)
+    above = where(all_above, 0.0, log_ndtr(where(all_above, 0.0, b)))
+    gap = where(all_below, 1.0, above - log_ndtr(where(all_below, -1.0, a)))
+    return above + where(all_below, 0.0, log1mexp(gap))
 
 
 def _log_density(z):

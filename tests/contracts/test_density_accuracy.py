@@ -27,6 +27,7 @@ import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
+from probtorch.core.rng import Generator
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly
 from tests.distributions.cases import CASES
@@ -260,6 +261,35 @@ def test_the_density_of_data_keeps_its_digits(name, dtype):
                     float(where.values[i]),
                     inputs(where, i),
                 )
+
+
+@each
+def test_the_density_of_many_values_keeps_its_digits(name):
+    """Numbers as parameters, and a vector of data: what they share is computed once."""
+    where = asked(name, np.float64)
+    if where.oracle.whole and where.oracle.whole[0] == 0:
+        pytest.skip("the largest count is not a number to differentiate in")
+    *given, values = (np.asarray(c) for c in where.columns)
+    for row in range(0, COUNT, 8):
+        free = [tensor(c[row]) for c in given]
+        draws = where.oracle.make(*free).sample((6,), Generator(row)).numpy().astype(float)
+        data = tensor(np.concatenate([draws, values[row : row + 1]]))
+        native = compile(lambda *free, data=data: where.oracle.make(*free).log_prob(data))
+        with np.errstate(all="ignore"):
+            native(*free)
+            found = numbers(native(*free))
+        with mpmath.workdps(where.oracle.digits):
+            rows = [exactly([*(c[row] for c in given), x]) for x in data.numpy()]
+            exact = [where.oracle.exact(*r) for r in rows]
+            here = Asked(
+                where.oracle,
+                [np.stack([c[row]] * 7) for c in given] + [data.numpy()],
+                rows,
+                exact,
+                np.float64,
+            )
+            for i, got in enumerate(found):
+                assert value_error(here, i, got) <= 1.0, (got, float(exact[i]), inputs(here, i))
 
 
 # ------------------------------------------------------------------------ counts of categories

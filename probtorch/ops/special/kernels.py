@@ -188,9 +188,15 @@ def _inverse_from_one(k):
     return where(above, 1.0 / where(above, k, 1.0), 0.0)
 
 
+def _times(g, slope):
+    """G * slope, and 0 where nothing depends on the value, though its slope be infinite."""
+    none = eq(g, 0.0)
+    return where(none, 0.0, g * where(none, 0.0, slope))
+
+
 def _all_like(partial):
     """Return a rule for a partial derivative of tensors: numbers among the operands become some."""
-    return lambda g, _, *operands: g * partial(*(tensor_like(v, g) for v in operands))
+    return lambda g, _, *operands: _times(g, partial(*(tensor_like(v, g) for v in operands)))
 
 
 def _ratio(name, formula, partials, domain, reference, doc):
@@ -321,7 +327,7 @@ poisson_kernel = elementwise(
     "poisson_kernel",
     formula=_poisson_kernel,
     partials=(
-        lambda g, _, k, m: g * gamma_slope(tensor_like(k, g) + 1.0, m, 1.0),
+        lambda g, _, k, m: _times(g, gamma_slope(tensor_like(k, g) + 1.0, m, 1.0)),
         lambda g, _, k, m: _over(g * tensor_like(k, g), tensor_like(m, g)) - g,
     ),
     domain=("above_one", "positive"),
@@ -334,7 +340,7 @@ gamma_kernel = elementwise(
     "gamma_kernel",
     formula=_gamma_kernel,
     partials=(
-        lambda g, _, a, b, x: g * gamma_slope(a, b, x),
+        lambda g, _, a, b, x: _times(g, gamma_slope(a, b, x)),
         lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(b, g)) - g * x,
         lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(x, g)) - g * b,
     ),
@@ -348,8 +354,8 @@ beta_kernel = elementwise(
     "beta_kernel",
     formula=_beta_kernel,
     partials=(
-        lambda g, _, a, b, x: g * beta_slope(a, b, x),
-        lambda g, _, a, b, x: g * beta_other_slope(a, b, x),
+        lambda g, _, a, b, x: _times(g, beta_slope(a, b, x)),
+        lambda g, _, a, b, x: _times(g, beta_other_slope(a, b, x)),
         _beta_kernel_in_x,
     ),
     domain=("above_two", "above_two", "probability"),
@@ -363,8 +369,8 @@ binomial_kernel = elementwise(
     formula=_binomial_kernel,
     # That in k + l is 0.
     partials=(
-        lambda g, _, k, l, p: g * binomial_slope(k, l, p),
-        lambda g, _, k, l, p: g * binomial_other_slope(k, l, p),
+        lambda g, _, k, l, p: _times(g, binomial_slope(k, l, p)),
+        lambda g, _, k, l, p: _times(g, binomial_other_slope(k, l, p)),
         lambda g, _, k, l, p: (
             _over(g * k, tensor_like(p, g)) - _over(g * l, 1.0 - tensor_like(p, g))
         ),
@@ -379,8 +385,8 @@ binomial_logits_kernel = elementwise(
     "binomial_logits_kernel",
     formula=_binomial_logits_kernel,
     partials=(
-        lambda g, _, k, l, x: g * binomial_logits_slope(k, l, x),
-        lambda g, _, k, l, x: g * binomial_logits_slope(l, k, -x),
+        lambda g, _, k, l, x: _times(g, binomial_logits_slope(k, l, x)),
+        lambda g, _, k, l, x: _times(g, binomial_logits_slope(l, k, -x)),
         lambda g, _, k, l, x: g * binomial_logits_score(k, l, x),
     ),
     domain=("above_one", "above_one", "real"),
@@ -394,10 +400,10 @@ beta_binomial_kernel = elementwise(
     formula=_beta_binomial_kernel,
     # It stays the same with what is seen and what is imagined exchanged.
     partials=(
-        lambda g, _, a, b, k, l: g * beta_binomial_slope(a, b, k, l),
-        lambda g, _, a, b, k, l: g * beta_binomial_slope(b, a, l, k),
-        lambda g, _, a, b, k, l: g * beta_binomial_slope(k, l, a, b),
-        lambda g, _, a, b, k, l: g * beta_binomial_slope(l, k, b, a),
+        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(a, b, k, l)),
+        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(b, a, l, k)),
+        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(k, l, a, b)),
+        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(l, k, b, a)),
     ),
     domain=("above_one",) * 4,
     eager=quiet(_beta_binomial_kernel),

@@ -36,10 +36,15 @@ __all__ = [
 LN2 = math.log(2.0)
 
 
+def _no_part(g, both):
+    """Where both operands are at the edge, or nothing depends on the value: a slope of 0."""
+    return logical_or(both, eq(g, 0.0))
+
+
 def _xlogy_first(g, _, x, y):
     y = tensor_like(y, g)
-    both = logical_and(eq(x, 0.0), le(y, 0.0))
-    return where(both, 0.0, g * log(where(both, 1.0, y)))
+    none = _no_part(g, logical_and(eq(x, 0.0), le(y, 0.0)))
+    return where(none, 0.0, g * log(where(none, 1.0, y)))
 
 
 def _xlogy_second(g, _, x, y):
@@ -63,8 +68,8 @@ xlogy = elementwise(
 
 def _xlog1py_first(g, _, x, y):
     y = tensor_like(y, g)
-    both = logical_and(eq(x, 0.0), le(y, -1.0))
-    return where(both, 0.0, g * log1p(where(both, 0.0, y)))
+    none = _no_part(g, logical_and(eq(x, 0.0), le(y, -1.0)))
+    return where(none, 0.0, g * log1p(where(none, 0.0, y)))
 
 
 def _xlog1py_second(g, _, x, y):
@@ -112,21 +117,20 @@ log1mexp = elementwise(
     result="float",
     doc="log(1 - exp(-x)) for x > 0; -inf at 0.",
 )
-# Beyond this the 1 is lost in either precision; its square is far from overflowing.
-FAR = 1e9
+# Beyond this a 1 is lost, even beside the number itself; its square is far from overflowing.
+FAR = 1e17
 
 
 def _log1p_square(s, x):
-    # One logarithm for both cases: log1p(a - 1) is log(a).
+    # One logarithm for both cases.
     a = s.abs(x)
     far = a > FAR
-    return s.log1p(s.where(far, a - 1.0, a * a)) * s.where(far, 2.0, 1.0)
+    return s.log1p(s.where(far, a, a * a)) * s.where(far, 2.0, 1.0)
 
 
 def _log1p_square_slope(g, _, x):
     far = gt(absolute(x), FAR)
-    near = where(far, 1.0, x)
-    return g * where(far, 2.0, near * 2.0) / where(far, x, near * near + 1.0)
+    return g * where(far, 2.0, x + x) / where(far, x, x * x + 1.0)
 
 
 log1p_square = elementwise(
