@@ -13,7 +13,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.dispatch import cast, recorder, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution
@@ -23,7 +23,7 @@ from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
-from probtorch.ops.reduction import argmax, log_softmax, logsumexp, softmax
+from probtorch.ops.reduction import amax, argmax, log_softmax, logsumexp, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
 from probtorch.tensor import Tensor
@@ -133,7 +133,10 @@ class Categorical(_Categories):
         x, given = x.long(), self._as_given()
         if self._given("logits"):
             # Less the largest first: large logits are rounded more than their differences.
-            return _pick(log_softmax(given, -1), x)
+            if recorder() is None:
+                return _pick(log_softmax(given, -1), x)
+            given = given - amax(given, -1, True).detach()
+            return _pick(given, x) - log(total(exp(given), -1))
         return _log_weight(_pick(given, x)) - log(total(given, -1))
 
     def log_prob_of_all(self, dim):

@@ -125,7 +125,7 @@ class StudentT(Distribution):
         # With infinitely many degrees of freedom a normal, as with very many.
         df, z = minimum(self.df, 1e30), (x - self.loc) / self.scale
         constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
-        return log1p_square(z / sqrt(df)) * ((df + 1.0) * -0.5) - constant
+        return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 
     def _cdf(self, x):
         z = (x - self.loc) / self.scale
