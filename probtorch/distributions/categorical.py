@@ -23,7 +23,7 @@ from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.indexing import one_hot, vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
-from probtorch.ops.reduction import amax, argmax, log_softmax, logsumexp, softmax
+from probtorch.ops.reduction import amax, argmax, log_softmax, softmax
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import entr, factorial_rest, gamma_kernel, lgamma
 from probtorch.tensor import Tensor

@@ -20,7 +20,7 @@ from probtorch.distributions.distribution import (
     known_true,
 )
 from probtorch.distributions.fields import Parameter, param
-from probtorch.ops.elementwise import exp, log, maximum, where
+from probtorch.ops.elementwise import exp, isinf, log, maximum, where
 from probtorch.ops.reduction import mean
 from probtorch.ops.special import (
     digamma,
@@ -95,7 +95,8 @@ def _log_density_of_data(a, b, x):
     if not dims:
         return _log_density(a, b, x)
     center = exp(mean(log(x), dims, True))
-    return _log_density(a, b, center) + ((a - 1.0) * log_ratio(x, center) - b * (x - center))
+    change = (a - 1.0) * log_ratio(x, center) - where(isinf(b), 0.0, b) * (x - center)
+    return _log_density(a, b, center) + change
 
 
 class Gamma(GammaFamily):
