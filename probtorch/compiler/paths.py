@@ -80,6 +80,10 @@ class BasePath:
         shared = self.updates or self.draws or self.restarts
         self.lock = lock if shared else contextlib.nullcontext()
 
+    def until_due(self):
+        """How many runs there are until the next one that is verified."""
+        return (1 << self.count.bit_length()) - self.count - 1
+
     def restart(self, number, before):
         """Set generators as the function does ahead of a draw; `before` gets their states."""
         for generator, state in self.restarts.get(number, ()):
@@ -173,10 +177,6 @@ class Path(BasePath):
                 self._note(caller)
         self.count += 1
         return (self.rebuild([wrap(x) for x in out]),)
-
-    def until_due(self):
-        """How many runs there are until the next one that is verified."""
-        return (1 << self.count.bit_length()) - self.count - 1
 
     def repeat(self, arrays, steps):
         """Run `steps` times on the same arguments, without going back to Python.

@@ -79,7 +79,7 @@ def test_call_on_gpu_tensors_is_compiled_for_the_gpu_and_agrees_with_eager():
 
 def test_replay_copies_nothing_between_devices(copies):
     x = on_gpu(rng.normal(size=(300, 200)))
-    compiled = compile(chain)
+    compiled = compile(chain, verify=False)
     compiled(x)
     compiled(x)
     before = (copies.to_device, copies.to_host)
@@ -218,7 +218,7 @@ def test_results_share_no_memory_with_later_ones():
 
 
 def test_branch_on_a_value_is_a_guard_checked_once_at_the_end(copies):
-    compiled = compile(lambda x: x.exp() if x.sum() > 0 else x * 2.0)
+    compiled = compile(lambda x: x.exp() if x.sum() > 0 else x * 2.0, verify=False)
     x = on_gpu(rng.uniform(0.1, 1.0, 5))
     for sign in (1.0, -1.0, 1.0, -1.0):
         y = compiled(x * sign)
@@ -245,7 +245,7 @@ def test_draws_are_those_of_eager_execution():
 
 
 def test_numbers_of_draws_reach_the_device_without_a_copy(copies):
-    compiled = compile(lambda x: x + probtorch.rand(8, device="cuda"))
+    compiled = compile(lambda x: x + probtorch.rand(8, device="cuda"), verify=False)
     x = on_gpu(np.zeros(8, np.float32))
     compiled(x)
     compiled(x)
@@ -375,7 +375,7 @@ def test_argument_with_gaps_that_shares_memory_with_an_updated_tensor_runs_eager
     assert float(host(y).max()) == 6.0
 
 
-def test_change_of_a_view_runs_eagerly():
+def test_change_of_a_view_reaches_its_base():
     w = on_gpu(np.zeros((3, 4)))
 
     def step(x):
@@ -383,9 +383,9 @@ def test_change_of_a_view_runs_eagerly():
         return w.sum()
 
     compiled = compile(step)
-    with pytest.warns(CompileWarning, match="views"):
-        compiled(on_gpu(1.0))
-    assert float(host(compiled(on_gpu(1.0)))) == 24.0
+    assert [float(host(compiled(on_gpu(1.0)))) for _ in range(5)] == [12.0, 24.0, 36.0, 48.0, 60.0]
+    assert compiled.reason is None
+    np.testing.assert_array_equal(host(w), np.full((3, 4), 5.0))
 
 
 def test_written_tensor_of_another_shape_takes_another_path():

@@ -254,7 +254,6 @@ LEAVING = {
     "tolist": lambda x: probtorch.tensor(x.tolist()),
     "nonzero": lambda x: nonzero(x)[0],
     "mask": lambda x: x[x > 0],
-    "list of tensors": lambda x: probtorch.tensor([x[0], x[1]]),
     "one_hot": lambda x: one_hot(x.abs().long()),
     "dlpack": lambda x: wrap(np.from_dlpack(x)),
     "pickle": lambda x: pickle.loads(pickle.dumps(x)),
