@@ -100,12 +100,14 @@ def parse_device(device: str) -> tuple[str, int | None]:
     """
     kind, colon, index = str(device).partition(":")
     # The CPU is one device, so "cpu:0" is the only index it has.
-    known = kind in _BACKENDS and (not colon or (index.isascii() and index.isdigit()))
+    # Python refuses to read numbers of thousands of digits.
+    numbered = index.isascii() and index.isdigit() and len(index) < 10
+    known = kind in _BACKENDS and (not colon or numbered)
     if not known or (kind == "cpu" and colon and int(index) != 0):
         raise DeviceError(
             "device",
             expected='"cpu", "cuda" or "cuda:N"',
-            got=repr(device),
+            got=f"{device!r:.60}",
             fix='use "cpu", or "cuda:0" for the first GPU',
         )
     return kind, int(index) if colon else None

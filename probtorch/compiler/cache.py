@@ -265,10 +265,15 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def _read(file: Path) -> bytes:
-    """Read a file that is itself there, not at the end of a link."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    """Read a file that is itself there, not at the end of a link; nothing from what is no file.
+
+    A pipe would keep its reader waiting for whoever writes to it.
+    """
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+        flags |= getattr(os, name, 0)
     with os.fdopen(os.open(file, flags), "rb") as stream:
-        return stream.read()
+        return stream.read() if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
 
 
 def _write_temporary(path: Path, content: bytes) -> Path:

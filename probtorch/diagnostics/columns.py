@@ -190,7 +190,7 @@ def effective_size_below(columns, quantile):
 def tail_size(columns, ordered, probs):
     """Effective size for the tails: the least of those below some quantiles."""
     sizes = [effective_size_below(columns, quantile_of(ordered, p)) for p in probs]
-    return np.minimum.reduce(sizes)
+    return np.min(np.stack(sizes), 0)
 
 
 def fast_size(n):

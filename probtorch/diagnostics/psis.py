@@ -82,7 +82,7 @@ def psis(log_ratios, *, reff=1.0):
         raise DomainError(
             "psis",
             expected="log ratios below infinity, with a finite one in each row",
-            got="nan" if np.isnan(ratios).any() else f"a largest ratio of {largest.max()}",
+            got="nan" if np.isnan(ratios).any() else f"a largest ratio of {np.max(largest)}",
             fix="look at the log densities that the ratios were made from",
         )
     weights = ratios - largest

@@ -239,7 +239,7 @@ class UnorderedSet(_Finite):
         if ((p > 0.0).sum(0) < self.set_size).any():
             raise ArgumentError(
                 "UnorderedSet(set_size=...)",
-                expected=f"at most {(p > 0.0).sum(0).min()}, the number of possible outcomes",
+                expected=f"at most {np.min((p > 0.0).sum(0))}, the number of possible outcomes",
                 got=str(self.set_size),
                 fix="a smaller set, or Enumerate() for so few outcomes",
             )

@@ -247,7 +247,7 @@ def _differences(at, value, h, eps):
     one = (forth - back) / (2.0 * h)
     # Through all four points, so that it sees a kink that the symmetric one does not.
     two = (-2.0 * back - 3.0 * value + 6.0 * forth - far) / (6.0 * h)
-    return one, two, ROUNDING * eps * float(abs(values).max()) / h
+    return one, two, ROUNDING * eps * float(np.max(abs(values))) / h
 
 
 def _wrong(name, what, slope, found, watch):

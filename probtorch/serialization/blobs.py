@@ -22,7 +22,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 
-__all__ = ["Arrays", "is_storable", "view_of"]
+__all__ = ["Arrays", "is_dtype", "is_storable", "view_of"]
 
 # Start of a shared blob in memory and in the file are the same modulo this, so that what was
 # aligned is aligned.
@@ -35,12 +35,17 @@ _DTYPE = re.compile(
     r"|<[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )
 # Steps NumPy may take to find out whether two arrays have an element in common.
-_WORK = 10_000
+_WORK: Any = 10_000
 
 
 def is_storable(dtype: np.dtype) -> bool:
     """Whether arrays of this dtype can be saved."""
-    return _DTYPE.fullmatch(dtype.newbyteorder("<").str) is not None
+    return is_dtype(dtype.newbyteorder("<").str)
+
+
+def is_dtype(name: Any) -> bool:
+    """Whether a text, or whatever it is, names such a dtype. NumPy parses what others it gets."""
+    return isinstance(name, str) and _DTYPE.fullmatch(name) is not None
 
 
 class Arrays:
@@ -148,7 +153,7 @@ def view_of(blobs: list[np.ndarray], view: Any) -> np.ndarray:
         If it is no such view, or shows bytes outside of its blob or one byte twice.
     """
     blob, offset, name, shape, strides = view
-    if not isinstance(name, str) or _DTYPE.fullmatch(name) is None:
+    if not is_dtype(name):
         raise ValueError(f"a dtype {name!r:.40}")
     dtype = np.dtype(name)
     counts = [*shape, *(strides or ()), offset]
@@ -197,7 +202,7 @@ def _extent(array):
 
 def _share(a, b):
     try:
-        return np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]  # any count
+        return np.shares_memory(a, b, max_work=_WORK)
     except np.exceptions.TooHardError:
         return True
 

@@ -16,7 +16,8 @@ r"""The file format: a header in JSON, arrays as raw bytes, and a checksum over 
 Numbers are little-endian. The sizes of the blobs are in the header and the blobs fill the file, so
 there are no offsets that could overlap or point elsewhere. A reader checks the length of the file,
 the header's digest and its sizes before it sets memory aside, and every byte before it returns; so
-a file, whoever made it, costs memory in proportion to its length. Nothing in it is ever executed.
+a file, whoever made it, costs memory in proportion to its length (`tree.py` says how much). Nothing
+in it is ever executed.
 
 Read `tree.py` next.
 """
@@ -34,6 +35,7 @@ from typing import IO, Any
 import numpy as np
 
 from probtorch.errors import FileError
+from probtorch.serialization.header import parse
 
 __all__ = ["MAGIC", "read", "write"]
 
@@ -48,6 +50,8 @@ _PREFIX = _START.size + DIGEST
 # Three million numbers, or 300 000 tensors. Python objects take more memory than the text they
 # come from, so this bounds what a header can cost.
 MAX_HEADER = 64 * 2**20
+# Lists in a header that are read element by element.
+PIECES = frozenset(("nodes", "views"))
 # Bytes that are hashed and written at a time, from a copy: another thread may change the arrays.
 CHUNK = 2**20
 
@@ -139,7 +143,8 @@ def read(
     Returns
     -------
     header : dict
-        The digest fits; what it says about anything but the blobs is not checked.
+        The digest fits; what it says about anything but the blobs is not checked. Its ``nodes`` and
+        ``views`` are `Pieces`.
     blobs : list of ndarray, uint8
         Writable.
 
@@ -195,10 +200,10 @@ def read(
 def _parsed(text, name):
     """The header; all that is known of it so far is that it fits its digest."""
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _altered(name, "a header that is no JSON") from None
-    sizes = header.get("blobs") if isinstance(header, dict) else None
+        header = parse(text, PIECES)
+    except (ValueError, RecursionError) as error:
+        raise _altered(name, f"a header that is no JSON ({error})") from None
+    sizes = header.get("blobs")
     if not isinstance(sizes, list) or not all(type(s) is int and s >= 0 for s in sizes):
         raise _altered(name, "a header without the sizes of its blobs")
     return header

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
@@ -34,7 +35,8 @@ from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
-from probtorch.serialization.blobs import Arrays, is_storable, view_of
+from probtorch.serialization.blobs import Arrays, is_dtype, is_storable, view_of
+from probtorch.serialization.header import Pieces
 from probtorch.tensor import Tensor
 
 __all__ = ["decode", "encode"]
@@ -55,6 +57,11 @@ _LARGEST = 2**63
 # Entries of a key that is a tuple, those of tuples in it included. Python hashes them by recursion,
 # without a limit to its depth or to how often it comes by.
 MAX_KEY = 1000
+# Keys of one dict that may have the same hash. -1 and -2 have, and few others that anybody means.
+MAX_COLLISIONS = 100
+# What a file may take in memory: so many times its length, and something beside that. A list of
+# empty lists takes 6 times its text, of empty dicts as much, of ordered ones 10.
+GROWTH, ALLOWANCE = 12, 2**24
 
 # Imported when needed: `probtorch.nn` takes 50 ms, and most trees have no parameters in them.
 _PARAMETERS = "probtorch.nn.parameter"
@@ -261,7 +268,7 @@ def decode(
         If they describe nothing.
     """
     try:
-        reader = _Reader(blobs, header["views"])
+        reader = _Reader(blobs, header["views"], _budget(header, blobs))
         for node in header["nodes"]:
             reader.add(node)
         tree = reader.values[-1]
@@ -284,11 +291,12 @@ def decode(
 class _Reader:
     """Values of nodes, in order."""
 
-    def __init__(self, blobs: list[np.ndarray], views: list[Any]) -> None:
+    def __init__(self, blobs: list[np.ndarray], views: Any, budget: int) -> None:
         self.values: list[Any] = []
         # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
         # than it matters.
-        self._sizes: list[int] = []
+        self._sizes = array("H")
+        self._budget = budget
         # Tensors, still on the host, with the numbers of their views and the devices they were on.
         self.tensors: list[tuple[Any, int, str]] = []
         self._blobs, self._views = blobs, views
@@ -299,16 +307,25 @@ class _Reader:
             raise ValueError("a dict among the nodes")
         if not isinstance(node, list):
             value, size = node, 1
+            self._spend(8 + (len(node) if isinstance(node, str) else 24))
         else:
             kind, *rest = node
+            self._spend(_COSTS[kind])
             value, size = _READERS[kind](self, *rest), 1
             if isinstance(value, tuple):
                 size += sum(self._sizes[n] for n in rest[0])
         self.values.append(value)
         self._sizes.append(min(size, MAX_KEY + 1))
 
+    def _spend(self, size):
+        """Count bytes of memory before they are taken."""
+        self._budget -= size
+        if self._budget < 0:
+            raise ValueError(f"more than {GROWTH} times its length in memory")
+
     def _children(self, numbers):
         known = len(self.values)
+        self._spend(8 * len(numbers))
         if not all(type(n) is int and 0 <= n < known for n in numbers):
             raise ValueError("a node that holds a later one")
         return [self.values[n] for n in numbers]
@@ -317,6 +334,12 @@ class _Reader:
         children = self._children(numbers)
         if any(self._sizes[n] > MAX_KEY for n in numbers[::2]):
             raise ValueError("a key of tuples within tuples within tuples")
+        # Python knows keys by their hashes, and looks through all that have the same one. Those of
+        # numbers and tuples can be made to be.
+        self._spend(100 * len(children))
+        hashes = np.sort(np.fromiter(map(hash, children[::2]), np.int64))
+        if (hashes[MAX_COLLISIONS:] == hashes[:-MAX_COLLISIONS]).any():
+            raise ValueError("keys that were made to collide")
         found = make(zip(children[::2], children[1::2], strict=True))
         if len(found) != len(children) // 2:
             raise ValueError("a dict with a key twice")
@@ -327,11 +350,17 @@ class _Reader:
             raise ValueError(f"a view {number!r:.40}")
         return view_of(self._blobs, self._views[number])
 
+    def _bytes(self, number):
+        found = self._array(number)
+        self._spend(found.nbytes)
+        return found.tobytes()
+
     def _scalar(self, number):
-        array = self._array(number)
-        if array.ndim:
+        found = self._array(number)
+        if found.ndim:
             raise ValueError("a scalar with dims")
-        return array[()]
+        self._spend(found.nbytes)
+        return found[()]
 
     def _tensor(self, kind, number, device, note):
         tensor = wrap(self._array(number))
@@ -354,9 +383,16 @@ def _number(text):
 
 
 def _dtype(name):
-    if not isinstance(name, str) or not is_storable(np.dtype(name)):
+    if not is_dtype(name):
         raise ValueError(f"a dtype {name!r:.40}")
     return np.dtype(name)
+
+
+def _budget(header, blobs):
+    """Bytes that reading a file may take."""
+    nodes = header["nodes"]
+    text = len(nodes.text) if isinstance(nodes, Pieces) else 0
+    return ALLOWANCE + GROWTH * (text + sum(b.size for b in blobs))
 
 
 _READERS: dict[str, Callable[..., Any]] = {
@@ -369,7 +405,7 @@ _READERS: dict[str, Callable[..., Any]] = {
     "int": lambda r, text: int(text, 16),
     "float": lambda r, text: _number(text),
     "complex": lambda r, real, imag: complex(_number(real), _number(imag)),
-    "bytes": lambda r, view: r._array(view).tobytes(),
+    "bytes": lambda r, view: r._bytes(view),
     "dtype": lambda r, name: _dtype(name),
     "array": lambda r, view: r._array(view),
     "scalar": lambda r, view: r._scalar(view),
@@ -377,4 +413,15 @@ _READERS: dict[str, Callable[..., Any]] = {
         kind: lambda r, *rest, kind=kind: r._tensor(kind, *rest)
         for kind in ("tensor", "parameter", "buffer")
     },
+}
+
+# Bytes that a node of each kind takes, without what it holds.
+_COSTS: dict[str, int] = {
+    **dict.fromkeys(_READERS, 72),
+    "ordered_dict": 250,
+    "array": 250,
+    "scalar": 250,
+    "tensor": 600,
+    "parameter": 700,
+    "buffer": 700,
 }

@@ -138,6 +138,16 @@ def test_a_link_in_the_place_of_an_entry_is_replaced(place, tmp_path, emitted, q
     assert not file.is_symlink() and elsewhere.read_bytes() == before
 
 
+@posix
+def test_a_pipe_in_the_place_of_an_entry_is_not_waited_for(place, emitted, quiet):
+    file = entry_of(place, 9)
+    file.unlink()
+    os.mkfifo(file)
+    assert not use(9)
+    assert use(9)
+    assert file.is_file()
+
+
 def test_a_folder_in_the_place_of_an_entry_is_no_error(place, emitted, quiet):
     file = entry_of(place, 8)
     file.unlink()

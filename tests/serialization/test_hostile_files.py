@@ -1,5 +1,6 @@
 """Files that are damaged, foreign or made to do harm: always a `FileError`, never a wrong value."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -41,6 +42,13 @@ def made(header, blobs=()):
     file = io.BytesIO()
     container.write(file, {"blobs": [len(b) for b in blobs], **header}, blobs)
     return file.getvalue()
+
+
+def signed(text):
+    """A file with this text as its header, and no arrays."""
+    start = container._START.pack(container.MAGIC, 1, 0, len(text), 64 + len(text) + 32)
+    digest = hashlib.sha256(start + text).digest()
+    return start + digest + text + hashlib.sha256(digest).digest()
 
 
 # ------------------------------------------------------------------------------------- damage
@@ -250,7 +258,13 @@ MALICE = {
             None,
             ">f4",
             "<U999999999",
+            "(1,,2)f8",
+            "(2,)<f4",
         )
+    },
+    **{
+        f"a value of dtype {dtype}": {"nodes": [["dtype", dtype]]}
+        for dtype in ("(1,,2)f8", "(2,)f4", "f4", "O", "<f4,<f4", "x" * 5000, 3, None)
     },
     "a shape beyond the blob": {"views": [[0, 0, "<f4", [3], None]]},
     "a shape that overflows": {"views": [[0, 0, "<f4", [2**32, 2**32], None]]},
@@ -322,11 +336,8 @@ def test_a_header_longer_than_the_file_is_refused(length):
     [b"[" * 10**6, b"{}", b"[]", b"null", b"\xff", b'{"blobs":[],"nodes":[NaN]}', b"9" * 5000],
 )
 def test_a_header_that_is_no_json_or_nests_too_deep_is_refused(text):
-    start = container._START.pack(container.MAGIC, 1, 0, len(text), 64 + len(text) + 32)
-    digest = hashlib.sha256(start + text).digest()
-    data = start + digest + text + hashlib.sha256(digest).digest()
     with pytest.raises(FileError):
-        loaded(data)
+        loaded(signed(text))
 
 
 def test_keys_that_would_exhaust_the_stack_are_refused():
@@ -345,6 +356,102 @@ def test_keys_that_would_be_hashed_forever_are_refused():
         loaded(made({"nodes": [*nodes, ["dict", [100_000, 0]]], "views": []}))
 
 
+@pytest.mark.parametrize("kind", ["dict", "ordered_dict"])
+def test_keys_with_one_hash_are_refused(kind):
+    # Python's hash of a whole number is its rest by this one: a dict of n such keys takes n * n
+    # comparisons, 11 s for a file of 0.75 MB.
+    prime, n = 2**61 - 1, 20_000
+    nodes = [["int", hex(k * prime)] for k in range(n)]
+    pairs = [i for k in range(n) for i in (k, 0)]
+    with pytest.raises(FileError, match="keys that were made to collide"):
+        loaded(made({"nodes": [*nodes, [kind, pairs]], "views": []}))
+    few = {k * prime: k for k in range(100)} | {-1: 1, -2: 2}
+    assert loaded(content(few)) == few
+    many = {k: 2 * k for k in range(-3000, 3000)} | {(k, 0.5 * k): k for k in range(3000)}
+    assert loaded(content(many)) == many
+
+
+def read_or_refused(data, told):
+    refused = None
+    try:
+        loaded(data)
+    except FileError as error:
+        refused = str(error)
+    assert refused is None or told in refused
+
+
+@pytest.mark.parametrize(
+    "node",
+    [["list", []], ["tuple", []], ["dict", []], ["ordered_dict", []], ["array", 0], 0.5, "a"]
+    + [["tensor", 0, "cpu", False], ["parameter", 0, "cpu", True], ["scalar", 1], ["bytes", 0]],
+    ids=lambda node: str(node[0] if isinstance(node, list) else node),
+)
+def test_a_header_takes_memory_in_proportion_to_its_length(node, monkeypatch):
+    monkeypatch.setattr("probtorch.serialization.tree.ALLOWANCE", 0)
+    views = [VIEW, [0, 0, "<f4", [], None]]
+    data = made({"nodes": [node] * 3000, "views": views}, [BLOB])
+    with contextlib.suppress(FileError):
+        loaded(data)  # imports what it needs
+    told = "more than 12 times its length in memory"
+    tracemalloc.start()
+    try:
+        read_or_refused(data, told)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 12 * len(data) + 2**16
+    # Parsed at once it was 18 times for a list of empty lists.
+    assert node != ["list", []] or peak < 9 * len(data)
+
+
+def test_bytes_that_show_one_array_a_thousand_times_are_refused():
+    blob = bytes(10**6)
+    header = {"nodes": [["bytes", 0]] * 1000, "views": [[0, 0, "|u1", [10**6], None]]}
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match="more than 12 times its length"):
+            loaded(made(header, [blob]))
+        assert tracemalloc.get_traced_memory()[1] < 50 * 10**6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_name_twice_in_a_header_is_refused():
+    text = b'{"nodes":[1],"views":[],"blobs":[],"nodes":[2]}'
+    sound = b'{"nodes":[1],"views":[],"blobs":[]}'
+    inside = b'{"nodes":[1],"views":[],"blobs":[],"more":{"a":[{"b":1,"b":2}]}}'
+    assert loaded(signed(sound)) == 1
+    for bad in (text, inside):
+        with pytest.raises(FileError, match="a name twice in one object"):
+            loaded(signed(bad))
+
+
+@pytest.mark.parametrize("device", ["cuda:" + "9" * 5000, "cuda:²", "cpu:" + "0" * 5000, "tpu", ""])
+def test_a_device_that_is_none_is_refused(device):
+    header = {"nodes": [["tensor", 0, device, False]], "views": [VIEW]}
+    with pytest.raises(DeviceError) as caught:
+        loaded(made(header, [BLOB]))
+    assert len(str(caught.value)) < 1000
+
+
+def test_white_space_in_a_header_is_no_matter():
+    header = {"nodes": [1, ["list", [0, 0]]], "views": [], "blobs": [], "more": {}}
+    text = json.dumps(header, indent=2).encode() + b" \n"
+    assert loaded(signed(text)) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"nodes":[1,],"views":[],"blobs":[]}', '{"nodes":[1],"views":[],"blobs":[]', "", "{", '{"a"']
+    + ['{"nodes":[1],"views":[],"blobs":[],}', '{"nodes":[1 2],"views":[],"blobs":[]}', '{"a":']
+    + ['{"nodes":[1],"views":[],"blobs":[]}]', '{1:2,"nodes":[1],"views":[],"blobs":[]}', '{"a" 1}']
+    + ['{"nodes":[', '{"nodes":[1', '{"nodes":[[', "{,}", '{"nodes":[1]"views":[],"blobs":[]}'],
+)
+def test_a_header_that_is_nearly_json_is_refused(text):
+    with pytest.raises(FileError, match="a header that is no JSON"):
+        loaded(signed(text.encode()))
+
+
 def test_lists_that_hold_lists_that_hold_lists_cost_what_they_hold():
     # A billion laughs: 2 to the 200 if it were written out.
     nodes = ["ha", *(["list", [i, i]] for i in range(200))]
@@ -361,6 +468,7 @@ def mutated(value, rng):
     strange = [
         None, True, -1, 0, 1, 2, 2**31, 2**63, 2**70, 1.5, "", "list", "x" * 50, [], {}, [0],
         ["list", []], "<f8", "|O", "tensor", "int", "cuda:0", "../x", "\x00",
+        "(1,,2)f8", "cuda:" + "9" * 5000, ["dtype", "(1,,2)f8"],
     ]  # fmt: skip
     if isinstance(value, list) and value and rng.random() < 0.9:
         i = rng.randrange(len(value))
