@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch import autograd
+from probtorch import autograd, nn
 from probtorch.compiler.density import CompileWarning
 from probtorch.testing import assert_close
 
@@ -123,6 +123,31 @@ def test_gradient_that_is_gone_at_the_end_is_native():
     with pytest.warns(CompileWarning, match=r"\.grad"):
         step(probtorch.tensor([1.0], dtype=probtorch.float64))
     assert w.grad is None
+
+
+def test_target_network_follows_inside():
+    def state():
+        return nn.Parameter(leaf(1.0, 2.0)), nn.Parameter(leaf(5.0, 7.0))
+
+    def fn(networks):
+        p, q = networks
+
+        def step(x):
+            (g,) = autograd.grad((q * q * x).sum(), [q])
+            with probtorch.no_grad():
+                q.sub_(0.1 * g)
+            p.data.mul_(0.9).add_(0.1 * q)
+            p.detach()[:1].copy_(q[1:])
+            return (p * x).sum().detach()
+
+        return step
+
+    def call(f, networks):
+        out = f(probtorch.tensor(2.0, dtype=probtorch.float64))
+        assert getattr(f, "reason", None) is None
+        return [out, *(t.detach() for t in networks)]
+
+    agree(fn, state, *[call] * 4)
 
 
 def test_gradient_of_an_argument_inside():
