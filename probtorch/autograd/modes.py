@@ -1,6 +1,7 @@
 """Switching the tape on and off, as context managers and decorators."""
 
 import functools
+import inspect
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -34,12 +35,43 @@ class _Mode:
         dispatch.set_grad_enabled(self._before.pop())
 
     def __call__(self, fn):
+        if inspect.isgeneratorfunction(fn):
+            return _in_each_turn(fn, self._value)
+
         @functools.wraps(fn)
         def wrapped(*args, **kwargs):
             with self:
                 return fn(*args, **kwargs)
 
         return wrapped
+
+
+def _in_each_turn(fn, value):
+    """Return a generator function whose body runs in a grad mode, and its consumer in their own."""
+
+    def turn(step, *args):
+        with _Mode(value):
+            return step(*args)
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        body = fn(*args, **kwargs)
+        try:
+            out = turn(body.send, None)
+            while True:
+                try:
+                    sent = yield out
+                except GeneratorExit:
+                    turn(body.close)
+                    raise
+                except BaseException as e:
+                    out = turn(body.throw, e)
+                else:
+                    out = turn(body.send, sent)
+        except StopIteration as e:
+            return e.value
+
+    return wrapped
 
 
 def no_grad(fn=None):
@@ -101,6 +133,11 @@ class set_grad_enabled(_Mode):
         self._before.append(self._initial)
         dispatch.set_grad_enabled(self._value)
         return self
+
+    def __call__(self, fn):
+        """Decorate a function; outside of it the setting is what it was before."""
+        dispatch.set_grad_enabled(self._initial)
+        return _Mode(self._value)(fn)
 
 
 def is_grad_enabled():

@@ -684,6 +684,7 @@ _LOGSUMEXP = structured(
 )
 
 
+@in_single
 def logsumexp(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
     """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
     x, dims = _arguments(x, dim, axis, "logsumexp")
@@ -784,12 +785,14 @@ _LOG_SOFTMAX = structured(
 )
 
 
+@in_single
 def log_softmax(x, dim=-1):
     """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
     x, dims = _arguments(x, dim, None, "log_softmax")
     return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
 
 
+@in_single
 def softmax(x, dim=-1):
     """exp(x) divided by its sum along `dim`: positive, summing to 1.
 

@@ -46,7 +46,7 @@ from probtorch.ops.movement import (
 )
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd
 from probtorch.ops.reduction import all as all_of
-from probtorch.ops.reduction import amax, amin, norm, prod, sum, use_matrix_norm
+from probtorch.ops.reduction import amax, amin, in_single, norm, prod, sum, use_matrix_norm
 from probtorch.ops.sampling import demand
 
 __all__ = [
@@ -693,6 +693,7 @@ _NORMS = {
 
 
 @use_matrix_norm
+@in_single
 def matrix_norm(a, ord="fro"):
     """Return a norm of each matrix.
 

@@ -3,6 +3,7 @@
 import pytest
 
 import probtorch
+from probtorch.autograd import grad, set_grad_enabled
 
 
 def leaf():
@@ -70,3 +71,81 @@ def test_one_context_manager_may_be_entered_again_and_again():
     assert probtorch.is_grad_enabled()
     with mode:
         assert not probtorch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        probtorch.no_grad,
+        probtorch.no_grad(),
+        probtorch.inference_mode(),
+        probtorch.stop_gradient,
+        lambda fn: set_grad_enabled(False)(fn),
+    ],
+)
+def test_a_mode_holds_in_the_body_of_a_generator_and_not_for_who_consumes_it(decorate):
+    seen = []
+
+    @decorate
+    def body(stop):
+        """What is drawn."""
+        try:
+            for k in range(stop):
+                seen.append(probtorch.is_grad_enabled())
+                try:
+                    sent = yield k
+                except ValueError:
+                    sent = "thrown"
+                seen.append((sent, probtorch.is_grad_enabled()))
+        finally:
+            seen.append(("closed", probtorch.is_grad_enabled()))
+        return "end"
+
+    def consume():
+        result = yield from body(3)
+        seen.append(result)
+
+    assert probtorch.is_grad_enabled() and body.__doc__ == "What is drawn."
+    turns = consume()
+    assert next(turns) == 0 and probtorch.is_grad_enabled()
+    assert turns.send("sent") == 1 and probtorch.is_grad_enabled()
+    assert turns.throw(ValueError) == 2 and probtorch.is_grad_enabled()
+    assert list(turns) == [] and probtorch.is_grad_enabled()
+    assert seen == [
+        False,
+        ("sent", False),
+        False,
+        ("thrown", False),
+        False,
+        (None, False),
+        ("closed", False),
+        "end",
+    ]
+    del seen[:]
+    unfinished = body(2)
+    next(unfinished)
+    unfinished.close()
+    assert seen == [False, ("closed", False)] and probtorch.is_grad_enabled()
+
+
+def test_set_grad_enabled_as_a_decorator_leaves_the_setting_alone():
+    decorate = set_grad_enabled(False)
+
+    @decorate
+    def inside():
+        return probtorch.is_grad_enabled()
+
+    assert probtorch.is_grad_enabled()
+    assert not inside() and probtorch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("start", ["grad", "backward"])
+def test_the_gradient_of_a_leaf_has_its_dtype(start):
+    x = probtorch.ones(3, 3, dtype=probtorch.float64, requires_grad=True)
+    vector = probtorch.ones(3, dtype=probtorch.float32)
+    if start == "grad":
+        (g,) = grad(x.diagonal(), x, vector)
+    else:
+        x.diagonal().backward(vector)
+        g = x.grad
+    assert g.dtype == probtorch.float64 and g.diagonal().tolist() == [1.0, 1.0, 1.0]

@@ -13,7 +13,9 @@ ASPECTS = ("refused", "accepted", "form", "shape", "dtype", "value", "gradient",
 
 
 def _arrays(call):
-    return [leaf.array for leaf in call.leaves()]
+    """Return the tensors of a call, and its numbers, as arrays."""
+    numbers = [a for a in (*call.args, *call.options.values()) if isinstance(a, float)]
+    return [*(leaf.array for leaf in call.leaves()), *map(np.float64, numbers)]
 
 
 def _any(test):
@@ -42,7 +44,7 @@ CONDITIONS = {
     "zero": _any(lambda a: bool((a == 0).any())),
     "ties": _any(lambda a: a.size != np.unique(_floats(a)).size),
     "number": lambda call: _numbers([*call.args, *call.options.values()]),
-    "mixed": lambda call: len({a.dtype for a in _arrays(call)}) > 1,
+    "mixed": lambda call: len({leaf.array.dtype for leaf in call.leaves()}) > 1,
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor, cast, recorder
+from probtorch.core.dtype import promote
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.contraction import einsum, matmul
 from probtorch.ops.elementwise import lt, maximum, ne, to_float, where
@@ -218,7 +219,11 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
-    a, b = broadcast_tensors(to_float(a), to_float(b))
+    if "f" not in (a._data.dtype.kind, b._data.dtype.kind):
+        a = to_float(a)
+    # Integers beside floats are what these are.
+    dtype = promote([a._data, b._data])
+    a, b = broadcast_tensors(cast(a, dtype), cast(b, dtype))
     lengths = maximum(norm(a, 2, dim, True), eps), maximum(norm(b, 2, dim, True), eps)
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
 

@@ -14,7 +14,6 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
 from probtorch.ops.elementwise import (
     abs,
-    clamp,
     exp,
     gt,
     le,
@@ -228,7 +227,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
             got=str(float(v._data.min())),
             fix="pass exp or softplus of what the network gives",
         )
-    v = v + (clamp(v, min=eps) - v).detach()
+    v = where(lt(v, eps), v - v.detach() + eps, v)
     d = x - t
     loss = (log(v) + d * d / v) * 0.5
     return reduced(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)
