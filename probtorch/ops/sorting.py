@@ -439,7 +439,9 @@ def first_above(rows, row, v, *, right=True):
 def _run_searchsorted(sequence, values, right):
     device = device_of(values)
     sequence, values = to_host(sequence), to_host(values)
-    if sequence.ndim == 1:
+    if not sequence.size:
+        found = np.zeros(values.shape, np.int64)
+    elif sequence.ndim == 1:
         found = np.searchsorted(sequence, values, side="right" if right else "left")
     else:
         flat = sequence.reshape(-1, sequence.shape[-1])

@@ -744,7 +744,9 @@ def item(d):
         parts.append(
             {
                 "number": lambda n=n: int(d.rng.integers(-max(n, 1), max(n, 1))),
-                "slice": lambda: slice(*(d.pick([None, 0, 1, -1, 2]) for _ in range(2))),
+                "slice": lambda: slice(
+                    *(d.pick([None, 0, 1, -1, 2]) for _ in range(2)), d.pick([None, 1, 2, -1])
+                ),
                 "none": lambda: None,
                 "list": lambda n=n: [0, max(n - 1, 0)],
                 "tensor": lambda n=n: Data(

@@ -1,9 +1,10 @@
-"""Every public function, compiled, follows its operands: values that it read are no constants.
+"""Every public function, compiled or batched, follows its operands, whatever it read of them.
 
 Each call of `fitting_calls.py` is compiled as a function of its tensors and met with other elements
 in them, of the same shapes and dtypes: results, and what is refused, are those of eager execution.
 """
 
+import re
 import warnings
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 import probtorch
 from probtorch.compiler.compile import compile
-from probtorch.errors import ProbtorchError
+from probtorch.errors import AutogradError, ProbtorchError
+from probtorch.func import vmap
 from tests.compiler.agreement import differences, spread
 from tests.contracts.fitting_calls import RECIPES, Data, draw_call
 
@@ -108,6 +110,49 @@ def quiet():
 def test_compiled_functions_follow_the_elements_of_their_operands(name):
     found = list(disagreements(name, 0))
     assert not found, "\n".join(found[:2])
+
+
+# They change an argument, give numbers of Python, or results whose shape depends on values.
+ONE_BY_ONE = re.compile(
+    r".*_$|.*__(bool|float|int|index|contains|setitem|len)__$|Tensor\.(item|tolist|numpy|size|stride)$"
+    r"|allclose$|equal$|bincount$|histc$|masked_select$|nonzero$|unique$|.*\.multilabel_margin_loss$"
+    r"|.*(batch|instance)_norm$"
+)
+REFUSED_FOR_SOME = ("functional.embedding", "functional.one_hot", "where", "Tensor.__getitem__")
+
+
+def batched_disagreements(name, seed):
+    """Return how a call of two slices at once differs from one call for each."""
+    call = draw_call(name, seed)
+    fn = as_function(call)
+    slices = other_elements(call, np.random.default_rng(seed))
+    if not slices[0] or any(isinstance(outcome(fn, arrays), type) for arrays in slices):
+        return
+    stacked = (probtorch.from_numpy(np.stack(pair)) for pair in zip(*slices, strict=True))
+    try:
+        got = flat(vmap(fn)(*stacked))
+    except AutogradError as e:
+        if name not in REFUSED_FOR_SOME or "the same on every slice" not in str(e):
+            yield f"{call}: {e}"
+        return
+    for k, arrays in enumerate(slices):
+        wrong = differences([g[k] for g in got], spread(lambda a=arrays: outcome(fn, a)))
+        if wrong:
+            yield f"slice {k} of {call} with {arrays}: {wrong}"
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not ONE_BY_ONE.match(n)])
+def test_batched_functions_give_what_each_slice_gives(name):
+    found = list(batched_disagreements(name, 0))
+    assert not found, "\n".join(found[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_batched_functions_give_what_each_slice_gives_in_many_calls(seed):
+    names = [n for n in NAMES if not ONE_BY_ONE.match(n)]
+    found = [text for name in names for text in batched_disagreements(name, seed)]
+    assert not found, "\n".join(found[:10])
 
 
 @pytest.mark.slow

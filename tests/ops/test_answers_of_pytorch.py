@@ -163,6 +163,8 @@ def test_windows_of_no_rows():
     values, places = F.max_pool1d(x, 2, return_indices=True)
     assert values.shape == places.shape == (0, 2, 3)
     assert F.adaptive_max_pool1d(x, 4, return_indices=True)[1].shape == (0, 2, 4)
+    none = probtorch.zeros(2, 0)
+    assert vmap(probtorch.searchsorted)(none, probtorch.zeros(2, 3)).tolist() == [[0, 0, 0]] * 2
     assert probtorch.multinomial(probtorch.zeros(0, 3), 2).shape == (0, 2)
 
 
