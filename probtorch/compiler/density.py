@@ -49,6 +49,10 @@ MAX_PATHS = 64
 # Numbers that one float() or item() may give: each is a path of its own, and a number that is
 # computed from a latent value hardly ever comes back.
 MAX_NUMBERS = 8
+_FICKLE = (
+    "it gives another value each time at the same point: it draws from a generator that is not "
+    "probtorch's, reads on in a file, or counts"
+)
 _FIRST_PATH = 4
 
 _DISPATCH_IR = f"""
@@ -153,7 +157,8 @@ class NativeDensity:
         Used in messages.
     check : optional
         Has ``due()``, and if that holds is told of an evaluation: ``before(density, q)`` and, when
-        there is compiled code, ``after(density, q)``; what it raises, the evaluation raises.
+        there is compiled code, ``after(density, q)``; what it raises, the evaluation raises. In
+        between, ``differs(rec, value)`` says whether the recording gave another value.
 
     Notes
     -----
@@ -332,6 +337,9 @@ class NativeDensity:
         """
         start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
+        if self.check is not None and self.check.differs(rec, float(value._data)):
+            self._give_up(_FICKLE, "")
+            return float(value._data), np.array(g._data, np.float64)
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:

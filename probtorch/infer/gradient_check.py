@@ -45,6 +45,8 @@ DISAGREE, AGREE = 1e-3, 1e-4
 # An adaptive solver changes its steps with the point, which its gradient leaves out.
 DISAGREE_ROUGHLY = 5e-2
 NARROW_AGREE = 5e-2
+# Relative difference of two eager runs at one point: they do the same in the same order.
+SAME = 1e-9
 STEPS, NARROW_STEPS = (1e-4, 1e-6), (1e-1, 1e-2)
 ROUNDING = 100.0
 
@@ -64,6 +66,7 @@ class DensityCheck:
         self.left = TRIES
         self._rest = self._pause = 0  # calls to let go by, and how many it were the last time
         self._watch: Any = None
+        self._value_before: float | None = None  # at the point at hand
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_watch": None}  # it follows the tensors of one evaluation
@@ -91,17 +94,28 @@ class DensityCheck:
 
     def _before(self, density, q):
         self.left -= 1
-        self._watch = None
+        self._watch = self._value_before = None
         try:
             value, gradient, watch = self._watched(density, q)
         except OUTSIDE:
             return
         if not math.isfinite(value):
             return
+        self._value_before = value
         if not watch.escapes and not watch.cuts:
             self._watch = watch  # compiled code gives the values: see `after`
             return
-        self._judge(q, value, gradient, lambda at: self._value(density, at, watch), watch)
+        self._judge(q, value, gradient, lambda at: self._value_at(density, at, watch), watch)
+
+    def differs(self, rec: Any, value: float) -> bool:
+        """Whether a recording at the point of `before` gave another value than the run there.
+
+        Draws from our own generators may: native code makes them anew each time.
+        """
+        before, self._value_before = self._value_before, None
+        if before is None or rec.draws:
+            return False
+        return not abs(value - before) <= SAME * max(abs(value), abs(before))
 
     def after(self, density: Any, q: np.ndarray) -> None:
         """Compare the compiled gradient with differences of compiled values, if that is enough."""
@@ -145,7 +159,7 @@ class DensityCheck:
         watch.restore()
         return float(value._data.sum()), gradient, watch
 
-    def _value(self, density, q, first):
+    def _value_at(self, density, q, first):
         point = wrap(np.array(q, np.float64))
         point.requires_grad = True
         with _alone(), Watch(first) as watch, np.errstate(all="ignore"):
