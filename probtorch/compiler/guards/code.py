@@ -4,7 +4,7 @@ import dis
 import importlib.util
 import types
 
-__all__ = ["asks_who", "imports", "looks_anywhere", "names"]
+__all__ = ["asks_who", "computes_names", "imports", "looks_anywhere", "names"]
 
 # With these a function looks things up by names that its code does not show.
 _BY_TEXT = {"getattr", "globals", "vars", "eval", "exec", "attrgetter", "__dict__", "import_module"}
@@ -34,6 +34,28 @@ def names(code):
 def looks_anywhere(code):
     """Whether code may look up globals or attributes of modules by names that are computed."""
     return any(not _ANYWHERE.isdisjoint(c.co_names) for c in _codes(code))
+
+
+def computes_names(code):
+    """Whether code may ask an object for an attribute by a name that is computed (`getattr`)."""
+    return any("getattr" in c.co_names and _computes(c) for c in _codes(code))
+
+
+def _computes(code):
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
+    for i, step in enumerate(steps):
+        if step.argval == "getattr" and step.opname.startswith("LOAD_"):
+            calls = (k for k in range(i, len(steps)) if _calls_with_two_or_three(steps[k]))
+            end = next(calls, None)
+            # The name, or the name and what there is instead.
+            given = steps[max(i, end - 2) : end] if end is not None else []
+            if not any(s.opname == "LOAD_CONST" and isinstance(s.argval, str) for s in given):
+                return True
+    return False
+
+
+def _calls_with_two_or_three(step):
+    return step.opname in ("CALL", "CALL_FUNCTION") and step.arg in (2, 3)
 
 
 # Functions and methods that look for one and the same object.

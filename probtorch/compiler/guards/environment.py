@@ -20,10 +20,12 @@ library that may answer otherwise each time makes the snapshot `suspicious`: whe
 for `calls` to hear.
 """
 
+import abc
 import array
 import builtins
 import collections
 import contextvars
+import decimal
 import functools
 import gc
 import itertools
@@ -37,10 +39,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.compiler.guards import dict_versions
-from probtorch.compiler.guards.code import asks_who, imports, looks_anywhere, names
+from probtorch.compiler.guards.code import asks_who, computes_names, imports, looks_anywhere, names
 from probtorch.compiler.guards.dict_versions import DictVersions
 from probtorch.compiler.guards.entering import parts_of
 from probtorch.compiler.guards.kinds import (
+    IMPURE_NAMES,
     all_in_the_open,
     impure,
     in_library,
@@ -139,7 +142,8 @@ class Environment:
         self._generators = [(f, f(), name) for name, f in _OF_MODULES.items()]
         self._seen = {}
         # Which attributes of modules count follows from the names in all code that was met.
-        self._modules, self._named, self._anywhere = {}, {}, False
+        self._modules, self._named = {}, {}
+        self._anywhere = self._computed = False
         self.extend(roots, arguments)
 
     def extend(self, roots, arguments=()):
@@ -227,6 +231,8 @@ class Environment:
             self._modules[id(x)] = x, path
             self._suspect(x.__name__)
         elif is_constant(x):
+            if type(x) is decimal.Decimal:
+                todo.append((decimal.Decimal, path))
             self._suspect(getattr(x, "__module__", None))
         elif isinstance(x, contextvars.ContextVar):
             value = x.get(None)
@@ -360,7 +366,8 @@ class Environment:
         for x, path in list(self._modules.values()):
             own = x.__dict__
             library = in_library(x.__name__)
-            if self._anywhere and not library and (id(x), None) not in self._seen:
+            whole = (self._anywhere or self._computed) and not library
+            if whole and (id(x), None) not in self._seen:
                 self._seen[id(x), None] = None
                 self._items.add(own)
                 named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
@@ -378,9 +385,16 @@ class Environment:
         return todo
 
     def _class(self, x, path, todo):
+        if x is decimal.Decimal:
+            self._places.add(_context, decimal, "the context of decimal", _context(decimal, ""))
+        elif x is FloatingPointError:
+            self._places.add(_on_errors, np, "numpy.geterr()", _on_errors(np, ""))
         if in_library(x.__module__):
             self._suspect(f"{x.__module__}.{x.__name__}")
             return
+        if type(x) is abc.ABCMeta:
+            # Who counts as an instance is kept where only this tells of a change.
+            self._places.add(_registered, abc, "classes registered with abc", _registered(abc, ""))
         self._items.add(x.__dict__)
         self._places.add(getattr, x, "__bases__", x.__bases__)
         self._entries(x.__dict__, _own_names(x), path, todo)
@@ -444,6 +458,9 @@ class Environment:
                 self.opaque = f"{way}, which reads grad_fn, the place of a tensor on the tape"
         self._named.update(dict.fromkeys(found))
         self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
+        self._computed = self._computed or computes_names(fn.__code__)
+        if not IMPURE_NAMES.isdisjoint(found):
+            self.suspicious = True
         known = fn.__globals__
         if self._anywhere:
             module = sys.modules.get(known.get("__name__"))
@@ -486,6 +503,18 @@ _STATES = {
     random.Random: lambda x: x.getstate(),
 }
 _GENERATORS = tuple(_STATES)
+
+
+def _context(x, _):
+    return repr(x.getcontext())
+
+
+def _on_errors(x, _):
+    return repr(x.geterr())
+
+
+def _registered(x, _):
+    return x.get_cache_token()
 
 
 _own = object.__getattribute__

@@ -20,6 +20,7 @@ from probtorch.core.op import Op
 from probtorch.core.sameness import is_value
 
 __all__ = [
+    "IMPURE_NAMES",
     "all_in_the_open",
     "impure",
     "in_library",
@@ -111,10 +112,16 @@ _IMPURE = {
     "datetime.date.today", "decimal.getcontext", "decimal.setcontext", "decimal.localcontext",
     "numpy.set_printoptions", "genericpath.exists", "genericpath.isfile", "genericpath.getsize",
     "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization", "sys.getrefcount",
-    "sys.getallocatedblocks", "sys._current_frames", "builtins.id",
+    "sys.getallocatedblocks", "sys._current_frames", "sys.getrecursionlimit",
+    "probtorch.core.rng.Generator.initial_seed", "probtorch.core.rng.Generator.get_state",
+    "builtins.id",
     "_decimal.getcontext", "pandas._libs.tslibs.timestamps.Timestamp.now",
     "pandas._libs.tslibs.timestamps.Timestamp.today",
 }  # fmt: skip
+
+
+# What those of them are called that are functions of a module which is else pure.
+IMPURE_NAMES = frozenset(name.rpartition(".")[2] for name in _IMPURE)
 
 
 @functools.cache
