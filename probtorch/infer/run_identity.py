@@ -1,9 +1,9 @@
-"""What a run of SVI belongs to: its data, model, seed, optimizer and objective, as plain values.
+"""What a run of SVI belongs to: data, model, guide, seed, optimizer, objective, as plain values.
 
 A checkpoint keeps an `Identity`, so that the folder of another run is refused. What was given is
 compared exactly: arguments by their bytes (`digests`), seed and options as they are. The model is
-known by what it computes: it is run once with draws of a fixed seed, and the log density of every
-site, and the values that were observed, have to be those that were saved; so data in closures and
+known by what it computes: it is run once with draws of a fixed seed, as is the guide, and the log
+density of every site, and the values that were observed, have to be those that were saved; so data in closures and
 priors count, and names of functions, comments and the release of Python do not. What differs from
 one such run to the next (a model with a generator of its own) is left out.
 """
@@ -38,6 +38,8 @@ __all__ = ["differences", "digests", "objective_options", "options_of", "site_de
 
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = {"f8": 1e-9, "f4": 1e-4, "f2": 1e-1}
+# Before the names of a guide's sites.
+GUIDE = "guide: "
 # Rows of a loader's dataset that the model is run on.
 ROWS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -136,7 +138,7 @@ class _FirstRows(RowSource):
 
 
 def site_densities(svi: Any, args: Any, kwargs: Any, names: Any = None) -> dict[str, list[Any]]:
-    """Run the model of an SVI with draws of a fixed seed; nothing is moved by that.
+    """Run model and guide of an SVI with draws of a fixed seed; nothing is moved by that.
 
     Parameters
     ----------
@@ -150,7 +152,9 @@ def site_densities(svi: Any, args: Any, kwargs: Any, names: Any = None) -> dict[
     -------
     dict
         By site: the sum of its log density, the kind of its numbers, and the SHA-256 of the values
-        if they were observed, else "". Empty if the model cannot be run by itself.
+        if they were observed, else "". Sites of the guide have `GUIDE` before their names: its
+        parameters are those of the run at this step, so its densities tell one from another. Of
+        model and guide, what cannot be run by itself is left out.
     """
     found = _densities_once(svi, args, kwargs)
     if names is None:
@@ -162,32 +166,40 @@ def site_densities(svi: Any, args: Any, kwargs: Any, names: Any = None) -> dict[
 def _densities_once(svi, args, kwargs):
     rows = _FirstRows(svi.feed.convert)
     # Batch normalisation counts what it sees.
-    modules = _modules((svi.model, *args, *kwargs.values()))
+    modules = _modules((svi.model, svi.guide, *args, *kwargs.values()))
     held = [(b, b._data.copy()) for b in svi.params.buffers.values()]
     held += [(b, b._data.copy()) for m in modules for b in m.buffers()]
+    found = {}
     try:
-        with (
-            no_grad(), validation_enabled(False), streams_of(0, 0), svi.params.activate(),
-            rows.activate(), seed_handler(None, Generator(0)), np.errstate(all="ignore"),
-        ):  # fmt: skip
-            found = {}
-            for name, site in trace(svi.model).get_trace(*args, **kwargs).nodes.items():
-                if site.has_density and site.kind == "sample":
-                    density = site.compute_log_prob_sum()
-                    seen = hashlib.sha256()
-                    if site.observed:
-                        _add(seen, site.value, set())
-                    found[name] = [
-                        float(density),
-                        density._data.dtype.str[1:],
-                        seen.hexdigest() if site.observed else "",
-                    ]
-            return found
-    except Exception:  # flat priors cannot be drawn from, and a model may need its guide's values
-        return {}
+        for prefix, fn in (("", svi.model), (GUIDE, svi.guide)):
+            with (
+                no_grad(), validation_enabled(False), streams_of(0, 0), svi.params.activate(),
+                rows.activate(), seed_handler(None, Generator(0)), np.errstate(all="ignore"),
+            ):  # fmt: skip
+                found |= _densities_of(fn, prefix, args, kwargs)
+        return found
     finally:
         for buffer, before in held:
             overwrite(buffer, before)
+
+
+def _densities_of(fn, prefix, args, kwargs):
+    found = {}
+    try:
+        for name, site in trace(fn).get_trace(*args, **kwargs).nodes.items():
+            if site.has_density and site.kind == "sample":
+                density = site.compute_log_prob_sum()
+                seen = hashlib.sha256()
+                if site.observed:
+                    _add(seen, site.value, set())
+                found[prefix + name] = [
+                    float(density),
+                    density._data.dtype.str[1:],
+                    seen.hexdigest() if site.observed else "",
+                ]
+    except Exception:  # flat priors cannot be drawn from, and a model may need its guide's values
+        return {}
+    return found
 
 
 def _modules(roots):
@@ -241,15 +253,19 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _site_differences(was, here):
-    if not any(name in was for name in here):
-        yield f"another model (sites {_listed(here)}, saved were {_listed(was)})"
+    mine, theirs = ([n for n in x if not n.startswith(GUIDE)] for x in (here, was))
+    if mine and theirs and not set(mine) & set(theirs):
+        yield f"another model (sites {_listed(mine)}, saved were {_listed(theirs)})"
     # Sites that only one of two runs has may be those whose draws decide what is run.
     for name in [n for n in here if n in was]:
         (a, _, seen), (b, kind, sees) = was[name], here[name]
         if seen != sees:
             yield f"other data (observed at site {name!r})"
         elif not _close(a, b, TOLERANCE.get(kind, 1e-4)):
-            yield f"another model or other data (site {name!r}: log density {b:.6g}, was {a:.6g})"
+            what, site = "another model or other data", name
+            if name.startswith(GUIDE):
+                what, site = "another guide", name.removeprefix(GUIDE)
+            yield f"{what} (site {site!r}: log density {b:.6g}, was {a:.6g})"
 
 
 def _listed(names):

@@ -8,7 +8,7 @@ import pytest
 
 import probtorch
 from probtorch.core.rng import Generator, default_generator
-from probtorch.distributions import Normal
+from probtorch.distributions import Normal, constraints
 from probtorch.effects import param, plate, sample
 from probtorch.errors import ArgumentError, FileError
 from probtorch.infer import SVI, AutoNormal, Checkpoint, CheckpointWarning, Trace_ELBO
@@ -385,6 +385,32 @@ def test_a_folder_of_a_run_with_another_part_is_refused(what, num_steps, tmp_pat
     again = toss(tmp_path, 50)
     assert again.losses[:20].tolist() == first.losses.tolist()
     np.testing.assert_array_equal(again.losses, toss(None, 50).losses)
+
+
+def beta_guide(shift, family=probtorch.distributions.Beta):
+    def guide(y=None):
+        a, b = (probtorch.param(n, tensor(1.0), constraint=constraints.positive) for n in "ab")
+        sample("p", family(a + shift, b))
+
+    return guide
+
+
+@pytest.mark.parametrize(
+    "other",
+    [beta_guide(1.0), beta_guide(0.0, lambda a, b: probtorch.distributions.Uniform(0.0 * a, 1.0))],
+    ids=["with other numbers", "of another family"],
+)
+def test_another_guide_with_the_same_parameters_is_refused(other, tmp_path):
+    def run(guide, num_steps):
+        svi = SVI(coin(), guide, Adam({"lr": 0.05}), seed=0)
+        y = tensor([1.0, 1.0, 0.0, 1.0])
+        return svi.run(num_steps, y, progress_bar=False, checkpoint=tmp_path)
+
+    run(beta_guide(0.0), 20)
+    for num_steps in (20, 30):
+        with pytest.raises(ArgumentError, match=r"another guide \(site 'p': log density"):
+            run(other, num_steps)
+    assert len(run(beta_guide(0.0), 30).losses) == 30
 
 
 def test_other_data_in_a_closure_are_refused(tmp_path):
