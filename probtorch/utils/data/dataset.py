@@ -126,7 +126,9 @@ class TensorDataset(Dataset):
 
     def take(self, indices: Sequence[int]) -> list[Any]:
         """Return the batch of these samples, as `default_collate` would make it."""
-        rows = wrap(np.asarray(indices, np.int64))
+        rows = np.asarray(indices, np.int64)
+        # As `self[i]` does, it counts negative ones from the end.
+        rows = wrap(np.where(rows < 0, rows + len(self), rows))
         return [index_select(t, 0, rows) for t in self.tensors]
 
 
