@@ -3,9 +3,9 @@
 A checkpoint keeps an `Identity`, so that the folder of another run is refused. What was given is
 compared exactly: arguments by their bytes (`digests`), seed and options as they are. The model is
 known by what it computes: it is run once with draws of a fixed seed, as is the guide, and the log
-density of every site, and the values that were observed, have to be those that were saved; so data in closures and
-priors count, and names of functions, comments and the release of Python do not. What differs from
-one such run to the next (a model with a generator of its own) is left out.
+density of every site, and the values that were observed, have to be those that were saved; so data
+in closures and priors count, and names of functions, comments and the release of Python do not.
+What differs from one such run to the next (a model with a generator of its own) is left out.
 """
 
 from __future__ import annotations
