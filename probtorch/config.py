@@ -50,7 +50,6 @@ def _from_environment():
 settings = _from_environment()
 
 
-@contextlib.contextmanager
 def configure(**changes):
     """Change settings inside a block and restore them after, errors included.
 
@@ -68,6 +67,11 @@ def configure(**changes):
                 got=name,
                 fix="check the spelling",
             )
+    return _changed(changes)
+
+
+@contextlib.contextmanager
+def _changed(changes):
     before = {name: getattr(settings, name) for name in changes}
     for name, value in changes.items():
         setattr(settings, name, value)

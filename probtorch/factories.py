@@ -14,6 +14,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor as wrap_value
 from probtorch.core.dispatch import cast, wrap
 from probtorch.core.shape import parse_size, sizes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
@@ -308,3 +309,6 @@ def as_tensor(data, dtype=None, device=None):
     if device is not None and parse_device(device) != parse_device(device_of(t._data)):
         t = t.to(device=device)
     return t
+
+
+explain_calls(globals())

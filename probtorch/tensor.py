@@ -27,6 +27,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.shape import Size, normalize_dim, sizes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
     ArgumentError,
@@ -1013,3 +1014,6 @@ def from_dlpack(source):
 def cuda_is_available():
     """Whether a GPU can be used."""
     return is_available("cuda")
+
+
+explain_calls(globals())

@@ -27,6 +27,7 @@ from probtorch.core.dispatch import (
     set_recorder,
     wrap,
 )
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, ShapeError
@@ -241,3 +242,6 @@ def _matched(primals, tangents):
                 fix="expand the tangent",
             )
     return items, directions, structure
+
+
+explain_calls(globals())

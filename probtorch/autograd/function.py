@@ -21,6 +21,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.op import Op
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.families import unbroadcast
@@ -306,3 +307,6 @@ def _refuse(g, out, inputs, attrs, needs):
 
 
 _ONCE = Op("once_differentiable", "custom", _refuse, _refuse, reads_inputs=False)
+
+
+explain_calls(globals())

@@ -8,6 +8,7 @@ from probtorch.autograd.forward import jvp
 from probtorch.autograd.transforms import select, split_aux, vjp
 from probtorch.autograd.vmap import vmap
 from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError, NotDifferentiableError
 from probtorch.ops.movement import cat, reshape, stack
@@ -166,3 +167,6 @@ def hessian(fn, argnums=0):
     Reverse over reverse: `fn` is evaluated once, and each row is one more backward pass.
     """
     return jacrev(jacrev(fn, argnums), argnums)
+
+
+explain_calls(globals())

@@ -18,6 +18,7 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.control import check_same_state, while_loop
@@ -330,3 +331,6 @@ def _room(n, shape, dtype, carry, xs):
     """A tensor for one row per step."""
     like = (carry or xs)[0]
     return expand(like.new_zeros(()).to(dtype), (n, *shape)).clone()
+
+
+explain_calls(globals())

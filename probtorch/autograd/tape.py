@@ -24,6 +24,7 @@ from probtorch.core.dispatch import (
     wrap,
 )
 from probtorch.core.dtype import float16
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.elementwise import add, clone
@@ -414,3 +415,6 @@ def _run_hooks(node, g):
 
 def _last_if_kept(entry):
     return entry[0] < 0
+
+
+explain_calls(globals())

@@ -12,6 +12,7 @@ import functools
 from probtorch.autograd import tape
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import as_tensor, carry, grad_enabled, recorder, set_grad_enabled, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
@@ -315,3 +316,6 @@ def split_aux(out, has_aux, op):
 def _map_tensors(fn, tree):
     items, structure = flatten(tree)
     return unflatten(structure, [fn(x) if isinstance(x, TensorBase) else x for x in items])
+
+
+explain_calls(globals())

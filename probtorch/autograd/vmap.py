@@ -20,6 +20,7 @@ from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import array_module, to_host
 from probtorch.core.dispatch import as_tensor, grad_enabled, set_recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, AutogradError, DomainError, ShapeError
@@ -521,3 +522,6 @@ def _out_dims(dims, structure, count):
             fix="write 0 for it, and take [0] of a result that all slices share",
         )
     return found
+
+
+explain_calls(globals())

@@ -43,6 +43,7 @@ from probtorch.core.dispatch import (
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.naming import importable_name
 from probtorch.core.sameness import token
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force
@@ -675,3 +676,6 @@ class CompiledFunction:
     def source(self):
         """Return the generated LLVM IR or CUDA C of all paths."""
         return "\n\n".join(p.program.ir for p in self._paths())
+
+
+explain_calls(globals())

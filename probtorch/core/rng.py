@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.config import settings
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
 
 __all__ = [
@@ -442,3 +443,6 @@ def _rounds(
 
 
 default_generator = Generator(secrets.randbits(64))
+
+
+explain_calls(globals())

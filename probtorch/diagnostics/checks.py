@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtri, ndtri
 
+from probtorch.core.signatures import explained
 from probtorch.diagnostics.columns import normal_scores, split
 from probtorch.diagnostics.convergence import bfmi, ess_bulk, ess_tail, per_entry, rhat
 from probtorch.diagnostics.draws import Draws
@@ -135,6 +136,7 @@ def warn_about(draws: Draws, *, stacklevel=1, **thresholds) -> list[Finding]:
     return findings
 
 
+@explained("diagnose")
 def diagnose(
     draws: Draws,
     *,

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.fft import irfft, rfft
 from scipy.special import betaincinv, ndtr
 
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.columns import (
     effective_size,
     effective_size_below,
@@ -648,3 +649,6 @@ def _checked_prob(subject, prob):
             fix="write 90 % as 0.9",
         )  # fmt: skip
     return prob
+
+
+explain_calls(globals())

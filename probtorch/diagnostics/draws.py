@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.arviz_ import (
     fields_from_datatree,
     json_ready,
@@ -454,3 +455,6 @@ def _npz_fields(stream, path):
         "dims": contents["dims"],
         "attrs": contents["attrs"],
     }
+
+
+explain_calls(globals(), methods={"Draws": "get_samples with_group select summary to_arviz"})

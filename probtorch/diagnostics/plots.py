@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
 from probtorch.errors import ArgumentError
@@ -137,3 +138,6 @@ def _density(series):
     grid = np.linspace(low - 2 * width, high + 2 * width, GRID_POINTS)
     kernel = np.exp(-0.5 * ((grid[:, None] - series) / width) ** 2)
     return grid, kernel.mean(axis=1) / (width * np.sqrt(2.0 * np.pi))
+
+
+explain_calls(globals())

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import DomainError, ShapeError
 
 __all__ = ["generalized_pareto", "pareto_k_limit", "psis"]
@@ -154,3 +155,6 @@ def generalized_pareto(exceedances):
     k = float(np.log1p(-b_mean * exceedances).mean())
     scale = -k / b_mean
     return (n * k + PRIOR_DRAWS * PRIOR_SHAPE) / (n + PRIOR_DRAWS), scale
+
+
+explain_calls(globals())

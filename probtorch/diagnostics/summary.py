@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from probtorch.core.signatures import closest
+from probtorch.core.signatures import closest, explain_calls
 from probtorch.diagnostics.convergence import STATISTICS, statistics
 from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
 from probtorch.errors import ArgumentError
@@ -294,3 +294,6 @@ def _number(value, decimals):
     if decimals > 8 or abs(value) >= 1e8:
         return f"{value:.{SIGNIFICANT_DIGITS}e}"
     return f"{value:.{max(decimals, 0)}f}"
+
+
+explain_calls(globals())

@@ -6,6 +6,7 @@ amortised guides and conditional density estimation.
 
 import abc
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.flows.module import ConditionalTransform, conditioned
@@ -72,3 +73,6 @@ class ConditionalTransformedDistribution(ConditionalDistribution):
         base = self.base_dist
         base = base.condition(context) if isinstance(base, ConditionalDistribution) else base
         return TransformedDistribution(base, [conditioned(t, context) for t in self.transforms])
+
+
+explain_calls(globals())

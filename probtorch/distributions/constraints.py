@@ -17,6 +17,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import as_tensor, recorder, recording, set_recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
@@ -762,3 +763,6 @@ cat = Cat
 stack = Stack
 real_vector = _named("real_vector", Independent(real, 1))
 real_matrix = _named("real_matrix", Independent(real, 2))
+
+
+explain_calls(globals())

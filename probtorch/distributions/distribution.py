@@ -26,6 +26,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast, recorder, set_grad_enabled, wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.shape import Size, broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
@@ -672,3 +673,6 @@ def known_true(mask):
     if active is not None and not active.is_constant(mask):
         return False
     return bool(mask._data.all())
+
+
+explain_calls(globals(), methods={"Distribution": "sample rsample expand"})

@@ -7,6 +7,7 @@ own words where the divergence is infinite: where p has mass outside the support
 import math
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.bernoulli import Bernoulli, Geometric, count_times
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -246,3 +247,6 @@ def _(p, q):
             fix="estimate it from draws",
         )
     return kl_divergence(p.base_dist, q.base_dist)
+
+
+explain_calls(globals())

@@ -1,6 +1,7 @@
 """Mixtures of one family."""
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.distribution import Distribution
@@ -120,3 +121,6 @@ class AnyOf(constraints.Constraint):
 
     def interior(self, value):
         return 0 if self.is_discrete else 0.0
+
+
+explain_calls(globals())

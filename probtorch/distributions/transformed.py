@@ -5,6 +5,7 @@ import operator
 import weakref
 
 from probtorch.core.dispatch import cast, changed_since, grad_enabled, last_change, recording
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -248,3 +249,6 @@ class TransformedDistribution(Distribution):
     def _icdf(self, p):
         p = 0.5 + self._increasing() * (p - 0.5)
         return self._transform(self.base_dist.icdf(p))
+
+
+explain_calls(globals())

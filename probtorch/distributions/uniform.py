@@ -3,6 +3,7 @@
 import math
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, sum_rightmost
 from probtorch.distributions.fields import Parameter, as_parameter, param
@@ -165,3 +166,6 @@ class Delta(Distribution):
 
     def _variance(self):
         return self.v.new_zeros(self.v._data.shape)
+
+
+explain_calls(globals())

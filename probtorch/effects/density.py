@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.trace import Trace
 from probtorch.errors import ModelError
@@ -54,3 +55,6 @@ def log_density(
             at=run[missing[0]].location,
         )
     return run.log_prob_sum(), run
+
+
+explain_calls(globals())

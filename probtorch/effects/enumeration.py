@@ -26,6 +26,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, Step
@@ -518,3 +519,6 @@ def _asked(default, expand, num_samples, site):
     if num_samples is not None:
         asked["num_samples"] = num_samples
     return {} if site.infer.get("enumerate", default) != default else {**asked, **site.infer}
+
+
+explain_calls(globals())

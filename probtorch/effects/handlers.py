@@ -18,6 +18,7 @@ from typing import Any
 
 from probtorch.core.dispatch import as_tensor
 from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.markov import markov
 from probtorch.effects.plates import place
 from probtorch.effects.priors import fit_prior
@@ -680,3 +681,6 @@ class scope(Handler):
         site.name = self.prefix + site.name
 
     on_param = on_deterministic = on_factor = on_plate = on_sample
+
+
+explain_calls(globals())

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import MethodType
 from typing import Any, NamedTuple
 
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.runtime import STATE, Chains
 from probtorch.errors import ArgumentError
 
@@ -172,3 +173,6 @@ class markov:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         # A decorated method binds like any other.
         return self if instance is None or self.fn is None else MethodType(self, instance)
+
+
+explain_calls(globals())

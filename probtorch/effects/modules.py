@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.effects.params import get_param_store
 from probtorch.effects.primitives import owned_param, sample_from
@@ -89,7 +90,7 @@ def module(name: str, nn_module: Module, update_module_params: bool = False) -> 
     >>> sorted(svi.get_params())
     ['net.bias', 'net.weight']
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)
     _check("module", name, nn_module)
     name_tree(nn_module, name)
     found = state_weights(name, nn_module, (frame.f_code, frame.f_lasti), update_module_params)
@@ -142,7 +143,7 @@ def random_module(name: str, nn_module: Module, prior: Any) -> Module:
     >>> list(trace(model).get_trace(probtorch.zeros(5, 1)))
     ['net.0.weight', 'net.0.bias', 'net.2.weight', 'net.2.bias']
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)
     where_from = frame.f_code, frame.f_lasti
     _check("random_module", name, nn_module)
     name_tree(nn_module, name)
@@ -242,3 +243,6 @@ def _check(statement, name, net):
             if is_class
             else "pass the network itself, or use param for a single tensor",
         )
+
+
+explain_calls(globals())

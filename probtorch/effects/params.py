@@ -21,6 +21,7 @@ import numpy as np
 from probtorch.compiler.guards.environment import Entries
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
@@ -401,3 +402,6 @@ def read_owned(name: str, leaf: Any, constraint: Any, from_store: bool = False) 
             fix="build the network with the sizes it had, or choose another name",
         )
     return store[name]
+
+
+explain_calls(globals())

@@ -26,6 +26,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.plate_arguments import (
     check_alone,
@@ -42,7 +43,7 @@ from probtorch.effects.runtime import (
     perform,
 )
 from probtorch.effects.site import Frame, Site, as_value, calling_line
-from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError
+from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError, user_frame
 
 __all__ = [
     "PARTICLES",
@@ -155,11 +156,9 @@ class plate:
             check_alone(name, subsample_size, subsample)
             self._of_batches(size)
         if not self.size:
-            warnings.warn(
-                f"plate {name!r} has no rows: what is inside contributes nothing",
-                EmptyPlateWarning,
-                stacklevel=2,
-            )
+            message = f"plate {name!r} has no rows: what is inside contributes nothing"
+            place = user_frame() or ("<unknown>", 0)
+            warnings.warn_explicit(message, EmptyPlateWarning, *place)
 
     def _of_rows(self, size, subsample_size, subsample):
         """Choose the rows of a plate without a loader."""
@@ -528,3 +527,6 @@ def _with_size(shape, dim, size):
     shape = (1,) * (-dim - len(shape)) + shape
     i = len(shape) + dim
     return shape[:i] + (size,) + shape[i + 1 :]
+
+
+explain_calls(globals())

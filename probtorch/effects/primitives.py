@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from probtorch.core.shape import broadcast_shapes
-from probtorch.core.signatures import closest
+from probtorch.core.signatures import closest, explain_calls
 from probtorch.distributions import constraints
 from probtorch.effects.params import read_owned, read_param
 from probtorch.effects.plates import PARTICLES, place, take_rows
@@ -22,6 +22,10 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import where
 
 __all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
+
+
+# The frame of the statement, seen from the function: `explain_calls` stands between.
+WRITTEN = 2
 
 
 class _Absent:
@@ -88,7 +92,7 @@ def sample(
     >>> with plate("data", 3):
     ...     y = sample("y", Normal(0.0, 1.0), obs=[0.1, -0.3, 2.0])
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(WRITTEN)
     where_from = frame.f_code, frame.f_lasti
     if (args or kwargs) and hasattr(fn, "log_prob"):
         _check_statement(name, fn)
@@ -176,7 +180,7 @@ def param(
     """
     plates = STATE.plates
     init = init_value if init_tensor is None else init_tensor
-    frame = sys._getframe(1)
+    frame = sys._getframe(WRITTEN)
     site = Site(
         "param",
         name,
@@ -212,7 +216,7 @@ def factor(name: str, log_factor: Any, *, has_rsample: bool | None = None) -> No
         value = value.expand(
             broadcast_shapes(tuple(value.shape), plates.shape, op=f"factor {name!r}")
         )
-    frame = sys._getframe(1)
+    frame = sys._getframe(WRITTEN)
     perform(
         Site(
             "factor",
@@ -241,7 +245,7 @@ def deterministic(name: str, value: Any, event_dim: int | None = None) -> Any:
         statement.
     """
     plates = STATE.plates
-    frame = sys._getframe(1)
+    frame = sys._getframe(WRITTEN)
     return perform(
         Site(
             "deterministic",
@@ -412,3 +416,6 @@ def _misfit(site, shape, batch, event):
         fix=fix,
         at=site.location,
     )
+
+
+explain_calls(globals())

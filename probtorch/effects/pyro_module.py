@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.registry import transform_to
@@ -463,3 +464,6 @@ def _unconstrained(module, name, value, constraint):
         )
     with no_grad():
         return transform_to(constraint).inv(value).clone()
+
+
+explain_calls(globals())

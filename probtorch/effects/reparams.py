@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, outside
@@ -179,3 +180,6 @@ def _peeled(fn):
         event_dim += fn.reinterpreted_batch_ndims
         fn = fn.base_dist
     return fn, event_dim
+
+
+explain_calls(globals())

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, fields
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
+from probtorch.core import signatures
 from probtorch.core.dispatch import as_tensor, told_entry, wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
@@ -80,6 +81,8 @@ class Frame:
         # An empty plate contributes nothing whatever its scale; 1 keeps 0 / 0 out of the sums.
         return self.full_size / self.size if self.size else 1.0
 
+
+_BETWEEN = signatures.__file__
 
 # Pyro's and NumPyro's names for fields that are spelt out here.
 _SPELLINGS = {"type": "kind", "is_observed": "observed", "cond_indep_stack": "plates"}
@@ -358,8 +361,15 @@ def as_mask(mask: Any, subject: str) -> Any:
 
 
 def calling_line(depth: int = 2) -> tuple[CodeType, int]:
-    """Return the code object and instruction of the caller's caller, free to take."""
-    frame = sys._getframe(depth)
+    """Return the code object and instruction of the caller's caller, free to take.
+
+    What `explained` puts between a function and its caller is not counted.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while depth > 1 and frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+        depth -= frame.f_code.co_filename != _BETWEEN
+    assert frame is not None
     return frame.f_code, frame.f_lasti
 
 

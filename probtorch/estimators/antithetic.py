@@ -15,6 +15,7 @@ import abc
 from typing import Any, ClassVar
 
 from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical
@@ -100,3 +101,6 @@ class DisARM(_Antithetic):
     def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
         """Return (-1)^b' [b != b'] sigmoid(|logits|) / 2."""
         return (b - opposite) * (sigmoid(absolute(logits)) * 0.5)
+
+
+explain_calls(globals())

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import cast
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -171,3 +172,6 @@ def _along(control, z, q):
         (slope,) = grad(total(c), leaf, materialize_grads=True)
     moved = (z - z.detach()) * slope
     return c.detach() + joined(moved if isinstance(q, Bernoulli) else total(moved, -1), c)
+
+
+explain_calls(globals())

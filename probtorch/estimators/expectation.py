@@ -19,6 +19,7 @@ from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.estimators.costs import Costs
@@ -348,3 +349,6 @@ def _no_second(name):
         got="a derivative of its gradient, which does not estimate a second derivative",
         fix="use DiCE, Enumerate, SumAndSample or Pathwise, which are right for every order",
     )
+
+
+explain_calls(globals())

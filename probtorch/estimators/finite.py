@@ -15,6 +15,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -307,3 +308,6 @@ def _set_probability(p, members, excluded):
                 parts = parts + found[before] * p[t] / np.maximum(left, p[t])
             found[frozenset(some)] = parts
     return found[frozenset(members)]
+
+
+explain_calls(globals())

@@ -22,6 +22,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor, cast, recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -245,3 +246,6 @@ class MeasureValued(Estimator):
         n, dtype = plus._data.shape[0], plus._data.dtype
         cost = problem.cost(cat([plus, cast(minus, dtype)], 0))
         return mean(cost[:n] - cost[n:], 0)
+
+
+explain_calls(globals())

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.ops.elementwise import where
@@ -79,3 +80,6 @@ class VIMCO(Estimator):
         score = joined(problem.log_prob(z), log_w)
         value = log_mean_exp(log_w)
         return Estimated(value, value + total(score * vimco_signals(log_w), 0))
+
+
+explain_calls(globals())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.reduction import mean
@@ -41,3 +42,6 @@ class Pathwise(Estimator):
         """Return the mean cost of differentiable draws."""
         value = mean(problem.cost(problem.draws.rsample(problem.q, problem.num_samples)), 0)
         return Estimated(value, value)
+
+
+explain_calls(globals())

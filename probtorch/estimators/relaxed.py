@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import OneHotCategorical
@@ -148,3 +149,6 @@ class StraightThrough(_Relaxed):
             z = conditional_noise(q, weights.detach(), b, uniforms(problem, b))
             soft = relaxed(q, unconditional(z, weights), self.temperature)
         return b + (soft - soft.detach())
+
+
+explain_calls(globals())

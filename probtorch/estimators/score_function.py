@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from probtorch.core.dispatch import as_tensor, grad_enabled
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
@@ -193,3 +194,6 @@ def moving_average(cost: Any, decay: float, memory: dict[str, Any] | None) -> An
         new = now * (1.0 - decay) if before is None else now * (1.0 - decay) + before * decay
         memory["average"] = new.detach()
     return cost * 0.0 if before is None else before
+
+
+explain_calls(globals())

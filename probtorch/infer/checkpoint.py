@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.core.rng import default_generator
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, FileError, user_frame
 from probtorch.infer.run_identity import differences, digests, site_densities
 from probtorch.serialization import load, save
@@ -504,3 +505,6 @@ def _count(name: str, value: Any) -> int:
 
 def _warn(message: str) -> None:
     warnings.warn_explicit(message, CheckpointWarning, *(user_frame() or ("<unknown>", 0)))
+
+
+explain_calls(globals())

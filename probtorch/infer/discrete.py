@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.enumeration import (
     DeeperPlates,
     Enumeration,
@@ -147,3 +148,6 @@ def _leftmost_plate(found: Trace) -> int:
 def _finite(site: Site) -> str | None:
     """Enumerate what can be, however it is annotated."""
     return "parallel" if as_annotated(site) or can_enumerate(site) else None
+
+
+explain_calls(globals())

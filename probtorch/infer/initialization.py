@@ -23,6 +23,7 @@ from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.site import Site
@@ -452,3 +453,6 @@ def _shown(site):
     if not value.size:
         return f"shape {value.shape}"
     return f"{value.min():.4g} to {value.max():.4g}, shape {value.shape}"
+
+
+explain_calls(globals())

@@ -26,7 +26,7 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
-from probtorch.core.signatures import explained
+from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
@@ -617,3 +617,6 @@ def _disagrees(name):
         got="others",
         fix="index from the right, and write sums with dim=-1, so that the model takes batches",
     )
+
+
+explain_calls(globals())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.draws import Draws
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.potential import ModelTarget, Target
@@ -334,3 +335,6 @@ class SampledDraws(Draws):
 
 def _arrays(values):
     return {name: np.asarray(value) for name, value in values.items()}
+
+
+explain_calls(globals(), methods={"SampledDraws": "extended infer_discrete summary to_arviz"})

@@ -21,6 +21,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumeration import can_enumerate
@@ -388,3 +389,6 @@ class _Drawn:
 def _vector(x, size):
     array = np.asarray(to_host(x._data) if hasattr(x, "_data") else x, np.float64)
     return np.broadcast_to(array.reshape(-1), (size,)).copy()
+
+
+explain_calls(globals(), methods={"SVIResult": "draws summary"})

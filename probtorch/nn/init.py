@@ -7,12 +7,14 @@ each is a function of a tensor that fills it, so that the base class can repeat 
 Draws come from the default generator (`probtorch.manual_seed`) unless one is given.
 """
 
+import inspect
 import math
 
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import as_tensor
+from probtorch.core.signatures import explain_calls, misfit
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.sampling import rand, randn, randperm
 from probtorch.ops.special import ndtri
@@ -270,11 +272,21 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
         return _filled(tensor, tensor * as_tensor(keep).to(tensor.device))
 
 
+# The recipes below hold on to the functions above.
+explain_calls(globals())
+
+
 def _recipe(fill):
+    name = fill.__name__.rstrip("_")
+    taken = list(inspect.signature(fill).parameters.values())[1:]
+
     def make(*args, **kwargs):
+        error = misfit(name, taken, args, kwargs)
+        if error is not None:
+            raise error
         return _Recipe(fill, args, kwargs)
 
-    make.__name__ = make.__qualname__ = fill.__name__.rstrip("_")
+    make.__name__ = make.__qualname__ = name
     make.__doc__ = (
         f"Recipe for `Module.parameter`: fill with `{fill.__name__}` and these arguments, which "
         "are those after the tensor."

@@ -7,6 +7,7 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.tensor import Tensor, tensor
 
@@ -98,3 +99,6 @@ class Buffer(Tensor):
 
 def _rebuild_buffer(array, persistent):
     return Buffer(array, persistent=persistent)
+
+
+explain_calls(globals())

@@ -5,6 +5,7 @@ import math
 from types import MethodType
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
@@ -272,3 +273,6 @@ class _Copy:
 _SHARED = frozenset(
     ("_parameters", "_modules", "_buffers", "_hooks", "_recipes", "_non_persistent")
 )
+
+
+explain_calls(globals())

@@ -7,6 +7,7 @@ import numpy as np
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ode.adjoint import Discrete
 from probtorch.ode.odeint import prepared
@@ -142,3 +143,6 @@ def _first_crossing(problem, event_fn):
         else:
             high = middle
     return t + high
+
+
+explain_calls(globals())

@@ -7,7 +7,7 @@ from typing import Any
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast, grad_enabled, recording
-from probtorch.core.signatures import explained, misfit
+from probtorch.core.signatures import explain_calls, explained, misfit
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
@@ -272,3 +272,6 @@ def _joined(items, dtype):
 
 def _floating(x):
     return x if x._data.dtype.kind == "f" else cast(x, dtypes.default_dtype())
+
+
+explain_calls(globals())

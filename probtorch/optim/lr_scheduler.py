@@ -19,6 +19,7 @@ import numpy as np
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import assign, wrap
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.optim.optimizer import Optimizer
@@ -759,3 +760,6 @@ def _set_momentum(group, value):
 
 def _copied(value):
     return list(value) if isinstance(value, list) else value
+
+
+explain_calls(globals())

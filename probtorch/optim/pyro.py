@@ -18,6 +18,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.ops import elementwise
@@ -298,3 +299,6 @@ def _clip(p, clip):
         if clip.get("clip_value") is not None:
             bound: float = clip["clip_value"]
             p.grad.copy_(elementwise.minimum(elementwise.maximum(p.grad, -bound), bound))
+
+
+explain_calls(globals())

@@ -13,6 +13,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_device, unavailable_reason
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DeviceError
 from probtorch.serialization import container, safetensors_
@@ -176,3 +177,6 @@ def _asked(map_location: Callable[[Any, str], Any], array: np.ndarray, device: s
             fix='write map_location="cpu"',
         )
     return answer._data
+
+
+explain_calls(globals())

@@ -7,6 +7,7 @@ needs first.
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["TOLERANCES", "assert_close", "to_array", "tolerances"]
@@ -97,3 +98,6 @@ def _explain(a, e, rtol, atol, equal_nan):
             f"  allowed:  {atol:.3g} absolute plus {rtol:.3g} relative",
         ]
     )
+
+
+explain_calls(globals())

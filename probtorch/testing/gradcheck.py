@@ -17,6 +17,7 @@ from numpy.exceptions import ComplexWarning
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import mark_changed, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError, DTypeError
 
@@ -236,3 +237,6 @@ def gradgradcheck(func, inputs, grad_outputs=None, **options):
         )
 
     return gradcheck(first_derivatives, (*inputs, *grad_outputs), **options)
+
+
+explain_calls(globals())

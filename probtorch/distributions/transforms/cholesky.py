@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.matrix import LowerCholeskyTransform
 from probtorch.distributions.transforms.scalar import LOG_2
@@ -57,3 +58,6 @@ class PositiveDefiniteTransform(ComposeTransform):
 
     def __init__(self):
         super().__init__([LowerCholeskyTransform(), CholeskyTransform().inv])
+
+
+explain_calls(globals())

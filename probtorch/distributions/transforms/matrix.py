@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import Transform
@@ -187,3 +188,6 @@ class CorrCholeskyTransform(_Triangular):
 def _log_sech(x):
     """log(1 / cosh(x)), even in x and accurate in both tails."""
     return LOG_2 - x - softplus(-2.0 * x)
+
+
+explain_calls(globals())

@@ -10,6 +10,7 @@ import numpy as np
 
 from probtorch.core.dispatch import as_tensor
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
@@ -291,3 +292,6 @@ class IntervalTransform(Transform):
         width = self.upper_bound - self.lower_bound
         width = log(width) if isinstance(width, TensorBase) else math.log(width)
         return log_sigmoid_derivative(x) + width
+
+
+explain_calls(globals())

@@ -14,6 +14,7 @@ import weakref
 import numpy as np
 
 from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.errors import ArgumentError, ShapeError
@@ -501,3 +502,6 @@ class StackTransform(_Pieces):
 
     def _together(self, parts, dim):
         return stack(parts, dim)
+
+
+explain_calls(globals())

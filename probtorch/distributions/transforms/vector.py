@@ -3,6 +3,7 @@
 import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
@@ -250,3 +251,6 @@ def _helmert(n):
         basis[j + 1, j] = -(j + 1.0)
         basis[:, j] /= np.sqrt((j + 1.0) * (j + 2.0))
     return basis
+
+
+explain_calls(globals())

@@ -20,6 +20,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import default_generator
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.flows.autoregressive import affine_autoregressive
@@ -201,3 +202,6 @@ class AutoIAFNormal(AutoNormalizingFlow):
 
 def _autoregressive(repeats, settings, dim):
     return iterated(repeats, affine_autoregressive, dim, **settings)
+
+
+explain_calls(globals())

@@ -15,7 +15,7 @@ import numpy as np
 from probtorch.config import settings
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.rng import Generator, default_generator
-from probtorch.core.signatures import explained
+from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
@@ -625,3 +625,6 @@ def _count(name, value, least):
             fix=f"for example {name}=1000",
         )
     return value.__index__()
+
+
+explain_calls(globals(), methods={"MCMC": "get_samples summary"})

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError
@@ -350,3 +351,6 @@ def _bad_count(objective, num_particles):
         got=repr(num_particles),
         fix=f"for example num_particles={max(objective.min_particles, 10)}",
     )
+
+
+explain_calls(globals())

@@ -19,6 +19,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.effects.enumeration import (
@@ -476,3 +477,6 @@ def _in_plate(site, frame):
         fix=f"use 'parallel', or a loop: for i in plate({frame.name!r}, {frame.size})",
         at=site.location,
     )
+
+
+explain_calls(globals())

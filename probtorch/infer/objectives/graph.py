@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probtorch.core.dispatch import as_tensor, grad_enabled, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import Trace_ELBO
@@ -121,3 +122,6 @@ def _check(site: Site, options: Mapping[str, Any]) -> None:
             fix='for example {"use_decaying_avg_baseline": True}',
             at=site.location,
         )
+
+
+explain_calls(globals())

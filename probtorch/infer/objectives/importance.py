@@ -17,6 +17,7 @@ from typing import Any
 
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
@@ -208,3 +209,6 @@ def _no_path(site, got):
         fix='pass gradient="vimco" or gradient="standard"',
         at=site.location,
     )
+
+
+explain_calls(globals())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.kl import kl_divergence
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
@@ -89,3 +90,6 @@ def _divergence(guide: Site, model: Site) -> Any:
     if model.mask is not None and model.mask is not True:
         kl = where(model.mask, kl, 0.0) if model.mask is not False else kl.new_zeros(kl.shape)
     return kl * model.scale if type(model.scale) is not float or model.scale != 1.0 else kl
+
+
+explain_calls(globals())

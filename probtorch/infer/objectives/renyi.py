@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
 from probtorch.infer.objectives.elbo import ELBO, Estimate
 from probtorch.infer.objectives.runs import Run
@@ -128,3 +129,6 @@ def _score(run):
             term = run.per_particle(site.unscaled_log_prob)
             found = term if found is None else found + term
     return found
+
+
+explain_calls(globals())

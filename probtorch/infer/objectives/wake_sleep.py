@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import replay, trace, uncondition
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
@@ -191,3 +192,6 @@ def _not_evaluable(site):
         fix="write the guide with the sites of the model alone, or pass insomnia=1.0",
         at=site.location,
     )  # fmt: skip
+
+
+explain_calls(globals())

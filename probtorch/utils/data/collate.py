@@ -14,6 +14,7 @@ import numpy as np
 
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import as_tensor, recorder, wrap
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.movement import stack
@@ -127,3 +128,6 @@ def _like_sequence(first, parts):
         return type(first)(parts)
     except TypeError:
         return parts
+
+
+explain_calls(globals())

@@ -17,6 +17,7 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.indexing import index_select
@@ -321,3 +322,6 @@ def takes_batches(dataset: Any) -> bool:
         unchanged = unchanged and kind.__getitems__ is Subset.__getitems__
         return unchanged and takes_batches(dataset.dataset)
     return isinstance(dataset, TensorDataset) and kind.__getitem__ is TensorDataset.__getitem__
+
+
+explain_calls(globals())

@@ -21,6 +21,7 @@ from typing import Any
 
 from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
 from probtorch.utils.data.dataset import IterableDataset, dataset_length
@@ -570,3 +571,6 @@ class _Ahead:
                 "__iter__ yield the part that get_worker_info() says is the worker's",
                 stacklevel=4,
             )
+
+
+explain_calls(globals())

@@ -18,6 +18,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.ops.sampling import multinomial, randint, randperm
@@ -301,3 +302,6 @@ def _check_count(name, value, least=0):
             got=f"{name}={value!r}",
             fix="pass an int",
         )
+
+
+explain_calls(globals())

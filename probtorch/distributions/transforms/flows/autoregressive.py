@@ -11,6 +11,7 @@ import abc
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
     OnePass,
@@ -221,3 +222,6 @@ def conditional_affine_autoregressive(input_dim, context_dim, hidden_dims=None, 
     layers = hidden_sizes(hidden_dims, input_dim, 1)
     network = ConditionalAutoRegressiveNN(input_dim, context_dim, layers)
     return ConditionalAffineAutoregressive(network, **kwargs)
+
+
+explain_calls(globals())

@@ -4,6 +4,7 @@ Both directions take one pass of the network (Dinh, Sohl-Dickstein and Bengio 20
 layers the parts have to change places: `permute`.
 """
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.flows.autoregressive import InContext, soft_clip
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -173,3 +174,6 @@ def permute(input_dim, permutation=None):
     PermuteTransform
     """
     return PermuteTransform(randperm(input_dim).tolist() if permutation is None else permutation)
+
+
+explain_calls(globals())

@@ -3,6 +3,7 @@
 import math
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -223,3 +224,6 @@ def batchnorm(input_dim, **kwargs):
     BatchNorm
     """
     return BatchNorm(input_dim, **kwargs)
+
+
+explain_calls(globals())

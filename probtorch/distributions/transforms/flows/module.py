@@ -10,6 +10,7 @@ networks that flows are made with by default.
 
 import abc
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import (
     ComposeTransform,
@@ -237,3 +238,6 @@ def conditioned(transform, context):
     """Return a transform for a context; one that needs none stays what it is."""
     conditional = isinstance(transform, ConditionalTransform)
     return transform.condition(context) if conditional else transform
+
+
+explain_calls(globals())

@@ -7,6 +7,7 @@ flow takes one such equation per number, a radial one a quadratic equation.
 
 import numpy as np
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.flows.linear import Householder
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -385,3 +386,6 @@ def conditional_radial(input_dim, context_dim, hidden_dims=None):
     """
     layers = hidden_sizes(hidden_dims, input_dim)
     return ConditionalRadial(DenseNN(context_dim, layers, [input_dim, 1, 1]))
+
+
+explain_calls(globals())

@@ -10,6 +10,7 @@ Free parameters of 0 give the identity exactly.
 
 import math
 
+from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
 from probtorch.distributions.transforms.flows.coupling import split_of
@@ -487,3 +488,6 @@ def spline_coupling(
     layers = hidden_sizes(hidden_dims, input_dim)
     network = DenseNN(split_dim, layers, _sizes(count_bins, input_dim - split_dim))
     return SplineCoupling(input_dim, split_dim, network, count_bins, bound, order)
+
+
+explain_calls(globals())
