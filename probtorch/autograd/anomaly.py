@@ -9,6 +9,7 @@ import numpy as np
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.tape import set_inspector
 from probtorch.backends.registry import to_host
+from probtorch.core.signatures import explain_calls
 from probtorch.errors import AutogradError, user_location
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
@@ -99,3 +100,6 @@ def _find_nan(node, i, g):
         fix="keep the inputs of this operation inside the set where it has a derivative",
         at=getattr(node, "where", None),
     )
+
+
+explain_calls(globals())

@@ -71,6 +71,7 @@ SPELLINGS = {
     "step_size": ("lr",),
     "stop": ("end",),
     "subsample": ("subsample_size",),
+    "temp": ("temperature",),
     "upper": ("high", "upper_bound"),
     "var_names": ("names",),
     "weights": ("weight", "mixture_distribution"),
@@ -98,7 +99,7 @@ def explain_calls(namespace, *, methods=None):
         elif isinstance(found, type):
             made = vars(found).get("__init__")
             if isinstance(made, FunctionType) and not hasattr(made, _MARK):
-                found.__init__ = explained(None)(made)
+                setattr(found, "__init__", explained(None)(made))  # noqa: B010  # mypy: no method
     for name, listed in (methods or {}).items():
         for method in listed.split():
             fn = vars(namespace[name])[method]
@@ -134,8 +135,7 @@ def explained(subject, *, meant=None, advice=None):
             try:
                 return fn(*args, **kwargs)
             except TypeError as error:
-                traceback = error.__traceback__
-                if traceback is None or traceback.tb_next is not None:
+                if _entered(inspect.unwrap(fn), error.__traceback__):
                     raise
                 known = list(inspect.signature(fn).parameters.values())
                 given = args
@@ -238,6 +238,16 @@ def _instead(name, known, meant):
         return f"write {told}=..." if told in known else told
     near = next((n for n in SPELLINGS.get(name, ()) if n in known), None) or closest(name, known)
     return f"did you mean {near}=...?" if near else "leave it out, or see help()"
+
+
+def _entered(fn, traceback):
+    """Whether an error comes from inside a function, and not from the call itself."""
+    code = getattr(fn, "__code__", None)
+    while traceback is not None:
+        if traceback.tb_frame.f_code is code:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def _class_of(made, init):

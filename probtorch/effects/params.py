@@ -28,7 +28,7 @@ from probtorch.distributions.constraint_states import constraint_of, constraint_
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.runtime import STATE, SURROUNDINGS
 from probtorch.effects.site import as_value
-from probtorch.errors import ArgumentError, DomainError, ModelError, ShapeError
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
 from probtorch.serialization import load, save
 
@@ -358,6 +358,14 @@ def _overwrite(tensor, saved):
 def read_param(name: str, init: Any, constraint: Any) -> Any:
     """Return the constrained value of `name` in the store in use, made from `init` if new."""
     store = get_param_store()
+    if not hasattr(constraint, "check"):
+        named = constraint if isinstance(constraint, str) and constraint.isidentifier() else None
+        raise DTypeError(
+            f"param {name!r}",
+            expected="constraint= as an object of probtorch.distributions.constraints",
+            got=f"{type(constraint).__name__} {constraint!r:.60}",
+            fix=f"write constraint=constraints.{named or 'positive'}",
+        )
     if init is None and name not in store:
         raise ModelError(
             f"param {name!r}",

@@ -29,6 +29,7 @@ from probtorch.core.dispatch import Surroundings, set_surroundings
 from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
+from probtorch.core.signatures import explained
 from probtorch.effects.site import Frame, Site
 
 __all__ = [
@@ -227,6 +228,7 @@ class Handler:
             k.removeprefix("after_"): h for k, h in hooks.items() if k.startswith("after_")
         }
 
+    @explained(None)
     def __init__(self, fn: Callable[..., Any] | None = None) -> None:
         self.fn = fn
         if fn is not None:

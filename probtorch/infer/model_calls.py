@@ -13,10 +13,11 @@ import numpy as np
 
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import misfit
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError
 
-__all__ = ["check_model_call", "is_rng_key"]
+__all__ = ["check_model", "check_model_call", "is_rng_key"]
 
 
 def check_model_call(
@@ -45,7 +46,7 @@ def check_model_call(
         Naming what is missing or too much; a key or seed in front is told apart.
     """
     while isinstance(model, Handler) and callable(getattr(model, "fn", None)):
-        model = model.fn  # type: ignore[assignment]  # checked in the line above
+        model = model.fn
     try:
         signature = inspect.signature(model)
     except (TypeError, ValueError):
@@ -78,6 +79,35 @@ def check_model_call(
     )
     if error is not None:
         raise error
+
+
+def check_model(model: Any, call: str, what: str = "model") -> None:
+    """Refuse what is no function in place of a model or guide.
+
+    Parameters
+    ----------
+    model : object
+    call : str
+        The class that was given it, such as ``SVI``.
+    what : str
+        Name of the argument.
+
+    Raises
+    ------
+    ArgumentError
+        With what was given, and what it may have been mistaken for.
+    """
+    if callable(model) and not isinstance(model, TensorBase):
+        return
+    fix = f"pass the function itself: {call}(model, ...), not the result of calling it"
+    if what == "guide":
+        fix = "write AutoNormal(model), or a function with sample statements like the model's"
+    raise ArgumentError(
+        f"{call}({what})",
+        expected=f"a {what}: a function with sample statements, or a module",
+        got="None" if model is None else f"{type(model).__name__} {model!r:.60}",
+        fix=fix,
+    )
 
 
 def is_rng_key(value: Any) -> bool:

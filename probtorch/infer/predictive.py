@@ -37,7 +37,7 @@ from probtorch.effects.site import as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer.mapping import DrawMap
-from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 
@@ -140,6 +140,16 @@ class Predictive:
     ) -> None:
         if isinstance(posterior_samples, Draws):
             posterior_samples, batch_ndims = posterior_samples.posterior, 2
+        check_model(model, "Predictive")
+        if posterior_samples is not None and not isinstance(posterior_samples, Mapping):
+            raise ArgumentError(
+                "Predictive(posterior_samples)",
+                expected="a dict from site names to draws, or Draws",
+                got=f"{type(posterior_samples).__name__} {posterior_samples!r:.60}",
+                fix="call it: mcmc.get_samples()"
+                if callable(posterior_samples)
+                else "pass mcmc.get_samples(), or {name: draws}",
+            )
         if posterior_samples and guide is not None:
             raise ArgumentError(
                 "Predictive",

@@ -38,7 +38,8 @@ from probtorch.infer.first_step import judge_statements
 from probtorch.infer.forgotten import Statements
 from probtorch.infer.gradient_check import checkable
 from probtorch.infer.gradient_variance import gradient_variance
-from probtorch.infer.model_calls import check_model_call, is_rng_key
+from probtorch.infer.guides.base import AutoGuide
+from probtorch.infer.model_calls import check_model, check_model_call, is_rng_key
 from probtorch.infer.model_runs import OUTSIDE, lifted
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.elbo import Trace_ELBO
@@ -47,6 +48,8 @@ from probtorch.infer.run_identity import objective_options, options_of
 from probtorch.infer.step_progress import StepProgress
 from probtorch.infer.svi_result import SVIResult
 from probtorch.infer.updater import Updater, copied, overwrite
+from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.pyro import PyroOptim
 
 __all__ = ["SVI"]
 
@@ -139,6 +142,7 @@ class SVI:
                 got=repr(patience),
                 fix="leave it out to stop at the first loss that is not finite",
             )
+        self._check_parts(model, guide, loss)
         self.model, self.guide = model, guide
         self.objective: Any = Trace_ELBO() if loss is None else loss
         self.params = ParamStore() if params is None else params
@@ -165,6 +169,34 @@ class SVI:
         # A state that waits for the first run, in which the parameters come into being.
         self._waiting: Mapping[str, Any] | None = None
         self.params.show()
+
+    @staticmethod
+    def _check_parts(model, guide, loss):
+        """Refuse what is no model, guide or loss, before the first step fails somewhere inside."""
+        check_model(model, "SVI")
+        if isinstance(guide, (Optimizer, PyroOptim)) or (
+            isinstance(guide, type) and issubclass(guide, (AutoGuide, Optimizer))
+        ):
+            automatic = issubclass(guide, AutoGuide) if isinstance(guide, type) else False
+            raise ArgumentError(
+                "SVI(guide)",
+                expected="a guide: a function with sample statements, or an automatic one",
+                got=guide.__name__ if isinstance(guide, type) else f"an optimizer, {guide!r:.40}",
+                fix=f"make it: {guide.__name__}(model)"  # type: ignore[union-attr]  # a class then
+                if automatic
+                else "write SVI(model, guide, optim, loss), in this order",
+            )
+        check_model(guide, "SVI", "guide")
+        if loss is not None and (isinstance(loss, type) or not callable(loss)):
+            if not hasattr(loss, "loss") or isinstance(loss, type):
+                raise ArgumentError(
+                    "SVI(loss=...)",
+                    expected="an objective, or a function loss(model, guide, *args, **kwargs)",
+                    got=f"the class {loss.__name__}" if isinstance(loss, type) else repr(loss),
+                    fix=f"make it: {loss.__name__}()"
+                    if isinstance(loss, type)
+                    else "write Trace_ELBO(), or leave it out",
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         # The way back from a step that fails is code over this object's own memory.

@@ -39,6 +39,18 @@ NOTHING = (
 )
 
 
+# Where options belong that are given to SVI beside a finished optimizer.
+_MEANT = {
+    "elbo objective loss_fn criterion": "write loss=...",
+    "num_particles num_samples n_samples particles draws": "give it to the objective: "
+    "Trace_ELBO(num_particles=10)",
+    "num_steps steps num_iterations iterations epochs n": "give it to run: svi.run(num_steps, ...)",
+    "lr step_size learning_rate": 'give it to the optimizer: Adam({"lr": 0.01})',
+    "rng_key random_seed random_state": "write seed=...",
+    "progress_bar progressbar": "give it to run: svi.run(num_steps, ..., progress_bar=False)",
+}
+
+
 class Updater:
     """An optimizer of any form, and the parameters it moves.
 
@@ -74,7 +86,10 @@ class Updater:
                 "SVI",
                 expected="no options beside an optimizer that is made already",
                 got=", ".join(options),
-                fix="give them to the optimizer, or pass its class",
+                fix=next(
+                    (fix for words, fix in _MEANT.items() if set(words.split()) & set(options)),
+                    "give them to the optimizer, or pass its class",
+                ),
             )
         self._known: dict[str, Any] = {}
         self._foreign: dict[str, Any] = {}

@@ -73,7 +73,7 @@ class ElementwiseOptimizer(Optimizer):
         super().__init__(params, defaults)
         lr = defaults["lr"]
         check = lr._data.item() if isinstance(lr, TensorBase) else lr
-        if not check >= 0.0:
+        if isinstance(check, (str, bytes)) or not check >= 0.0:
             raise ArgumentError(
                 f"Invalid learning rate: {check}",
                 expected="lr >= 0, or a 0-d tensor of such a number",

@@ -50,6 +50,7 @@ from probtorch.infer.initialization import (
     init_to_feasible,
     uniform_point,
 )
+from probtorch.infer.model_calls import check_model
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
 from probtorch.infer.summed import OneValue
 from probtorch.nn.module import Module
@@ -161,6 +162,7 @@ class AutoGuide(Module, abc.ABC):
         dtype: Any = float64,
     ) -> None:
         super().__init__()
+        check_model(model, type(self).__name__)
         self.model, self.init_loc_fn, self.create_plates = model, init_loc_fn, create_plates
         self.prefix, self.dtype = prefix, as_dtype(dtype)
         self.__name__ = type(self).__name__

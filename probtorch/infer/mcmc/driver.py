@@ -206,6 +206,13 @@ class MCMC:
             1 if chain_method == "sequential" else min(self.num_chains, 4 * (os.cpu_count() or 1))
         )
         self.num_threads = default if num_threads is None else _count("num_threads", num_threads, 1)
+        if isinstance(initial_params, (int, float, str)) and not isinstance(initial_params, bool):
+            raise ArgumentError(
+                "MCMC(initial_params)",
+                expected="a dict from site names to unconstrained values, or a vector of them",
+                got=repr(initial_params),
+                fix=f"name what it is: num_chains={initial_params}, thinning={initial_params}",
+            )
         self.initial_params, self.hook_fn, self.save_params = initial_params, hook_fn, save_params
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)

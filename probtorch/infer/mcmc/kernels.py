@@ -106,6 +106,13 @@ class GradientKernel:
             None if inverse_mass_matrix is None else np.asarray(inverse_mass_matrix, np.float64)
         )
         self.dense = self._is_dense(full_mass, dense_mass)
+        if not callable(init_strategy):
+            raise ArgumentError(
+                f"{self.name}(init_strategy=...)",
+                expected="a function, such as init_to_median()",
+                got=repr(init_strategy),
+                fix="import init_to_uniform, init_to_median or init_to_value from probtorch.infer",
+            )
         self.init_strategy = init_strategy
 
     def _is_dense(self, full_mass, dense_mass):
