@@ -124,6 +124,7 @@ def _same_rest(a, b):
 
 
 _TENSOR = object()  # where a tensor stands among the leaves of a result
+_PYTHON = object()  # in place of a path
 _FIXED = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -283,28 +284,21 @@ class CompiledFunction:
 
         Returns
         -------
-        leaves : list
-            Of the result, its tensors detached.
-        structure
-        wanted : list of bool
-            Which tensors among the leaves would require a gradient.
+        result : object
+        path : Path or None
+            What made it; None if Python did, and it is on the tape.
         """
         self.last = self.recorded = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
-        if self._room.full:
-            self._room.met(key)
         given = key, self._versions.get(key, ()), leaves, structure, tensors, args, kwargs
-        found, wanted = self._native(*given, detached=True)
-        out, out_structure = flatten(found)
-        if wanted is None:
-            wanted = [x.requires_grad for x in out if isinstance(x, TensorBase)]
-        out = [x.detach() if isinstance(x, TensorBase) else x for x in out]
-        return out, out_structure, wanted
+        found, path = self._native(*given, detached=True)
+        if path is None:  # a recording that is good for nothing, of others in place of `args`
+            return self.fn(*args, **kwargs), None
+        return found, None if path is _PYTHON else path
 
     def _native(self, key, paths, leaves, structure, tensors, args, kwargs, detached=False):
-        """Return the result by a path, recorded now if there is none, or eagerly.
-
-        With it comes which of its tensors would require a gradient, where a path knows it.
+        """Return the result by a path, recorded now if there is none, or by Python; and that path,
+        `_PYTHON`, or None for a recording that came to nothing.
         """
         if paths:
             arrays = [t._data for t in tensors]
@@ -316,11 +310,11 @@ class CompiledFunction:
                 if out is not None:
                     self._promote(key, path)
                     self.last = path
-                    return out[0], path.flows
+                    return out[0], path
         if self.reason is not None or (not paths and not self._admits(key)):
-            return self.fn(*args, **kwargs), None
+            return self.fn(*args, **kwargs), _PYTHON
         try:
-            return self._record(leaves, structure, tensors, key, detached), None
+            return self._record(leaves, structure, tensors, key, detached)
         except Exception:
             # Refused arguments are no version of their own.
             alike = _alike(key)
@@ -431,7 +425,9 @@ class CompiledFunction:
 
     def _on_tape(self, key, leaves, structure, tensors, args, kwargs):
         """Call as one entry on the tape; eagerly where the function may not run twice."""
-        if self._untaped or (key not in self._taped and not self._has_room(key)):
+        if self._untaped or self.reason is not None:
+            return self.fn(*args, **kwargs)
+        if key not in self._taped and not self._has_room(key):
             return self.fn(*args, **kwargs)
         version = self._taped.get(key)
         if version is None or not version.holds():
@@ -458,10 +454,9 @@ class CompiledFunction:
             elif self._changes > MAX_CHANGES:
                 self._untape(f"every call changes {changed}, a Python value outside it", "")
             return first
-        needed = [*tensors, *(version.closed_over or ())]
-        if version.closed_over is None or not any(t.requires_grad for t in needed):
+        if version.closed_over is None:
             return self.fn(*args, **kwargs)
-        if hooks_changed() and any(map(hooked, needed)):
+        if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
             self._hooked("a tensor outside")
             return self.fn(*args, **kwargs)
         return version(tensors)
@@ -526,6 +521,7 @@ class CompiledFunction:
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
     def _record(self, leaves, structure, tensors, key, detached):
+        """Run in Python, and record that; returns the result, and the new path if there is one."""
         found = []
 
         def flat(*stand_ins):
@@ -540,7 +536,7 @@ class CompiledFunction:
         if before.opaque is not None:
             self._give_up(before.opaque, "", loud=True)
             args, kwargs = unflatten(structure, leaves)
-            return self.fn(*args, **kwargs)
+            return self.fn(*args, **kwargs), _PYTHON
         performed = surroundings().performed()
         with Calls(before.suspicious) as calls:
             rec, result = record(flat, _stand_ins(tensors, key[-1] or ()), frozen=False)
@@ -548,14 +544,14 @@ class CompiledFunction:
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
             self._give_up(_CALLED.format(name), place, loud=True)
-            return unflatten(out_structure, out)
+            return unflatten(out_structure, out), None
         self._met_statements(performed, before)
         if self._surrounded():
-            return unflatten(out_structure, out)
+            return unflatten(out_structure, out), None
         drawn = before.drew()
         if drawn is not None:
             self._give_up(_DRAWN.format(drawn), "", loud=True)
-            return unflatten(out_structure, out)
+            return unflatten(out_structure, out), None
         changed = before.changed()
         if changed is not None and not rec.unsupported:
             # Perhaps something that is made once, at the first call; or a cache that was filled
@@ -564,7 +560,7 @@ class CompiledFunction:
             self._changes += 1
             if self._changes > MAX_CHANGES:
                 self._give_up(f"every call changes {changed}, a Python value outside it", "")
-            return unflatten(out_structure, out)
+            return unflatten(out_structure, out), None
         self._changes = 0
         fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
         if any(x is not _TENSOR and type(x) not in _FIXED for x in fixed):
@@ -573,7 +569,7 @@ class CompiledFunction:
         if any(flows) and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
             self._taped[key] = None
-            return unflatten(out_structure, out)
+            return unflatten(out_structure, out), None
         rec.shared_updates()
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
         unrolled = rec.graph
@@ -600,11 +596,11 @@ class CompiledFunction:
                 tell_of_prints(self.name, rec)
                 # As on every later call, results share no memory with what goes in.
                 others = [t._data for t in (*tensors, *path.refs)] + path.program.consts
-                return path.rebuild([_apart(x, others) for x in result])
+                return path.rebuild([_apart(x, others) for x in result]), path
         else:
             place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
             self._give_up(f"more than {MAX_PATHS} different paths were met", place)
-        return unflatten(out_structure, out)
+        return unflatten(out_structure, out), None
 
     def _roll(self, rec, tensors):
         """Put loops into the graph of a recording where Python loops left many nodes alike."""

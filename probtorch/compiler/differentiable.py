@@ -5,10 +5,12 @@ without a tape; backward another compiled function, which runs the first one on 
 the gradient through it. So both directions are native, and the forward pass is computed twice.
 
 The first call of a version is Python's own, on the tape, and watched: what the function closes over
-belongs to the entry. What has changed between a call and its backward pass is an error.
+belongs to the entry, and so does what other ways through it read, once they are met. What has
+changed between a call and its backward pass is an error.
 """
 
 import threading
+import weakref
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.core.dispatch import grad_enabled
+from probtorch.core.dispatch import grad_enabled, hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
@@ -71,13 +73,32 @@ class Differentiable:
             )
         (self.first,) = found
         self.called = calls.found
-        self.pull = compile(
+        self._compile, self._learned = compile, weakref.WeakSet()
+        self._start_pull()
+
+    def _start_pull(self):
+        owner = self.owner
+        self.pull = self._compile(
             self._pull,
             roots=owner.roots,
             values=owner.values,
             name=owner.name,
             verify=owner.verify,
         )
+
+    def _learn(self, path):
+        """Note what the function closes over on another way through it than the first one."""
+        if path in self._learned:
+            return
+        self._learned.add(path)
+        known = {id(t) for t in (*self.closed_over, *self.others)}
+        new = [t for t in path.refs if id(t) not in known]
+        self.others = [*self.others, *(t for t in new if not t.requires_grad)]
+        needed = [t for t in new if t.requires_grad and is_float(t)]
+        if needed:
+            # What was called before, and has yet to go backwards, knows the beginning.
+            self.closed_over = [*self.closed_over, *needed]
+            self._start_pull()
 
     def __environment__(self):
         return [self.owner.fn, *self.owner.roots(), *self.fixed]
@@ -88,10 +109,20 @@ class Differentiable:
 
     def __call__(self, tensors):
         """Return the result for these tensors among the arguments."""
-        outs = _Call.apply(self, len(tensors), *tensors, *self.closed_over)
-        walk = iter(outs if isinstance(outs, tuple) else (outs,))
-        fixed, structure = self.met.result
-        return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
+        args, kwargs = self.arguments(tensors)
+        found, path = self.owner.off_tape(args, kwargs)
+        if path is None:
+            return found
+        self._learn(path)
+        closed_over = self.closed_over
+        if hooks_changed() and any(map(hooked, closed_over)):
+            return self.owner.fn(*args, **kwargs)
+        out, structure = flatten(found)
+        self.met.outs = [x.detach() for x in out if isinstance(x, TensorBase)]
+        self.met.wanted = path.flows
+        results = _Call.apply(self, len(tensors), *tensors, *closed_over)
+        walk = iter(results if isinstance(results, tuple) else (results,))
+        return unflatten(structure, [next(walk) if isinstance(x, TensorBase) else x for x in out])
 
     def arguments(self, tensors):
         """Return ``(args, kwargs)`` with these tensors."""
@@ -103,20 +134,15 @@ class Differentiable:
         args, kwargs = self.arguments(tensors)
         return [x for x in flatten(self.owner.fn(*args, **kwargs))[0] if isinstance(x, TensorBase)]
 
-    def forward(self, tensors):
-        """Run the compiled function; returns the tensors among its results."""
-        args, kwargs = self.arguments(tensors)
-        with enable_grad():
-            out, structure, self.met.wanted = self.owner.off_tape(args, kwargs)
-        self.met.result = [_TENSOR if isinstance(x, TensorBase) else x for x in out], structure
-        return [x for x in out if isinstance(x, TensorBase)]
-
     def check(self, tensors, before):
         """Refuse to go backwards where Python values are others, if the results `before` tell."""
         name = self.environment.changed()
         if name is None:
             return
-        now = self.forward(tensors)
+        args, kwargs = self.arguments(tensors)
+        with enable_grad():
+            now = flatten(self.owner.off_tape(args, kwargs)[0])[0]
+        now = [x for x in now if isinstance(x, TensorBase)]
         for a, b in zip(
             *([t.detach().cpu().numpy() for t in x] for x in (now, before)), strict=True
         ):
@@ -149,13 +175,7 @@ class Differentiable:
             ]
 
     def _pull(self, tensors, cotangents):
-        own = each_once(stand_in, tensors)
-        found = self.gradients(own, cotangents, False)
-        sources = [*own, *self.closed_over]
-        return [
-            x.new_zeros(x.shape) if g is None and is_float(x) else g
-            for x, g in zip(sources, found, strict=True)
-        ]
+        return self.gradients(each_once(stand_in, tensors), cotangents, False)
 
 
 def each_once(make, tensors):
@@ -179,16 +199,13 @@ def in_place_of(x):
     return out
 
 
-_TENSOR = object()  # where a tensor stands among the leaves of a result
-
-
 class _Call(Function):
     """One call on the tape."""
 
     @staticmethod
     def forward(ctx, version, count, *items):
-        outs = version.forward(items[:count])
-        ctx.version, ctx.count = version, count
+        outs = version.met.outs
+        ctx.version, ctx.count, ctx.number = version, count, len(items)
         ctx.save_for_backward(*items, *version.others)
         ctx.results = [x.detach() for x in outs]
         flows = zip(outs, version.met.wanted, strict=True)
@@ -201,8 +218,7 @@ class _Call(Function):
         version.check(tensors, ctx.results)
         if grad_enabled():
             own = each_once(lambda x: another(x) if x.requires_grad else x, tensors)
-            return (None, None, *version.gradients(own, cotangents, True))
+            return (None, None, *version.gradients(own, cotangents, True)[: ctx.number])
         plain = each_once(lambda t: t.detach(), tensors)
         found = version.pull(plain, [g.detach() for g in cotangents])
-        sources = [*tensors, *version.closed_over]
-        return (None, None, *(g if is_float(x) else None for x, g in zip(sources, found)))
+        return (None, None, *found[: ctx.number])

@@ -164,6 +164,66 @@ def test_gradient_of_an_argument_inside():
     assert f.reason is None and f._paths()
 
 
+def branch_by_branch(f, networks):
+    """What calls that go different ways leave in all places that gradients can reach."""
+    found = []
+    for k in (1.0, 2.0, 5.0, 1.0, 6.0, 2.0, 1.5):
+        for given in (leaf(k, k + 1.0), leaf(k, k + 1.0) * 1.0, leaf(k, k + 1.0).detach()):
+            leaves = [*networks, given]
+            if given.requires_grad and not given.is_leaf:
+                given.retain_grad()
+            out = f(given)
+            found += [out.detach(), probtorch.tensor(out.requires_grad)]
+            if out.requires_grad:
+                (out * out).sum().backward()
+            for t in leaves:
+                missing = t.grad is None
+                found += [probtorch.tensor(missing), t.detach() if missing else t.grad]
+                t.grad = None
+    return found
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        lambda x, v, w: x * w if x.sum() < 4.0 else x * v,
+        lambda x, v, w: x * 1.0 if x.sum() < 4.0 else x * w,
+        lambda x, v, w: x * 1.0 if x.sum() < 4.0 else w,
+        lambda x, v, w: x if x.sum() < 4.0 else v * x,
+        lambda x, v, w: v * w if x.sum() > 8.0 else (x * 1.0 if x.sum() < 4.0 else w * x),
+        lambda x, v, w: (x * w).detach() + x,
+        lambda x, v, w: x.detach() * w if x.sum() < 4.0 else x * v.detach(),
+    ],
+    ids=["either", "or none", "itself", "argument", "both", "detached", "detached by turns"],
+)
+def test_gradients_reach_what_each_way_through_a_function_reads(ways, reverse):
+    def state():
+        return nn.Parameter(leaf(0.5, 1.5)), nn.Parameter(leaf(2.0, 3.0))
+
+    def fn(networks):
+        return lambda x: ways(6.5 - x if reverse else x, *networks)
+
+    agree(fn, state, branch_by_branch)
+
+
+def test_function_that_runs_eagerly_after_all_has_its_gradients():
+    """Too many ways through it: from then on Python's own tape."""
+    weights = [nn.Parameter(leaf(k + 1.0)) for k in range(40)]
+
+    def fn(x):
+        k = int(x)
+        return x * weights[k]
+
+    f = probtorch.compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        for k in [*range(40), *range(40)]:
+            f(leaf(float(k))).sum().backward()
+            assert_close(weights[k].grad, [float(k)])
+            weights[k].grad = None
+
+
 def test_gradient_penalty_is_differentiated_again():
     def penalised(w):
         (g,) = autograd.grad((w * w * w).sum(), w, create_graph=True)
