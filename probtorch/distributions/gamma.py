@@ -92,7 +92,7 @@ def _log_density_of_data(a, b, x):
     n = x._data.ndim
     shape = broadcast_shapes(a._data.shape, b._data.shape, (1,) * n)[-n:]
     dims = tuple(i for i, size in enumerate(shape) if size == 1)
-    if not dims:
+    if not dims or not x._data.size:
         return _log_density(a, b, x)
     center = exp(mean(log(x), dims, True))
     change = (a - 1.0) * log_ratio(x, center) - where(isinf(b), 0.0, b) * (x - center)

@@ -13,6 +13,7 @@ from scipy import stats
 import probtorch.distributions as dist
 from probtorch import stack
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.core.rng import Generator
 from probtorch.distributions import transformed
 from probtorch.distributions import transforms as tr
@@ -523,3 +524,49 @@ def test_gradients_at_certain_parameters_are_numbers_where_the_density_is_finite
                 continue
             if math.isfinite(lp.item()):
                 assert not math.isnan(grad(lp, [p])[0].item()), (edge, value)
+
+
+@pytest.mark.parametrize("cls", [dist.Gamma, dist.InverseGamma])
+@pytest.mark.parametrize("shape", [(0, 1), (3,), (4, 3), (2, 1, 3), (0, 3)], ids=str)
+@pytest.mark.parametrize("batch", [(), (3,), (1,), (2, 1, 1)], ids=str)
+def test_gamma_data_of_any_shape_has_the_density_and_slopes_of_eager_runs(cls, shape, batch):
+    rng = np.random.default_rng(0)
+    x = tensor(rng.gamma(2.0, 1.0, shape))
+    a, b = (tensor(rng.gamma(2.0, 1.0, batch)) for _ in range(2))
+
+    def slopes(a, b):
+        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+        lp = cls(a, b).log_prob(x)
+        return lp.detach(), *grad(lp.sum(), [a, b], materialize_grads=True)
+
+    native = compile(slopes)
+    native(a, b)
+    for got, expected in zip(native(a, b), slopes(a, b), strict=True):
+        assert_close(got, expected, rtol=1e-12)
+    assert native.reason is None
+
+
+def test_an_exact_zero_beside_a_gamma_leaves_slopes_alone():
+    """A value that is impossible for one component of a mixture."""
+    a, weight = leaf(2.0), leaf(0.3)
+    x = t(0.0, 0.7, 2.0)
+    parts = stack(
+        [
+            weight.log() + dist.Gamma(a, 1.0).log_prob(x),
+            (1.0 - weight).log() + dist.Exponential(1.0).log_prob(x),
+        ]
+    )
+    got = grad(parts.logsumexp(0).sum(), [a, weight])
+    h = 1e-6
+
+    def total(a, w):
+        with np.errstate(divide="ignore"):
+            terms = [np.log(w) + stats.gamma(a).logpdf(x.numpy()), np.log1p(-w) - x.numpy()]
+        return np.logaddexp(*terms).sum()
+
+    expected = [
+        (total(2.0 + h, 0.3) - total(2.0 - h, 0.3)) / (2 * h),
+        (total(2.0, 0.3 + h) - total(2.0, 0.3 - h)) / (2 * h),
+    ]
+    assert_close(got[0], expected[0], rtol=1e-6)
+    assert_close(got[1], expected[1], rtol=1e-6)
