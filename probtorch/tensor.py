@@ -351,6 +351,8 @@ class Tensor(TensorBase):
 
     def __index__(self):
         if self._data.dtype.kind not in "iub":
+            if recorder() is not None:
+                recorder().not_one(self, "index")
             raise DTypeError(
                 "index",
                 expected="an integer tensor",
@@ -474,7 +476,15 @@ class Tensor(TensorBase):
         if self._data.ndim == 0 and spec:
             value = self._read(self._data.item())
             return format(math.nan if value is None else value, spec)
-        return repr(self) if not spec else format(repr(self), spec)
+        try:
+            return repr(self) if not spec else format(repr(self), spec)
+        except ValueError:
+            raise DTypeError(
+                f"format {spec!r}",
+                expected="a tensor of one number",
+                got=f"shape {tuple(self._data.shape)}",
+                fix="format one element, x[0], or reduce it first; '' shows the whole tensor",
+            ) from None
 
     def __copy__(self):
         if self.grad_fn is not None:

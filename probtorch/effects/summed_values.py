@@ -21,7 +21,7 @@ from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves, unflatten
-from probtorch.errors import InferenceError
+from probtorch.errors import InferenceError, ShapeError, is_users
 
 __all__ = ["Marks", "SummedValues"]
 
@@ -55,6 +55,7 @@ class Marks:
         # By id; the reference tells a tensor from a later one in its place.
         self._sites: dict[int, tuple[Any, frozenset[str]]] = {}
         self.cure = ""
+        self.started: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._sites)
@@ -75,6 +76,8 @@ class Marks:
 
     def start(self, t: Any, name: str) -> None:
         """Note the value of an enumerated site; the steps of a chain may share one tensor."""
+        if name not in self.started:
+            self.started.append(name)
         self._sites[id(t)] = (weakref.ref(t), frozenset((name,)))
 
 
@@ -132,6 +135,24 @@ class SummedValues(Listener):
         """The same for another name."""
         super().carry(source, t)
         self.marks.add(t, self.marks.of(source))
+
+    def __exit__(self, *exc: Any) -> Any:
+        """Tell of the dims of the values where shapes did not go together."""
+        left = super().__exit__(*exc)
+        error = exc[1] if len(exc) > 1 else None
+        names = self.marks.started
+        if type(error) is ShapeError and names and is_users(error.location.rpartition(":")[0]):
+            shown = ", ".join(map(repr, names[:SHOWN])) + (" ..." if len(names) > SHOWN else "")
+            raise ShapeError(
+                error.subject,
+                expected=error.expected,
+                got=f"{error.got}; all values of {shown} at once lie along dims of their own, to "
+                "the left, and rows of a plate that are summed out one by one have size 1",
+                fix=f"compute elementwise with {names[0]}, count dims from the right, and do not "
+                "mix the rows of its plate: their sums run over each row alone",
+                at=error.location,
+            ) from error
+        return left
 
     # -------------------------------------------------------------- loops that are recorded whole
 

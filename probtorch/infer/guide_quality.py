@@ -121,8 +121,8 @@ def judge(draws: Any) -> None:
         _warn(
             f"the guide is far from the posterior\n  expected: a Pareto k of at most {limit:.2f}\n"
             f"  got:      {k:.2f} from {draws.num_draws} draws\n"
-            "  fix:      train longer, use a richer guide (AutoMultivariateNormal), reparameterise "
-            "the model, or sample with NUTS"
+            f"  fix:      train longer, {_richer(draws)}, reparameterise the model, or sample with "
+            "NUTS"
         )
     elif _too_narrow(draws):
         ratio, name = draws.attrs["sd_ratio"], draws.attrs["sd_ratio_of"]
@@ -131,9 +131,28 @@ def judge(draws: Any) -> None:
             f"  expected: importance weights that widen nothing by more than {LARGEST_SD_RATIO:g}\n"
             f"  got:      a standard deviation of {name} that is {ratio:.2f} times as large with "
             "the weights (unconstrained scale)\n"
-            "  fix:      train longer, use a guide with correlations (AutoMultivariateNormal, "
-            "AutoStructured), or sample with NUTS"
+            f"  fix:      train longer, {_richer(draws)}, or sample with NUTS"
         )
+
+
+_FULL = "use a guide with correlations (AutoMultivariateNormal)"
+_FLOW = "use a guide that is no Gaussian (AutoIAFNormal)"
+# What has more freedom than a guide has; others are the user's own.
+_NEXT = {
+    "AutoDelta": "use a guide with a spread (AutoNormal)",
+    "AutoNormal": _FULL,
+    "AutoDiagonalNormal": _FULL,
+    "AutoStructured": _FULL,
+    "AutoLowRankMultivariateNormal": "use a larger rank or AutoMultivariateNormal",
+    "AutoMultivariateNormal": _FLOW,
+    "AutoLaplaceApproximation": _FLOW,
+    "AutoIAFNormal": "use a flow of more layers",
+    "AutoNormalizingFlow": "use a flow of more layers",
+}
+
+
+def _richer(draws):
+    return _NEXT.get(str(draws.attrs.get("guide")), "use a richer guide")
 
 
 def _too_narrow(draws):

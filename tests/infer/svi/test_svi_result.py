@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
+from probtorch.diagnostics import Draws
 from probtorch.distributions import Bernoulli, Normal
 from probtorch.effects import deterministic, param, plate, sample
 from probtorch.infer import SVI, AutoNormal, GuideWarning
-from probtorch.infer.guide_quality import quality_of
+from probtorch.infer.guide_quality import judge, quality_of
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import DATA, normal_model, normal_posterior
@@ -45,6 +46,26 @@ def test_a_guide_that_is_off_and_too_narrow_is_flagged():
         draws = result.draws()
     assert draws.attrs["pareto_k"] > 0.7
     assert "above the limit" in str(result.summary())
+
+
+@pytest.mark.parametrize(
+    ("guide", "advice"),
+    [
+        ("AutoNormal", "correlations (AutoMultivariateNormal)"),
+        ("AutoMultivariateNormal", "no Gaussian (AutoIAFNormal)"),
+        ("AutoIAFNormal", "a flow of more layers"),
+        ("guide_by_hand", "use a richer guide"),
+    ],
+)
+def test_no_guide_is_advised_to_be_itself(guide, advice):
+    draws = Draws(
+        {"x": np.zeros((1, 100))},
+        attrs={"pareto_k": 2.0, "guide": guide, "sd_ratio": 1.0, "sd_ratio_of": ""},
+    )
+    with pytest.warns(GuideWarning) as caught:
+        judge(draws)
+    text = str(caught[0].message).partition("fix:")[2]
+    assert advice in text and guide not in text
 
 
 @pytest.mark.parametrize("scale", [0.3, 0.5])
