@@ -351,8 +351,6 @@ class Tensor(TensorBase):
 
     def __index__(self):
         if self._data.dtype.kind not in "iub":
-            if recorder() is not None:
-                recorder().not_one(self, "index")
             raise DTypeError(
                 "index",
                 expected="an integer tensor",
