@@ -91,10 +91,11 @@ class Differentiable:
         if path in self._learned:
             return
         self._learned.add(path)
-        known = {id(t) for t in (*self.closed_over, *self.others)}
+        known = {id(t) for t in self.closed_over}
         new = [t for t in path.refs if id(t) not in known]
-        self.others = [*self.others, *(t for t in new if not t.requires_grad)]
         needed = [t for t in new if t.requires_grad and is_float(t)]
+        known |= {id(t) for t in (*self.others, *needed)}
+        self.others = [*self.others, *(t for t in new if id(t) not in known)]
         if needed:
             # What was called before, and has yet to go backwards, knows the beginning.
             self.closed_over = [*self.closed_over, *needed]
@@ -174,7 +175,8 @@ class Differentiable:
                 g if ids.index(own) == i else None for i, (own, g) in enumerate(zip(ids, found))
             ]
 
-    def _pull(self, tensors, cotangents):
+    def _pull(self, tensors, cotangents, needs):
+        # `needs`, which of what is closed over needs a gradient, belongs to the path.
         return self.gradients(each_once(stand_in, tensors), cotangents, False)
 
 
@@ -220,5 +222,6 @@ class _Call(Function):
             own = each_once(lambda x: another(x) if x.requires_grad else x, tensors)
             return (None, None, *version.gradients(own, cotangents, True)[: ctx.number])
         plain = each_once(lambda t: t.detach(), tensors)
-        found = version.pull(plain, [g.detach() for g in cotangents])
+        needs = tuple(t.requires_grad for t in version.closed_over)
+        found = version.pull(plain, [g.detach() for g in cotangents], needs)
         return (None, None, *found[: ctx.number])

@@ -209,7 +209,7 @@ def test_gradients_reach_what_each_way_through_a_function_reads(ways, reverse):
 
 def test_function_that_runs_eagerly_after_all_has_its_gradients():
     """Too many ways through it: from then on Python's own tape."""
-    weights = [nn.Parameter(leaf(k + 1.0)) for k in range(40)]
+    weights = [nn.Parameter(leaf(k + 1.0)) for k in range(20)]
 
     def fn(x):
         k = int(x)
@@ -218,7 +218,7 @@ def test_function_that_runs_eagerly_after_all_has_its_gradients():
     f = probtorch.compile(fn)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)
-        for k in [*range(40), *range(40)]:
+        for k in [*range(20), *range(20)]:
             f(leaf(float(k))).sum().backward()
             assert_close(weights[k].grad, [float(k)])
             weights[k].grad = None

@@ -66,6 +66,8 @@ MAX_DEPTH = 4
 # Of longer dicts and lists the items are not named in messages.
 MAX_ITEMS = 512
 
+# Attributes of tensors that are no part of their elements.
+_OF_TENSORS = {"requires_grad", "is_leaf"}
 # Modules whose types only hold what others put there.
 _HOLDERS = {"builtins", "types", "functools", "operator", "collections", "argparse", "itertools"}
 
@@ -144,6 +146,7 @@ class Environment:
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named = {}, {}
         self._anywhere = self._computed = False
+        self._answers = []  # what tensors say of the tape, where code asks for that
         self.extend(roots, arguments)
 
     def extend(self, roots, arguments=()):
@@ -166,6 +169,9 @@ class Environment:
             found = []
             self._visit(x, path, found)
             todo += found
+        if not _OF_TENSORS.isdisjoint(self._named):
+            tensors = self.tensors().values()
+            self._answers = [(t, t.requires_grad, t.grad_fn is None) for t in tensors]
 
     def __len__(self):
         return sum(map(len, (*self._of_dicts, *self._others)))
@@ -187,6 +193,9 @@ class Environment:
                 if found is not None:
                     return found
             self._versions = versions
+        for t, wanted, leaf in self._answers:
+            if t.requires_grad is not wanted or (t.grad_fn is None) is not leaf:
+                return "requires_grad of a tensor"
         values, before = self._options
         if values is not None:
             now = values()
