@@ -34,6 +34,7 @@ __all__ = [
     "is_users",
     "user_frame",
     "user_location",
+    "users_stacklevel",
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -90,6 +91,15 @@ def user_location(depth=1):
     """
     found = user_frame(depth + 1)
     return f"{found[0]}:{found[1]}" if found else ""
+
+
+def users_stacklevel():
+    """Return the `stacklevel` with which the caller's warning names a line of the user's."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 # What is called with each error that depends on the elements of tensors: a function that catches

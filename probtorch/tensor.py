@@ -36,6 +36,7 @@ from probtorch.errors import (
     DTypeError,
     ExportError,
     ShapeError,
+    TensorIndexError,
 )
 from probtorch.nesting import from_nested
 from probtorch.ops import (
@@ -243,11 +244,17 @@ class Tensor(TensorBase):
 
     def size(self, dim=None):
         """Return the shape, or the size of one dim."""
-        return (
-            self.shape
-            if dim is None
-            else self._data.shape[normalize_dim(dim, self._data.ndim, "size")]
-        )
+        return self.shape if dim is None else self._data.shape[self._dim_of_mine(dim, "size")]
+
+    def _dim_of_mine(self, dim, op):
+        if not self._data.ndim:
+            raise TensorIndexError(
+                op,
+                expected="a tensor with dims",
+                got=f"dim={dim} of a tensor without",
+                fix="unsqueeze it, or leave dim out",
+            )
+        return normalize_dim(dim, self._data.ndim, op)
 
     def numel(self):
         """Return the number of elements."""
@@ -278,7 +285,7 @@ class Tensor(TensorBase):
         if recorder() is not None:
             recorder().layout_read()
         strides = tuple(s // self._data.itemsize for s in self._data.strides)
-        return strides if dim is None else strides[normalize_dim(dim, len(strides), "stride")]
+        return strides if dim is None else strides[self._dim_of_mine(dim, "stride")]
 
     # -------------------------------------------------------------------------------- Python values
 
@@ -621,7 +628,7 @@ class Tensor(TensorBase):
                 continue
             elif (
                 isinstance(a, np.dtype)
-                or a in (float, int, bool)
+                or any(a is kind for kind in (float, int, bool))
                 or (isinstance(a, type) and issubclass(a, np.generic))
             ):
                 dtype = a

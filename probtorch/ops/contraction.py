@@ -173,7 +173,7 @@ def _paired(dims, n, m):
     pair = () if isinstance(dims, int) else tuple(dims)
     if len(pair) == 2 and all(isinstance(p, int) for p in pair):
         pair = tuple((p,) for p in pair)
-    if len(pair) != 2 or len(pair[0]) != len(pair[1]):
+    if len(pair) != 2 or len(pair[0]) != len(pair[1]) or (pair[0] and not (n and m)):
         raise ShapeError(
             "tensordot",
             expected=f"dims: a number up to {min(n, m)}, or two lists of one length",

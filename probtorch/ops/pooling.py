@@ -10,7 +10,7 @@ import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import abs, pow, relu, sign
 from probtorch.ops.indexing import gather
 from probtorch.ops.movement import reshape, slice_, stack
@@ -97,6 +97,8 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
     The border counts as -inf. Indices are flat, into the spatial dims of the input, as int64.
     """
     x = _input(op, n, input)
+    if x._data.dtype.kind == "b":
+        raise DTypeError(op, expected="numbers", got="bool", fix="convert them with .float()")
     sizes, stride, padding, dilation, overhang = _windowed(
         op, x, n, kernel_size, stride, padding, dilation, ceil_mode
     )

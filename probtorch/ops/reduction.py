@@ -19,7 +19,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply, as_tensor, cast
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
-from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
     eq,
@@ -272,7 +272,7 @@ def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, k
     warnings.warn(
         f"var, std: {n} element(s) leave no degrees of freedom with correction={correction}; "
         "the result is nan",
-        stacklevel=3,
+        stacklevel=users_stacklevel(),
     )
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keep}) * math.nan
 

@@ -568,6 +568,13 @@ def multinomial(weights, num_samples, replacement=False, *, generator=None):
     DomainError
         As in `categorical`.
     """
+    if not isinstance(num_samples, (int, np.integer)) or num_samples < 0:
+        raise ArgumentError(
+            "multinomial",
+            expected="num_samples: a number >= 0",
+            got=repr(num_samples),
+            fix="say how many categories to draw per row",
+        )
     w = _weights("multinomial", weights)
     flat = w.reshape(-1, w.shape[-1])
     shape = (flat.shape[0], int(num_samples))

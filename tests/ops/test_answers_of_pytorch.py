@@ -281,3 +281,15 @@ def test_rounded_division_when_compiled():
     native = compiled(lambda x, y: probtorch.div(x, y, rounding_mode="trunc"))
     x, y = tensor([7.0, -7.0, 7.0, -0.5]), tensor([2.0, 2.0, -0.0, 1.0])
     np.testing.assert_array_equal(native(x, y).numpy(), [3.0, -3.0, -INF, -0.0])
+
+
+def test_warnings_about_spreads_name_the_line_that_asked():
+    for ask in (
+        lambda: probtorch.ones(1).std(),
+        lambda: probtorch.var(probtorch.ones(1).half()),
+        lambda: F.softmax(probtorch.ones(2)),
+        lambda: F.mse_loss(probtorch.ones(2, 2), probtorch.ones(2)),
+    ):
+        with pytest.warns(UserWarning, match="nan|dim=|sizes equal") as seen:
+            ask()
+        assert [w.filename for w in seen] == [__file__]

@@ -11,7 +11,7 @@ import numpy as np
 
 from probtorch.core.dispatch import as_tensor, assign
 from probtorch.core.shape import normalize_dim
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
 from probtorch.ops import elementwise as ops
 from probtorch.ops import reduction
 from probtorch.ops.elementwise import expm1, ge, gt, le, where
@@ -277,7 +277,7 @@ def _implicit(name, x, dim):
         return dim
     warnings.warn(
         f"{name}: the dim is chosen from the shape, which is rarely what is meant; pass dim=",
-        stacklevel=3,
+        stacklevel=users_stacklevel(),
     )
     return 0 if x._data.ndim in (0, 1, 3) else 1
 
@@ -319,6 +319,8 @@ def gumbel_softmax(logits, tau=1.0, hard=False, eps=1e-10, dim=-1):
     dim : int
     """
     logits = as_tensor(logits, "gumbel_softmax")
+    if not logits._data.ndim:
+        return reshape(gumbel_softmax(reshape(logits, (1,)), tau, hard, eps, dim), ())
     gumbels = -ops.log(-ops.log(rand_like(logits)))
     soft = reduction.softmax((logits + gumbels) / tau, dim)
     if not hard:

@@ -150,7 +150,7 @@ def embedding(
     rows = w._data.shape[0]
     _check_rows(index, rows, sparse)
     if padding_idx is not None:
-        if not -rows <= padding_idx < rows:
+        if not isinstance(padding_idx, (int, np.integer)) or not -rows <= padding_idx < rows:
             raise ArgumentError(
                 "embedding",
                 expected=f"padding_idx in [{-rows}, {rows - 1}]",

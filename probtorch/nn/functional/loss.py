@@ -9,7 +9,7 @@ import math
 import warnings
 
 from probtorch.core.dispatch import as_tensor, cast
-from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError
+from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
 from probtorch.ops.elementwise import (
@@ -58,7 +58,7 @@ def _pair(name, input, target):
         warnings.warn(
             f"{name}: using a target size ({t.shape}) that is different to the input size "
             f"({x.shape}): the broadcast difference is rarely what is meant; make the sizes equal",
-            stacklevel=3,
+            stacklevel=users_stacklevel(),
         )
         x, t = broadcast_tensors(x, t)
     return x, t
@@ -310,7 +310,7 @@ def _along_classes(weight, x, dim):
 
 def _soft_targets(logp, t, weight, reduction, smoothing, dim):
     if smoothing:
-        t = t * (1.0 - smoothing) + smoothing / logp._data.shape[dim]
+        t = t * (1.0 - smoothing) + smoothing / max(logp._data.shape[dim], 1)
     loss = logp * t
     if weight is not None:
         loss = loss * _along_classes(weight, logp, dim)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.dispatch import as_tensor
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance
@@ -162,6 +162,10 @@ def _rows(name, input, target, per_row):
             got=f"{x._data.shape} and {t._data.shape}",
             fix="reshape the target",
         )
+    if t._data.dtype.kind not in "iu":
+        raise DTypeError(
+            name, expected="integer classes", got=str(t._data.dtype), fix="use .long() first"
+        )
     low = 0 if per_row else -1
     if t._data.size and not low <= t._data.min() <= t._data.max() < x._data.shape[1]:
         raise TensorIndexError(
@@ -225,18 +229,14 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     name = "multilabel_margin_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
     x, t, single = _rows(name, input, target, False)
-    if t._data.dtype.kind not in "iu":
-        raise DTypeError(
-            name, expected="integer classes", got=str(t._data.dtype), fix="use .long() first"
-        )
     count = x._data.shape[1]
     labels = t.cpu().numpy()
     listed = np.minimum.accumulate(labels >= 0, axis=1)
     chosen = np.zeros(labels.shape, bool)
     rows = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
     chosen[rows[listed], labels[listed]] = True
-    chosen = cast(as_tensor(chosen).to(x.device), x._data.dtype)
+    pairs = as_tensor(chosen[:, :, None] & ~chosen[:, None, :]).to(x.device)
     gaps = relu(1.0 - unsqueeze(x, 2) + unsqueeze(x, 1))  # (N, target class, other class)
-    pairs = unsqueeze(chosen, 2) * unsqueeze(1.0 - chosen, 1)
-    loss = sum(gaps * pairs, (1, 2)) / float(count)
+    # A choice, not a product: other gaps may be infinite.
+    loss = sum(where(pairs, gaps, 0.0), (1, 2)) / float(count)
     return reduced(reshape(loss, ()) if single else loss, reduction)
