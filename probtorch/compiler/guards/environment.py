@@ -49,6 +49,7 @@ from probtorch.compiler.guards.kinds import (
     in_library,
     is_constant,
     is_harmless,
+    is_library_file,
     module_of,
     names_of_slots,
 )
@@ -460,7 +461,8 @@ class Environment:
             todo.append((getattr(fn, name), _Way(path, f".{name}")))
         self.asks_who = self.asks_who or asks_who(fn.__code__)
         found = names(fn.__code__)
-        if "grad_fn" in found and self.opaque is None:
+        ours = is_library_file(fn.__code__.co_filename)
+        if "grad_fn" in found and self.opaque is None and not ours:
             way = str(path)
             # Not for code that is only there: all modules are met where names are computed.
             if not way.startswith(("sys.modules[", "globals()")):

@@ -26,6 +26,7 @@ __all__ = [
     "in_library",
     "is_constant",
     "is_harmless",
+    "is_library_file",
     "module_of",
     "names_of_slots",
 ]
@@ -125,6 +126,15 @@ IMPURE_NAMES = frozenset(name.rpartition(".")[2] for name in _IMPURE)
 
 
 @functools.cache
+def is_library_file(file):
+    """Whether a file is part of Python's library, an installed package or probtorch.
+
+    A function made by code in it may bear the name of a user's module: wrappers and ops do.
+    """
+    return any(os.path.realpath(file).startswith(root) for root in _ROOTS)
+
+
+@functools.cache
 def in_library(name):
     """Whether a module of this name is part of Python, an installed package or probtorch."""
     if name is None or name == "builtins":
@@ -135,7 +145,7 @@ def in_library(name):
     if file is None:
         # Modules written in C, or code that was compiled from a string: the latter is the user's.
         return name in sys.builtin_module_names
-    return any(os.path.realpath(file).startswith(root) for root in _ROOTS)
+    return is_library_file(file)
 
 
 @functools.cache
