@@ -374,8 +374,8 @@ class RunRecord:
         if different:
             raise ArgumentError(
                 f"SVI.run(checkpoint={os.fspath(self.checkpoint.path)!r})",
-                expected="the run that is saved there, with the model, guide, data, seed and optimizer "
-                "it was begun with",
+                expected="the run that is saved there, with the model, guide, data, seed and "
+                "optimizer it was begun with",
                 got="; ".join(different[:5]),
                 fix="give what it was begun with to go on, or choose another folder for this run",
             )
