@@ -14,12 +14,12 @@ import weakref
 
 import numpy as np
 
-from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
+from probtorch.autograd.closures import another, captured, cut_off, is_float
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.core.dispatch import grad_enabled, hooked, hooks_changed
+from probtorch.core.dispatch import grad_enabled, hooked, hooks_changed, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError
@@ -58,7 +58,9 @@ class Differentiable:
         self.fixed = [None if isinstance(x, TensorBase) else x for x in leaves]
         self.structure = structure
         # Views, since the function may close over an argument too.
-        own = each_once(in_place_of, [x for x in leaves if isinstance(x, TensorBase)])
+        given = [x for x in leaves if isinstance(x, TensorBase)]
+        self.kinds = [(type(x), x.requires_grad, x.grad_fn is None) for x in given]
+        own = each_once(in_place_of, given)
         args, kwargs = self.arguments(own)
         self.environment = environment
         # None where the function draws or changes tensors outside: it must not run twice.
@@ -177,7 +179,9 @@ class Differentiable:
 
     def _pull(self, tensors, cotangents, needs):
         # `needs`, which of what is closed over needs a gradient, belongs to the path.
-        return self.gradients(each_once(stand_in, tensors), cotangents, False)
+        kinds = {id(t): kind for t, kind in zip(tensors, self.kinds, strict=True)}
+        own = each_once(lambda t: leaf_like(t, *kinds[id(t)]), tensors)
+        return self.gradients(own, cotangents, False)
 
 
 def each_once(make, tensors):
@@ -201,6 +205,19 @@ def in_place_of(x):
     return out
 
 
+def leaf_like(t, cls, needs, leaf):
+    """Return a leaf on the memory of `t`, which answers as an argument of this kind does."""
+    out = retyped(t.detach(), cls)
+    out.requires_grad = needs
+    out._extra = {**(out._extra or {}), "stands_for": _LEAF if leaf else _RESULT}
+    return out
+
+
+# What Python asks of tensors that are leaves or results of operations is asked of these.
+_LEAF, _RESULT = wrap(np.zeros(0)), wrap(np.zeros(0))
+_RESULT.grad_fn = "the operation that made an argument"
+
+
 class _Call(Function):
     """One call on the tape."""
 
@@ -219,7 +236,7 @@ class _Call(Function):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         version.check(tensors, ctx.results)
         if grad_enabled():
-            own = each_once(lambda x: another(x) if x.requires_grad else x, tensors)
+            own = each_once(in_place_of, tensors)
             return (None, None, *version.gradients(own, cotangents, True)[: ctx.number])
         plain = each_once(lambda t: t.detach(), tensors)
         needs = tuple(t.requires_grad for t in version.closed_over)
