@@ -643,9 +643,9 @@ def in_double(fn, *operands):
 
     For densities whose terms cancel too badly in single precision, where no kernel does it better.
     """
-    dtype = dtypes.promote([x._data for x in operands])
-    if dtype.itemsize >= 8:
+    if all(x._data.dtype.itemsize >= 8 for x in operands):
         return fn(*operands)
+    dtype = dtypes.promote([x._data for x in operands])
     return cast(fn(*(cast(x, dtypes.float64) for x in operands)), dtype)
 
 

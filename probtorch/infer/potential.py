@@ -58,7 +58,7 @@ from probtorch.infer.summed import (
 __all__ = ["DensityTarget", "ModelTarget", "Target"]
 
 # Tries to find a first point at which the model runs at all.
-FIRST_RUNS = 10
+FIRST_RUNS = 100
 # Values of discrete sites at which deterministic ones are compared.
 MANY_VALUES = 8
 

@@ -163,3 +163,13 @@ def test_a_step_of_svi_refuses_a_parameter_that_has_left_its_set():
         with pytest.raises(InferenceError, match="concentration1"):
             svi.step()
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def test_a_model_that_runs_at_one_point_in_eight_is_found_to_run():
+    def model():
+        a = sample("a", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        w = sample("w", dist.Dirichlet(a))
+        sample("y", dist.Categorical(w), obs=tensor(1))
+
+    target = Target.from_model(model)
+    assert_like_eager(target, [np.full(5, 0.3), np.array([0.5, -0.5, 1.0, 0.1, 0.2])])
