@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+# Pairs of lags of which autocorrelations are made one by one: draws of NUTS stop after one to four.
+FEW_PAIRS = 8
+
+
 def normal_scores(columns):
     """Replace values by the normal quantiles of their ranks.
 
@@ -56,20 +60,32 @@ def normal_scores(columns):
     flat = columns.reshape(len(columns), -1)
     size = flat.shape[1]
     order = np.argsort(flat, axis=1)
-    ordered = np.take_along_axis(flat, order, axis=1)
+    ordered = np.sort(flat, axis=1)  # quicker than by the order
+    scores = np.empty(flat.shape)
+    tied = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    quantiles = ndtri((np.arange(size) + 0.625) / (size + 0.25))
+    np.put_along_axis(scores, order, np.broadcast_to(quantiles, flat.shape), axis=1)
+    if tied.any():
+        scores[tied] = _tied_scores(order[tied], ordered[tied])
+    return scores.reshape(columns.shape)
+
+
+def _tied_scores(order, ordered):
+    """`normal_scores` where values are equal: each has their average rank."""
+    size = ordered.shape[1]
     position = np.arange(size)
-    starts = np.ones(flat.shape, bool)
+    starts = np.ones(ordered.shape, bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     first = np.maximum.accumulate(np.where(starts, position, 0), axis=1)
-    ends = np.ones(flat.shape, bool)
+    ends = np.ones(ordered.shape, bool)
     ends[:, :-1] = starts[:, 1:]
     last = np.minimum.accumulate(np.where(ends, position, size)[:, ::-1], axis=1)[:, ::-1]
     # Average ranks are half integers, so 2 size - 1 normal quantiles serve all entries.
     half_ranks = np.arange(2 * size - 1) / 2.0 + 1.0
     quantiles = ndtri((half_ranks - 0.375) / (size + 0.25))
-    scores = np.empty(flat.shape)
+    scores = np.empty(ordered.shape)
     np.put_along_axis(scores, order, quantiles[first + last], axis=1)
-    return scores.reshape(columns.shape)
+    return scores
 
 
 def split(columns):
@@ -218,33 +234,73 @@ def effective_size(halves):
     positive and is made monotone (Geyer 1992). Of the last pair the even term is kept once, an
     improvement for antithetic chains (Vehtari et al. 2021, section 3.2).
     """
-    entries, chains, draws = halves.shape
-    total = chains * draws
-    centred = halves - halves.mean(axis=2, keepdims=True)
-    size = fast_size(2 * draws)
-    spectrum = rfft(centred, size, axis=2)
-    # The transform is linear, so the chains' autocovariances are averaged before it is inverted.
-    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
-    autocov = irfft(power, size, axis=1)[:, :draws] / draws
-
-    variance = autocov[:, 0]
-    within = variance * draws / (draws - 1.0)
-    pooled = variance + halves.mean(axis=2).var(axis=1, ddof=1)
+    total = halves.shape[1] * halves.shape[2]
+    means = halves.mean(axis=2)
+    centred = halves - means[:, :, None]
+    variance = _autocovariance(centred, 0)
+    pooled = variance + means.var(axis=1, ddof=1)
     moving = varies(halves) & (pooled > 0)
-    rho = np.zeros((entries, draws))
-    rho[moving] = 1.0 - (within[moving, None] - autocov[moving]) / pooled[moving, None]
-    rho[:, 0] = 1.0
+    tau = np.ones(len(halves))
+    some = slice(None) if moving.all() else moving  # a slice copies nothing
+    tau[some] = _autocorrelation_time(centred[some], variance[some], pooled[some])
+    tau = np.maximum(tau, 1.0 / math.log10(total))
+    return np.where(moving, total / tau, float(total))
 
+
+def _autocovariance(centred, lag):
+    """Autocovariance at one lag, the mean over the chains of each entry."""
+    _, chains, draws = centred.shape
+    ahead, behind = centred[:, :, lag:], centred[:, :, : draws - lag]
+    return np.einsum("ecd,ecd->e", ahead, behind) / (chains * draws)
+
+
+def _autocorrelation_time(centred, variance, pooled):
+    """Tau of entries that vary.
+
+    Most sums stop after a few pairs, which are cheaper one lag at a time; for the rest all lags are
+    made at once by Fourier transforms.
+    """
+    draws = centred.shape[2]
+    # rho is (missing + autocovariance) / pooled.
+    missing = pooled - variance * draws / (draws - 1.0)
     pairs = max((draws - 1) // 2, 1)
-    even, odd = rho[:, 0 : 2 * pairs : 2], rho[:, 1 : 2 * pairs : 2]
+    few = min(FEW_PAIRS, pairs - 1)
+    tau = np.empty(len(centred))
+    left = np.arange(len(centred))
+    rho = np.zeros((len(centred), 2 * few))
+    for k in range(few):
+        if not left.size:
+            break
+        for lag in (2 * k, 2 * k + 1):
+            found = variance[left] if lag == 0 else _autocovariance(centred, lag)
+            rho[left, lag] = 1.0 if lag == 0 else (missing[left] + found) / pooled[left]
+        stopped = rho[left, 2 * k] + rho[left, 2 * k + 1] <= 0.0
+        if stopped.any():
+            done = left[stopped]
+            tau[done] = _tau(rho[done, : 2 * k + 2])
+            left, centred = left[~stopped], centred[~stopped]
+    if left.size:
+        size = fast_size(2 * draws)
+        spectrum = rfft(centred, size, axis=2)
+        # The transform is linear: the chains' autocovariances are averaged before it is inverted.
+        power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
+        autocov = irfft(power, size, axis=1)[:, : 2 * pairs] / draws
+        rho = (missing[left, None] + autocov) / pooled[left, None]
+        rho[:, 0] = 1.0
+        tau[left] = _tau(rho)
+    return tau
+
+
+def _tau(rho):
+    """Geyer's sum over pairs of autocorrelations, up to the first that is not positive."""
+    even, odd = rho[:, 0::2], rho[:, 1::2]
     pair = even + odd
+    pairs = pair.shape[1]
     positive = pair > 0
     last = np.where(positive.all(axis=1), pairs - 1, np.argmin(positive, axis=1))
     before_last = np.arange(pairs) < last[:, None]
     head = np.where(before_last, np.minimum.accumulate(pair, axis=1), 0.0).sum(axis=1)
-    row = np.arange(entries)
+    row = np.arange(len(rho))
     last_even = even[row, last]
     tail = np.where((last_even > 0) | (pair[row, last] >= 0), last_even, 0.0)
-
-    tau = np.maximum(-1.0 + 2.0 * head + tail, 1.0 / math.log10(total))
-    return np.where(moving, total / tau, float(total))
+    return -1.0 + 2.0 * head + tail

@@ -309,3 +309,27 @@ def test_probabilities_are_inside_the_unit_interval(call):
 def test_bfmi_wants_one_energy_per_draw():
     with pytest.raises(ShapeError, match=r"(?s)expected: .*\(chain, draw\).*\(2, 5, 1\).*energy"):
         bfmi(np.zeros((2, 5, 1)))
+
+
+@pytest.mark.parametrize("kind", ["independent", "antithetic", "sticky", "walk", "constant"])
+def test_autocorrelation_times_are_the_same_lag_by_lag_and_by_transform(kind, monkeypatch):
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(6, 4, 120))
+    weight = {"antithetic": -0.6, "sticky": 0.9, "walk": 1.0}.get(kind, 0.0)
+    halves = np.empty_like(noise)
+    halves[..., 0] = noise[..., 0]
+    for t in range(1, 120):
+        halves[..., t] = weight * halves[..., t - 1] + noise[..., t]
+    if kind == "constant":
+        halves[:3] = 1.0
+    found = column_arithmetic.effective_size(halves)
+    monkeypatch.setattr(column_arithmetic, "FEW_PAIRS", 0)
+    np.testing.assert_allclose(column_arithmetic.effective_size(halves), found, rtol=1e-12)
+
+
+def test_blocks_shared_out_over_threads_are_put_together(monkeypatch):
+    x = np.random.default_rng(4).normal(size=(2, 50, 37))
+    whole = convergence.rhat(x)
+    monkeypatch.setattr(convergence, "BLOCK_ELEMENTS", 500)
+    monkeypatch.setattr(convergence, "get_num_threads", lambda: 3)
+    np.testing.assert_array_equal(convergence.rhat(x), whole)
