@@ -158,7 +158,7 @@ class NativeDensity:
     check : optional
         Has ``due()``, and if that holds is told of an evaluation: ``before(density, q)`` and, when
         there is compiled code, ``after(density, q)``; what it raises, the evaluation raises. In
-        between, ``differs(rec, value)`` says whether the recording gave another value.
+        between, ``differs(value)`` says whether the recording gave another value.
 
     Notes
     -----
@@ -337,13 +337,13 @@ class NativeDensity:
         """
         start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
-        if self.check is not None and self.check.differs(rec, float(value._data)):
-            self._give_up(_FICKLE, "")
-            return float(value._data), np.array(g._data, np.float64)
+        fickle = self.check is not None and self.check.differs(float(value._data))
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:
             self._give_up(*rec.unsupported[0])
+        elif fickle:
+            self._give_up(_FICKLE, "")
         elif number is not None:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
             self._give_up(f"{reason}, each a path of its own", number.place)

@@ -66,7 +66,8 @@ MANY_VALUES = 8
 class Target(abc.ABC):
     """A log density on R^dim with its gradient, and the way from there to named values.
 
-    Made by `from_model`, `from_density` or `from_potential`, never by calling the class.
+    Made by `from_model`, `from_density` or `from_potential`, never by calling the class. It is the
+    density of the data and of the Python state that its model finds at the first evaluation.
 
     Attributes
     ----------

@@ -1020,6 +1020,40 @@ def test_a_wrong_derivative_of_a_hand_written_density_is_refused():
         assert Target.from_density(fn, 3).value_and_grad([0.1, 0.2, 0.3])[0] < 0.0
 
 
+def noisy():
+    rng = np.random.default_rng(0)
+    return lambda: float(rng.normal())
+
+
+def counting():
+    count = iter(range(1, 1000))
+    return lambda: float(next(count))
+
+
+@pytest.mark.parametrize("make", [noisy, counting])
+def test_a_density_that_differs_at_one_point_is_never_frozen(make):
+    read = make()
+
+    def model():
+        seen(normal("b") * XT + read())
+
+    target = Target.from_model(model)
+    with pytest.warns(CompileWarning, match="another value each time at the same point"):
+        found = [target.value_and_grad([0.3])[0] for _ in range(5)]
+    assert len(set(found)) == 5
+    assert not target.density.paths
+
+
+def test_draws_in_a_density_are_named_with_their_line():
+    def model():
+        seen(normal("b") * XT + probtorch.randn(20))
+
+    target = Target.from_model(model)
+    with pytest.warns(CompileWarning, match="test_gradient_check.py"):
+        found = [target.value_and_grad([0.3])[0] for _ in range(5)]
+    assert len(set(found)) == 5
+
+
 def test_nuts_refuses_a_cut_before_it_samples():
     mcmc = MCMC(NUTS(regression(by_float_squared)), num_samples=5, seed=0, progress_bar=False)
     with pytest.raises(InferenceError, match="'b'"):
