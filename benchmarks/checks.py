@@ -1,10 +1,10 @@
 """What the checks of gradients and of replays cost, as a share of runs of the usual length.
 
-Each run is made in this process with the checks on, after one that filled the caches; the time that
-is spent inside them is taken by the clock of the thread, so that other work on the machine does not
-count. (Runs with the checks off differ by less than the noise between two runs.) NUTS: 4 chains of
-1000 + 1000, as in the nuts suite; SVI: 10,000 steps of a mean-field guide, and of the autoencoder of
-the svi suite.
+Each run is made in this process with the checks on, after a short one that filled the caches; the
+time that is spent inside them is taken by the clock of the thread, so that other work on the
+machine does not count. (Runs with the checks off differ by less than the noise between two runs.)
+NUTS: 4 chains of 1000 + 1000, as in the nuts suite; SVI: 10,000 steps of a mean-field guide, and of
+the autoencoder of the svi suite.
 
 Run as ``python -m benchmarks.checks``; it takes a few minutes on one core.
 """
