@@ -11,13 +11,14 @@ import warnings
 import numpy as np
 
 import probtorch
-from probtorch import autograd
+from probtorch import autograd, nn
 from probtorch.compiler.density import CompileWarning
 
 __all__ = ["differs"]
 
 STEPS = "mul add sin take quiet detach grad hook asks branch branch mask view own".split()
 ENDS = ["h", "h", "h", "both", "outside", "argument", "number"]
+KINDS = ["plain", "leaf", "leaf", "inner", "parameter", "outside"]
 EVENTS = "factor freeze thaw change hook unhook replace none none none".split()
 
 
@@ -108,6 +109,10 @@ class World:
                 h.register_hook(lambda g: g * factor[0])
             return h
         if kind == "asks":
+            if i == 0:
+                return h * 2.0 if isinstance(x, nn.Parameter) else h - p
+            if i == 1:
+                return h * 2.0 if x.is_leaf else h + q
             return h * 2.0 if (x, p, q)[j].requires_grad else h * 3.0
         if kind == "mask":
             h = h * 1.0
@@ -146,6 +151,10 @@ class World:
         x = source = probtorch.tensor(values, requires_grad=kind != "plain")
         if kind == "inner":
             x = source * 2.0
+        elif kind == "parameter":
+            x = source = nn.Parameter(source)
+        elif kind == "outside":
+            x = self.outside[1]
         found = f(x)
         tensors = [
             t for t in (found if isinstance(found, tuple) else (found,)) if t.__class__ is not int
@@ -168,7 +177,7 @@ def differs(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)
         for number in range(14):
-            kind = str(rng.choice(["plain", "leaf", "leaf", "inner"]))
+            kind = str(rng.choice(KINDS))
             values = rng.normal(size=2)
             expected = eager.call(eager.function, kind, values)
             got = native.call(compiled, kind, values)
