@@ -105,8 +105,7 @@ class Dirichlet(Distribution):
     def _log_prob(self, x):
         c = self.concentration
         if known_small(c, beside=(x,)):
-            constant = lgamma(total(c, -1)) - total(lgamma(c), -1)
-            return total(xlogy(c - 1.0, x), -1) + constant
+            return in_double(_plain_log_density, c, x)
         return in_double(_log_density_by_parts, c, x)
 
     def _entropy(self):
@@ -130,6 +129,10 @@ class Dirichlet(Distribution):
         n = total(self.concentration, -1, True)
         m = self.concentration / n
         return m * (1.0 - m) / (n + 1.0)
+
+
+def _plain_log_density(c, x):
+    return total(xlogy(c - 1.0, x), -1) + (lgamma(total(c, -1)) - total(lgamma(c), -1))
 
 
 def _log_density_by_parts(c, x):
