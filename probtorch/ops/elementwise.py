@@ -237,7 +237,7 @@ def _checked(name, ufunc):
 fmod = elementwise(
     "fmod",
     formula=lambda s, x, y: s.fmod(x, y),
-    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * trunc(x / y))),
+    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * _trunc_divide(x, y))),
     domain=("real", "nonzero"),
     eager=_checked("fmod", np.fmod),
     reference=np.fmod,
@@ -255,7 +255,8 @@ def _remainder(s, x, y):
 remainder = elementwise(
     "remainder",
     formula=_remainder,
-    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * floor(x / y))),
+    # Quotients of one op, flat in both, as the slope of x / y at 0 is no number.
+    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * floor_divide(x, y))),
     domain=("real", "nonzero"),
     eager=_checked("remainder", np.remainder),
     reference=np.mod,

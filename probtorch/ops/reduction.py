@@ -620,9 +620,8 @@ def cumsum(x, dim=None, *, axis=None):
     dim = axis if dim is None else dim
     if dim is None:
         x, dim = reshape(x, -1), 0
-    if x._data.ndim == 0:
-        return x
-    return apply(_CUMSUM, (x,), {"dim": normalize_dim(dim, x._data.ndim, "cumsum")})
+    dim = normalize_dim(dim, x._data.ndim, "cumsum")
+    return apply(_CUMSUM, (x,), {"dim": dim}) if x._data.ndim else x
 
 
 # ---------------------------------------------------------------------------------------- logsumexp

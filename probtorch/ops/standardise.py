@@ -40,7 +40,7 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
     r, out_x = rsqrt(spread + attrs["eps"]), None
     if gy is not None:
         out_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * r
-    n = y._data.size / max(spread._data.size, 1)
+    n = max(y._data.size, 1) / max(spread._data.size, 1)
     for part in (
         None if gm is None else gm / n + y * 0.0,
         None if gv is None else y * (gv * (2.0 / n)) / r,

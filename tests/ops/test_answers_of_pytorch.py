@@ -11,6 +11,7 @@ import pytest
 
 import probtorch
 from probtorch import tensor
+from probtorch.autograd import grad
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError
 from probtorch.func import vmap
 from probtorch.nn import functional as F
@@ -60,6 +61,34 @@ def test_slopes_of_losses_at_infinite_differences(run):
     for loss, ends in ((F.huber_loss, 1.0), (F.smooth_l1_loss, 1.0)):
         got = slopes(lambda x, f=loss: f(x, target, reduction="sum"), [1.0, INF, 1.0], run)
         assert got == [ends, ends, 0.5]
+
+
+@both
+@pytest.mark.parametrize("loss", [F.huber_loss, F.smooth_l1_loss, F.mse_loss])
+def test_curvature_of_losses_at_no_difference(run, loss):
+    def curvature(x):
+        x = x.detach().requires_grad_()
+        (first,) = grad(loss(x, probtorch.zeros(1), reduction="sum"), x, create_graph=True)
+        return grad(first.sum(), x)[0]
+
+    assert run(curvature)(tensor([0.0])).tolist() == [2.0 if loss is F.mse_loss else 1.0]
+
+
+@both
+def test_curvature_of_remainders_is_zero(run):
+    def curvature(y):
+        y = y.detach().requires_grad_()
+        total = probtorch.remainder(tensor(3.0), y).sum() + probtorch.fmod(tensor(3.0), y).sum()
+        (first,) = grad(total, y, create_graph=True)
+        return grad((first * y).sum(), y)[0] - first.detach()
+
+    assert run(curvature)(tensor([2.0, -0.7])).tolist() == [0.0, 0.0]
+
+
+def test_curvature_of_norms_of_nothing():
+    x = probtorch.zeros(0, 3, requires_grad=True)
+    (first,) = grad(F.layer_norm(x * 1.0, (3,)).sum(), x, create_graph=True)
+    assert grad((first * 2.0).sum(), x)[0].shape == (0, 3)
 
 
 @both
@@ -258,6 +287,8 @@ def test_what_pytorch_refuses():
     x = probtorch.zeros(2, 3, 4)
     with pytest.raises(ShapeError, match="at most 2 dims"):
         x.t()
+    with pytest.raises(TensorIndexError, match="cumsum"):
+        tensor(1.0).cumsum(1)
     with pytest.raises(ShapeError, match="start_dim before end_dim"):
         x.flatten(2, 1)
     with pytest.raises(ShapeError, match="last dims of one size"):

@@ -123,8 +123,9 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     if beta == 0.0:
         return reduced(d, reduction)
     near = lt(d, beta)
-    # Squared where it is used only: slopes of what is left out must not be nan.
-    small = where(near, d, 0.0)
+    # Squared where it is used only, as slopes of what is left out must not be nan; and with its
+    # sign, as abs has no curvature at 0.
+    small = where(near, x - t, 0.0)
     return reduced(where(near, small * small * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
@@ -135,7 +136,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     x, t = _pair("huber_loss", input, target)
     d = abs(x - t)
     near = lt(d, delta)
-    small = where(near, d, 0.0)
+    small = where(near, x - t, 0.0)
     loss = where(near, small * small * 0.5, (d - 0.5 * delta) * delta)
     return _weighted(loss, weight, reduction)
 
