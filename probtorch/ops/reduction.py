@@ -315,7 +315,14 @@ def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
         return sum(cast(ne(x, 0.0), x._data.dtype), dims, keep)
     if p == 1:
         return sum(abs_(x), dims, keep)
-    total = sum(abs_(x) ** p, dims, keep)
+    powers = abs_(x)
+    if p < 1:
+        # The slope at 0 is infinite; it counts as 0.
+        zero = eq(powers, 0.0)
+        powers = where(zero, math.inf if p < 0 else 0.0, where(zero, 1.0, powers) ** p)
+    else:
+        powers = powers**p
+    total = sum(powers, dims, keep)
     flat = eq(total, 0.0)
     return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
 

@@ -99,6 +99,13 @@ def test_quotients_that_are_rounded_have_slope_zero_also_at_zero(run):
 
 
 @both
+def test_slopes_of_norms_below_one_are_zero_at_zero(run):
+    at = [0.0, 4.0, 1.0]
+    assert slopes(lambda x: x.norm(0.5), at, run) == pytest.approx([0.0, 1.5, 3.0])
+    assert run(lambda x: x.norm(-1.0))(tensor(at)).item() == 0.0
+
+
+@both
 def test_slopes_of_products_with_logs_of_nothing(run):
     fn = probtorch.special.xlogy
     assert slopes(lambda x: fn(x, tensor([-1.0, 0.0, 1.0])), [0.0, 0.0, 0.0], run) == [0, 0, 0]
