@@ -44,10 +44,9 @@ def test_a_density_accepts_its_own_draws(name, dtype):
     assert len(bad) == 0, (lp[tuple(bad[0])], [p.numpy()[bad[0][1]] for p in given])
 
 
-@both_dtypes
 @each
-def test_a_native_density_accepts_its_own_draws(name, dtype):
-    make, given = parameters(name, dtype)
+def test_a_native_density_accepts_its_own_draws(name):
+    make, given = parameters(name, np.float32)
 
     def own(*given):
         d = make(*given)
