@@ -18,7 +18,7 @@ import uuid
 
 import numpy as np
 
-__all__ = ["PLAIN", "is_value", "token"]
+__all__ = ["CLOCKS", "PLAIN", "is_value", "token"]
 
 # Exact types: an instance of a subclass may hold more than its value.
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -37,7 +37,8 @@ _BY_TEXT = {
     pathlib.WindowsPath,
     pathlib.PureWindowsPath,
 }
-_CLOCKS = {datetime.datetime, datetime.time}
+# Immutable, if their time zone is.
+CLOCKS = {datetime.datetime, datetime.time}
 
 
 def token(x):
@@ -59,7 +60,7 @@ def token(x):
         return kind, token((x.start, x.stop, x.step))
     if kind in _BY_TEXT:
         return kind, repr(x)
-    if kind in _CLOCKS:
+    if kind in CLOCKS:
         return kind, repr(x.replace(tzinfo=None)), x.fold, token(x.tzinfo)
     if isinstance(x, datetime.timezone):
         return kind, repr(x)
@@ -91,7 +92,7 @@ def is_value(x):
         return all(map(is_value, x))
     if kind is slice:
         return is_value((x.start, x.stop, x.step))
-    if kind in _CLOCKS:
+    if kind in CLOCKS:
         return x.tzinfo is None or isinstance(x.tzinfo, datetime.timezone)
     return (
         kind in _BY_EQUALITY

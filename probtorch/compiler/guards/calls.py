@@ -10,6 +10,8 @@ function run eagerly. Calls that libraries make are theirs: a function is judged
 import sys
 import types
 
+import numpy as np
+
 from probtorch.compiler.guards.kinds import impure, in_library
 from probtorch.errors import user_location
 
@@ -81,5 +83,7 @@ def _name_of(fn):
     if owner is None or isinstance(owner, types.ModuleType):
         module = getattr(fn, "__module__", None) or getattr(owner, "__name__", "builtins")
         return f"{module}.{name}"
+    if isinstance(owner, np.ndarray):
+        return f"numpy.ndarray.{name}"  # also of arrays in files: their elements are watched
     kind = owner if isinstance(owner, type) else type(owner)
     return f"{kind.__module__}.{kind.__qualname__}.{name}"

@@ -7,11 +7,21 @@ same as long as nothing has changed. Objects of ours join by a method `__environ
 """
 
 import functools
+import logging
 import threading
+import types
 import weakref
 from typing import Any
 
-from probtorch.compiler.guards.kinds import module_of
+import numpy as np
+
+from probtorch.compiler.guards.kinds import (
+    all_in_the_open,
+    in_library,
+    module_of,
+    names_of_slots,
+)
+from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["parts_of"]
 
@@ -27,14 +37,44 @@ def parts_of(x):
         return _of_this_thread
     if isinstance(x, functools._lru_cache_wrapper):
         return _cached
-    if module_of(kind).startswith("pandas."):
+    if isinstance(x, logging.Logger):
+        return _levels
+    if module_of(kind).partition(".")[0] == "pandas":  # from 3 on, of that module itself
         found = _of_pandas(kind)
         return None if found is _extension_array and not _extension_array(x) else found
     return None
 
 
+_own = object.__getattribute__
+
+
 def _referent(x):
-    return [x()]
+    y = x()
+    return _inside(y.__self__, y.__func__) if isinstance(y, types.MethodType) else _inside(y)
+
+
+def _inside(x, *others):
+    """What an object consists of, but not the object: it must end where nothing else holds it."""
+    kind: Any = type(x)
+    if (
+        in_library(module_of(kind))
+        or isinstance(x, (TensorBase, np.ndarray, type, types.FunctionType))
+        or isinstance(x, (list, dict, set, frozenset, tuple))
+        or parts_of(x) is not None
+        or not all_in_the_open(kind)
+    ):
+        return [x, *others]
+    parts = [kind, *others]
+    for name in ("__dict__", *names_of_slots(kind)):
+        try:
+            parts.append(_own(x, name))
+        except AttributeError:
+            parts.append(None)
+    return parts
+
+
+def _levels(x):
+    return [x.level, x.disabled, x.propagate, x.manager.disable, x.parent, x.name]
 
 
 def _of_this_thread(x):
@@ -55,19 +95,29 @@ def _of_pandas(kind):
     names = {c.__name__ for c in kind.__mro__}
     if "NDFrame" in names:
         return _frame
-    if kind.__module__ == "pandas.core.internals.managers" and hasattr(kind, "axes"):
+    if "BaseBlockManager" in names:
         return _manager
-    if kind.__module__.startswith("pandas.core.arrays"):
+    if "Index" in names:
+        return _index
+    if "ExtensionArray" in names or kind.__module__.startswith("pandas.core.arrays"):
         return _extension_array
     return None
 
 
 # What a frame notes for itself.
-_OWN = {"_item_cache", "_cacher", "_flags", "_mgr", "_attrs", "_is_copy"}
+_OWN = {"_item_cache", "_cacher", "_flags", "_mgr", "_is_copy"}
 
 
 def _frame(x):
     return [x._mgr, *(v for k, v in vars(x).items() if k not in _OWN)]
+
+
+# What an index notes for itself.
+_OF_INDEX = {"_cache", "_id", "_references", "_no_setting_name"}
+
+
+def _index(x):
+    return [v for k, v in vars(x).items() if k not in _OF_INDEX]
 
 
 def _manager(x):

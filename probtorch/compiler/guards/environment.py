@@ -265,7 +265,7 @@ class Environment:
             self._suspect(module_of(kind))
         if isinstance(x, BaseException):
             self._object(x, path, todo)
-        elif module_of(kind) in _HOLDERS:
+        elif module_of(kind) in _HOLDERS or isinstance(x, types.GenericAlias):
             self._holder(x, path, todo)
         elif not library or all_in_the_open(kind):
             self._object(x, path, todo)
@@ -383,6 +383,8 @@ class Environment:
                 named = [n for n in own if not (n.startswith("__") and n.endswith("__"))]
             else:
                 named = list(self._named)
+            if not library and "__getattr__" in own:  # for what else is asked of the module
+                named.append("__getattr__")
             found = [n for n in named if n in own and (id(x), n) not in self._seen]
             for name in found:
                 self._seen[id(x), name] = None

@@ -8,6 +8,7 @@ import array
 import collections
 import functools
 import io
+import logging
 import os
 import sys
 import sysconfig
@@ -17,7 +18,7 @@ import typing
 import numpy as np
 
 from probtorch.core.op import Op
-from probtorch.core.sameness import is_value
+from probtorch.core.sameness import CLOCKS, is_value
 
 __all__ = [
     "IMPURE_NAMES",
@@ -42,6 +43,7 @@ _ROOTS = {
 
 # Code and descriptors: they hold nothing that a program changes.
 _CONSTANT = (
+    type(vars(collections.namedtuple("Pair", "first"))["first"]),
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
@@ -69,13 +71,22 @@ _IMMUTABLE = {
     ("zoneinfo", None),
     ("pandas._libs.tslibs.timestamps", None),
     ("pandas._libs.tslibs.timedeltas", None),
+    ("pandas._libs.tslibs.period", None),
+    ("pandas._libs.tslibs.offsets", None),
     ("pandas._libs.tslibs.nattype", None),
     ("pandas._libs.missing", None),
     ("pandas._libs.interval", None),
+    ("pandas", "Timestamp"),  # where the types of pandas 3 say that they are from
+    ("pandas", "Timedelta"),
+    ("pandas", "Period"),
+    ("pandas", "Interval"),
+    ("pandas.api.typing", "NaTType"),
+    ("pandas.api.typing", "NAType"),
     ("typing", None),
     ("re", "Pattern"),
     ("numpy", "dtype"),
     ("_abc", "_abc_data"),
+    ("uarray", "_Function"),
 }
 # Nothing in them reaches a number that a model computes.
 _HARMLESS = {
@@ -100,7 +111,9 @@ _PURE = {
     "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "rich", "tqdm", "keyword", "reprlib",
     "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest", "pytest",
     "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
-    "posixpath", "os._Environ",
+    "posixpath", "os._Environ", "uuid.UUID",
+    "pathlib.PurePath", "pathlib._local.PurePath", "pathlib.Path.__new__",
+    "pathlib.Path.__init__", "pathlib._local.Path.__new__", "pathlib._local.Path.__init__",
     # Debuggers: people look, and what they change by hand is met by the checks of replays.
     "pdb", "bdb", "cmd", "ipdb", "pudb", "debugpy", "pydevd", "IPython",
 }  # fmt: skip
@@ -108,6 +121,11 @@ _IMPURE = {
     "builtins.open", "builtins.input", "numpy.random", "numpy.load",
     "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile", "numpy.memmap", "numpy.seterr",
     "numpy.save", "numpy.savez", "numpy.savetxt", "numpy.lib._npyio_impl", "numpy.lib.npyio",
+    "numpy.geterr", "numpy.geterrcall", "numpy.getbufsize", "numpy.get_printoptions",
+    "pandas.get_option", "pandas.Timestamp.now", "pandas.Timestamp.today",
+    "posixpath.abspath", "posixpath.realpath", "posixpath.relpath", "posixpath.expanduser",
+    "posixpath.expandvars", "posixpath.islink", "posixpath.lexists", "posixpath.ismount",
+    "_thread.lock.locked",
     "scipy.io", "pandas.io", "xarray.backends", "json.load", "logging.config", "random",
     "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
     "datetime.date.today", "decimal.getcontext", "decimal.setcontext", "decimal.localcontext",
@@ -141,8 +159,10 @@ def in_library(name):
         return True
     if name == "__main__":
         return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if file is None:
+    module = sys.modules.get(name)
+    # Not by getattr: a module may have a `__getattr__` of the user's.
+    file = getattr(module, "__dict__", {}).get("__file__")
+    if type(file) is not str:
         # Modules written in C, or code that was compiled from a string: the latter is the user's.
         return name in sys.builtin_module_names
     return is_library_file(file)
@@ -157,8 +177,13 @@ def impure(name):
         if prefix in _IMPURE:
             return True
         if prefix in _PURE:
-            return False
+            return _public(parts) in _IMPURE
     return True
+
+
+def _public(parts):
+    """What a function deep in a package is called where people find it: ``numpy.geterr``."""
+    return f"{parts[0]}.{parts[-1]}"
 
 
 def module_of(kind):
@@ -172,6 +197,8 @@ def is_constant(x):
     kind = type(x)
     if is_value(x) or isinstance(x, _CONSTANT) or kind.__name__ in _FUNCTIONS:
         return True
+    if kind in CLOCKS:
+        return is_constant(x.tzinfo)
     if hasattr(kind, "n_sequence_fields"):  # named tuples of Python's own
         return True
     module = module_of(kind)
@@ -181,6 +208,8 @@ def is_constant(x):
 def is_harmless(x):
     """Whether `x` only serves to lock, to log or to show."""
     kind = type(x)
+    if isinstance(x, logging.Logger):  # code may ask for its level
+        return False
     names = _HARMLESS.get(module_of(kind).partition(".")[0], ())
     if names is None or kind.__name__ in names:
         return True

@@ -1,0 +1,255 @@
+"""Objects of Python's library, NumPy and pandas around compiled functions: none goes stale, and no
+harmless one keeps a function eager.
+"""
+
+import collections
+import collections.abc
+import datetime
+import logging
+import pathlib
+import threading
+import types
+import typing
+import uuid
+import warnings
+import weakref
+import zoneinfo
+
+import numpy as np
+import pytest
+
+import probtorch as pt
+from probtorch import tensor
+from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.guards.environment import Environment
+
+pandas = pytest.importorskip("pandas")
+
+x = tensor([1.0, 2.0])
+
+
+class Holder:
+    k = 2.0
+
+
+class Pair(typing.NamedTuple):
+    first: float = 2.0
+    second: object = None
+
+
+def referent():
+    """Ends while the function is in use, which must not keep it."""
+    kept = [Holder()]
+    weak = weakref.ref(kept[0])
+    return (lambda: x * (3.0 if weak() is None else 2.0)), lambda i: kept.clear()
+
+
+def attribute_of_a_referent():
+    kept = Holder()
+    weak = weakref.ref(kept)
+    return (lambda: x * weak().k), lambda i, kept=kept: setattr(kept, "k", float(i))
+
+
+def method_of_a_referent():
+    class Own(Holder):
+        __slots__ = ("j",)
+
+        def times(self):
+            return self.j
+
+    kept = Own()
+    kept.j = 2.0
+    weak = weakref.WeakMethod(kept.times)
+    return (lambda: x * weak()()), lambda i, kept=kept: setattr(kept, "j", float(i))
+
+
+def level_of_a_logger():
+    log = logging.getLogger("probtorch.of_a_test")
+    log.setLevel("INFO")
+
+    def change(i):
+        log.setLevel("DEBUG" if i % 2 else "INFO")
+
+    return (lambda: x * (2.0 if log.isEnabledFor(logging.DEBUG) else 3.0)), change
+
+
+def held_lock():
+    lock = threading.Lock()
+
+    def change(i):
+        lock.release() if lock.locked() else lock.acquire()
+
+    return (lambda: x * (2.0 if lock.locked() else 3.0)), change
+
+
+def error_state():
+    np.seterr(over="warn")
+
+    def change(i):
+        np.seterr(over="ignore" if i % 2 else "warn")
+
+    return (lambda: x * (2.0 if np.geterr()["over"] == "warn" else 3.0)), change
+
+
+def print_options():
+    np.set_printoptions(precision=8)
+    return (
+        lambda: x * np.get_printoptions()["precision"],
+        lambda i: np.set_printoptions(precision=i),
+    )
+
+
+def option_of_pandas():
+    pandas.set_option("display.precision", 6)
+    return (
+        lambda: x * pandas.get_option("display.precision"),
+        lambda i: pandas.set_option("display.precision", i),
+    )
+
+
+def module_that_answers():
+    module = types.ModuleType("of_a_test")
+    module.table = {"k": 2.0}
+    table = module.table
+
+    def answer(name):
+        return table[name]  # a KeyError, where good manners ask for an AttributeError
+
+    module.__getattr__ = answer
+    return (lambda: x * module.k), lambda i: module.table.update(k=float(i))
+
+
+def attributes_of_a_frame():
+    frame = pandas.DataFrame({"a": [1.0]})
+    frame.attrs["k"] = 2.0
+    return (lambda: x * frame.attrs["k"]), lambda i: frame.attrs.update(k=float(i))
+
+
+def groups():
+    frame = pandas.DataFrame({"g": [0, 0, 1], "a": [1.0, 2.0, 3.0]})
+    groups = frame.groupby("g")
+
+    def change(i):
+        frame.loc[0, "a"] = float(i)
+
+    return (lambda: x * float(groups["a"].sum().iloc[0])), change
+
+
+def names_of_columns():
+    frame = pandas.DataFrame({"a": [1.0], "b": [2.0]})
+
+    def change(i):
+        frame.columns = ["b", "a"] if i % 2 else ["a", "b"]
+
+    return (lambda: x * float(frame["a"].iloc[0])), change
+
+
+def index_of_several_levels():
+    index = pandas.MultiIndex.from_product([[0, 1], ["u", "v"]])
+    frame = pandas.DataFrame({"a": np.arange(4.0)}, index=index)
+
+    def change(i):
+        frame.loc[(0, "v"), "a"] = i
+
+    return (lambda: x * float(frame.loc[(0, "v"), "a"])), change
+
+
+def categories_renamed():
+    place = types.SimpleNamespace(s=pandas.Series(pandas.Categorical(["a", "b", "a"])))
+
+    def change(i):
+        place.s = place.s.cat.rename_categories([f"{i}x", f"{i}y"])
+        place.s = place.s.cat.reorder_categories(
+            [f"{i}y", f"{i}x"] if i % 2 else [f"{i}x", f"{i}y"]
+        )
+
+    return (lambda: x * float(place.s.cat.codes.iloc[0] + 1)), change
+
+
+def list_in_a_named_tuple():
+    pair = Pair(2.0, [2.0])
+    return (lambda: x * pair.second[0]), lambda i: pair.second.__setitem__(0, float(i))
+
+
+# Those that are watched: the function stays compiled.
+WATCHED = [
+    referent, attribute_of_a_referent, method_of_a_referent, level_of_a_logger, module_that_answers,
+    attributes_of_a_frame, groups, names_of_columns, index_of_several_levels, categories_renamed,
+    list_in_a_named_tuple,
+]  # fmt: skip
+# Those that are asked by a call.
+CALLED = [held_lock, error_state, print_options, option_of_pandas]
+
+
+@pytest.fixture(autouse=True)
+def _put_back():
+    errors, options = np.geterr(), np.get_printoptions()
+    precision = pandas.get_option("display.precision")
+    yield
+    np.seterr(**errors)
+    np.set_printoptions(**options)
+    pandas.set_option("display.precision", precision)
+
+
+@pytest.mark.parametrize("make", WATCHED + CALLED, ids=lambda make: make.__name__)
+def test_what_libraries_keep_is_never_frozen(make):
+    rows = []
+    for compiled in (False, True):
+        fn, change = make()
+        call = pt.compile(fn, verify=False) if compiled else fn
+        with warnings.catch_warnings():
+            if make in CALLED:
+                warnings.simplefilter("ignore", CompileWarning)
+            found = [call().tolist() for _ in range(3)]
+            for i in (1, 2, 3, 4, 5):
+                change(i)
+                found += [call().tolist() for _ in range(3)]
+        rows.append(found)
+    assert rows[1] == rows[0]
+    assert any(row != rows[0][0] for row in rows[0]), "nothing changes"
+    if make in WATCHED:
+        assert call.reason is None
+
+
+def test_an_object_that_only_weak_references_hold_is_not_kept():
+    kept = [Holder()]
+    table = weakref.WeakValueDictionary(h=kept[0])
+    environment = Environment([lambda: table.get("h")])
+    kept.clear()
+    assert not list(table)
+    assert environment.changed() is not None
+
+
+BERLIN = datetime.datetime(2020, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
+PATH, NAME = pathlib.PurePosixPath("/a/b.txt"), uuid.UUID(int=3)
+TWO = collections.namedtuple("Two", "a b")(1.0, 2.0)
+PERIOD, OFFSET, STAMP = pandas.Period("2020-01"), pandas.offsets.Day(2), pandas.Timestamp("2020")
+KINDS = collections.abc.Callable[[int], int], typing.Callable[[int], int], list[int], int | str
+HARMLESS = {
+    "paths": lambda: x * len(PATH.name) * len(str(PATH.with_suffix(".a") / "b")),
+    "paths made inside": lambda: x * len(pathlib.Path("/a/b").parts),
+    "moments in a zone": lambda: x * BERLIN.year,
+    "identifiers": lambda: x * len(str(NAME)),
+    "named tuples": lambda: x * Pair().first * TWO.a * TWO._replace(a=3.0).a * Pair(3.0).first,
+    "types with brackets": lambda: x * len([k for k in KINDS if k is not None]),
+    "moments of pandas": lambda: x * PERIOD.year * OFFSET.n * STAMP.year,
+    "loggers": lambda: logging.getLogger("a").debug("a") or x * 2.0,
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_constants_of_libraries_keep_no_function_eager(name):
+    fn = pt.compile(HARMLESS[name])
+    for _ in range(3):
+        assert fn().tolist() == HARMLESS[name]().tolist()
+    assert fn.reason is None
+
+
+def test_an_array_in_a_file_is_watched(tmp_path):
+    data = np.memmap(tmp_path / "data", float, "w+", shape=(3,))
+    data[:] = 1.0
+    fn = pt.compile(lambda: x * float(data.sum()), verify=False)
+    for k in (1.0, 1.0, 5.0, 5.0, 2.0):
+        data[0] = k
+        assert fn().tolist() == [k + 2.0, 2.0 * (k + 2.0)]
+    assert fn.reason is None
