@@ -910,6 +910,7 @@ def retyped(t, cls):
     for slot in TensorBase.__slots__:
         if slot != "__weakref__":
             setattr(out, slot, getattr(t, slot))
+    dispatch.carry(t, out)
     return out
 
 

@@ -125,6 +125,16 @@ def test_gradient_that_is_gone_at_the_end_is_native():
     assert w.grad is None
 
 
+@pytest.mark.parametrize(
+    "make", [nn.Buffer, lambda x: nn.Parameter(x, False), lambda x: nn.Parameter(x.detach())]
+)
+def test_parameters_and_buffers_made_inside_are_made_at_each_call(make):
+    def call(f, _):
+        return [f(probtorch.tensor([k, k + 1.0])) for k in (1.0, 2.0, 3.0, 4.0)]
+
+    agree(lambda _: lambda x: make(x * 3.0).detach() * x, lambda: None, call)
+
+
 def test_target_network_follows_inside():
     def state():
         return nn.Parameter(leaf(1.0, 2.0)), nn.Parameter(leaf(5.0, 7.0))
