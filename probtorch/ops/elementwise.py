@@ -92,9 +92,11 @@ def divide(x, y, *, rounding_mode=None, out=None):
             got=repr(rounding_mode),
             fix="leave it out for the exact quotient",
         )
-    x, y = as_tensor(x, "div"), as_tensor(y, "div")
-    if x._data.dtype.kind in "f" or y._data.dtype.kind == "f":
+    a, b = as_tensor(x, "div"), as_tensor(y, "div")
+    if "f" in (a._data.dtype.kind, b._data.dtype.kind):
+        # The operands as they came: Python numbers have no dtype of their own.
         return _trunc_divide(x, y, out=out)
+    x, y = a, b
     return floor_divide(sub(x, fmod(x, y)), y, out=out)
 
 

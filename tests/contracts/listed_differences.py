@@ -26,6 +26,12 @@ def _floats(a):
     return a[np.isfinite(a)] if a.dtype.kind == "f" else a
 
 
+def _asymmetric(a):
+    return a.ndim > 1 and not np.array_equal(
+        a, np.swapaxes(a, -1, -2), equal_nan=a.dtype.kind == "f"
+    )
+
+
 def _numbers(a):
     if isinstance(a, (list, tuple)):
         return any(map(_numbers, a))
@@ -43,6 +49,7 @@ CONDITIONS = {
     "infinite": _any(lambda a: a.dtype.kind == "f" and bool(np.isinf(a).any())),
     "zero": _any(lambda a: bool((a == 0).any())),
     "ties": _any(lambda a: a.size != np.unique(_floats(a)).size),
+    "asymmetric": _any(_asymmetric),
     "number": lambda call: _numbers([*call.args, *call.options.values()]),
     "mixed": lambda call: len({leaf.array.dtype for leaf in call.leaves()}) > 1,
 }

@@ -317,6 +317,7 @@ def test_what_pytorch_refuses():
 
 def test_rounded_division_when_compiled():
     native = compiled(lambda x, y: probtorch.div(x, y, rounding_mode="trunc"))
+    assert probtorch.div(tensor(-0.1).half(), INF, rounding_mode="trunc").dtype == probtorch.float16
     x, y = tensor([7.0, -7.0, 7.0, -0.5]), tensor([2.0, 2.0, -0.0, 1.0])
     np.testing.assert_array_equal(native(x, y).numpy(), [3.0, -3.0, -INF, -0.0])
 
