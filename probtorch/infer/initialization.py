@@ -348,6 +348,8 @@ def _origin_in_gradient(target, q):
             target.density.eager(q)
     except AutogradError as error:
         return f"the gradient of {error.subject.partition(':')[0]} at {error.location}"
+    except DomainError:
+        pass  # there is no density at the point, let alone a gradient
     return ""
 
 
