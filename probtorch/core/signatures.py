@@ -3,8 +3,8 @@
 People arrive with the spellings of other libraries: ``NUTS(max_treedepth=8)``, ``Adam(lr=0.1)``.
 Python says which argument is wrong; `explained` adds what the function takes, the name that was
 probably meant, and what to write. The check is made after Python has refused the call; where a call
-fits it costs a frame, 0.1 to 0.3 us. So it is not around the functions that are called for every operation
-on tensors: there Python's own words have to do.
+fits it costs a frame, 0.1 to 0.3 us. So it is not around the functions that are called for every
+operation on tensors: there Python's own words have to do.
 
 `explain_calls` at the end of a module explains all that the module shows. `SPELLINGS` has the words
 that other libraries use throughout; what only one class is asked for stands beside that class.

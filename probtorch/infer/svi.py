@@ -42,7 +42,7 @@ from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.model_calls import check_model, check_model_call, is_rng_key
 from probtorch.infer.model_runs import OUTSIDE, lifted
 from probtorch.infer.non_finite import bad_entries, first_non_finite
-from probtorch.infer.objectives.elbo import Trace_ELBO
+from probtorch.infer.objectives.elbo import ELBO, Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.run_identity import objective_options, options_of
 from probtorch.infer.step_progress import StepProgress
@@ -173,6 +173,8 @@ class SVI:
     @staticmethod
     def _check_parts(model, guide, loss):
         """Refuse what is no model, guide or loss, before the first step fails somewhere inside."""
+        if not (loss is None or isinstance(loss, (ELBO, type, str))):
+            return  # a loss of the user's own may do with other things
         check_model(model, "SVI")
         if isinstance(guide, (Optimizer, PyroOptim)) or (
             isinstance(guide, type) and issubclass(guide, (AutoGuide, Optimizer))
