@@ -15,7 +15,7 @@ from probtorch.backends.registry import contiguous, shares_memory
 from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
-from probtorch.compiler.verify import coarsest
+from probtorch.compiler.verify import coarsest, next_due
 from probtorch.core.dispatch import (
     changed_since,
     grad_enabled,
@@ -82,7 +82,7 @@ class BasePath:
 
     def until_due(self):
         """How many runs there are until the next one that is verified."""
-        return (1 << self.count.bit_length()) - self.count - 1
+        return next_due(self.count) - self.count - 1
 
     def restart(self, number, before):
         """Set generators as the function does ahead of a draw; `before` gets their states."""

@@ -1,10 +1,10 @@
 """Replays are verified: now and then a compiled call is made eagerly too, and both are compared.
 
 Guards see what a recording depends on. Should there be something that they do not see, a replay
-goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8 ... of a path, and
-the log density at the end of a chain's calls number 1, 4, 16 ..., are also computed by Python, from
-the same state and with the same random bits. All that the eager run changed is put back: results do
-not depend on being verified.
+goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16, 64, 256 ...
+of a path, and the log density at the end of a chain's calls number 1, 4, 16 ..., are also computed
+by Python, from the same state and with the same random bits. All that the eager run changed is put
+back: results do not depend on being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
 explains, the eager run is repeated a few times with arguments and the results of all operations
@@ -19,7 +19,7 @@ from probtorch.backends.registry import to_host
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["OtherRounding", "ReplayError", "coarsest", "difference", "due", "moved"]
+__all__ = ["OtherRounding", "ReplayError", "coarsest", "difference", "due", "moved", "next_due"]
 
 # Relative differences that rounding in another order explains without asking further.
 _TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-9}
@@ -53,8 +53,14 @@ class ReplayError(InternalCompilerError):
 
 
 def due(count):
-    """Whether native call number `count`, from 1 on, is verified."""
-    return count & (count - 1) == 0
+    """Whether native call number `count`, from 1 on, is verified: 1, 2, 4, 8, 16, 64, 256, ..."""
+    return next_due(count - 1) == count
+
+
+def next_due(count):
+    """Return the number of the first native call after number `count` that is verified."""
+    bits = count.bit_length()  # of the next power of two
+    return 1 << (bits if bits <= 4 else bits + bits % 2)
 
 
 def coarsest(graph):

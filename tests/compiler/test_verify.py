@@ -11,7 +11,7 @@ import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
-from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved
+from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved, next_due
 from probtorch.distributions import Normal
 from probtorch.effects.primitives import param, sample
 from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
@@ -35,7 +35,9 @@ def blind(monkeypatch):
 
 def test_calls_2_3_5_9_and_17_are_verified():
     # The first call is the recording.
-    assert [n + 1 for n in range(1, 40) if due(n)] == [2, 3, 5, 9, 17, 33]
+    assert [n + 1 for n in range(1, 300) if due(n)] == [2, 3, 5, 9, 17, 65, 257]
+    for n in range(300):
+        assert next_due(n) == next(m for m in range(n + 1, 2000) if due(m))
     # As often as Python's side effects are met: here what is logged, which nobody watches.
     log, lines = logging.Logger("runs"), io.StringIO()
     log.addHandler(logging.StreamHandler(lines))
