@@ -29,7 +29,14 @@ from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
 from probtorch.compiler.room import Room, warn_crowded
-from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved
+from probtorch.compiler.verify import (
+    OtherRounding,
+    ReplayError,
+    difference,
+    due,
+    moved,
+    wavers,
+)
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     grad_enabled,
@@ -356,11 +363,24 @@ class CompiledFunction:
             # Copies: a result may be a tensor that is put back.
             return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, kind)
 
-        def again(seed):
+        def rounded(seed):
+            if seed is None:
+                return run(tensors)
             close = [wrap(moved(t._data, (seed, i), path.size)) for i, t in enumerate(tensors)]
             with OtherRounding(seed):
-                (computed, _), (changed, _) = run(close)
+                return run(close)
+
+        def again(seed):
+            (computed, _), (changed, _) = rounded(seed)
             return [*computed, *changed]
+
+        def form(found):
+            (computed, rest), (_, drawn) = found
+            return len(computed), repr(rest), drawn
+
+        def settled(found):
+            """Whether rounding does not lead to another form: a loop may end one turn earlier."""
+            return not wavers(lambda seed: form(rounded(seed)), found)
 
         # The native run first: only then is it known that the path fits, and that Python, which is
         # expected to take the same, changes no other tensors.
@@ -374,18 +394,20 @@ class CompiledFunction:
             (computed, rest), after = run(tensors)
         except Exception as e:
             error = e
+        what = None
         if error is not None:
-            what = f"a result, where Python raises {type(error).__name__}"
+            if settled(None):
+                what = f"a result, where Python raises {type(error).__name__}"
         else:
             got, got_rest = tensors_and_rest(*flatten(out[0]))
             native = [*got, *mine[0]]
             names = [f"result {i}" for i in range(len(got))]
             names += [f"updated tensor {i}" for i in range(len(updates))]
-            what = None
+            found = form(((computed, rest), after))
             if len(got) != len(computed) or not _same_rest(got_rest, rest):
-                what = "a result of another structure"
+                what = "a result of another structure" if settled(found) else None
             elif mine[1] != after[1]:
-                what = "another number of random draws"
+                what = "another number of random draws" if settled(found) else None
             else:
                 eager = [*computed, *after[0]]
                 pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]

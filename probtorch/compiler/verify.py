@@ -12,6 +12,8 @@ moved by a few units in the last place (Monte Carlo arithmetic: Parker, 1997): w
 with as large a change is ill-conditioned, or at a jump, and no verdict is given.
 """
 
+import math
+
 import numpy as np
 
 from probtorch.autograd.listener import Listener
@@ -19,15 +21,29 @@ from probtorch.backends.registry import to_host
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["OtherRounding", "ReplayError", "coarsest", "difference", "due", "moved", "next_due"]
+__all__ = [
+    "OtherRounding",
+    "ReplayError",
+    "coarsest",
+    "difference",
+    "due",
+    "moved",
+    "next_due",
+    "wavers",
+]
 
 # Relative differences that rounding in another order explains without asking further.
 _TOLERANCE = {2: 3e-2, 4: 1e-4, 8: 1e-9}
 # Of what a change in the last place brings about.
 _AMPLIFIED = 1e3
+# Of the largest number: results that lose two digits to a change in the last place may as well be
+# infinite, such as the logarithm of the determinant of a singular matrix.
+_NO_DIGITS = 1e-2
 # Runs with numbers moved. At a jump each of them falls to the other side with a chance of about a
 # half.
 _RUNS = 8
+# Runs with nothing moved. They may differ by rounding too: sums of arrays that lie elsewhere.
+_PLAIN_RUNS = 3
 # What rounds nothing.
 _EXACT_FAMILIES = {"movement", "indexing", "control"}
 _EXACT = {
@@ -82,7 +98,8 @@ def difference(native, eager, again=None, size=8):
         What was computed, with names to call it by.
     again : callable, optional
         ``again(seed)`` returns the arrays of another eager run: with `OtherRounding`, of arguments
-        that were `moved`.
+        that were `moved`. With the seed None nothing is moved: should that differ too, then by a
+        state of the function's own, and rounding explains nothing.
     size : int
         Of the `coarsest` floats on the way to them, in bytes.
     """
@@ -96,7 +113,9 @@ def difference(native, eager, again=None, size=8):
             continue
         if again is not None:
             try:
-                if any(_explains(other[i], b, far) for other in _repeated(again, others)):
+                if not _restless(again, i, b, _tolerance(b, size) * largest) and any(
+                    _explains(other[i], b, far, largest) for other in _repeated(again, others)
+                ):
                     continue
             except Exception:
                 return None  # it cannot be asked further
@@ -104,6 +123,12 @@ def difference(native, eager, again=None, size=8):
         at = f" at {list(map(int, where))}" if b.ndim else ""
         return f"{name}{at} is {a[where]!s}, where Python computes {b[where]!s}"
     return None
+
+
+def _restless(again, i, b, tolerance):
+    """Whether result `i` is another in every run, though no number is moved."""
+    runs = (again(None)[i] for _ in range(_PLAIN_RUNS))
+    return all(_distance(np.asarray(to_host(x)), b)[0] > tolerance for x in runs)
 
 
 def _repeated(again, others):
@@ -114,13 +139,36 @@ def _repeated(again, others):
         yield others[seed]
 
 
-def _explains(other, b, far):
+def wavers(again, form):
+    """Whether runs with numbers moved take another form: other Python numbers, draws or errors.
+
+    Parameters
+    ----------
+    again : callable
+        ``again(seed)`` returns the form of another run in Python, as in `difference`.
+    form
+        What was found; None for an error.
+    """
+
+    def found(seed):
+        try:
+            return again(seed)
+        except Exception:
+            return None
+
+    settled = any(found(None) == form for _ in range(_PLAIN_RUNS))
+    return settled and any(found(seed) != form for seed in range(_RUNS))
+
+
+def _explains(other, b, far, largest):
     """Whether a result that other rounding led to is about as far from `b`."""
     other = np.asarray(to_host(other))
     if other.shape != b.shape:
         return True
     shift, _ = _distance(other, b)
-    return not np.isfinite(shift) or far <= _AMPLIFIED * shift
+    if not np.isfinite(shift) or (np.isinf(far) and shift > _NO_DIGITS * largest):
+        return True
+    return far <= _AMPLIFIED * shift
 
 
 def _tolerance(x, size):
@@ -148,20 +196,35 @@ def _distance(a, b):
     return apart, float(np.abs(b[np.isfinite(b)]).astype(np.float64).max(initial=0.0))
 
 
-def moved(x, seed, size=8, whole=False):
+def moved(x, seed, size=8, whole=False, least=0.0):
     """Return an array with each number moved by up to four units in the last place.
 
-    That of floats of `size` bytes, where `x` has longer ones. Unless `whole`, whole numbers stay:
-    most of them are exact.
+    That of floats of `size` bytes, where `x` has longer ones, and of `least` where `x` is smaller.
+    Unless `whole`, whole numbers stay: most of them are exact.
     """
-    if x.dtype.kind != "f":
+    if seed is None or x.dtype.kind != "f":
         return x
     rng = np.random.default_rng(seed)  # a generator stays what it is
     steps = rng.integers(1, 5, x.shape) * rng.choice((-1, 1), x.shape)
     unit = np.finfo(f"f{min(size, x.dtype.itemsize)}").eps
     with np.errstate(all="ignore"):
-        other = x + steps * unit * np.abs(x)
+        other = x + steps * unit * np.maximum(np.abs(x), least)
         return np.where(np.isinf(x) | (not whole) & (x == np.rint(x)), x, other).astype(x.dtype)
+
+
+def _size_of_partial_sums(op, read, out):
+    """How large sums are on the way to a result, of terms that have no common sign."""
+    if not read or not all(x.size and x.dtype.kind == "f" for x in read):
+        return 0.0
+    with np.errstate(all="ignore"):
+        sizes = [float(np.abs(x).max()) for x in read]
+        if op.name == "sum":
+            found = sizes[0] * math.sqrt(read[0].size / max(out.size, 1))
+        elif op.name == "matmul" and len(read) == 2:
+            found = sizes[0] * sizes[1] * math.sqrt(read[0].shape[-1])
+        else:
+            return 0.0
+    return found if math.isfinite(found) else 0.0
 
 
 def _all_whole(x):
@@ -174,19 +237,20 @@ class OtherRounding(Listener):
 
     Parameters
     ----------
-    seed : int
+    seed : int or None
+        None moves nothing.
     """
 
     only_watches = True
 
     def __init__(self, seed):
         super().__init__()
-        self._rng = np.random.default_rng((1, seed))
+        self._rng = None if seed is None else np.random.default_rng((1, seed))
 
     def record(self, op, inputs, attrs, out):
         """Move the result of an operation, if it rounds and its memory is nobody else's."""
         super().record(op, inputs, attrs, out)
-        if op.family in _EXACT_FAMILIES or op.name in _EXACT:
+        if self._rng is None or op.family in _EXACT_FAMILIES or op.name in _EXACT:
             return
         read = [x._data for x in inputs if isinstance(x, TensorBase)]
         # Functions reach whole numbers where they level off, sums by rounding.
@@ -198,4 +262,6 @@ class OtherRounding(Listener):
                 and x.flags.writeable
                 and not any(np.may_share_memory(x, y) for y in read if type(y) is np.ndarray)
             ):
-                x[...] = moved(x, self._rng, whole=sums and not all(map(_all_whole, read)))
+                whole = sums and not all(map(_all_whole, read))
+                least = _size_of_partial_sums(op, read, x) if whole else 0.0
+                x[...] = moved(x, self._rng, whole=whole, least=least)

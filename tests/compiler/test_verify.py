@@ -11,7 +11,15 @@ import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
-from probtorch.compiler.verify import OtherRounding, ReplayError, difference, due, moved, next_due
+from probtorch.compiler.verify import (
+    OtherRounding,
+    ReplayError,
+    difference,
+    due,
+    moved,
+    next_due,
+    wavers,
+)
 from probtorch.distributions import Normal
 from probtorch.effects.primitives import param, sample
 from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
@@ -232,3 +240,39 @@ def test_random_bits_and_whole_numbers_are_not_rounded_otherwise():
     probtorch.manual_seed(0)
     np.testing.assert_allclose(moved_draws.numpy(), rand(3).numpy(), rtol=1e-6)
     assert whole == [3.0, 6.0]
+
+
+def test_rounding_explains_no_state_that_changes_at_each_run():
+    state = [0.0]
+
+    def again(seed):
+        state[0] += 1.0
+        return [np.array(state[0])]
+
+    assert difference([("y", np.array(-1.0))], [("y", np.array(0.0))], again) is not None
+    assert not wavers(lambda seed: float(again(seed)[0]), 0.0)
+
+
+def cancelling(x):
+    return x.sum() > x.flip(0).sum()
+
+
+def turns(x):
+    count, far = 0, x.abs().max()
+    while far > 1e-6 and count < 200:
+        before, x = x, x.cos() * 0.999
+        far, count = (x - before).abs().max(), count + 1
+    return x, count
+
+
+def singular(x):
+    return probtorch.linalg.slogdet(x[:18].reshape(6, 3) @ x[:18].reshape(6, 3).T)[1]
+
+
+@pytest.mark.parametrize("fn", [cancelling, turns, singular], ids=lambda fn: fn.__name__)
+def test_what_rounding_decides_is_no_fault_of_a_replay(fn):
+    rng = np.random.default_rng(0)
+    compiled = probtorch.compile(fn)
+    for _ in range(34):
+        compiled(tensor(rng.standard_normal(501).astype(np.float32)))
+    assert compiled.reason is None
