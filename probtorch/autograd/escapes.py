@@ -125,7 +125,7 @@ class Watch(Listener):
     def end(self):
         """Raise NotAlike unless the first run was followed to its end."""
         if self.like is not None and len(self._held) != len(self.like._held):
-            raise NotAlike
+            raise NotAlike("less is held than in the first run")
 
     def restore(self):
         """Put back what the run changed in place of tensors made outside, such as buffers."""
@@ -273,10 +273,10 @@ class Watch(Listener):
             self._held.append((*entry, array.copy(), inputs))
             return array
         if len(self._held) >= len(self.like._held):
-            raise NotAlike
+            raise NotAlike("more is held than in the first run")
         first = self.like._held[len(self._held)]
         if first[:3] != entry:
-            raise NotAlike
+            raise NotAlike("something else is held than in the first run")
         self._held.append(first)
         return first[3].copy()
 

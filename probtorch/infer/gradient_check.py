@@ -127,7 +127,7 @@ class DensityCheck:
         def probe(at):
             found = context.native(at)[0]
             if density.count_paths() > known:
-                raise NotAlike  # over there it takes another branch
+                raise NotAlike("over there it takes another branch")
             return found
 
         try:

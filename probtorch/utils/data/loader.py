@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection
 from typing import Any
 
+from probtorch.core.dispatch import recorder
 from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
@@ -276,10 +277,19 @@ class DataLoader:
         """Return the samples with the given numbers as one batch, made in this process."""
         return self._fetcher.get(list(rows), None)
 
+    def __environment__(self) -> list[Any]:
+        """What of the loader a compiled function depends on: not how far an epoch is, as batches
+        are made outside of it.
+        """
+        return [self.dataset, self.batch_size, self.drop_last, self.collate_fn]
+
     # --------------------------------------------------------------------------------------- epochs
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or go on with the one that `load_state_dict` brought."""
+        active = recorder()
+        if active is not None:
+            active.refuse("a pass over a DataLoader")
         epoch = self._epoch = self._begin()
         if not self.num_workers:
             return _here(self._fetcher, epoch)
