@@ -7,6 +7,7 @@ import contextvars
 import enum
 import functools
 import itertools
+import linecache
 import math
 import sys
 import threading
@@ -427,3 +428,12 @@ def test_second_derivatives_where_a_function_closes_over_its_argument():
         (g,) = grad(compiled(weight), [weight], create_graph=True)
         (second,) = grad(g.sum(), [weight])
         assert (g.item(), second.item()) == (12.0, 12.0)
+
+
+def test_lines_of_sources_are_not_looked_through(monkeypatch):
+    for i in range(2000):
+        lines = [f"line {i} {j}" for j in range(60)]
+        monkeypatch.setitem(linecache.cache, f"long{i}.py", (0, None, lines, f"long{i}.py"))
+    compiled = compile(lambda x: x * globals()["number"] + len(linecache.cache))
+    compiled(tensor(1.0))
+    assert compiled.reason is None

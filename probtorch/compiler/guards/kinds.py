@@ -8,6 +8,7 @@ import array
 import collections
 import functools
 import io
+import linecache
 import logging
 import os
 import sys
@@ -214,6 +215,9 @@ def is_harmless(x):
     if names is None or kind.__name__ in names:
         return True
     if any(x is s for s in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+        return True
+    # Lines of sources, for tracebacks: as many as were shown.
+    if x is linecache.cache:
         return True
     if isinstance(x, io.IOBase):
         return not x.closed and not x.readable()
