@@ -128,7 +128,11 @@ def test_dtype_has_many_spellings(spelling, expected):
     assert as_dtype(spelling) == expected
 
 
-@pytest.mark.parametrize("nonsense", ["floaty", object(), "U3", "datetime64[s]"], ids=str)
+@pytest.mark.parametrize(
+    "nonsense",
+    ["floaty", object(), "U3", "datetime64[s]"],
+    ids=lambda x: x if isinstance(x, str) else "object",
+)
 def test_what_is_not_a_numeric_dtype_is_refused(nonsense):
     with pytest.raises(DTypeError, match="expected: a numeric dtype"):
         as_dtype(nonsense)

@@ -203,7 +203,9 @@ def test_summary_is_a_dict_of_columns_only_where_it_is_asked_for_them(matrix):
 
 
 @pytest.mark.parametrize(
-    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=str
+    "again",
+    [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))],
+    ids=["copy", "deepcopy", "pickle"],
 )
 def test_summary_travels_whole(matrix, again):
     made = again(matrix)

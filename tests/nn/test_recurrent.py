@@ -149,7 +149,9 @@ def test_linear_rnn_is_a_power_of_its_matrix(nonlinearity):
 
 
 @pytest.mark.parametrize(
-    ("nonlinearity", "fn"), [("relu", lambda x: np.maximum(x, 0)), (sin, np.sin)], ids=str
+    ("nonlinearity", "fn"),
+    [("relu", lambda x: np.maximum(x, 0)), (sin, np.sin)],
+    ids=["relu", "a function"],
 )
 def test_rnn_takes_any_nonlinearity(nonlinearity, fn):
     m, cell = nn.RNN(2, 3, 1, nonlinearity).double(), nn.RNNCell(2, 3, True, nonlinearity).double()
