@@ -153,9 +153,12 @@ class CompiledStep:
         if isinstance(svi.objective, ELBO):
             found.append(vars(svi.objective))
         found.append(vars(svi._updater))
-        # Learning rates of optimizers are not among what is watched.
-        found.append(Known((svi, *svi._updater.optimizers())))
-        found += [vars(o) for o in (svi._updater.optimizer,) if isinstance(o, PyroOptim)]
+        # Learning rates of optimizers are not among what is watched, nor are schedules, which a
+        # step only meets by the rates.
+        optim = svi._updater.optimizer
+        made = optim.optim_objs.values() if isinstance(optim, PyroOptim) else ()
+        found.append(Known((svi, *svi._updater.optimizers(), *made)))
+        found += [vars(o) for o in (optim,) if isinstance(o, PyroOptim)]
         for o in svi._updater.optimizers():
             found += [Entries(vars(o), ("state", "param_groups")), o.state]
             found += (Entries(group, _without_rate(group)) for group in o.param_groups)

@@ -20,7 +20,7 @@ from probtorch.infer import (
     TraceMeanField_ELBO,
 )
 from probtorch.nn import BatchNorm1d, Dropout, Linear, Sequential, Softplus
-from probtorch.optim import SGD, Adagrad, Adam, AdamW, ClippedAdam, RMSprop
+from probtorch.optim import SGD, Adagrad, Adam, AdamW, ClippedAdam, PyroLRScheduler, RMSprop
 from probtorch.optim.lr_scheduler import ExponentialLR
 from probtorch.tensor import tensor
 
@@ -458,3 +458,21 @@ def test_a_model_put_in_the_place_of_another_is_the_one_that_steps_use():
             return before + [svi.step() for _ in range(4)]
 
     assert losses(True) == pytest.approx(losses(False), abs=1e-5)
+
+
+def test_steps_of_a_schedule_need_no_other_path():
+    schedule = {"optimizer": Adam, "optim_args": {"lr": 0.05}, "gamma": 0.9}
+
+    def losses(jit):
+        optim = PyroLRScheduler(ExponentialLR, schedule)
+        svi = SVI(regression, AutoNormal(regression), optim, Trace_ELBO(), seed=0)
+        found = []
+        with configure(jit=jit):
+            for _ in range(12):
+                found.append(svi.step(X, Y))
+                optim.step()
+        return svi, found
+
+    svi, found = losses(True)
+    assert len(svi._compiled._function._paths()) == 1
+    np.testing.assert_allclose(found, losses(False)[1], rtol=1e-9)
