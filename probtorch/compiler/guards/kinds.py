@@ -97,6 +97,9 @@ _HARMLESS = {
     "rich": None,
     "matplotlib": None,
     "warnings": None,
+    # What runs tests holds them all, and their results.
+    "_pytest": None,
+    "pluggy": None,
 }
 
 # Calls from the user's code into these give the same for the same arguments, or change nothing
