@@ -9,10 +9,13 @@ import functools
 import itertools
 import linecache
 import math
+import os
+import subprocess
 import sys
 import threading
 import types
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,8 +282,30 @@ def as_it_was():
     sys.modules.pop("settings_of_a_user", None)
 
 
+# Code that may look anywhere is watched for all that a process has loaded: in a long session of
+# tests too much. These cases have a process of their own.
+ANYWHERE = ("a global by its name", "module of an object", "attribute by its name")
+ALONE = "PROBTORCH_TEST_ALONE" in os.environ
+alone = pytest.mark.skipif(not ALONE, reason="made in a process of its own, see above")
+
+
+def test_code_that_looks_anywhere_in_a_process_of_its_own():
+    if ALONE:
+        pytest.skip("this is that process")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
+        env={**os.environ, "PROBTORCH_TEST_ALONE": "1"},
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout
+
+
 @pytest.mark.parametrize("place", list(places()), ids=lambda p: p[0])
 def test_a_change_of_a_python_value_is_seen_wherever_it_is(place):
+    if place[0] in ANYWHERE and not ALONE:
+        pytest.skip("made in a process of its own, see above")
     _, fn, change = place
     sys.modules["settings_of_a_user"] = module("settings_of_a_user", factor=2.0)
     if "import" in place[0]:
@@ -430,6 +455,7 @@ def test_second_derivatives_where_a_function_closes_over_its_argument():
         assert (g.item(), second.item()) == (12.0, 12.0)
 
 
+@alone
 def test_lines_of_sources_are_not_looked_through(monkeypatch):
     for i in range(2000):
         lines = [f"line {i} {j}" for j in range(60)]
