@@ -67,6 +67,10 @@ class EmptyPlateWarning(UserWarning):
     """A plate without rows: nothing inside it counts."""
 
 
+# Where it was told of plates without rows: once, not at each evaluation.
+_TOLD: dict[str, int] = {}
+
+
 class plate:
     """Independent rows, as a tensor dim or as a loop.
 
@@ -158,7 +162,7 @@ class plate:
         if not self.size:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
             place = user_frame() or ("<unknown>", 0)
-            warnings.warn_explicit(message, EmptyPlateWarning, *place)
+            warnings.warn_explicit(message, EmptyPlateWarning, *place, registry=_TOLD)
 
     def _of_rows(self, size, subsample_size, subsample):
         """Choose the rows of a plate without a loader."""
