@@ -68,7 +68,7 @@ class EmptyPlateWarning(UserWarning):
 
 
 # Where it was told of plates without rows: once, not at each evaluation.
-_TOLD: dict[str | tuple[str, type[Warning], int], int] = {}
+_TOLD: Any = {}
 
 
 class plate:
