@@ -161,8 +161,8 @@ class plate:
             self._of_batches(size)
         if not self.size:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
-            place = user_frame() or ("<unknown>", 0)
-            warnings.warn_explicit(message, EmptyPlateWarning, *place, registry=_TOLD)
+            file, line = user_frame() or ("<unknown>", 0)
+            warnings.warn_explicit(message, EmptyPlateWarning, file, line, registry=_TOLD)
 
     def _of_rows(self, size, subsample_size, subsample):
         """Choose the rows of a plate without a loader."""
