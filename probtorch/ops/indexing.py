@@ -35,6 +35,8 @@ from probtorch.errors import (
     AutogradError,
     DeviceError,
     DTypeError,
+    InferenceError,
+    ProbtorchError,
     ShapeError,
     TensorIndexError,
 )
@@ -333,7 +335,9 @@ def _entry(k):
 def _listed(k):
     """Return a list of indices as a tensor."""
     try:
-        t = as_tensor(np.asarray(k), "index")
+        t = as_tensor(list(k), "index")
+    except InferenceError:  # an element says why it has no number
+        raise
     except (ValueError, DTypeError):
         raise TensorIndexError(
             "index",
@@ -431,6 +435,8 @@ def _parse(x, entries):
 def _slice_of(k, n):
     try:
         return k.indices(n)
+    except ProbtorchError:  # a bound says why it has no number
+        raise
     except (TypeError, ValueError):
         raise TensorIndexError(
             "index",

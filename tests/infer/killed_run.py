@@ -3,11 +3,14 @@
 As a script, ``killed_run.py STEPS FOLDER RESULT`` makes the run, with checkpoints in FOLDER unless
 that is "-", and writes what it found to RESULT. ``killed_run.py serve STEPS FOLDER`` forks a
 process that does so for each line on its stdin, and writes a byte for every step: forking saves
-the import.
+the import. A number on the line says how many times the disk answers before it no longer does:
+"f" is written then if it was to keep a file, "d" if a folder.
 """
 
 import os
+import stat
 import sys
+import time
 
 import numpy as np
 
@@ -60,11 +63,26 @@ def run(steps, folder=None, after_step=lambda: None):
     return {"losses": result.losses, "generator": state, **found}
 
 
+def hang(answers):
+    """Let the disk answer so many times, and then never: a process waits for it where it syncs."""
+    sync, left = os.fsync, iter(range(answers))
+
+    def fsync(descriptor):
+        if next(left, None) is None:
+            os.write(1, b"d" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else b"f")
+            time.sleep(3600)
+        sync(descriptor)
+
+    os.fsync = fsync
+
+
 def serve(steps, folder):
     """Fork a run for every line on stdin; its number on stdout, then a byte for each step."""
-    for _ in sys.stdin:
+    for line in sys.stdin:
         child = os.fork()
         if not child:
+            if line.strip():
+                hang(int(line))
             run(steps, folder, lambda: os.write(1, b"."))
             os._exit(0)
         os.write(1, b"%d\n" % child)
