@@ -5,6 +5,7 @@ printing, in-place spellings, autograd fields, and the protocols by which other 
 a tensor.
 """
 
+import inspect
 import math
 
 import numpy as np
@@ -54,6 +55,9 @@ from probtorch.ops import (
 )
 
 __all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
+
+# The method's own call of it fits.
+_backward = inspect.unwrap(tape.backward)
 
 
 class Tensor(TensorBase):
@@ -530,7 +534,7 @@ class Tensor(TensorBase):
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         """Accumulate the gradient of this tensor into the `.grad` of the leaves it came from."""
-        tape.backward(
+        _backward(
             self, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph
         )
 

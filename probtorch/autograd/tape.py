@@ -322,7 +322,7 @@ def _sweep(seeds, targets, keep, create_graph):
             # Without an in-place change since the node was made there is nothing to check.
             careful = epoch < dispatch._CHANGED
             if op.rules:
-                out = None
+                out, half = None, g._data.dtype is float16
                 for i, partial, reads, reads_output in op.rules:
                     t = inputs[i]
                     if t.__class__ in _NUMBERS:
@@ -337,7 +337,7 @@ def _sweep(seeds, targets, keep, create_graph):
                         _check_fresh(node, inputs, reads)
                     if reads_output and out is None:
                         out = saved_output(node)
-                    if g._data.dtype is float16:
+                    if half:
                         gx = partial_in_single(partial, g, out, inputs)
                     else:
                         gx = partial(g, out, *inputs)

@@ -1032,6 +1032,8 @@ def place_at(t, epoch):
     """
     extra = t._extra
     found = t.grad_fn, t._index, t.requires_grad
+    if extra is None and t._base is None:
+        return found
     since = t._version
     history = extra.get("history") if extra else None
     if history:
@@ -1077,6 +1079,8 @@ def _read_at(view, root, changed):
 
 def refresh(t):
     """Give a view whose root changed on the tape its place of today."""
+    if t._extra is None and t._base is None:
+        return
     node, index, wanted = place_at(t, _CLOCK)
     if (node, index, wanted) != (t.grad_fn, t._index, t.requires_grad):
         root: Any = root_of(t)

@@ -86,6 +86,14 @@ def kept_shape(shape, dims):
     return tuple(1 if i in dims else s for i, s in enumerate(shape))
 
 
+def _laid_over(t, x, dims):
+    """Return what a reduction of `x` gave, or its cotangent, in a shape that broadcasts with `x`.
+
+    A single number does so as it is.
+    """
+    return t if t._data.ndim == 0 else reshape(t, kept_shape(x._data.shape, dims))
+
+
 def _arguments(x, dim, axis, op):
     x = as_tensor(x, op)
     return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
@@ -114,9 +122,7 @@ _SUM = linear(
     "sum",
     "reduction",
     run=add_up,
-    transpose=lambda g, x, dims, keepdim: expand(
-        reshape(g, kept_shape(x._data.shape, dims)), x._data.shape
-    ),
+    transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x._data.shape),
     samples=_samples_or_empty,
     reference=lambda x, dims, keepdim: np.sum(x, axis=dims, keepdims=keepdim),
     doc="Sum over dims.",
@@ -222,7 +228,7 @@ def _slope_of_variance(x, dims, correction):
 def _variance_vjp(g, out, inputs, attrs, needs):
     (x,), dims = inputs, attrs["dims"]
     slope = _slope_of_variance(x, dims, attrs["correction"])
-    return (slope * reshape(g, kept_shape(x._data.shape, dims)),)
+    return (slope * _laid_over(g, x, dims),)
 
 
 def _variance_jvp(tangents, out, inputs, attrs):
@@ -360,15 +366,14 @@ def abs_(x):
 
 def _extreme_vjp(g, out, inputs, attrs, needs):
     (x,), dims = inputs, attrs["dims"]
-    shape = kept_shape(x._data.shape, dims)
-    at = cast(eq(x, reshape(out, shape)), g._data.dtype)
+    at = cast(eq(x, _laid_over(out, x, dims)), g._data.dtype)
     share = at / sum(at, dims, True)
-    return (share * reshape(g, shape),)
+    return (share * _laid_over(g, x, dims),)
 
 
 def _extreme_jvp(tangents, out, inputs, attrs):
     (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, reshape(out, kept_shape(x._data.shape, dims))), out._data.dtype)
+    at = cast(eq(x, _laid_over(out, x, dims)), out._data.dtype)
     return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
 
 
@@ -571,7 +576,7 @@ def _prod_vjp(g, out, inputs, attrs, needs):
         return (g,)
     flat, moved, order = _prod_flat(x, dims)
     others = reshape(_others(flat), moved).permute(tuple(int(i) for i in np.argsort(order)))
-    return (others * reshape(g, kept_shape(x._data.shape, dims)),)
+    return (others * _laid_over(g, x, dims),)
 
 
 def _prod_jvp(tangents, out, inputs, attrs):
@@ -661,14 +666,14 @@ def _decomposed_logsumexp(x, dims, keepdim):
 
 def _softmax_of(x, out, dims):
     """exp(x - logsumexp(x)), with the limits 1 where both are +inf and 0 where all are -inf."""
-    z = reshape(out, kept_shape(x._data.shape, dims))
+    z = _laid_over(out, x, dims)
     same = eq(x, z)
     return where(eq(x, -math.inf), 0.0, exp(where(same, 0.0, x - where(same, 0.0, z))))
 
 
 def _logsumexp_vjp(g, out, inputs, attrs, needs):
     (x,), dims = inputs, attrs["dims"]
-    return (reshape(g, kept_shape(x._data.shape, dims)) * _softmax_of(x, out, dims),)
+    return (_laid_over(g, x, dims) * _softmax_of(x, out, dims),)
 
 
 def _logsumexp_jvp(tangents, out, inputs, attrs):
