@@ -29,7 +29,14 @@ from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
-from probtorch.compiler.verify import OtherRounding, ReplayError, coarsest, difference, due, moved
+from probtorch.compiler.verify import (
+    OtherRounding,
+    ReplayError,
+    coarsest,
+    difference,
+    moved,
+    next_due,
+)
 from probtorch.config import settings
 from probtorch.core.dispatch import (
     as_tensor,
@@ -535,6 +542,7 @@ class Context:
         self.density = density
         self.error = None
         self.bound = self._calls = 0
+        self._due = 2
         self._bindings = []
         self._value = np.zeros(1)
         self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
@@ -585,7 +593,8 @@ class Context:
     def value_and_grad(self, q):
         """Return ``(log density, gradient)`` at an array."""
         self._calls += 1
-        if self._calls > 1 and due(self._calls - 1):
+        if self._calls == self._due:  # the first call is the one that is recorded
+            self._due = 1 + next_due(self._calls - 1)
             self.density.verify(q, self)
         return self.native(q)
 

@@ -26,7 +26,8 @@ def floats_of(case):
     return [n for n in case.params if values[n]._data.dtype.kind == "f"]
 
 
-every_case = pytest.mark.parametrize("case", list(filter(floats_of, CASES)), ids=lambda case: case.id)
+with_floats = [case for case in CASES if floats_of(case)]
+every_case = pytest.mark.parametrize("case", with_floats, ids=lambda case: case.id)
 
 
 def made(case):

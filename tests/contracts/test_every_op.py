@@ -8,7 +8,6 @@ An op declared elsewhere is swept as soon as its module is imported; nothing is 
 
 import importlib
 import pkgutil
-import warnings
 
 import numpy as np
 import pytest
