@@ -84,6 +84,10 @@ class _Mode(threading.local):
     grad = True
     recorder: Any = None
 
+    def __environment__(self) -> list[Any]:
+        """Nothing in it is a function's own (see compiler/guards/entering.py)."""
+        return []
+
 
 _MODE = _Mode()
 # How many threads have a recorder, and how many have the tape switched off. While none has, an op

@@ -5,7 +5,9 @@ passed, a line of LLVM IR in the CPU renderer, a line of CUDA C in the GPU rende
 here makes the name available to all of them.
 """
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -146,6 +148,10 @@ class NumpyAlgebra:
         """Return `x` in the dtype of `y`."""
         return np.asarray(x).astype(y.dtype)
 
+    def __environment__(self) -> list[Any]:
+        """What is found at first use is no change (see compiler/guards/entering.py)."""
+        return []
+
     def __getattr__(self, name):
         row = INTRINSICS.get(name)
         if row is None:
@@ -164,19 +170,21 @@ class NumpyAlgebra:
 numpy_algebra = NumpyAlgebra()
 
 
+@functools.cache
+def _of_scipy(name):
+    import scipy.special
+
+    return getattr(scipy.special, name)
+
+
 def special_function(name):
     """Return a function that calls `scipy.special.NAME` (imported then) or CuPy's twin."""
-    found = None
 
     def call(*arrays):
-        nonlocal found
         for a in arrays:
             if hasattr(a, "__cuda_array_interface__"):
                 return getattr(special(array_module(a)), name)(*arrays)
-        if found is None:
-            import scipy.special
-
-            found = getattr(scipy.special, name)
+        found = _of_scipy(name)
         if len(arrays) > 1:
             # Some of SciPy's ufuncs choose float64 as soon as one operand is a Python number.
             dtype = next((a.dtype for a in arrays if not isinstance(a, (int, float))), float)

@@ -7,6 +7,7 @@ the operation, else eager execution.
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ import pytest
 import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.op import REGISTRY
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import fmod, remainder
+from probtorch.ops.families import elementwise
 from probtorch.ops.indexing import index_put, one_hot
 from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
 from probtorch.ops.sampling import philox
+from probtorch.ops.scalar import numpy_algebra
 from probtorch.ops.special import lgamma_difference, zeta
 
 RNG = np.random.default_rng(0)
@@ -302,7 +306,27 @@ def test_the_first_thing_a_process_compiles_may_call_the_c_library():
         "assert f.reason is None\n"
         "assert abs(float(f(wrap(np.ones(3)))[0]) - np.sin(1.0)) < 1e-15\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    found = subprocess.run([sys.executable, "-c", program], timeout=120, check=False)
+    assert found.returncode == 0
+
+
+@pytest.mark.parametrize("eager", [None, "special.expm1"])
+def test_a_function_with_an_op_of_the_user_is_compiled_at_its_first_call(eager, monkeypatch):
+    """In a new thread, with a NumPy function that no op has asked for, and with one of SciPy's."""
+    monkeypatch.delitem(vars(numpy_algebra), "expm1", raising=False)
+    op = elementwise(
+        "expm1_of_a_test",
+        formula=lambda s, x: s.expm1(x),
+        partials=(lambda g, y, _x: g * (y + 1.0),),
+        domain=("real",),
+        reference=np.expm1,
+        eager=eager,
+    )
+    f = compile(lambda x: op(x))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(f, wrap(np.zeros(3))).result().tolist() == [0.0] * 3
+    del REGISTRY["expm1_of_a_test"]
+    assert len(f._paths()) == 1
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
