@@ -36,6 +36,7 @@ from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
 from probtorch.core.rng import Generator
 from probtorch.distributions.transforms import AffineTransform
+from tests.compiler.changing import differences
 
 x = tensor([1.0, 2.0])
 CASES = {}
@@ -432,7 +433,7 @@ def test_sparse_matrices_of_all_forms_are_watched(form, tmp_path):
             return (lambda: x * float(a.sum())), lambda i: a.data.__setitem__(0, float(i))
         return (lambda: x * float(a.sum())), lambda i: a.__setitem__((0, 0), float(i))
 
-    agree(make, tmp_path)
+    assert differences(in_folders(make, tmp_path)) == []
 
 
 @case("layer that is replaced")
@@ -489,36 +490,23 @@ def _put_back(monkeypatch):
     vars(builtins).pop("built_in_by_a_test", None)
 
 
-def agree(make, tmp_path):
-    rows = []
-    for k, wrap in enumerate((lambda fn: fn, compile)):
-        folder = tmp_path / str(k)
+def in_folders(make, tmp_path):
+    """Give each run a folder of its own, and the process as it was at first."""
+    folders = iter((tmp_path / "0", tmp_path / "1"))  # as long as each other
+
+    def begin():
+        threading.current_thread().name = "a"
+        pt.set_default_dtype(pt.float32)
+        folder = next(folders)
         folder.mkdir()
-        pt.manual_seed(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CompileWarning)
-            fn, change = make(folder)
-            call, found = wrap(fn), []
-            for i in range(3):
-                found += [call().tolist() for _ in range(3)]
-                change(i)
-            found += [call().tolist() for _ in range(2)]
-        rows.append(found)
-        _ends(name_of_thread=threading.current_thread())
-    assert rows[1] == rows[0]
-    return rows[0]
+        return make(folder)
 
-
-def _ends(name_of_thread):
-    """Put back what the next run begins with."""
-    name_of_thread.name = "a"
-    pt.set_default_dtype(pt.float32)
+    return begin
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_is_seen_wherever_the_number_is(name, tmp_path):
-    found = agree(CASES[name], tmp_path)
-    assert any(row != found[0] for row in found), "nothing changes"
+    assert differences(in_folders(CASES[name], tmp_path)) == []
 
 
 SYSTEM = random.SystemRandom()

@@ -35,35 +35,9 @@ from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition
 from probtorch.effects.primitives import sample
 from probtorch.tensor import tensor
+from tests.compiler.changing import differences, runs
 
 x = tensor([1.0, 2.0])
-
-
-def agree(make, *, turns=3, compiled=None):
-    """Check that compiled and eager runs of what `make` returns, ``(fn, change)``, agree.
-
-    `make` is called twice, so that neither run sees the other's state.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CompileWarning)
-        rows = []
-        for wrap in (lambda f: f, compile):
-            fn, change = make()
-            call = wrap(fn)
-            found = []
-            for turn in range(4):
-                found += [numbers(call()) for _ in range(turns)]
-                change(turn)
-            rows.append(found)
-    assert rows[1] == rows[0]
-    if compiled is not None:
-        assert bool(call._paths()) == compiled
-
-
-def numbers(out):
-    if isinstance(out, tuple):
-        return tuple(map(numbers, out))
-    return out.tolist() if hasattr(out, "tolist") else out
 
 
 # ---------------------------------------------------------------------------------- training steps
@@ -267,7 +241,10 @@ def test_a_compiled_function_in_a_compiled_function_sees_what_the_inner_one_read
         inner = compile(lambda v: v * state["k"])
         return (lambda: (inner(x) + 1.0).sum()), lambda i: state.update(k=float(i) + 3.0)
 
-    agree(make, compiled=True)
+    eager, compiled, call = runs(make)
+    assert compiled == eager
+    assert eager[0] != eager[-1]
+    assert call._paths()
 
 
 def test_a_model_under_a_handler_is_seen():
@@ -281,7 +258,7 @@ def test_a_model_under_a_handler_is_seen():
         fixed = condition(model, data={"a": tensor(3.0)})
         return (lambda: fixed()), lambda i: state.update(k=float(i) + 3.0)
 
-    agree(make)
+    assert differences(make) == []
 
 
 def test_a_distribution_that_is_kept_and_changed_is_seen():
@@ -290,7 +267,7 @@ def test_a_distribution_that_is_kept_and_changed_is_seen():
         held = types.SimpleNamespace(prior=prior)
         return (lambda: held.prior.log_prob(x)), lambda i: setattr(prior, "loc", tensor(float(i)))
 
-    agree(make)
+    assert differences(make) == []
 
 
 def test_the_hooks_of_a_module_are_seen():
@@ -311,7 +288,7 @@ def test_the_hooks_of_a_module_are_seen():
 
         return (lambda: net(x).detach()), change
 
-    agree(make)
+    assert differences(make) == []
 
 
 def test_a_schedule_that_is_read_is_seen():
@@ -326,7 +303,7 @@ def test_a_schedule_that_is_read_is_seen():
 
         return (lambda: x * schedule.get_last_lr()[0]), change
 
-    agree(make)
+    assert differences(make) == []
 
 
 def test_settings_and_parameters_of_scripts_are_seen():
@@ -337,14 +314,19 @@ def test_settings_and_parameters_of_scripts_are_seen():
             lambda i: pt.get_param_store().__setitem__("a", tensor(float(i)))
         )
 
-    agree(make)
+    assert differences(make) == []
 
 
 # -------------------------------------------------------------------------------- outside state
 
 
 def clock():
-    return (lambda: x * (time.perf_counter_ns() % 2**20 * 0.0 + 1.0)), lambda i: None
+    """Whether it is too late."""
+    due = [time.monotonic() + 1e6]
+    return (
+        lambda: x * (2.0 if time.monotonic() < due[0] else 3.0),
+        lambda i: due.__setitem__(0, time.monotonic() + (1e6 if i % 2 else -1e6)),
+    )
 
 
 def environ():
@@ -577,7 +559,9 @@ OUTSIDE = [
 
 @pytest.mark.parametrize("make", OUTSIDE, ids=lambda f: f.__name__)
 def test_state_outside_of_the_function_is_never_frozen(make, tmp_path):
-    agree(functools.partial(make, tmp_path) if "tmp_path" in make.__code__.co_varnames else make)
+    if "tmp_path" in make.__code__.co_varnames:
+        make = functools.partial(make, tmp_path)
+    assert differences(make) == []
 
 
 def test_a_clock_is_named_with_the_line_that_reads_it():
@@ -655,7 +639,7 @@ def attribute():
     ids=lambda f: f.__name__,
 )
 def test_frames_and_labelled_and_sparse_arrays_are_watched(make):
-    agree(make)
+    assert differences(make) == []
 
 
 def test_modules_in_sys_modules_are_found_by_name():
@@ -668,6 +652,6 @@ def test_modules_in_sys_modules_are_found_by_name():
         )
 
     try:
-        agree(make)
+        assert differences(make) == []
     finally:
         sys.modules.pop("of_a_test", None)
