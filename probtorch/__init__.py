@@ -153,15 +153,9 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.elementwise import divide as div
-from probtorch.ops.indexing import (
-    gather,
-    index_put,
-    index_select,
-    masked_select,
-    nonzero,
-    one_hot,
-    scatter,
-)
+from probtorch.ops.gathering import gather, index_select, masked_select, one_hot, scatter
+from probtorch.ops.index_keys import nonzero
+from probtorch.ops.indexing import index_put
 from probtorch.ops.linalg import cholesky, cholesky_solve, inv, solve_triangular, trace
 from probtorch.ops.movement import (
     broadcast_tensors,

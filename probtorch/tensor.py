@@ -43,6 +43,8 @@ from probtorch.nesting import from_nested
 from probtorch.ops import (
     contraction,
     elementwise,
+    gathering,
+    index_keys,
     indexing,
     linalg,
     movement,
@@ -821,7 +823,9 @@ _METHODS = {
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
         "split squeeze swapaxes tile transpose tril triu unbind unsqueeze"
     ),
-    indexing: "gather index_put index_select masked_select nonzero scatter",
+    gathering: "gather index_select masked_select scatter",
+    index_keys: "nonzero",
+    indexing: "index_put",
     contraction: "bmm dot inner matmul mm mv outer tensordot vdot",
     special: ("digamma erf erfc erfinv i0 lgamma logit polygamma sinc xlogy"),
     linalg: "cholesky cholesky_inverse cholesky_solve inv matrix_power trace",

@@ -10,7 +10,7 @@ import numpy as np
 
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.op import REGISTRY
-from probtorch.ops.indexing import index_select
+from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import movedim, reshape, slice_, unslice
 
 __all__ = ["PLACED", "at_places", "begins", "constant", "form", "gathered", "positions"]

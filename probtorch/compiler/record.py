@@ -43,10 +43,10 @@ from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, DomainError, user_frame, user_location
 from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.elementwise import eq, isnan, logical_and, logical_not
-from probtorch.ops.indexing import place_in, read_place, written
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import any as some
 from probtorch.ops.sampling import demand
+from probtorch.ops.view_places import place_in, read_place, written
 
 __all__ = ["OUTSIDE", "Recorder", "record", "recording_lock"]
 

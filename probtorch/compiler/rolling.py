@@ -35,7 +35,7 @@ from probtorch.compiler.places import (
     positions,
 )
 from probtorch.core.dispatch import apply, recorder
-from probtorch.ops.indexing import index_select
+from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import expand, movedim, reshape
 
 __all__ = ["MIN_NODES", "rolled"]

@@ -21,7 +21,8 @@ from probtorch.distributions.fields import Parameter, one_of, setting
 from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
-from probtorch.ops.indexing import one_hot, vindex
+from probtorch.ops.gathering import one_hot
+from probtorch.ops.indexing import vindex
 from probtorch.ops.movement import expand, permute, reshape, stack
 from probtorch.ops.reduction import amax, argmax, log_softmax, softmax
 from probtorch.ops.reduction import sum as total

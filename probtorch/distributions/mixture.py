@@ -6,7 +6,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.ops.indexing import gather
+from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total

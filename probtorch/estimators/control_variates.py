@@ -35,7 +35,7 @@ from probtorch.estimators.relaxed import (
     uniforms,
 )
 from probtorch.ops.elementwise import softplus
-from probtorch.ops.indexing import one_hot
+from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import log_softmax, mean
 from probtorch.ops.reduction import sum as total

@@ -12,7 +12,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, cast
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import abs, pow, relu, sign
-from probtorch.ops.indexing import gather
+from probtorch.ops.gathering import gather
 from probtorch.ops.movement import reshape, slice_, stack
 from probtorch.ops.padding import beside, pad
 from probtorch.ops.reduction import amax, argmax, mean

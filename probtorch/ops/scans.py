@@ -18,7 +18,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.accumulate import wider
 from probtorch.ops.elementwise import eq, exp, to_float, where
 from probtorch.ops.families import structured
-from probtorch.ops.indexing import gather
+from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import cumsum, sum

@@ -29,7 +29,8 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.families import structured
-from probtorch.ops.indexing import gather, index_put, index_select
+from probtorch.ops.gathering import gather, index_select
+from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import movedim, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import any as any_of

@@ -17,6 +17,7 @@ from probtorch.core.op import REGISTRY
 from probtorch.ops import (
     contraction,
     elementwise,
+    gathering,
     indexing,
     linalg,
     movement,
@@ -78,11 +79,11 @@ def _take(x, i, *, dim):
 
 
 def _gather(x, i, *, dim):
-    return indexing.gather(x, dim, i.long() % x._data.shape[dim])
+    return gathering.gather(x, dim, i.long() % x._data.shape[dim])
 
 
 def _scatter(x, i, v, *, dim, accumulate):
-    return indexing.scatter(x, dim, i.long() % x._data.shape[dim], v, accumulate=accumulate)
+    return gathering.scatter(x, dim, i.long() % x._data.shape[dim], v, accumulate=accumulate)
 
 
 def _index_put(x, i, v, *, accumulate):

@@ -12,7 +12,8 @@ from probtorch.compiler.record import record
 from probtorch.core.dispatch import as_tensor, recorder, wrap
 from probtorch.errors import CompileError
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.indexing import nonzero, one_hot
+from probtorch.ops.gathering import one_hot
+from probtorch.ops.index_keys import nonzero
 
 X = np.array([1.0, -2.0, 3.0])
 

@@ -19,7 +19,8 @@ from probtorch.core.op import REGISTRY
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import fmod, remainder
 from probtorch.ops.families import elementwise
-from probtorch.ops.indexing import index_put, one_hot
+from probtorch.ops.gathering import one_hot
+from probtorch.ops.indexing import index_put
 from probtorch.ops.linalg import cholesky, cholesky_ex, solve_triangular
 from probtorch.ops.sampling import philox
 from probtorch.ops.scalar import numpy_algebra

@@ -107,7 +107,7 @@ from probtorch.ops.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from probtorch.ops.indexing import one_hot
+from probtorch.ops.gathering import one_hot
 from probtorch.ops.padding import pad
 from probtorch.ops.windows import fold, unfold
 

@@ -15,7 +15,7 @@ from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
 from probtorch.ops import elementwise as ops
 from probtorch.ops import reduction
 from probtorch.ops.elementwise import expm1, ge, gt, le, where
-from probtorch.ops.indexing import one_hot
+from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import chunk, movedim, reshape
 from probtorch.ops.sampling import rand_like
 from probtorch.ops.special import ndtr

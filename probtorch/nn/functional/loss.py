@@ -24,7 +24,8 @@ from probtorch.ops.elementwise import (
     to_float,
     where,
 )
-from probtorch.ops.indexing import gather, getitem
+from probtorch.ops.gathering import gather
+from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze
 from probtorch.ops.special import xlogy
 

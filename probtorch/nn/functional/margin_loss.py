@@ -8,7 +8,8 @@ from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance
 from probtorch.nn.functional.loss import reduced
 from probtorch.ops.elementwise import eq, log_sigmoid, minimum, ne, pow, relu, softplus, sqrt, where
-from probtorch.ops.indexing import gather, getitem, one_hot
+from probtorch.ops.gathering import gather, one_hot
+from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.reduction import mean, sum
 

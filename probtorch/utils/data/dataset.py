@@ -20,7 +20,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
-from probtorch.ops.indexing import index_select
+from probtorch.ops.gathering import index_select
 from probtorch.ops.sampling import randperm
 
 __all__ = [

@@ -32,7 +32,7 @@ from probtorch.nn.autoregressive import (
 )
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, log, softplus, sqrt, where
-from probtorch.ops.indexing import gather
+from probtorch.ops.gathering import gather
 from probtorch.ops.movement import (
     cat,
     expand,

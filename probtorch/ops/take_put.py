@@ -1,0 +1,254 @@
+"""Reading and writing at integer tensors and slices: the primitives of indexing, with gradients.
+
+`take` and its transpose `untake` serve integer tensors; `put` writes values at integer tensors,
+`slice_put` at slices. (`slice` and `unslice`, in movement.py, read them.) Integer indices out of
+bounds raise; negative ones count from the end.
+"""
+
+import numpy as np
+
+from probtorch.backends.registry import array_module as namespace
+from probtorch.backends.registry import device_of
+from probtorch.core.dispatch import apply, cast, wrap
+from probtorch.core.dtype import int64
+from probtorch.core.shape import broadcast_shapes
+from probtorch.errors import TensorIndexError
+from probtorch.ops.families import structured, unbroadcast
+from probtorch.ops.index_keys import bad_key
+from probtorch.ops.movement import python_slices, slice_
+
+__all__ = ["near", "put", "slice_put", "take", "untake"]
+
+
+def take(x, dims, index):
+    """Return the elements of `x` at a list of integer tensors, one for each of `dims`."""
+    broadcast_shapes(*(i._data.shape for i in index), op="index")
+    return apply(_TAKE, (x, *near(x, index)), {"dims": dims})
+
+
+def untake(g, dims, index, shape):
+    """Return zeros of a shape with `g` added at integer tensors: the transpose of `take`."""
+    return apply(_UNTAKE, (g, *near(g, index)), {"dims": dims, "shape": shape})
+
+
+def put(x, value, dims, index, accumulate):
+    """Return a copy of `x` with `value` written or added at integer tensors, one for each dim."""
+    if not value._data.ndim:
+        (value,) = near(x, [value], None)
+    return apply(_PUT, (x, value, *near(x, index)), {"dims": dims, "accumulate": accumulate})
+
+
+def slice_put(x, value, spec):
+    """Return a copy of `x` with `value` written at the slice of a spec; see `slice_`."""
+    return apply(_SLICE_PUT, (x, value), {"spec": spec})
+
+
+def near(x, tensors, dtype=int64):
+    """Return indices or numbers in a dtype, on the device of `x`."""
+    if dtype is int64:
+        for t in tensors:
+            if t._data.dtype.kind not in "iu" and t._data.size:
+                raise bad_key(t)
+    found = (t if dtype is None else cast(t, dtype) for t in tensors)
+    return [t if type(t._data) is type(x._data) else t.to(device=device_of(x._data)) for t in found]
+
+
+def _nothing(g):
+    """Return the number 0 beside `g`."""
+    (zero,) = near(g, [wrap(np.zeros((), g._data.dtype))], None)
+    return zero
+
+
+def _key(ndim, dims, index):
+    key = [slice(None)] * ndim
+    for d, i in zip(dims, index, strict=True):
+        key[d] = i
+    return tuple(key)
+
+
+def _check_bounds(shape, dims, index):
+    for d, i in zip(dims, index, strict=True):
+        if i.size and (int(i.min()) < -shape[d] or int(i.max()) >= shape[d]):
+            bad = i.max() if int(i.max()) >= shape[d] else i.min()
+            raise TensorIndexError(
+                "index",
+                expected=f"indices in [{-shape[d]}, {shape[d] - 1}] for dim {d} of shape {shape}",
+                got=f"{int(bad)}",
+                fix="check the index tensor; categories are numbered from 0",
+            )
+
+
+def _run_take(x, *index, dims):
+    _check_bounds(x.shape, dims, index)
+    return x[_key(x.ndim, dims, index)]
+
+
+def _run_untake(g, *index, dims, shape):
+    out = namespace(g).zeros(shape, g.dtype)
+    if isinstance(g, np.ndarray):
+        np.add.at(out, _key(len(shape), dims, index), g)
+    else:
+        namespace(g).add.at(out, _key(len(shape), dims, index), g)
+    return out
+
+
+def _take_vjp(g, out, inputs, attrs, needs):
+    x, *index = inputs
+    gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x._data.shape})
+    return (gx, *[None] * len(index))
+
+
+def _untake_vjp(g, out, inputs, attrs, needs):
+    return (apply(_TAKE, (g, *inputs[1:]), {"dims": attrs["dims"]}), *[None] * (len(inputs) - 1))
+
+
+def _first_only(op):
+    def jvp(tangents, out, inputs, attrs):
+        return apply(op(), (tangents[0], *inputs[1:]), attrs)
+
+    return jvp
+
+
+def _take_samples(rng):
+    x = rng.standard_normal((4, 3, 5))
+    i, j = np.array([[0, 3, 3], [1, -1, 0]]), np.array([2, 0, 2])
+    return [
+        ((x, i), {"dims": (0,)}),
+        ((x, i, j), {"dims": (0, 1)}),
+        ((x, i, j), {"dims": (0, 2)}),
+        ((x, np.array(2)), {"dims": (1,)}),
+    ]
+
+
+def _untake_samples(rng):
+    i = np.array([0, 3, 3])
+    return [((rng.standard_normal((3, 2)), i), {"dims": (0,), "shape": (4, 2)})]
+
+
+def _untake_reference(g, i, dims, shape):
+    out = np.zeros(shape)
+    for k, place in enumerate(i):
+        out[place] += g[k]
+    return out
+
+
+_TAKE = structured(
+    "take",
+    "indexing",
+    run=_run_take,
+    vjp=_take_vjp,
+    jvp=_first_only(lambda: _TAKE),
+    samples=_take_samples,
+    reads_inputs=slice(1, None),
+    reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)],
+    doc="Elements at integer indices along some dims.",
+)
+_UNTAKE = structured(
+    "untake",
+    "indexing",
+    run=_run_untake,
+    vjp=_untake_vjp,
+    jvp=_first_only(lambda: _UNTAKE),
+    samples=_untake_samples,
+    reads_inputs=slice(1, None),
+    reference=_untake_reference,
+    doc="Zeros with values added at integer indices: the transpose of `take`.",
+)
+
+
+def _run_put(x, v, *index, dims, accumulate):
+    _check_bounds(x.shape, dims, index)
+    out = x.copy()
+    if accumulate:
+        namespace(x).add.at(out, _key(x.ndim, dims, index), v)
+    else:
+        out[_key(x.ndim, dims, index)] = v
+    return out
+
+
+def _put_vjp(g, out, inputs, attrs, needs):
+    _, v, *index = inputs
+    dims = attrs["dims"]
+    gx = g if attrs["accumulate"] else apply(_PUT, (g, _nothing(g), *index), attrs)
+    gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v._data.shape)
+    return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
+
+
+def _put_jvp(tangents, out, inputs, attrs):
+    x, v, *index = inputs
+    tx = x * 0.0 if tangents[0] is None else tangents[0]
+    tv = v * 0.0 if tangents[1] is None else tangents[1]
+    return apply(_PUT, (tx, tv, *index), attrs)
+
+
+def _put_samples(rng):
+    x = rng.standard_normal((4, 3))
+    i = np.array([0, 3])
+    return [
+        ((x, rng.standard_normal((2, 3)), i), {"dims": (0,), "accumulate": False}),
+        ((x, rng.standard_normal((3,)), np.array([1, 1])), {"dims": (0,), "accumulate": True}),
+        ((x, rng.standard_normal(()), np.array(-1)), {"dims": (1,), "accumulate": False}),
+    ]
+
+
+def _put_reference(x, v, *index, dims, accumulate):
+    out = x.copy()
+    at = _key(x.ndim, dims, index)
+    v = np.broadcast_to(v, out[at].shape)
+    for place in np.ndindex(*index[0].shape):
+        one = _key(x.ndim, dims, [i[place] for i in index])
+        out[one] = v[place] + (out[one] if accumulate else 0.0)
+    return out
+
+
+_PUT = structured(
+    "put",
+    "indexing",
+    run=_run_put,
+    vjp=_put_vjp,
+    jvp=_put_jvp,
+    samples=_put_samples,
+    reference=_put_reference,
+    reads_inputs=slice(2, None),
+    doc="A copy with values written (or added) at integer indices along some dims.",
+)
+
+
+def _run_slice_put(x, v, spec):
+    out = x.copy()
+    out[python_slices(spec)] = v
+    return out
+
+
+def _slice_put_vjp(g, out, inputs, attrs, needs):
+    _, v = inputs
+    gx = apply(_SLICE_PUT, (g, _nothing(g)), attrs) if needs[0] else None
+    return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
+
+
+def _slice_put_jvp(tangents, out, inputs, attrs):
+    x, v = inputs
+    tx = x * 0.0 if tangents[0] is None else tangents[0]
+    tv = v * 0.0 if tangents[1] is None else tangents[1]
+    return apply(_SLICE_PUT, (tx, tv), attrs)
+
+
+def _slice_put_samples(rng):
+    x = rng.standard_normal((4, 3))
+    return [
+        ((x, rng.standard_normal((2, 3))), {"spec": ((3, -2, 2), (0, 1, 3))}),
+        ((x, rng.standard_normal(())), {"spec": ((1, 1, 2), (2, 1, 1))}),
+    ]
+
+
+_SLICE_PUT = structured(
+    "slice_put",
+    "indexing",
+    run=_run_slice_put,
+    vjp=_slice_put_vjp,
+    jvp=_slice_put_jvp,
+    samples=_slice_put_samples,
+    reads_inputs=False,
+    reference=_run_slice_put,
+    doc="A copy with values written at slices.",
+)
