@@ -21,7 +21,7 @@ from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Value, path_key
 from probtorch.compiler.record import OUTSIDE, record, recording_lock
 from probtorch.compiler.threads import get_num_threads, occupied
-from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import eq, isnan, logical_and, signbit, where
@@ -84,7 +84,7 @@ class _Walk:
             return x, False
         found = self._made.get(x.id)
         if found is None:
-            found = self._made[x.id] = (x.array if x.kind == "ref" else _constant(x.array)), False
+            found = self._made[x.id] = (x.array if x.kind == "ref" else wrap(x.array)), False
         return found
 
     def _node(self, node):
@@ -252,14 +252,6 @@ def uneven_loop(graph, flags):
             if found is not None:
                 return found
     return None
-
-
-def _constant(array):
-    t = wrap(np.asarray(array))
-    active = recorder()
-    if active is not None:
-        active.fresh(t)
-    return t
 
 
 # -------------------------------------------------------------------------------------- the density

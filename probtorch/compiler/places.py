@@ -8,12 +8,12 @@ written at positions that each turn gets as a slice of its own.
 
 import numpy as np
 
-from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import movedim, reshape, slice_, unslice
 
-__all__ = ["PLACED", "at_places", "begins", "constant", "form", "gathered", "positions"]
+__all__ = ["PLACED", "at_places", "begins", "form", "gathered", "positions"]
 
 # Ops that read or write at slices.
 PLACED = frozenset({"slice", "slice_put", "unslice"})
@@ -53,15 +53,15 @@ def gathered(whole, spec, starts, dims):
         for d, (_, step, n) in enumerate(spec):
             row = (starts[:, d, None] + step * np.arange(n)) * int(np.prod(shape[d + 1 :]))
             at = at + row.reshape([turns] + [n if k == d else 1 for k in range(len(spec))])
-        flat = index_select(reshape(whole, -1), 0, constant(at.reshape(-1)))
+        flat = index_select(reshape(whole, -1), 0, wrap(at.reshape(-1)))
         return reshape(flat, at.shape)
     (dim,) = dims
     for d, (begin, step, n) in enumerate(spec):
         if d != dim and (begin, step, n) != (0, 1, shape[d]):
-            whole = index_select(whole, d, constant(np.arange(n) * step + begin))
+            whole = index_select(whole, d, wrap(np.arange(n) * step + begin))
     _, step, size = spec[dim]
     at = starts[:, dim, None] + step * np.arange(size)
-    picked = index_select(whole, dim, constant(at.reshape(-1)))
+    picked = index_select(whole, dim, wrap(at.reshape(-1)))
     shape = picked._data.shape
     return movedim(reshape(picked, (*shape[:dim], turns, size, *shape[dim + 1 :])), dim, 0)
 
@@ -104,12 +104,3 @@ def at_places(node, operands, dims):
     value = operands[1]
     attrs = {"dims": tuple(dims), "accumulate": False}
     return apply(REGISTRY["put"], (x, value, *at), attrs)
-
-
-def constant(array):
-    """Return an array as a tensor that a recording takes for a constant."""
-    t = wrap(np.asarray(array))
-    active = recorder()
-    if active is not None:
-        active.fresh(t)
-    return t

@@ -29,12 +29,11 @@ from probtorch.compiler.places import (
     PLACED,
     at_places,
     begins,
-    constant,
     form,
     gathered,
     positions,
 )
-from probtorch.core.dispatch import apply, recorder
+from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import expand, movedim, reshape
 
@@ -404,7 +403,7 @@ class _Run:
             elif x.kind == "ref":
                 found = x.array
             else:
-                found = constant(x.array)
+                found = wrap(x.array)
             self.made[x.id] = found
         return found
 
@@ -495,14 +494,14 @@ class _Run:
     def _slices(self, operand, loop):
         """Return what the turns take one slice each of."""
         if operand.kind in ("stacked", "places"):
-            return constant(operand.value)
+            return wrap(operand.value)
         if operand.kind == "rows":
             first, step = operand.attrs
             rows = np.arange(loop.turns) * step + first
             whole = self.stack(operand.value)
             if step == 1 and first == 0 and len(rows) == whole._data.shape[0]:
                 return whole
-            return index_select(whole, 0, constant(rows))
+            return index_select(whole, 0, wrap(rows))
         return gathered(self.value(operand.value), *operand.attrs)
 
 

@@ -14,7 +14,7 @@ import difflib
 import functools
 import inspect
 from inspect import Parameter
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 
 from probtorch.errors import ArgumentError
 
@@ -225,8 +225,14 @@ def misfit(subject, parameters, args, kwargs, *, meant=None, advice=None):
     return None
 
 
-def closest(name, known):
-    """Return the name among `known` that `name` was probably meant to be, or None."""
+def closest(name, known, spellings=MappingProxyType({})):
+    """Return the name among `known` that `name` was probably meant to be, or None.
+
+    That is the first of ``spellings[name]`` that is known, else the name that is most alike.
+    """
+    for spelling in spellings.get(name, ()):
+        if spelling in known:
+            return spelling
     folded = {candidate.lower().replace("_", ""): candidate for candidate in reversed(list(known))}
     found = difflib.get_close_matches(name.lower().replace("_", ""), folded, 1)
     return folded[found[0]] if found else None
@@ -236,7 +242,7 @@ def _instead(name, known, meant):
     if name in meant:
         told = meant[name]
         return f"write {told}=..." if told in known else told
-    near = next((n for n in SPELLINGS.get(name, ()) if n in known), None) or closest(name, known)
+    near = closest(name, known, SPELLINGS)
     return f"did you mean {near}=...?" if near else "leave it out, or see help()"
 
 

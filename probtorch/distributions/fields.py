@@ -8,7 +8,6 @@ when asked for, by the methods `_probs`, `_logits`. From the fields `WithFields`
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, overload
@@ -19,6 +18,7 @@ from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import as_tensor, wrap
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints
 from probtorch.distributions.validation import check_parameter, validation_in_force
@@ -318,8 +318,7 @@ def _bind(cls, fields, args, kwargs):
     values = dict(zip(fields, args))
     for name, value in kwargs.items():
         if name not in fields:
-            near = next((n for n in _MEANT.get(name, ()) if n in fields), None)
-            near = near or next(iter(difflib.get_close_matches(name, fields, 1)), None)
+            near = closest(name, fields, _MEANT)
             raise ArgumentError(
                 cls.__name__,
                 expected=f"arguments named {', '.join(fields)}",

@@ -12,6 +12,7 @@ that is how the tape knows what it must guard against later in-place changes.
 """
 
 import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,9 @@ def _rules(partials):
         if p is None:
             continue
         code = p.__code__
-        names = code.co_varnames[: code.co_argcount]
+        names = list(code.co_varnames[: code.co_argcount])
+        if code.co_flags & inspect.CO_VARARGS:  # one name for all that follow
+            names += code.co_varnames[len(names) :][:1] * (len(partials) + 2 - len(names))
         reads = tuple(j for j, n in enumerate(names[2:]) if not n.startswith("_"))
         reads_output = len(names) > 1 and not names[1].startswith("_")
         output |= reads_output

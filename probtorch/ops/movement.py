@@ -1,7 +1,7 @@
 """Movement ops: they place elements elsewhere and never compute with them.
 
 Every one is linear, its transpose is another op of this file. `slice_` takes a normalised spec, one
-``(start, step, count)`` per dim, so that a view is always described in one way; ops/indexing.py
+``(start, step, count)`` per dim, so that a view is always described in one way; index_keys.py
 translates Python's index syntax into it. Results share memory with the input where NumPy can.
 """
 

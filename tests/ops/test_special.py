@@ -12,8 +12,9 @@ import scipy.special
 
 from probtorch.autograd import grad
 from probtorch.core.dtype import float32, float64
-from probtorch.errors import ArgumentError, NotDifferentiableError
+from probtorch.errors import ArgumentError, AutogradError, NotDifferentiableError
 from probtorch.ops.special import (
+    beta_kernel,
     betainc,
     betaln,
     digamma,
@@ -363,6 +364,18 @@ def test_beta_density_keeps_its_digits_for_large_parameters(a, b, x):
         + mp.loggamma(mp.mpf(a) + b) - mp.loggamma(a) - mp.loggamma(b)
     )  # fmt: skip
     close(beta_density(leaf(a), leaf(b), leaf(x)).item(), expected, 1e-11)
+
+
+# ----------------------------------------------------------------------------------------- kernels
+
+
+def test_second_derivatives_of_kernels_refuse_operands_that_were_changed_in_place():
+    a, x = leaf(3.0), leaf(0.3)
+    b = leaf(2.0) * 1.0
+    (g,) = grad(beta_kernel(a, b, x), [a], create_graph=True)
+    b.mul_(0.9)
+    with pytest.raises(AutogradError, match="beta_kernel_slope"):
+        grad(g, [a])
 
 
 # ---------------------------------------------------------------------------------- dtypes, numbers

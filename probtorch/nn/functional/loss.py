@@ -411,22 +411,25 @@ def binary_cross_entropy(
     reduction = reduction_of(name, reduction, size_average, reduce)
     x, t = as_tensor(input, name), as_tensor(target, name)
     _same_shape(name, x, t)
-    if x._data.size and not (x._data.min() >= 0 and x._data.max() <= 1):
-        raise DomainError(
-            name,
-            expected="all elements of input between 0 and 1",
-            got=f"{float(x._data.min())} to {float(x._data.max())}",
-            fix="apply sigmoid first, or use binary_cross_entropy_with_logits",
-        )
-    if t._data.size and not (t._data.min() >= 0 and t._data.max() <= 1):
-        raise DomainError(
-            name,
-            expected="all elements of target between 0 and 1",
-            got=f"{float(t._data.min())} to {float(t._data.max())}",
-            fix="targets are classes 0 and 1, or probabilities of class 1",
-        )
+    _in_unit_interval(
+        name, "input", x, fix="apply sigmoid first, or use binary_cross_entropy_with_logits"
+    )
+    _in_unit_interval(
+        name, "target", t, fix="targets are classes 0 and 1, or probabilities of class 1"
+    )
     loss = -(t * _cut_log(x) + (1.0 - t) * _cut_log(1.0 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _in_unit_interval(name, argument, x, *, fix):
+    data = x._data
+    if data.size and not (data.min() >= 0 and data.max() <= 1):
+        raise DomainError(
+            name,
+            expected=f"all elements of {argument} between 0 and 1",
+            got=f"{float(data.min())} to {float(data.max())}",
+            fix=fix,
+        )
 
 
 def _cut_log(x):

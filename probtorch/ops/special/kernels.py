@@ -199,16 +199,19 @@ def _all_like(partial):
     return lambda g, _, *operands: _times(g, partial(*(tensor_like(v, g) for v in operands)))
 
 
+def _declared(name, *, formula, **stated):
+    """Declare an op of floats; on arrays its formula runs without warnings."""
+    return elementwise(name, formula=formula, eager=quiet(formula), result="float", **stated)
+
+
 def _ratio(name, formula, partials, domain, reference, doc):
     """Declare the derivative of a kernel, a logarithm of a ratio."""
-    return elementwise(
+    return _declared(
         name,
         formula=formula,
         partials=tuple(map(_all_like, partials)),
         domain=domain,
-        eager=quiet(formula),
         reference=reference,
-        result="float",
         doc=doc,
     )
 
@@ -323,7 +326,7 @@ def _beta_kernel_in_x(g, _, a, b, x):
     return _over(g * (tensor_like(a, g) - 1.0), x) - _over(g * (tensor_like(b, g) - 1.0), 1.0 - x)
 
 
-poisson_kernel = elementwise(
+poisson_kernel = _declared(
     "poisson_kernel",
     formula=_poisson_kernel,
     partials=(
@@ -331,12 +334,10 @@ poisson_kernel = elementwise(
         lambda g, _, k, m: _over(g * tensor_like(k, g), tensor_like(m, g)) - g,
     ),
     domain=("above_one", "positive"),
-    eager=quiet(_poisson_kernel),
     reference=lambda k, m: k * np.log(m) - m - _power_and_scale(k),
-    result="float",
     doc="k log m - m less its largest value over m, and less -1 for k < 1; 0 log 0 is 0.",
 )
-gamma_kernel = elementwise(
+gamma_kernel = _declared(
     "gamma_kernel",
     formula=_gamma_kernel,
     partials=(
@@ -345,12 +346,10 @@ gamma_kernel = elementwise(
         lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(x, g)) - g * b,
     ),
     domain=("above_two", "positive", "positive"),
-    eager=quiet(_gamma_kernel),
     reference=_gamma_kernel_reference,
-    result="float",
     doc="poisson_kernel(a - 1, b x), without rounding the product.",
 )
-beta_kernel = elementwise(
+beta_kernel = _declared(
     "beta_kernel",
     formula=_beta_kernel,
     partials=(
@@ -359,12 +358,10 @@ beta_kernel = elementwise(
         _beta_kernel_in_x,
     ),
     domain=("above_two", "above_two", "probability"),
-    eager=quiet(_beta_kernel),
     reference=_beta_kernel_reference,
-    result="float",
     doc="gamma_kernel(a, c, x) + gamma_kernel(b, c, 1 - x) + log c with c = max(a + b - 1, 1).",
 )
-binomial_kernel = elementwise(
+binomial_kernel = _declared(
     "binomial_kernel",
     formula=_binomial_kernel,
     # That in k + l is 0.
@@ -376,12 +373,10 @@ binomial_kernel = elementwise(
         ),
     ),
     domain=_COUNTS,
-    eager=quiet(_binomial_kernel),
     reference=_binomial_kernel_reference,
-    result="float",
     doc="poisson_kernel(k, n p) + poisson_kernel(l, n (1 - p)) with n = k + l.",
 )
-binomial_logits_kernel = elementwise(
+binomial_logits_kernel = _declared(
     "binomial_logits_kernel",
     formula=_binomial_logits_kernel,
     partials=(
@@ -390,12 +385,10 @@ binomial_logits_kernel = elementwise(
         lambda g, _, k, l, x: g * binomial_logits_score(k, l, x),
     ),
     domain=("above_one", "above_one", "real"),
-    eager=quiet(_binomial_logits_kernel),
     reference=lambda k, l, x: _binomial_kernel_reference(k, l, _sigmoid(x)),
-    result="float",
     doc="binomial_kernel(k, l, sigmoid(x)), also where a probability underflows.",
 )
-beta_binomial_kernel = elementwise(
+beta_binomial_kernel = _declared(
     "beta_binomial_kernel",
     formula=_beta_binomial_kernel,
     # It stays the same with what is seen and what is imagined exchanged.
@@ -406,9 +399,7 @@ beta_binomial_kernel = elementwise(
         lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(l, k, b, a)),
     ),
     domain=("above_one",) * 4,
-    eager=quiet(_beta_binomial_kernel),
     reference=_beta_binomial_kernel_reference,
-    result="float",
     doc="Kernels of k of k + a and l of l + b with probability (k + l) / (k + l + a + b).",
 )
 
@@ -447,24 +438,20 @@ def _stirling_rest_slope(s, a):
 
 def _with_slope(name, formula, slope, curvature, domain, reference, slope_reference, doc):
     """Declare an op of one argument and its derivative, whose own derivative is `curvature`."""
-    first = elementwise(
+    first = _declared(
         name + "_slope",
         formula=slope,
         partials=(lambda g, _, a: g * curvature(a),),
         domain=(domain,),
-        eager=quiet(slope),
         reference=slope_reference,
-        result="float",
         doc=f"Derivative of {name}.",
     )
-    return elementwise(
+    return _declared(
         name,
         formula=formula,
         partials=(lambda g, _, a: g * first(a),),
         domain=(domain,),
-        eager=quiet(formula),
         reference=reference,
-        result="float",
         doc=doc,
     )
 
