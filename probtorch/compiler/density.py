@@ -28,6 +28,7 @@ from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
+from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.compiler.verify import (
     OtherRounding,
@@ -574,6 +575,7 @@ class Context:
     def _call_back(self, q, g, _):
         # Called from native code, so no exception may leave: it is kept for the caller to raise.
         try:
+            raise_pending()
             dim = self.density.dim
             point = np.ctypeslib.as_array(ctypes.cast(q, ctypes.POINTER(ctypes.c_double)), (dim,))
             into = np.ctypeslib.as_array(ctypes.cast(g, ctypes.POINTER(ctypes.c_double)), (dim,))

@@ -29,9 +29,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from probtorch.compiler import cache, host, library, threads
+from probtorch.compiler import cache, host, interrupts, library, threads
 from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.render import mathlib, runtime
+from probtorch.compiler.render.runtime import interrupts as polls
 from probtorch.compiler.render.runtime import pool
 from probtorch.compiler.sources import sources
 
@@ -216,6 +217,8 @@ def _runtime_module(name: str) -> NativeModule:
         )
     if name == pool.MODULE:
         threads.attach(module.address)
+    if name == polls.MODULE:
+        interrupts.attach(module.address)
     return module
 
 

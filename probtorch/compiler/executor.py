@@ -22,6 +22,7 @@ from probtorch.compiler import (
     lower,  # noqa: F401  fills the table of rules
 )
 from probtorch.compiler.in_place import write_in_place
+from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.keys import key_of_graph
 from probtorch.compiler.loops import address as address_of
 from probtorch.compiler.lowering import Lowering
@@ -190,7 +191,10 @@ class Binding:
         """
         outputs = self.new_outputs()
         self.attach(inputs, outputs, refs)
-        return self.program.call(self.address), outputs
+        status = self.program.call(self.address)
+        if status:
+            raise_pending()
+        return status, outputs
 
     def new_outputs(self):
         """Return uninitialised arrays for the results."""

@@ -12,6 +12,7 @@ import threading
 import numpy as np
 
 from probtorch.backends.registry import contiguous, shares_memory
+from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
@@ -171,6 +172,7 @@ class Path(BasePath):
             if status:
                 for generator, state in before:
                     generator.set_state(state)
+                raise_pending()
                 return None
             if self.updates:
                 caller.commit()
@@ -213,6 +215,7 @@ class Path(BasePath):
             if done == 0:
                 for generator, state in before:
                     generator.set_state(state)
+                raise_pending()
             elif done > 1:
                 # Each has advanced for the first run only.
                 for generator, total in totals.items():

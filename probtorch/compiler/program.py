@@ -13,6 +13,7 @@ from probtorch.backends.registry import contiguous, device_of
 from probtorch.compiler.executor import Program
 from probtorch.compiler.explain import explain
 from probtorch.compiler.gpu import GpuProgram
+from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.record import record
 from probtorch.config import settings
@@ -175,6 +176,7 @@ class Resident:
 
 def _check_status(owner, status):
     if status:
+        raise_pending()
         raise CompileError(
             owner.name,
             expected="indices within bounds, divisors other than 0, positive definite matrices",

@@ -14,13 +14,14 @@ numbers as bit patterns.
 """
 
 from probtorch.compiler.loops import Branch, Group, Loop, buffers_of
-from probtorch.compiler.render import mathlib
+from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.algebra import Algebra, in_memory, ir_type, literal
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text
 from probtorch.compiler.render.guards import holds
 from probtorch.compiler.render.parts import plan_parts
 from probtorch.compiler.render.region import write_join, write_region
+from probtorch.compiler.render.runtime import interrupts
 
 __all__ = ["Plan", "render"]
 
@@ -148,6 +149,7 @@ class Driver:
             self.in_place.setdefault(id(statement), []).append(x)
         self.done = []
         self.undone = set()
+        self.polls = False
         base = self.plan.tail
         for i, name in enumerate(("packed", "scalars", "arena")):
             self._load_pointer(f"%{name}", base + i)
@@ -268,8 +270,27 @@ class Driver:
         self.run(loop.test)
         flag = self.load(loop.flag)
         self.s.lines += [f"  br i1 {flag.name}, label %{body}, label %{out}", f"{body}:"]
+        self._poll()
         self.run(loop.body)
         self.s.lines += [f"  br label %{head}", f"{out}:"]
+
+    def _poll(self):
+        """Count a round of a loop, and return from `run` if Ctrl-C was pressed."""
+        if not interrupts.supported():
+            return
+        if not self.polls:
+            self.polls = True
+            self.module.declare(runtime.declaration("pt_poll"))
+            n = interrupts.ROUNDS
+            self.entry.append("  %rounds = alloca [3 x i64]")
+            self.entry.append(f"  store [3 x i64] [i64 {n}, i64 0, i64 {n}], ptr %rounds")
+        ask, on = self.label("ask"), self.label("go")
+        left = self.s.load_at("%rounds", "i64") - 1
+        self.s.store_at(left, "%rounds")
+        self.s.lines += [f"  br i1 {(left > 0).name}, label %{on}, label %{ask}", f"{ask}:"]
+        stop = self.s.emit("call i64 @pt_poll(ptr %rounds)", "i64")
+        self.leave_unless(self.s.compare("eq", stop, 0), "-1")
+        self.s.lines += [f"  br label %{on}", f"{on}:"]
 
     def _branch(self, branch):
         yes, no, out = self.label("yes"), self.label("no"), self.label("join")

@@ -18,6 +18,7 @@ from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
     incomplete,
+    interrupts,
     matrices,
     pool,
     products,
@@ -60,6 +61,7 @@ def _modules():
         out[f"draws {name}"] = Module(draws.signatures(name), write)
     out["integers"] = Module(draws.integer_signatures(), draws.write_integers)
     out[pool.MODULE] = Module(pool.SIGNATURES, pool.write)
+    out[interrupts.MODULE] = Module(interrupts.SIGNATURES, interrupts.write)
     out["angles"] = Module(incomplete.angle_signatures(), incomplete.write_angle)
     return out
 
