@@ -15,7 +15,9 @@ from types import FrameType
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast, grad_enabled, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 from probtorch.ops import (

@@ -11,8 +11,9 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, parse_device, to_device
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor as wrap_value
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor as wrap_value
 from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase

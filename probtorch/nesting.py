@@ -7,16 +7,11 @@ recording like any other operation. Without one it is NumPy's array.
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import (
-    as_tensor,
-    cast,
-    grad_enabled,
-    recorder,
-    told_entry,
-    use_nesting,
-    wrap,
-)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.making import as_tensor, use_nesting
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import told_entry
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.movement import stack
 

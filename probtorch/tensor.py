@@ -13,23 +13,25 @@ import numpy as np
 from probtorch.array_protocols import array_function, array_ufunc, refuse_array
 from probtorch.autograd import tape
 from probtorch.backends.registry import device_of, is_available, parse_device, to_device, to_host
-from probtorch.core import dispatch
 from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
 from probtorch.core.dispatch import (
-    as_tensor,
-    assign,
-    cast,
+    apply,
     grad_enabled,
     mark_changed,
     recorder,
-    refuse_masked,
-    told_entry,
-    told_exit,
+    set_tensor_class,
     wrap,
 )
+from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
+from probtorch.core.op import Op, register
+from probtorch.core.refusals import refuse_masked
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import carry, told_entry, told_exit
 from probtorch.errors import (
     ArgumentError,
     AutogradError,
@@ -574,7 +576,7 @@ class Tensor(TensorBase):
         """Take this tensor off the tape in place."""
         if recorder() is not None:
             recorder().place_changed(self, "detach_()")
-        dispatch.leave_tape(self)
+        leave_tape(self)
         self._extra = {**(self._extra or {}), "root": None}
         return self
 
@@ -595,7 +597,7 @@ class Tensor(TensorBase):
             )
         if recorder() is not None:
             recorder().place_changed(self, "register_hook()")
-        dispatch.refresh(self)
+        refresh(self)
         if self.grad_fn is None:
             if self._extra is None:
                 self._extra = {}
@@ -615,11 +617,11 @@ class Tensor(TensorBase):
                 got="False",
                 fix="compute it from a tensor that requires grad",
             )
-        dispatch.refresh(self)
+        refresh(self)
         if self.grad_fn is not None:
             if self._extra is None:
                 self._extra = {}
-            dispatch.retain(self)
+            retain(self)
 
     # ----------------------------------------------------------------------------------- conversion
 
@@ -642,7 +644,7 @@ class Tensor(TensorBase):
                 device = a
         out = self
         if device is not None and _elsewhere(self._data, device):
-            out = dispatch.apply(_MOVE, (self,), {"device": str(device)})
+            out = apply(_MOVE, (self,), {"device": str(device)})
         if dtype is not None:
             out = cast(out, dtypes.as_dtype(dtype))
         return out.clone() if copy and out is self else out
@@ -792,8 +794,8 @@ class Tensor(TensorBase):
         return elementwise.where(condition, self, other)
 
 
-_MOVE = dispatch.register(
-    dispatch.Op(
+_MOVE = register(
+    Op(
         "to_device",
         "transfer",
         to_device,
@@ -887,7 +889,7 @@ for _symbol, _method in {
 }.items():
     setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
 
-dispatch.set_tensor_class(Tensor)
+set_tensor_class(Tensor)
 
 
 class _Handle:
@@ -896,12 +898,12 @@ class _Handle:
     def __init__(self, table, hook):
         self._table, self._key = table, max(table.keys() | {-1}) + 1
         table[self._key] = hook
-        dispatch.hooks_changed(1)
+        hooks_changed(1)
 
     def remove(self):
         """Take the hook off."""
         self._table.pop(self._key, None)
-        dispatch.hooks_changed(1)
+        hooks_changed(1)
 
 
 def _meant(t):
@@ -918,7 +920,7 @@ def retyped(t, cls):
     for slot in TensorBase.__slots__:
         if slot != "__weakref__":
             setattr(out, slot, getattr(t, slot))
-    dispatch.carry(t, out)
+    carry(t, out)
     return out
 
 

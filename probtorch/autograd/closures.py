@@ -9,7 +9,8 @@ import contextlib
 
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
-from probtorch.core.dispatch import refresh, set_recorder
+from probtorch.core.dispatch import set_recorder
+from probtorch.core.history import refresh
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
 from probtorch.ops.control import cond, while_loop

@@ -377,7 +377,10 @@ def _taker():
 _PASSED = (
     os.path.join("probtorch", "tensor.py"),
     os.path.join("probtorch", "array_protocols.py"),
-    os.path.join("probtorch", "core", "dispatch.py"),
+    *(
+        os.path.join("probtorch", "core", name)
+        for name in ("dispatch.py", "making.py", "operands.py", "told.py")
+    ),
     os.path.join("probtorch", "autograd", "listener.py"),
 )
 

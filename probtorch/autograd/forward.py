@@ -19,14 +19,9 @@ from probtorch.autograd.transforms import (
     untracked,
 )
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import (
-    as_tensor,
-    cast,
-    grad_enabled,
-    set_grad_enabled,
-    set_recorder,
-    wrap,
-)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, set_grad_enabled, set_recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten

@@ -9,20 +9,13 @@ import weakref
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import (
-    Node,
-    as_tensor,
-    carry,
-    changed_since,
-    grad_enabled,
-    recorder,
-    restore,
-    stale,
-    wrap,
-)
+from probtorch.core.dispatch import Node, grad_enabled, recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.op import Op
+from probtorch.core.saved import changed_since, restore, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import carry
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.families import unbroadcast
 

@@ -4,7 +4,8 @@ There functions return functions; here they take the inputs at once, as one tens
 """
 
 from probtorch.autograd import forward, jacobians, transforms
-from probtorch.core.dispatch import as_tensor, grad_enabled
+from probtorch.core.dispatch import grad_enabled
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError

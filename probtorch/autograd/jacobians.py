@@ -7,7 +7,8 @@ import numpy as np
 from probtorch.autograd.forward import jvp
 from probtorch.autograd.transforms import select, split_aux, vjp
 from probtorch.autograd.vmap import vmap
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError, NotDifferentiableError

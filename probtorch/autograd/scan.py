@@ -17,7 +17,8 @@ from probtorch.autograd.closures import another, captured, cut_off, is_float, st
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, ShapeError

@@ -13,17 +13,12 @@ from weakref import ref
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dispatch
-from probtorch.core.dispatch import (
-    as_tensor,
-    cast,
-    recorder,
-    refresh,
-    saved_output,
-    set_grad_enabled,
-    stale,
-    wrap,
-)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.dtype import float16
+from probtorch.core.history import edge, refresh
+from probtorch.core.making import as_tensor
+from probtorch.core.saved import changed_since, saved_output, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, ShapeError
@@ -238,7 +233,7 @@ def _freed(node):
 def _edges(node):
     """Return ``(tensor, grad_fn, index, wanted)`` per input, as it was when `node` was made."""
     return [
-        (t, *dispatch.edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
+        (t, *edge(t, node)) if isinstance(t, TensorBase) else (None, None, 0, False)
         for t in node.inputs
     ]
 
@@ -328,7 +323,7 @@ def _sweep(seeds, targets, keep, create_graph):
                     if t.__class__ in _NUMBERS:
                         continue
                     if careful or t._base is not None:
-                        fn, index, wanted = dispatch.edge(t, node)
+                        fn, index, wanted = edge(t, node)
                     else:
                         fn, index, wanted = t.grad_fn, t._index, t.requires_grad
                     if not wanted or (needed is not None and not wanted_by_target(t, fn, index)):
@@ -388,7 +383,7 @@ def _sweep(seeds, targets, keep, create_graph):
 def _check_fresh(node, inputs, positions):
     for i in positions:
         t = inputs[i]
-        if isinstance(t, TensorBase) and dispatch.changed_since(t, node.epoch):
+        if isinstance(t, TensorBase) and changed_since(t, node.epoch):
             raise stale(node, f"input {i}", t)
 
 

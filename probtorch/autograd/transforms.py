@@ -11,9 +11,11 @@ import functools
 
 from probtorch.autograd import tape
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import as_tensor, carry, grad_enabled, recorder, set_grad_enabled, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, set_grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import carry
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clone

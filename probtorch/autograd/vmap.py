@@ -19,7 +19,8 @@ import numpy as np
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import array_module, to_host
-from probtorch.core.dispatch import as_tensor, grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import grad_enabled, set_recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten

@@ -38,19 +38,13 @@ from probtorch.compiler.verify import (
     wavers,
 )
 from probtorch.config import settings
-from probtorch.core.dispatch import (
-    grad_enabled,
-    hooked,
-    hooks_changed,
-    mark_changed,
-    recorder,
-    surroundings,
-    wrap,
-)
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.dtype import promotion_rules
+from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.naming import importable_name
 from probtorch.core.sameness import token
 from probtorch.core.signatures import explain_calls
+from probtorch.core.surroundings import surroundings
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.validation import validation_in_force

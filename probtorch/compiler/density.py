@@ -39,15 +39,10 @@ from probtorch.compiler.verify import (
     next_due,
 )
 from probtorch.config import settings
-from probtorch.core.dispatch import (
-    as_tensor,
-    cast,
-    recorder,
-    set_grad_enabled,
-    set_recorder,
-    wrap,
-)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, set_grad_enabled, set_recorder, wrap
 from probtorch.core.dtype import float64
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, CompileError, DeviceError
 
 __all__ = ["CompileWarning", "Context", "NativeDensity", "PrintWarning"]

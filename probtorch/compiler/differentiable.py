@@ -19,7 +19,8 @@ from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.guards.calls import Calls
-from probtorch.core.dispatch import grad_enabled, hooked, hooks_changed, wrap
+from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError

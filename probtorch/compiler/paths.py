@@ -17,15 +17,9 @@ from probtorch.compiler.loops import address
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.repeat import Commit
 from probtorch.compiler.verify import coarsest, next_due
-from probtorch.core.dispatch import (
-    changed_since,
-    grad_enabled,
-    hooked,
-    hooks_changed,
-    last_change,
-    mark_changed,
-    wrap,
-)
+from probtorch.core.dispatch import grad_enabled, last_change, mark_changed, wrap
+from probtorch.core.history import hooked, hooks_changed
+from probtorch.core.saved import changed_since
 from probtorch.errors import user_frame
 
 __all__ = ["DATA", "WANTED", "BasePath", "Path"]

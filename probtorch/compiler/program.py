@@ -17,7 +17,8 @@ from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.profile import Kept
 from probtorch.compiler.record import record
 from probtorch.config import settings
-from probtorch.core.dispatch import as_tensor, set_grad_enabled, wrap
+from probtorch.core.dispatch import set_grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, ShapeError
 

@@ -27,15 +27,9 @@ from probtorch.backends.registry import device_of, shares_memory, to_host
 from probtorch.compiler.graph import Graph, Node, Value
 from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.core import rng
-from probtorch.core.dispatch import (
-    apply,
-    as_tensor,
-    hooked,
-    recorder,
-    set_grad_enabled,
-    set_recorder,
-    wrap,
-)
+from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
+from probtorch.core.history import hooked
+from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY
 from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase

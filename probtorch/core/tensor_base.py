@@ -39,4 +39,6 @@ class TensorBase:
     _version: int
     grad_fn: Any
     requires_grad: bool
-    detach: Any  # a method of Tensor that is called below it
+    # Methods of Tensor that are called below it.
+    detach: Any
+    to: Any

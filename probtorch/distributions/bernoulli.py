@@ -7,7 +7,8 @@ nothing is clamped.
 
 import numpy as np
 
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param

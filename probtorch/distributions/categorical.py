@@ -13,7 +13,8 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
 from probtorch.distributions.distribution import Distribution

@@ -16,7 +16,8 @@ import re
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, recorder, recording, set_recorder, wrap
+from probtorch.core.dispatch import recorder, recording, set_recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError

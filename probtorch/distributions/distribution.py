@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast, recorder, set_grad_enabled, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import explain_calls

@@ -16,7 +16,8 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase

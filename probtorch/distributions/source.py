@@ -2,7 +2,8 @@
 
 from probtorch.compiler import eager_draws  # noqa: F401  makes draws by rejection native
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
 from probtorch.ops.elementwise import clamp, log, maximum, neg
 from probtorch.ops.movement import expand
 from probtorch.ops.sampling import categorical, rand, randn

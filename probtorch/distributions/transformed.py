@@ -4,7 +4,9 @@ import math
 import operator
 import weakref
 
-from probtorch.core.dispatch import cast, changed_since, grad_enabled, last_change, recording
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, last_change, recording
+from probtorch.core.saved import changed_since
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (

@@ -16,7 +16,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.effects.markov import markov

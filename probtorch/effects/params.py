@@ -20,7 +20,8 @@ import numpy as np
 
 from probtorch.compiler.guards.environment import Entries
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import cast, mark_changed, set_grad_enabled, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import mark_changed, set_grad_enabled, wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints

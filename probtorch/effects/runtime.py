@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
-from probtorch.core.dispatch import Surroundings, set_surroundings
 from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explained
+from probtorch.core.surroundings import Surroundings, set_surroundings
 from probtorch.effects.site import Frame, Site
 
 __all__ = [

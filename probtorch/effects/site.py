@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from probtorch.core import signatures
-from probtorch.core.dispatch import as_tensor, told_entry, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import told_entry
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
 from probtorch.ops.elementwise import where
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.bernoulli import Bernoulli

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.dispatch import cast
+from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli

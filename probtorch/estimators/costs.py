@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ShapeError
 from probtorch.estimators.protocol import unwrapped

@@ -21,7 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor, cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.bernoulli import Bernoulli, Geometric

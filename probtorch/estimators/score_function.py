@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from probtorch.core.dispatch import as_tensor, grad_enabled
+from probtorch.core.dispatch import grad_enabled
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError, ShapeError

@@ -23,7 +23,8 @@ from probtorch.autograd.escapes import NotAlike, Watch, cure
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.config import settings
-from probtorch.core.dispatch import as_tensor, recorder, set_recorder, wrap
+from probtorch.core.dispatch import recorder, set_recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta

@@ -19,7 +19,8 @@ import numpy as np
 
 from probtorch.compiler.program import NativeProgram
 from probtorch.config import settings
-from probtorch.core.dispatch import as_tensor, set_grad_enabled, wrap
+from probtorch.core.dispatch import set_grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.errors import CompileError
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put

@@ -30,8 +30,10 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.compiler.density import NativeDensity
-from probtorch.core.dispatch import as_tensor, cast, set_grad_enabled, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.tree import record
 from probtorch.distributions.transforms.registry import biject_to

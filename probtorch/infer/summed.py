@@ -20,7 +20,8 @@ import numpy as np
 
 from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import cast, set_grad_enabled, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
 from probtorch.effects.enumeration import (

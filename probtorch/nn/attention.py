@@ -2,7 +2,8 @@
 
 import math
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.factories import zeros

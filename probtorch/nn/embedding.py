@@ -1,7 +1,7 @@
 """Tables of learned vectors, one per category."""
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init

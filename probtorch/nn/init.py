@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, misfit
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.sampling import rand, randn, randperm

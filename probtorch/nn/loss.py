@@ -4,7 +4,7 @@ All take `reduction`, "mean", "sum" or "none", and the old `size_average` and `r
 Class weights are buffers: they are saved and moved with the module.
 """
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.nn import functional as F
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.module import Module

@@ -6,7 +6,8 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, recorder
+from probtorch.core.dispatch import recorder
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.tensor import Tensor, tensor

@@ -8,7 +8,7 @@ state and the gates, in `functional/recurrent.py`. Parameter names are PyTorch's
 import math
 import warnings
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import zeros
 from probtorch.nn import functional as F

@@ -10,7 +10,7 @@ import difflib
 from collections import OrderedDict
 from typing import NamedTuple
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ModelError
 
 __all__ = ["IncompatibleKeys", "collect", "load"]

@@ -3,7 +3,7 @@
 import copy
 import math
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init

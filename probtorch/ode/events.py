@@ -6,7 +6,7 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ode.adjoint import Discrete

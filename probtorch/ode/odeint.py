@@ -6,7 +6,9 @@ from typing import Any
 
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast, grad_enabled, recording
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, recording
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained, misfit
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DomainError, ShapeError

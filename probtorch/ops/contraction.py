@@ -7,8 +7,10 @@ opt_einsum and carried out with it.
 import numpy as np
 import opt_einsum
 
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
 from probtorch.core.dtype import promote_types
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.errors import ShapeError
 from probtorch.ops.families import structured, unbroadcast

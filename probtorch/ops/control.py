@@ -7,7 +7,8 @@ through the carried values they are instead unrolled, each test a guard. Under `
 differ between slices, both branches are evaluated, and a loop goes on until all slices are done.
 """
 
-from probtorch.core.dispatch import as_tensor, grad_enabled, recorder
+from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ShapeError

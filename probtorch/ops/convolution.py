@@ -9,8 +9,9 @@ flipped. A transposed convolution is the transpose of that map, read from right 
 
 import math
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
 from probtorch.core.dtype import promote_types
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.movement import permute, reshape, slice_

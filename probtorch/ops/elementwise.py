@@ -12,7 +12,9 @@ import numpy as np
 
 from probtorch.backends.registry import array_module
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DivisionByZeroError
 from probtorch.ops.families import elementwise
 

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import apply, binary_door, cast, general, unary_door
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, binary_door, unary_door
 from probtorch.core.op import Op, register
+from probtorch.core.operands import general, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
@@ -110,9 +112,9 @@ def elementwise(
     op.jvp = _bind_jvp(op) if differentiable else None
     arity = len(partials)
     if arity == 1:
-        call = unary_door(op, fn)
+        call = unary_door(op, fn, prepared, written)
     elif arity == 2:
-        call = binary_door(op, fn)
+        call = binary_door(op, fn, general, written)
     else:
 
         def call(*operands, out=None):

@@ -8,7 +8,8 @@ import ctypes
 
 import numpy as np
 
-from probtorch.core.dispatch import apply, as_tensor
+from probtorch.core.dispatch import apply
+from probtorch.core.making import as_tensor
 from probtorch.ops.families import structured
 
 __all__ = ["native_density"]

@@ -6,7 +6,9 @@ error, unlike in ``x[index]``.
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.elementwise import lt, where

@@ -8,8 +8,10 @@ integer tensors first, which fixes their shape: `nonzero` says where they hold.
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import as_tensor, cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.dtype import int64
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import (
     DTypeError,

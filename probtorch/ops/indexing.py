@@ -10,16 +10,11 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import (
-    as_tensor,
-    assign,
-    cast,
-    grad_enabled,
-    mark_changed,
-    recorder,
-    root_of,
-    wrap,
-)
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.history import root_of
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError

@@ -14,8 +14,10 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply, as_tensor, cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops.contraction import matmul

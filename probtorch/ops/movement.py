@@ -11,8 +11,10 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import apply, as_tensor, cast, grad_enabled, recorder
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, grad_enabled, recorder
 from probtorch.core.dtype import promote_types
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import clone

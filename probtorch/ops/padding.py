@@ -7,7 +7,7 @@ are listed as PyTorch lists them: ``(left, right)`` of the last dim first, then 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import parse_size
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, expand, slice_, unslice

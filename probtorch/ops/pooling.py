@@ -9,7 +9,8 @@ import math
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import abs, pow, relu, sign
 from probtorch.ops.gathering import gather

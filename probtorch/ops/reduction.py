@@ -17,7 +17,9 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider

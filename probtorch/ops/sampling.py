@@ -18,7 +18,9 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import apply, as_tensor, cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes

@@ -11,8 +11,10 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.accumulate import wider

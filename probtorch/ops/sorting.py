@@ -11,8 +11,10 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.dispatch import apply, as_tensor, cast, recorder, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.dtype import float64, int64
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError

@@ -9,7 +9,8 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import apply, cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import int64
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import TensorIndexError

@@ -14,8 +14,10 @@ Read ops/rejection.py and ops/sampling.py first.
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float64
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import NotDifferentiableError
 from probtorch.ops.elementwise import atan, eq, log, to_float, where

@@ -6,7 +6,9 @@ need its place there: the spec of a slice, or positions.
 
 import numpy as np
 
-from probtorch.core.dispatch import Node, assign, take_over, use_views, wrap
+from probtorch.core.dispatch import Node, wrap
+from probtorch.core.history import take_over, use_views
+from probtorch.core.in_place import assign
 from probtorch.core.op import Op
 from probtorch.errors import AutogradError
 from probtorch.ops.movement import reshape, slice_, unslice

@@ -15,7 +15,9 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
-from probtorch.core.dispatch import apply, as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import eq, maximum
 from probtorch.ops.families import linear, structured

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of
-from probtorch.core.dispatch import assign, mark_changed, recorder, set_grad_enabled, wrap
+from probtorch.core.dispatch import mark_changed, recorder, set_grad_enabled, wrap
+from probtorch.core.in_place import assign
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import elementwise

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import assign, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.in_place import assign
 from probtorch.errors import ArgumentError
 from probtorch.ops import elementwise
 from probtorch.ops.contraction import dot

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import assign, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.in_place import assign
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase

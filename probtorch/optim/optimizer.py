@@ -18,7 +18,8 @@ from typing import Any
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import device_of, to_device
-from probtorch.core.dispatch import cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, AutogradError, DTypeError

@@ -15,7 +15,8 @@ from probtorch.compiler import compile as module
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
 from probtorch.config import configure
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.variates import poisson, standard_gamma

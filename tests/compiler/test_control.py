@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.errors import ShapeError
 from probtorch.ops.control import cond, while_loop
 from tests.derivatives import gradcheck

@@ -13,7 +13,8 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler import density as module
 from probtorch.compiler.density import CompileWarning, NativeDensity
 from probtorch.config import configure
-from probtorch.core.dispatch import as_tensor, grad_enabled, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ops.control import cond, while_loop
 

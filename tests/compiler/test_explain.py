@@ -20,7 +20,8 @@ from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render.timed import render_timed, timed
 from probtorch.compiler.report import size, span, visible
 from probtorch.compiler.traffic import traffic_of
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.distributions import Normal
 from probtorch.errors import ArgumentError
 from probtorch.infer import SVI, AutoNormal, Target

@@ -19,7 +19,8 @@ from probtorch.compiler.passes import optimise
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.record import record
 from probtorch.compiler.render import cuda
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, param, plate, sample

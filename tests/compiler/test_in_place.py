@@ -9,7 +9,8 @@ from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import Graph
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.ops.control import while_loop
 from probtorch.tensor import tensor
 

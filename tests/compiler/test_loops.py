@@ -10,7 +10,8 @@ from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.loops import Branch, Call, Group, Loop, Mem
 from probtorch.compiler.program import NativeProgram
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import softplus
 

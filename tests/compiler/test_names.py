@@ -11,7 +11,8 @@ import pytest
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.program import NativeProgram
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.distributions import HalfNormal, Normal
 from probtorch.effects import deterministic, plate, sample
 from probtorch.infer import Target

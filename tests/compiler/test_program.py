@@ -7,7 +7,8 @@ import pytest
 
 import probtorch
 from probtorch.compiler.program import NativeProgram
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tree import flatten, record
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop

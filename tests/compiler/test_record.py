@@ -9,7 +9,8 @@ import pytest
 import probtorch
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.record import record
-from probtorch.core.dispatch import as_tensor, recorder, wrap
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.errors import CompileError
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.gathering import one_hot

@@ -14,7 +14,8 @@ import pytest
 
 import probtorch
 from probtorch.compiler.compile import compile
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import fmod, remainder

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.density import NativeDensity
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, replace
 from probtorch.infer.mcmc import chunk

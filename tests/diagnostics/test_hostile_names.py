@@ -5,7 +5,7 @@ import html
 import numpy as np
 import pytest
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.diagnostics import Draws
 from probtorch.effects.params import ParamStore
 from tests.compiler.hostile import HOSTILE

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.scalar import LOG_2

@@ -13,7 +13,8 @@ import weakref
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions import constraints

@@ -27,8 +27,10 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import as_dtype, float64
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, static

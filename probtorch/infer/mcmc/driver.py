@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from probtorch.config import settings
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, cast, wrap
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog

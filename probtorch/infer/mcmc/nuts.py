@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, wrap
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.infer.mcmc.hmc import DIVERGENCE_THRESHOLD, HMCInfo, HMCState, energy_drop

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probtorch.core.dispatch import as_tensor, grad_enabled, wrap
+from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError

@@ -22,7 +22,8 @@ import numpy as np
 from probtorch.autograd.modes import set_grad_enabled
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import as_tensor, recorder
+from probtorch.core.dispatch import recorder
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site

@@ -9,7 +9,8 @@ import warnings
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, assign
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
 from probtorch.ops import elementwise as ops

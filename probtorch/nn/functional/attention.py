@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn.functional.dropout import dropout
 from probtorch.ops.contraction import matmul

@@ -6,7 +6,8 @@ them. What survives is divided by its probability: the expectation does not chan
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor, assign
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
 from probtorch.errors import ShapeError
 from probtorch.nn.arguments import fraction
 from probtorch.ops.elementwise import ge, where

@@ -5,8 +5,10 @@ import math
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor, cast, recorder
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import recorder
 from probtorch.core.dtype import promote
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.contraction import einsum, matmul
 from probtorch.ops.elementwise import lt, maximum, ne, to_float, where

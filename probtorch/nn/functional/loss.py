@@ -8,7 +8,8 @@ between vectors and margin losses are in `margin_loss.py`.
 import math
 import warnings
 
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops

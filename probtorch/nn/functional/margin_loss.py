@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
-from probtorch.core.dispatch import as_tensor
 from probtorch.core.dtype import finfo, float32, promote_types
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import rsqrt

@@ -5,7 +5,7 @@ whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hi
 """
 
 from probtorch.autograd.function import Function
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import relu, sigmoid, tanh

@@ -3,7 +3,7 @@
 import numpy as np
 
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.ops.scalar import numpy_algebra
 
 __all__ = ["quiet", "scipy_value", "tensor_like"]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of, to_device
-from probtorch.core.dispatch import as_tensor
+from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
     to_float,

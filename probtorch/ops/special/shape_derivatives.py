@@ -7,8 +7,9 @@ own partial derivatives as far as there are any. Used by incomplete_gamma.py and
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
-from probtorch.core.dispatch import as_tensor, cast
+from probtorch.core.casting import cast
 from probtorch.core.dtype import promote
+from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import NotDifferentiableError
 from probtorch.ops.elementwise import to_float

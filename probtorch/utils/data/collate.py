@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import as_tensor, recorder, wrap
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, ShapeError

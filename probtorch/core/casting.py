@@ -1,0 +1,73 @@
+"""`cast`: the one op that promotion needs, from one dtype to another."""
+
+import numpy as np
+
+from probtorch.backends.registry import array_module
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import apply
+from probtorch.core.op import Op, register
+from probtorch.core.refusals import complex_refused
+
+__all__ = ["CAST", "cast"]
+
+
+def _run_cast(x, dtype):
+    kind = np.dtype(dtype).kind
+    if x.dtype.kind == "f" and kind in "iu":
+        return _to_integers(x, np.dtype(dtype))
+    return x.astype(dtype)
+
+
+def _to_integers(x, dtype):
+    """Return floats as integers, the same on every processor and in compiled code.
+
+    Floats beyond the range become its largest or smallest integer, nan becomes 0. The dtypes of
+    one and two bytes take the last bits of an int32, as in PyTorch.
+    """
+    wide = dtypes.int32 if dtype.itemsize < 4 or dtype == dtypes.int32 else dtypes.int64
+    out = x.astype(wide)
+    if x.dtype.itemsize == 2:
+        x = x.astype(dtypes.float32)
+    beyond = 2.0 ** (8 * wide.itemsize - 1)
+    inside = (x > -beyond) & (x < beyond)
+    if not inside.all():
+        xp, limits = array_module(x), np.iinfo(wide)
+        out = xp.where(x >= beyond, limits.max, xp.where(x <= -beyond, limits.min, out))
+        out = xp.where(x != x, 0, out).astype(wide)
+    return out.astype(dtype, copy=False)
+
+
+def _cast_vjp(g, out, inputs, attrs, needs):
+    return (cast(g, inputs[0]._data.dtype),)
+
+
+def _cast_jvp(tangents, out, inputs, attrs):
+    return cast(tangents[0], attrs["dtype"])
+
+
+CAST = register(
+    Op(
+        "cast",
+        "cast",
+        _run_cast,
+        _cast_vjp,
+        _cast_jvp,
+        reads_inputs=False,
+        samples=lambda rng: [
+            ((rng.standard_normal((2, 3)).astype(np.float32),), {"dtype": dtypes.float64}),
+            ((np.arange(3),), {"dtype": dtypes.float64}),
+            ((rng.standard_normal(4),), {"dtype": dtypes.int32}),
+        ],
+        reference=lambda x, dtype: x.astype(dtype),
+        doc="Convert to another dtype.",
+    )
+)
+
+
+def cast(x, dtype):
+    """Return `x` in `dtype`: the same tensor if it already is."""
+    if x._data.dtype == dtype:
+        return x
+    if x._data.dtype.kind == "c" or np.dtype(dtype).kind == "c":
+        raise complex_refused(CAST)
+    return apply(CAST, (x,), {"dtype": dtype})

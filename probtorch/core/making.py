@@ -1,0 +1,66 @@
+"""Tensors of what is none yet: numbers, arrays, and what converts itself to one.
+
+Memory is shared where it can be; `probtorch.tensor.tensor`, which users call, copies. Sequences are
+the business of probtorch/nesting.py, since tensors among them have to be stacked.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import around, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import told_entry
+from probtorch.errors import DTypeError
+
+__all__ = ["as_tensor", "use_nesting"]
+
+_nesting: Any = None
+
+
+def as_tensor(value, op="tensor"):
+    """Return `value` as a tensor.
+
+    Tensors come back as they are, arrays without a copy, Python numbers in their default dtype.
+    """
+    if isinstance(value, TensorBase):
+        return value
+    kind = type(value)
+    if kind is float:
+        t = wrap(np.array(value, dtypes.default_dtype()))
+        told_entry(value, t)
+        return t
+    if kind is bool or kind is int:
+        return wrap(np.array(value))
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
+        array = value if not isinstance(value, np.generic) else np.asarray(value)
+        if array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat):
+            return _nesting(array.tolist(), None, op)
+        if array.dtype.kind not in "biufc":
+            raise DTypeError(
+                op,
+                expected="a numeric array",
+                got=f"dtype {array.dtype}",
+                fix="convert it to numbers first",
+            )
+        # A number of NumPy's never changes, as an array may.
+        t = wrap(array) if array is not value else around(array)
+        told_entry(value, t)
+        return t
+    if isinstance(value, (list, tuple)):
+        return _nesting(value, None, op)
+    if hasattr(value, "__array__"):
+        return as_tensor(np.asarray(value), op)
+    raise DTypeError(
+        op,
+        expected="a tensor, array or number",
+        got=f"{type(value).__name__} {value!r:.60}",
+        fix="wrap it in probtorch.tensor",
+    )
+
+
+def use_nesting(fn):
+    """Register what makes tensors of nested sequences; called once, by probtorch/nesting.py."""
+    global _nesting
+    _nesting = fn

@@ -1,0 +1,136 @@
+"""Operands that the doors of elementwise ops do not take as they are.
+
+The doors in dispatch.py run what is most frequent: tensors of one dtype, and Python numbers beside
+floats. All else comes here: mixed dtypes and devices, arrays, booleans, and results that are
+written into ``out``.
+"""
+
+import numpy as np
+
+from probtorch.backends.registry import device_of
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import finish, wrap
+from probtorch.core.in_place import assign
+from probtorch.core.making import as_tensor
+from probtorch.core.refusals import complex_refused, mixed_devices, not_taken
+from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import DomainError, DTypeError
+
+__all__ = ["general", "prepared", "written"]
+
+_PYTHON_NUMBERS = (bool, int, float, complex)
+
+
+def general(op, fn, operands, out=None):
+    """Elementwise call in full: mixed dtypes, Python numbers, arrays, errors, devices."""
+    operands = tuple(
+        x if isinstance(x, TensorBase) or type(x) in _PYTHON_NUMBERS else as_tensor(x, op.name)
+        for x in operands
+    )
+    if not any(isinstance(x, TensorBase) for x in operands):
+        operands = tuple(as_tensor(x, op.name) for x in operands)
+    skip = op.extra.get("mask_inputs", ())
+    meant = [x for i, x in enumerate(operands) if i not in skip]
+    common = dtypes.promote([x._data if isinstance(x, TensorBase) else x for x in meant])
+    if common.kind == "c":
+        raise complex_refused(op)
+    if op.result == "float" and common.kind != "f":
+        common = dtypes.default_dtype()
+    if op.extra.get("integers_only") and common.kind == "f":
+        raise DTypeError(
+            op.name,
+            expected="integers or booleans",
+            got=str(common),
+            fix="cast with .long() or .bool() first",
+        )
+    inputs = tuple(
+        (cast(x, dtypes.bool_) if isinstance(x, TensorBase) else bool(x))
+        if i in skip
+        else (cast(x, common) if isinstance(x, TensorBase) else _number(x, common, op))
+        for i, x in enumerate(operands)
+    )
+    if all(i in skip or not isinstance(x, TensorBase) for i, x in enumerate(inputs)):
+        # Numbers alone carry no dtype into the kernel, as in where(mask, 1.0, 0.0).
+        inputs = tuple(
+            x if i in skip else wrap(np.asarray(x, common)) for i, x in enumerate(inputs)
+        )
+    arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
+    if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
+        inputs = _on_one_device(op, inputs)
+        arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
+    try:
+        result = fn(*arrays)
+    except DomainError:
+        raise
+    except (TypeError, ValueError) as e:
+        broadcast_shapes(*(np.shape(a) for a in arrays), op=op.name)
+        raise not_taken(op, inputs, e) from None
+    if out is not None:
+        return written(op, inputs, result, out)
+    return finish(op, inputs, result)
+
+
+def prepared(op, x):
+    """Return the operand of a one-argument op as a tensor of the dtype that `op` computes in.
+
+    Floats are taken in theirs.
+    """
+    x = as_tensor(x, op.name)
+    dtype = x._data.dtype
+    if dtype.kind == "f":
+        return x
+    if dtype.kind == "c":
+        if op.name == "clone":
+            return x
+        raise complex_refused(op)
+    if op.result == "float":
+        return cast(x, dtypes.default_dtype())
+    if dtype.kind == "b" and "booleans_as_integers" in op.extra:
+        return cast(x, dtypes.int64)
+    return x
+
+
+def _number(x, dtype, op):
+    """Return the Python number `x` as the kind of number `dtype` holds; integers wrap around."""
+    if dtype.kind == "f":
+        return float(x)
+    if dtype.kind in "iu":
+        if int(x) != x:
+            raise DTypeError(
+                "number",
+                expected=f"an integer for dtype {dtype}",
+                got=repr(x),
+                fix="cast the tensor to float",
+            )
+        x = int(x)
+        if op.result == "bool":
+            return x  # comparisons are exact for any integer
+        bits = 8 * dtype.itemsize
+        x &= (1 << bits) - 1
+        return x - (1 << bits) if dtype.kind == "i" and x >> (bits - 1) else x
+    return x
+
+
+def _on_one_device(op, inputs):
+    """Return inputs of several devices on one: single numbers on the host go where others are.
+
+    Raises
+    ------
+    DeviceError
+        If that leaves arrays on different devices.
+    """
+    tensors = [x for x in inputs if isinstance(x, TensorBase)]
+    if any(x._data.ndim and type(x._data) is np.ndarray for x in tensors):
+        raise mixed_devices(op, tensors)
+    device = next(device_of(x._data) for x in tensors if type(x._data) is not np.ndarray)
+    return tuple(
+        x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is np.ndarray else x
+        for x in inputs
+    )
+
+
+def written(op, inputs, result, out):
+    """Write an elementwise result into the tensor `out`; returns that."""
+    return assign(out, finish(op, inputs, result), op.name)

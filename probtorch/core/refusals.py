@@ -1,0 +1,80 @@
+"""Errors for operands that no operation of ours, or none of the array library, takes.
+
+They are made apart from where they are raised, so that the doors in dispatch.py stay short. Every
+check that knows an op better stands with that op.
+"""
+
+import numpy as np
+
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import ArgumentError, DeviceError, DomainError, DTypeError
+
+__all__ = ["complex_refused", "library_refused", "mixed_devices", "not_taken", "refuse_masked"]
+
+
+def refuse_masked(array):
+    """Refuse an array with masked elements: a tensor would take the numbers under the mask."""
+    if (
+        hasattr(array, "mask")
+        and type(array).__module__.startswith("numpy.ma")
+        and array.mask.any()
+    ):
+        raise DTypeError(
+            "tensor",
+            expected="an array without masked elements",
+            got=f"a masked array, {int(array.mask.sum())} of {array.size} elements masked",
+            fix="fill it, x.filled(numpy.nan), and say which elements count: "
+            "handlers.mask(mask=~x.mask), or index the others",
+        )
+
+
+def complex_refused(op):
+    """Error for complex numbers: neither values nor gradients of ours are meant for them."""
+    return DTypeError(
+        op.name,
+        expected="real numbers",
+        got="complex ones, which tensors can hold but not compute with",
+        fix="keep real and imaginary parts as two tensors, or compute with x.numpy()",
+    )
+
+
+def not_taken(op, operands, e):
+    """Error for what NumPy's function refuses: a dtype, or values of it."""
+    got = " and ".join(
+        str(x._data.dtype) if isinstance(x, TensorBase) else repr(x) for x in operands
+    )
+    if isinstance(e, TypeError):
+        return DTypeError(
+            op.name,
+            expected="a dtype that it is defined for",
+            got=got,
+            fix="cast with .float() or .long() first",
+        )
+    return DomainError(
+        op.name,
+        expected=op.extra.get("takes", "values that it is defined for"),
+        got=f"{got} ({str(e)[:100]})",
+        fix="cast with .float() first",
+    )
+
+
+def mixed_devices(op, tensors):
+    """Error for tensors on different devices."""
+    return DeviceError(
+        op.name,
+        expected="all tensors on one device, numbers of shape () aside",
+        got=", ".join("cpu" if type(x._data) is np.ndarray else "cuda" for x in tensors),
+        fix="move one of them with .to(device)",
+    )
+
+
+def library_refused(op, tensors, attrs, e):
+    """Error for what the array library refuses and no check of ours did."""
+    settings = ", ".join(f"{k}={v!r:.40}" for k, v in attrs.items())
+    return ArgumentError(
+        op.name,
+        expected="operands that fit together and to the settings",
+        got=f"shapes {', '.join(str(x._data.shape) for x in tensors)}, dtypes "
+        f"{', '.join(str(x._data.dtype) for x in tensors)}" + (f"; {settings}" if settings else ""),
+        fix=f"{type(e).__name__} of the array library: {str(e)[:120]}",
+    )
