@@ -21,6 +21,7 @@ from probtorch.compiler.guards.kinds import (
     module_of,
     names_of_slots,
 )
+from probtorch.compiler.guards.reading import slot
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["parts_of"]
@@ -45,9 +46,6 @@ def parts_of(x):
     return None
 
 
-_own = object.__getattribute__
-
-
 def _referent(x):
     y = x()
     return _inside(y.__self__, y.__func__) if isinstance(y, types.MethodType) else _inside(y)
@@ -64,13 +62,7 @@ def _inside(x, *others):
         or not all_in_the_open(kind)
     ):
         return [x, *others]
-    parts = [kind, *others]
-    for name in ("__dict__", *names_of_slots(kind)):
-        try:
-            parts.append(_own(x, name))
-        except AttributeError:
-            parts.append(None)
-    return parts
+    return [kind, *others, *(slot(x, name) for name in ("__dict__", *names_of_slots(kind)))]
 
 
 def _levels(x):

@@ -28,9 +28,7 @@ import contextvars
 import decimal
 import functools
 import gc
-import itertools
 import operator
-import random
 import sys
 import types
 from collections.abc import Iterator
@@ -53,6 +51,25 @@ from probtorch.compiler.guards.kinds import (
     module_of,
     names_of_slots,
 )
+from probtorch.compiler.guards.reading import (
+    GENERATORS,
+    OF_MODULES,
+    Way,
+    abc_token,
+    attribute,
+    contents,
+    decimal_context,
+    has_dict,
+    item_name,
+    key_name,
+    name_of,
+    numpy_errors,
+    own_names,
+    slot,
+    teller,
+    to_enter,
+    variable,
+)
 from probtorch.compiler.guards.watches import Arrays, Contents, Parts, Places
 from probtorch.core.rng import Generator
 from probtorch.core.sameness import PLAIN, is_value, token
@@ -64,8 +81,6 @@ __all__ = ["Entries", "Environment", "Known", "objects_among"]
 MAX_ENTRIES = 100_000
 # What lies deeper within objects of other libraries is for their functions alone.
 MAX_DEPTH = 4
-# Of longer dicts and lists the items are not named in messages.
-MAX_ITEMS = 512
 
 # Attributes of tensors that are no part of their elements.
 _OF_TENSORS = {"requires_grad", "is_leaf"}
@@ -130,9 +145,9 @@ class Environment:
         self._options = (values, None if values is None else values())
         self.opaque, self.suspicious, self.asks_who = None, False, False
         # Containers first, so that no item is looked for where there is none.
-        self._items = Contents(iter, _item_name)
-        self._keys = Contents(iter, _item_name, texts=True)
-        self._values = Contents(dict.values, _key_name)
+        self._items = Contents(iter, item_name)
+        self._keys = Contents(iter, item_name, texts=True)
+        self._values = Contents(dict.values, key_name)
         self._dicts = Places()
         self._places = Places()
         self._parts = Parts()
@@ -142,7 +157,7 @@ class Environment:
         # Of all dicts above, where there is such a thing; made when it is first asked for.
         self._versions = None
         # (function that tells the state of a random generator, state, what to call it)
-        self._generators = [(f, f(), name) for name, f in _OF_MODULES.items()]
+        self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
         self._seen = {}
         # Which attributes of modules count follows from the names in all code that was met.
         self._modules, self._named = {}, {}
@@ -153,8 +168,8 @@ class Environment:
     def extend(self, roots, arguments=()):
         """Note what these objects depend on, too, as it is now."""
         self._versions = None
-        todo = [(x, _Way(None, _name_of(x))) for x in roots]
-        todo += [(x, _Way(None, name)) for name, x in arguments]
+        todo = [(x, Way(None, name_of(x))) for x in roots]
+        todo += [(x, Way(None, name)) for name, x in arguments]
         self._seen.update((id(x), x) for k in roots if isinstance(k, Known) for x in k.objects)
         while todo or self._attributes(todo):
             if len(self) > MAX_ENTRIES:
@@ -233,7 +248,7 @@ class Environment:
                 watch.add(dict.get, x.items, key, x.items[key])
         elif isinstance(x, Known):
             pass
-        elif isinstance(x, _GENERATORS):
+        elif isinstance(x, GENERATORS):
             self._generator(x, path)
         elif isinstance(x, type):
             self._class(x, path, todo)
@@ -246,7 +261,7 @@ class Environment:
             self._suspect(getattr(x, "__module__", None))
         elif isinstance(x, contextvars.ContextVar):
             value = x.get(None)
-            self._places.add(_variable, x, "a context variable", value)
+            self._places.add(variable, x, "a context variable", value)
             todo.append((value, path))
         else:
             self._other(x, path, todo)
@@ -299,18 +314,18 @@ class Environment:
     def _array(self, x, path, todo):
         if x.dtype == object and x.flags.c_contiguous:
             found = self._items.add(x.reshape(-1))
-            todo += _entered(found, path)
+            todo += to_enter(found, path)
         elif x.dtype.hasobject:
             self._refuse(x, path)
         else:
             self._arrays.add(x)
-        if type(x) is not np.ndarray and _has_dict(x):
+        if type(x) is not np.ndarray and has_dict(x):
             self._object(x, path, todo)
 
     def _generator(self, x, path):
         try:
-            state = _STATES[next(k for k in _STATES if isinstance(x, k))]
-            self._generators.append(((lambda: state(x)), state(x), str(path)))
+            state = teller(x)
+            self._generators.append((state, state(), str(path)))
         except NotImplementedError:  # the system's, which has none: its draws are calls
             self.suspicious = True
 
@@ -318,11 +333,11 @@ class Environment:
         if isinstance(x, dict):
             self._whole(x, path, todo)
         elif isinstance(x, (tuple, frozenset)):
-            todo += _entered(x, path)
+            todo += to_enter(x, path)
         elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
             found = self._items.add(x)
             if not isinstance(x, (bytearray, array.array)):
-                todo += _entered(found, path)
+                todo += to_enter(found, path)
 
     def _whole(self, d, path, todo):
         """Note all keys and values of a dict, or of the read-only view that stands for one."""
@@ -338,10 +353,10 @@ class Environment:
             if module and type(key) is str and key.startswith("__"):
                 continue  # how it was imported
             if type(key) not in PLAIN:
-                todo.append((key, _Way(path, ".keys()")))
+                todo.append((key, Way(path, ".keys()")))
                 self.asks_who = self.asks_who or isinstance(key, TensorBase)
             if type(value) not in PLAIN:
-                todo.append((value, _Way(path, f"[{key!r:.40}]")))
+                todo.append((value, Way(path, f"[{key!r:.40}]")))
 
     def _holder(self, x, path, todo):
         if isinstance(x, Iterator):
@@ -353,15 +368,15 @@ class Environment:
             for text in x.__reduce__()[1]:
                 if isinstance(text, str):
                     self._named.update(dict.fromkeys(text.split(".")))
-        elif _has_dict(x) and not isinstance(x, _REFERRING):
+        elif has_dict(x) and not isinstance(x, _REFERRING):
             for name, value in self._dict_of(x).items():
-                todo.append((value, _Way(path, f".{name}")))
+                todo.append((value, Way(path, f".{name}")))
         elif not isinstance(x, _WATCHED):
             todo += ((y, path) for y in gc.get_referents(x))
 
     def _dict_of(self, x):
         """Note all attributes in the dict of an object; returns it."""
-        own = _own(x, "__dict__")
+        own = attribute(x, "__dict__")
         if isinstance(own, dict):
             self._keys.add(own)
             self._values.add(own)
@@ -391,25 +406,27 @@ class Environment:
             if library:
                 for name in found:
                     self._dicts.add(dict.get, own, name, own[name])
-                    todo.append((own[name], _Way(path, f".{name}")))
+                    todo.append((own[name], Way(path, f".{name}")))
             else:
                 self._entries(own, found, path, todo)
         return todo
 
     def _class(self, x, path, todo):
         if x is decimal.Decimal:
-            self._places.add(_context, decimal, "the context of decimal", _context(decimal, ""))
+            self._places.add(
+                decimal_context, decimal, "the context of decimal", decimal_context(decimal, "")
+            )
         elif x is FloatingPointError:
-            self._places.add(_on_errors, np, "numpy.geterr()", _on_errors(np, ""))
+            self._places.add(numpy_errors, np, "numpy.geterr()", numpy_errors(np, ""))
         if in_library(x.__module__):
             self._suspect(f"{x.__module__}.{x.__name__}")
             return
         if type(x) is abc.ABCMeta:
             # Who counts as an instance is kept where only this tells of a change.
-            self._places.add(_registered, abc, "classes registered with abc", _registered(abc, ""))
+            self._places.add(abc_token, abc, "classes registered with abc", abc_token(abc, ""))
         self._items.add(x.__dict__)
         self._places.add(getattr, x, "__bases__", x.__bases__)
-        self._entries(x.__dict__, _own_names(x), path, todo)
+        self._entries(x.__dict__, own_names(x), path, todo)
         todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
 
     def _entries(self, d, keys, path, todo):
@@ -417,38 +434,38 @@ class Environment:
         get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
         for key in keys:
             self._places.add(get, d, key, d[key])
-            todo.append((d[key], _Way(path, f".{key}")))
+            todo.append((d[key], Way(path, f".{key}")))
 
     def _object(self, x, path, todo):
         module = module_of(type(x))
         if in_library(module):
             foreign = module.partition(".")[0] != "probtorch"
-            path = _Way(path.before, path.label, max(1, path.inside + foreign))
+            path = Way(path.before, path.label, max(1, path.inside + foreign))
             if path.inside > MAX_DEPTH:
                 self.suspicious = True
                 return
         # Past what a class of the user's may do where an attribute is not there.
-        self._places.add(_own, x, "__class__", type(x))
-        if _has_dict(x):
-            self._places.add(_own, x, "__dict__", _own(x, "__dict__"))
+        self._places.add(attribute, x, "__class__", type(x))
+        if has_dict(x):
+            self._places.add(attribute, x, "__dict__", attribute(x, "__dict__"))
             for name, value in self._dict_of(x).items():
-                todo.append((value, _Way(path, f".{name}")))
+                todo.append((value, Way(path, f".{name}")))
         if isinstance(x, BaseException):
             self._places.add(getattr, x, "args", x.args)
-            todo.append((x.args, _Way(path, ".args")))
+            todo.append((x.args, Way(path, ".args")))
         kind: Any = type(x)
         for name in names_of_slots(kind):
-            value = _slot(x, name)
-            self._places.add(_slot if value is None else _own, x, name, value)
-            todo.append((value, _Way(path, f".{name}")))
+            value = slot(x, name)
+            self._places.add(slot if value is None else attribute, x, name, value)
+            todo.append((value, Way(path, f".{name}")))
         todo += ((cls, path) for cls in type(x).__mro__ if not in_library(cls.__module__))
 
     def _function(self, fn, path, todo):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-            value = _contents(cell)
-            get = _contents if value is None else getattr
+            value = contents(cell)
+            get = contents if value is None else getattr
             self._places.add(get, cell, "cell_contents", value)
-            todo.append((value, _Way(None, f"closure.{name}")))
+            todo.append((value, Way(None, f"closure.{name}")))
         wrapped = getattr(fn, "__wrapped__", None)
         if wrapped is not None:
             todo.append((wrapped, path))
@@ -460,7 +477,7 @@ class Environment:
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._places.add(getattr, fn, name, getattr(fn, name))
         for name in ("__defaults__", "__kwdefaults__", "__dict__"):
-            todo.append((getattr(fn, name), _Way(path, f".{name}")))
+            todo.append((getattr(fn, name), Way(path, f".{name}")))
         self.asks_who = self.asks_who or asks_who(fn.__code__)
         found = names(fn.__code__)
         ours = is_library_file(fn.__code__.co_filename)
@@ -478,166 +495,24 @@ class Environment:
         if self._anywhere:
             module = sys.modules.get(known.get("__name__"))
             if module is not None and module.__dict__ is known:
-                self._modules.setdefault(id(module), (module, _Way(None, "globals()")))
+                self._modules.setdefault(id(module), (module, Way(None, "globals()")))
                 self._seen.setdefault(id(module), module)
         for name in found:
             if name in known or name in vars(builtins):
                 # A global may come to hide what is built in.
                 self._places.add(dict.get, known, name, known.get(name))
-                todo.append((known.get(name), _Way(None, name)))
+                todo.append((known.get(name), Way(None, name)))
             if name not in known and name in vars(builtins):
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
-                todo.append((value, _Way(None, name)))
+                todo.append((value, Way(None, name)))
         for name in imports(fn.__code__, known.get("__package__")):
             module = sys.modules.get(name)
             self._places.add(dict.get, sys.modules, name, module)
-            todo.append((module, _Way(None, name)))
+            todo.append((module, Way(None, name)))
 
 
 _WATCHED_CONTAINERS = {array.array, bytearray}
 _WATCHED = (list, dict, tuple, set, frozenset, collections.deque)
 # Their attributes are not in a dict, although they may have one.
 _REFERRING = (functools.partial, property, staticmethod, classmethod)
-
-
-def _state_of_generator(x):
-    return str(x.bit_generator.state)
-
-
-def _state_of_random_state(x):
-    return str(x.get_state(legacy=False))
-
-
-_STATES = {
-    np.random.Generator: _state_of_generator,
-    np.random.RandomState: _state_of_random_state,
-    np.random.BitGenerator: lambda x: str(x.state),
-    random.Random: lambda x: x.getstate(),
-}
-_GENERATORS = tuple(_STATES)
-
-
-def _context(x, _):
-    return repr(x.getcontext())
-
-
-def _on_errors(x, _):
-    return repr(x.geterr())
-
-
-def _registered(x, _):
-    return x.get_cache_token()
-
-
-_own = object.__getattribute__
-
-
-def _has_dict(x):
-    try:
-        _own(x, "__dict__")
-    except AttributeError:
-        return False
-    return True
-
-
-def _slot(x, name):
-    """What a slot holds, None where it is empty."""
-    try:
-        return _own(x, name)
-    except AttributeError:
-        return None
-
-
-class _Way:
-    """How an object was reached.
-
-    Parameters
-    ----------
-    before : _Way or None
-        How what holds it was reached.
-    label : str
-        Where in that it is.
-    inside : int, optional
-        How many objects of libraries keep it, one within the other; ours count once.
-    """
-
-    __slots__ = ("before", "inside", "label")
-
-    def __init__(self, before, label, inside=None):
-        self.before, self.label = before, label
-        self.inside = inside if inside is not None else before.inside if before is not None else 0
-
-    def __str__(self):
-        labels, way = [], self
-        while way is not None:
-            labels.append(way.label)
-            way = way.before
-        return "".join(reversed(labels))
-
-
-def _name_of(x):
-    return getattr(x, "__qualname__", None) or type(x).__name__
-
-
-def _entered(items, path):
-    """What there is to enter among the items of a container, and how to call it."""
-    return [(x, _Way(path, f"[{i}]")) for i, x in enumerate(items) if type(x) not in PLAIN]
-
-
-def _variable(x, _):
-    return x.get(None)
-
-
-def _item_name(place, i):
-    if isinstance(place, list) and len(place) <= MAX_ITEMS:
-        return f"item {i} of a list"
-    return f"the items of a {type(place).__name__}"
-
-
-def _key_name(place, i):
-    return str(next(itertools.islice(dict.__iter__(place), i, None), "a value"))
-
-
-def _own_names(cls):
-    """Names that a class defines, its bookkeeping aside."""
-    return [
-        n
-        for n, x in cls.__dict__.items()
-        if not (n.startswith("__") and n.endswith("__")) or n not in _BOOKKEEPING
-    ]
-
-
-_BOOKKEEPING = {
-    "__module__",
-    "__dict__",
-    "__weakref__",
-    "__doc__",
-    "__qualname__",
-    "__firstlineno__",
-    "__static_attributes__",
-    "__annotations__",
-    "__annotate__",
-    "__annotate_func__",
-    "__annotations_cache__",
-    "__parameters__",
-    "__orig_bases__",
-    "__abstractmethods__",
-    "__slotnames__",
-}
-
-
-def _numpy_state():
-    state: Any = np.random.get_state()
-    return state[1].tobytes(), *state[2:]
-
-
-# The generators that belong to modules: how each tells its state.
-_OF_MODULES = {"random": random.getstate, "numpy.random": _numpy_state}
-
-
-def _contents(cell, _=None):
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None

@@ -1,0 +1,193 @@
+"""What an object holds, read past what a class of the user's may do; and how it was reached.
+
+The walk of `Environment` asks objects nothing, as their answers may be code: attributes, slots and
+cells are read as Python itself keeps them. States that modules keep for all (the context of
+decimal, how NumPy meets errors) and those of random generators are read as something that can be
+compared. A `Way` is what messages call an object.
+"""
+
+import functools
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.sameness import PLAIN
+
+__all__ = [
+    "GENERATORS",
+    "OF_MODULES",
+    "Way",
+    "abc_token",
+    "attribute",
+    "contents",
+    "decimal_context",
+    "has_dict",
+    "item_name",
+    "key_name",
+    "name_of",
+    "numpy_errors",
+    "own_names",
+    "slot",
+    "teller",
+    "to_enter",
+    "variable",
+]
+
+# Of longer dicts and lists the items are not named in messages.
+MAX_ITEMS = 512
+
+# ----------------------------------------------------------------------------- parts of an object
+
+attribute = object.__getattribute__
+
+
+def has_dict(x):
+    """Whether an object has attributes of its own besides slots."""
+    try:
+        attribute(x, "__dict__")
+    except AttributeError:
+        return False
+    return True
+
+
+def slot(x, name):
+    """What a slot holds, None where it is empty."""
+    try:
+        return attribute(x, name)
+    except AttributeError:
+        return None
+
+
+def contents(cell, _=None):
+    """What the cell of a closure holds, None where it is not filled yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def variable(x, _):
+    """What a context variable holds, None where it is not set."""
+    return x.get(None)
+
+
+def own_names(cls):
+    """Names that a class defines, its bookkeeping aside."""
+    return [
+        n
+        for n, x in cls.__dict__.items()
+        if not (n.startswith("__") and n.endswith("__")) or n not in _BOOKKEEPING
+    ]
+
+
+_BOOKKEEPING = {
+    "__module__",
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__qualname__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__parameters__",
+    "__orig_bases__",
+    "__abstractmethods__",
+    "__slotnames__",
+}
+
+# ------------------------------------------------------------------------ states that modules keep
+
+
+def decimal_context(module, _):
+    """What decimal rounds to in this thread."""
+    return repr(module.getcontext())
+
+
+def numpy_errors(module, _):
+    """What NumPy does about overflow and its kin in this thread."""
+    return repr(module.geterr())
+
+
+def abc_token(module, _):
+    """What changes with each class that is registered as an abstract one."""
+    return module.get_cache_token()
+
+
+def _numpy_state():
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), *state[2:]
+
+
+# The generators that belong to modules: how each tells its state.
+OF_MODULES = {"random": random.getstate, "numpy.random": _numpy_state}
+
+_TELLERS = {
+    np.random.Generator: lambda x: str(x.bit_generator.state),
+    np.random.RandomState: lambda x: str(x.get_state(legacy=False)),
+    np.random.BitGenerator: lambda x: str(x.state),
+    random.Random: lambda x: x.getstate(),
+}
+GENERATORS = tuple(_TELLERS)
+
+
+def teller(generator):
+    """Return the function that tells the state of one of `GENERATORS`."""
+    tell = next(t for kind, t in _TELLERS.items() if isinstance(generator, kind))
+    return functools.partial(tell, generator)
+
+
+# ---------------------------------------------------------------------------------- ways and names
+
+
+class Way:
+    """How an object was reached.
+
+    Parameters
+    ----------
+    before : Way or None
+        How what holds it was reached.
+    label : str
+        Where in that it is.
+    inside : int, optional
+        How many objects of libraries keep it, one within the other; ours count once.
+    """
+
+    __slots__ = ("before", "inside", "label")
+
+    def __init__(self, before, label, inside=None):
+        self.before, self.label = before, label
+        self.inside = inside if inside is not None else before.inside if before is not None else 0
+
+    def __str__(self):
+        labels, way = [], self
+        while way is not None:
+            labels.append(way.label)
+            way = way.before
+        return "".join(reversed(labels))
+
+
+def to_enter(items, path):
+    """What there is to enter among the items of a container, and how to call it."""
+    return [(x, Way(path, f"[{i}]")) for i, x in enumerate(items) if type(x) not in PLAIN]
+
+
+def name_of(x):
+    """What messages call a root."""
+    return getattr(x, "__qualname__", None) or type(x).__name__
+
+
+def item_name(place, i):
+    """What messages call item `i` of a container."""
+    if isinstance(place, list) and len(place) <= MAX_ITEMS:
+        return f"item {i} of a list"
+    return f"the items of a {type(place).__name__}"
+
+
+def key_name(place, i):
+    """What messages call value `i` of a dict."""
+    return str(next(itertools.islice(dict.__iter__(place), i, None), "a value"))
