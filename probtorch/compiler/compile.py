@@ -29,16 +29,10 @@ from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
 from probtorch.compiler.record import record, recording_lock
 from probtorch.compiler.room import Room, warn_crowded
-from probtorch.compiler.verify import (
-    OtherRounding,
-    ReplayError,
-    difference,
-    due,
-    moved,
-    wavers,
-)
+from probtorch.compiler.verified_call import called_twice
+from probtorch.compiler.verify import ReplayError, due
 from probtorch.config import settings
-from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.dtype import promotion_rules
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.naming import importable_name
@@ -117,11 +111,6 @@ def _rebuild(structure, fixed):
         return unflatten(structure, [next(walk) if x is _TENSOR else x for x in fixed])
 
     return rebuild
-
-
-def _same_rest(a, b):
-    """Whether what results hold besides tensors is the same."""
-    return repr(a) == repr(b)
 
 
 _TENSOR = object()  # where a tensor stands among the leaves of a result
@@ -325,88 +314,7 @@ class CompiledFunction:
 
     def _verified(self, path, leaves, structure, tensors):
         """Run a path, and the function in Python from the same state; see `verify`."""
-        arrays = [t._data for t in tensors]
-        updates, generators = path.updates, list({id(g): g for g, *_ in path.draws}.values())
-        shared = bool(updates or generators) and threading.active_count() > 1
-        if shared or path.environment.changed() is not None:
-            return path.run(arrays)  # with others at work the state may change meanwhile
-
-        def state():
-            return [t._data.copy() for t in updates], [g.get_state() for g in generators]
-
-        def put(saved):
-            for t, x in zip(updates, saved[0], strict=True):
-                t._data[...] = x
-            mark_changed(*updates)
-            for g, x in zip(generators, saved[1], strict=True):
-                g.set_state(x)
-
-        def run(arguments):
-            """Run in Python and go back; returns what was computed."""
-            walk = iter(arguments)
-            items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
-            args, kwargs = unflatten(structure, items)
-            try:
-                found, kind = flatten(self.fn(*args, **kwargs))
-                return tensors_and_rest(found, kind), state()
-            finally:
-                put(before)
-
-        def tensors_and_rest(found, kind):
-            rest = [None if isinstance(x, TensorBase) else x for x in found]
-            # Copies: a result may be a tensor that is put back.
-            return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, kind)
-
-        def rounded(seed):
-            if seed is None:
-                return run(tensors)
-            close = [wrap(moved(t._data, (seed, i), path.size)) for i, t in enumerate(tensors)]
-            with OtherRounding(seed):
-                return run(close)
-
-        def again(seed):
-            (computed, _), (changed, _) = rounded(seed)
-            return [*computed, *changed]
-
-        def form(found):
-            (computed, rest), (_, drawn) = found
-            return len(computed), repr(rest), drawn
-
-        def settled(found):
-            """Whether rounding does not lead to another form: a loop may end one turn earlier."""
-            return not wavers(lambda seed: form(rounded(seed)), found)
-
-        # The native run first: only then is it known that the path fits, and that Python, which is
-        # expected to take the same, changes no other tensors.
-        before, error = state(), None
-        out = path.run(arrays)
-        if out is None:
-            return None
-        mine = state()
-        put(before)
-        try:
-            (computed, rest), after = run(tensors)
-        except Exception as e:
-            error = e
-        what = None
-        if error is not None:
-            if settled(None):
-                what = f"a result, where Python raises {type(error).__name__}"
-        else:
-            got, got_rest = tensors_and_rest(*flatten(out[0]))
-            native = [*got, *mine[0]]
-            names = [f"result {i}" for i in range(len(got))]
-            names += [f"updated tensor {i}" for i in range(len(updates))]
-            found = form(((computed, rest), after))
-            if len(got) != len(computed) or not _same_rest(got_rest, rest):
-                what = "a result of another structure" if settled(found) else None
-            elif mine[1] != after[1]:
-                what = "another number of random draws" if settled(found) else None
-            else:
-                eager = [*computed, *after[0]]
-                pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
-                what = difference(pairs[0], pairs[1], again, path.size)
-        put(mine if what is None or error is not None else after)
+        out, what, error = called_twice(path, self.fn, leaves, structure, tensors)
         if what is None:
             return out
         self._versions.clear()

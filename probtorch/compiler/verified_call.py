@@ -1,0 +1,137 @@
+"""A native call that is made in Python too, from the same state: what `verify` compares.
+
+Both runs draw random numbers and write to tensors outside, so before the second all that is put
+back to what the first one met. Which calls these are, and how close numbers must be, is in
+verify.py.
+"""
+
+import threading
+
+from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
+from probtorch.core.dispatch import mark_changed, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import flatten, unflatten
+
+__all__ = ["called_twice"]
+
+
+def called_twice(path, fn, leaves, structure, tensors):
+    """Run a path, and the function in Python from the same state.
+
+    Parameters
+    ----------
+    path : Path
+    fn : callable
+        What it was recorded of.
+    leaves, structure
+        Of the arguments of the call.
+    tensors : list of Tensor
+        Those among the leaves.
+
+    Returns
+    -------
+    out : tuple or None
+        What ``path.run`` returns: None if the path does not fit.
+    what : str or None
+        What is not as in Python; then the state is what Python left, if that raised no error.
+    error : Exception or None
+        What Python raised.
+    """
+    arrays = [t._data for t in tensors]
+    state = _State(path)
+    shared = bool(state) and threading.active_count() > 1
+    if shared or path.environment.changed() is not None:
+        return path.run(arrays), None, None  # with others at work the state may change meanwhile
+
+    def run(arguments):
+        """Run in Python and go back; returns what was computed."""
+        walk = iter(arguments)
+        items = [next(walk) if isinstance(x, TensorBase) else x for x in leaves]
+        args, kwargs = unflatten(structure, items)
+        try:
+            found, kind = flatten(fn(*args, **kwargs))
+            return _tensors_and_rest(found, kind), state.get()
+        finally:
+            state.put(before)
+
+    def rounded(seed):
+        if seed is None:
+            return run(tensors)
+        close = [wrap(moved(t._data, (seed, i), path.size)) for i, t in enumerate(tensors)]
+        with OtherRounding(seed):
+            return run(close)
+
+    def again(seed):
+        (computed, _), (changed, _) = rounded(seed)
+        return [*computed, *changed]
+
+    def settled(found):
+        """Whether rounding does not lead to another form: a loop may end one turn earlier."""
+        return not wavers(lambda seed: _form(rounded(seed)), found)
+
+    # The native run first: only then is it known that the path fits, and that Python, which is
+    # expected to take the same, changes no other tensors.
+    before, error = state.get(), None
+    out = path.run(arrays)
+    if out is None:
+        return None, None, None
+    mine = state.get()
+    state.put(before)
+    try:
+        (computed, rest), after = run(tensors)
+    except Exception as e:
+        error = e
+    what = None
+    if error is not None:
+        if settled(None):
+            what = f"a result, where Python raises {type(error).__name__}"
+    else:
+        got, got_rest = _tensors_and_rest(*flatten(out[0]))
+        native = [*got, *mine[0]]
+        names = [f"result {i}" for i in range(len(got))]
+        names += [f"updated tensor {i}" for i in range(len(mine[0]))]
+        found = _form(((computed, rest), after))
+        if len(got) != len(computed) or repr(got_rest) != repr(rest):
+            what = "a result of another structure" if settled(found) else None
+        elif mine[1] != after[1]:
+            what = "another number of random draws" if settled(found) else None
+        else:
+            eager = [*computed, *after[0]]
+            pairs = [list(zip(names, x, strict=True)) for x in (native, eager)]
+            what = difference(pairs[0], pairs[1], again, path.size)
+    state.put(mine if what is None or error is not None else after)
+    return out, what, error
+
+
+class _State:
+    """What a path changes besides its results: tensors outside, and random generators."""
+
+    def __init__(self, path):
+        self._updates = path.updates
+        self._generators = list({id(g): g for g, *_ in path.draws}.values())
+
+    def __bool__(self):
+        return bool(self._updates or self._generators)
+
+    def get(self):
+        return [t._data.copy() for t in self._updates], [g.get_state() for g in self._generators]
+
+    def put(self, saved):
+        for t, x in zip(self._updates, saved[0], strict=True):
+            t._data[...] = x
+        mark_changed(*self._updates)
+        for g, x in zip(self._generators, saved[1], strict=True):
+            g.set_state(x)
+
+
+def _tensors_and_rest(found, structure):
+    """Return the arrays among the leaves of a result, and what it holds besides."""
+    rest = [None if isinstance(x, TensorBase) else x for x in found]
+    # Copies: a result may be a tensor that is put back.
+    return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, structure)
+
+
+def _form(found):
+    """Return the form of a run, which rounding changes only where a branch goes another way."""
+    (computed, rest), (_, drawn) = found
+    return len(computed), repr(rest), drawn
