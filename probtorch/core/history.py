@@ -182,7 +182,7 @@ def hooks_changed(by=0):
 
 def use_views(writer, reader):
     """Register what carries out taped changes of views, and what makes the nodes that read them
-    from their roots; called once, by ops/indexing.py.
+    from their roots; called once, by ops/view_places.py.
     """
     global _view_writer, _view_reader
     _view_writer, _view_reader = writer, reader
