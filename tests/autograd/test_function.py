@@ -82,12 +82,12 @@ class NewStyle(Function):
 
 def test_first_and_second_derivative_agree_with_differences():
     for function in (Cube, Exponential):
-        gradcheck(function.apply, leaf(0.5, -1.2))
-        gradgradcheck(function.apply, leaf(0.5, -1.2))
+        assert gradcheck(function.apply, leaf(0.5, -1.2))
+        assert gradgradcheck(function.apply, leaf(0.5, -1.2))
 
 
 def test_setup_context_style():
-    gradcheck(NewStyle.apply, (leaf(0.5, 2.0), leaf(3.0, 4.0)))
+    assert gradcheck(NewStyle.apply, (leaf(0.5, 2.0), leaf(3.0, 4.0)))
 
 
 def test_the_rule_is_used_and_not_the_tape():

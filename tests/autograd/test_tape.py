@@ -50,9 +50,12 @@ def test_chain_of_100_000_nodes_differentiates():
 
 def test_long_chain_is_freed_without_recursion():
     y = leaf(1.0)
+    first = weakref.ref(y)
     for _ in range(100_000):
         y = y + 1.0
+    assert first() is not None
     del y
+    assert first() is None
 
 
 def test_second_pass_over_a_freed_graph_names_the_op():

@@ -75,7 +75,7 @@ def test_zero_switches_it_off(place, monkeypatch):
     assert not place.exists()
 
 
-def refused(match):
+def assert_refused(match):
     """Expect one warning naming the reason and a cure, and a cache that is off but harmless."""
     with pytest.warns(RuntimeWarning, match=match) as caught:
         in_use = cache.directory()
@@ -91,7 +91,7 @@ def refused(match):
 def test_a_directory_that_others_can_write_is_refused(place, mode):
     place.mkdir(parents=True)
     place.chmod(mode)
-    refused(r"can be written by other users; .*chmod 700")
+    assert_refused(r"can be written by other users; .*chmod 700")
     assert list(place.iterdir()) == []
 
 
@@ -101,7 +101,7 @@ def test_a_symbolic_link_is_refused(place, tmp_path):
     real.mkdir(mode=0o700)
     place.parent.mkdir()
     place.symlink_to(real)
-    refused(r"is a symbolic link; put a real directory")
+    assert_refused(r"is a symbolic link; put a real directory")
     assert list(real.iterdir()) == []
 
 
@@ -110,13 +110,13 @@ def test_a_directory_of_another_user_is_refused(place, monkeypatch):
     place.mkdir(parents=True, mode=0o700)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    refused(r"belongs to another user; set PROBTORCH_CACHE_DIR")
+    assert_refused(r"belongs to another user; set PROBTORCH_CACHE_DIR")
 
 
 def test_a_file_in_its_place_is_refused(place):
     place.parent.mkdir()
     place.write_text("not a directory")
-    refused(r"is no directory; remove it")
+    assert_refused(r"is no directory; remove it")
 
 
 @posix
@@ -124,17 +124,17 @@ def test_a_key_that_others_can_read_is_refused(place):
     cache.store(KEY, DATA, {})
     (place / "key").chmod(0o644)
     forget()
-    refused(r"can be read by other users, who could forge entries; delete")
+    assert_refused(r"can be read by other users, who could forge entries; delete")
 
 
 def test_a_damaged_key_is_refused(place):
     cache.store(KEY, DATA, {})
     (place / "key").write_bytes(b"short")
     forget()
-    refused(r"is damaged; delete")
+    assert_refused(r"is damaged; delete")
 
 
-def is_ignored_deleted_and_rebuilt(place, key=KEY):
+def assert_ignored_deleted_and_rebuilt(place, key=KEY):
     with pytest.warns(RuntimeWarning, match="was damaged or is not this user's") as caught:
         assert cache.load(key) is None
     assert len(caught) == 1
@@ -152,20 +152,20 @@ def test_a_tampered_entry_is_ignored_deleted_and_rebuilt(place, where):
     content = bytearray(entry_file(place).read_bytes())
     content[where] ^= 1
     entry_file(place).write_bytes(content)
-    is_ignored_deleted_and_rebuilt(place)
+    assert_ignored_deleted_and_rebuilt(place)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 31, 32, 100, 5000, -1])
 def test_a_truncated_entry_is_ignored_deleted_and_rebuilt(place, kept):
     cache.store(KEY, DATA, {})
     entry_file(place).write_bytes(entry_file(place).read_bytes()[:kept])
-    is_ignored_deleted_and_rebuilt(place)
+    assert_ignored_deleted_and_rebuilt(place)
 
 
 def test_a_valid_entry_under_another_name_is_ignored_deleted_and_rebuilt(place):
     cache.store(KEY, DATA[::-1], {})
     entry_file(place).rename(entry_file(place, OTHER))
-    is_ignored_deleted_and_rebuilt(place, OTHER)
+    assert_ignored_deleted_and_rebuilt(place, OTHER)
 
 
 def test_an_entry_signed_with_another_key_is_ignored_deleted_and_rebuilt(
@@ -177,7 +177,7 @@ def test_an_entry_signed_with_another_key_is_ignored_deleted_and_rebuilt(
     monkeypatch.setenv("PROBTORCH_CACHE_DIR", str(place))
     cache.store(OTHER, DATA, {})
     entry_file(place).write_bytes(entry_file(forger).read_bytes())
-    is_ignored_deleted_and_rebuilt(place)
+    assert_ignored_deleted_and_rebuilt(place)
 
 
 @posix
