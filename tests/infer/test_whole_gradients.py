@@ -1,6 +1,6 @@
 """Models that people write, hard ones among them, whose gradients are whole: none is refused.
 
-The rest of the sixty is in test_gradient_check.py, with the models that are refused. A spy asks for
+The rest of the sixty is in gradient_check/, with the models that are refused. A spy asks for
 the verdict on a slope that is wrong on purpose, so that a model is not left alone for want of one.
 """
 
