@@ -157,23 +157,16 @@ def _change(rng, do, name, names, sim, off_tape, shared):
         do(None, "change", name, kind, None)
     elif kind == "fill":
         do(None, "change", name, kind, float(rng.integers(1, 4)))
-    elif kind == "set":
-        key = _key(rng, value.shape)
+    elif kind in ("set", "place"):
+        key = (_key if kind == "set" else _places)(rng, value.shape)
         place = value[key]
         # Copies within memory that overlaps mean something else to each library.
         apart = [n for n in names if _apart(sim.values[n], value)]
         fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
         what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
-        do(None, "set", name, key, what)
+        do(None, kind, name, key, what)
     elif kind == "iadd":
         do(None, "iadd", name, _key(rng, value.shape), 1.5)
-    elif kind == "place":
-        key = _places(rng, value.shape)
-        place = value[key]
-        apart = [n for n in names if _apart(sim.values[n], value)]
-        fitting = [n for n in apart if sim.values[n].shape in ((), place.shape)]
-        what = str(rng.choice(fitting)) if fitting and rng.random() < 0.7 else 2.0
-        do(None, "place", name, key, what)
     elif kind == "mask":
         mask = rng.random(value.shape) < 0.5
         scalars = [n for n in names if sim.values[n].shape == ()]
