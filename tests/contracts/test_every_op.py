@@ -50,6 +50,14 @@ def small_cases(op):
     return [c for c in cases(op) if all(a.size for a in c.arrays)][-2:]
 
 
+def on_the_tape(made, least=1):
+    """Yield the cases with so many inputs to differentiate or more, their inputs and outputs."""
+    for case in made:
+        inputs = case.tensors()
+        if sum(x.requires_grad for x in inputs) >= least:
+            yield case, inputs, case.run(inputs)
+
+
 def cotangents(outputs, seed=0):
     rng = np.random.default_rng(seed)
     return [
@@ -107,11 +115,7 @@ def test_value_is_that_of_the_reference(op):
 
 @every_smooth_op_with_a_reference
 def test_reverse_rule_gives_the_derivative_of_the_reference(op):
-    for case in cases(op):
-        inputs = case.tensors()
-        if not any(x.requires_grad for x in inputs):
-            continue
-        outputs = case.run(inputs)
+    for case, inputs, outputs in on_the_tape(cases(op)):
         gs = cotangents(outputs)
         grads = iter(vjp(outputs, inputs, gs))
         for i in differentiable_inputs(op, case.arrays):
@@ -158,11 +162,7 @@ def sum_to_shape(a, shape):
 
 @every_smooth_op
 def test_forward_rule_is_the_transpose_of_the_reverse_rule(op):
-    for case in cases(op):
-        inputs = case.tensors()
-        if not any(x.requires_grad for x in inputs):
-            continue
-        outputs = case.run(inputs)
+    for case, inputs, outputs in on_the_tape(cases(op)):
         gs = cotangents(outputs)
         tangents = random_like(inputs, 1)
         forward = tangent_of(case, inputs, outputs, tangents)
@@ -181,11 +181,7 @@ def test_forward_rule_is_the_transpose_of_the_reverse_rule(op):
 
 @every_smooth_op
 def test_forward_rule_takes_one_tangent_at_a_time(op):
-    for case in small_cases(op):
-        inputs = case.tensors()
-        if sum(x.requires_grad for x in inputs) < 2:
-            continue
-        outputs = case.run(inputs)
+    for case, inputs, outputs in on_the_tape(small_cases(op), 2):
         tangents = random_like(inputs, 1)
         whole = tangent_of(case, inputs, outputs, tangents)
         total = [np.zeros(o.shape) for o in outputs]
@@ -202,12 +198,10 @@ def test_forward_rule_takes_one_tangent_at_a_time(op):
 
 @every_smooth_op_with_a_reference
 def test_gradient_of_the_gradient_agrees_with_differences(op):
-    for case in small_cases(op):
-        inputs = case.tensors()
+    for case, inputs, outputs in on_the_tape(small_cases(op)):
         wanted = [i for i, x in enumerate(inputs) if x.requires_grad]
-        if not wanted or any(x.dtype != np.float64 for x in (inputs[i] for i in wanted)):
+        if any(inputs[i].dtype != np.float64 for i in wanted):
             continue
-        outputs = case.run(inputs)
         gs = cotangents(outputs)
         for g in gs:
             if g is not None:
@@ -252,11 +246,7 @@ def test_gradient_of_the_gradient_agrees_with_differences(op):
 
 @every_smooth_op
 def test_reverse_rule_is_linear_in_the_cotangent(op):
-    for case in small_cases(op):
-        inputs = case.tensors()
-        if not any(x.requires_grad for x in inputs):
-            continue
-        outputs = case.run(inputs)
+    for case, inputs, outputs in on_the_tape(small_cases(op)):
         g, h = cotangents(outputs, 1), cotangents(outputs, 2)
         mixed = [None if a is None else 2.0 * a - 3.0 * b for a, b in zip(g, h)]
         parts = zip(vjp(outputs, inputs, g), vjp(outputs, inputs, h))
@@ -364,14 +354,10 @@ def test_python_numbers_do_not_change_the_dtype(op):
 
 @every_smooth_op
 def test_backward_twice_is_bitwise_equal(op):
-    for case in small_cases(op):
-        inputs = case.tensors()
-        if not any(x.requires_grad for x in inputs):
-            continue
-        outputs = case.run(inputs)
+    for case, inputs, outputs in on_the_tape(small_cases(op)):
         gs = cotangents(outputs)
         for a, b in zip(vjp(outputs, inputs, gs), vjp(outputs, inputs, gs), strict=True):
-            assert to_array(a).tobytes() == to_array(b).tobytes()
+            assert to_array(a).tobytes() == to_array(b).tobytes(), case.label
 
 
 @every_op_with_a_reference
