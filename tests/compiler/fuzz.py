@@ -32,31 +32,36 @@ def checks(number):
     @seed(4 * number)
     @given(programs(max_steps=8), st.booleans())
     def check_small(program, gradients):
-        suite.quietly(suite.check_compiled, program, gradients)
+        with suite.quiet():
+            suite.check_compiled(program, gradients)
 
     @long
     @seed(4 * number + 1)
     @given(programs(max_steps=40), st.booleans())
     def check_long(program, gradients):
-        suite.quietly(suite.check_compiled, program, gradients)
+        with suite.quiet():
+            suite.check_compiled(program, gradients)
 
     @densities
     @seed(4 * number + 2)
     @given(programs(max_steps=15, first="float64", nonempty=True))
     def check_density(program):
-        suite.quietly(suite.check_density, program)
+        with suite.quiet():
+            suite.check_density(program)
 
     @samplers
     @seed(4 * number + 3)
     @given(programs(max_steps=15))
     def check_sampler(program):
-        suite.quietly(suite.check_sampler, program)
+        with suite.quiet():
+            suite.check_sampler(program)
 
     @updates
     @seed(4 * number + 3)
     @given(programs(max_steps=15))
     def check_updates(program):
-        suite.quietly(suite.check_updates, program)
+        with suite.quiet():
+            suite.check_updates(program)
 
     return check_small, check_long, check_density, check_sampler, check_updates
 

@@ -5,6 +5,7 @@ The default run is the same 2000 programs every time, most of them small; the sl
 and ``python -m tests.compiler.fuzz`` goes on with new ones for as long as it is let.
 """
 
+import contextlib
 import functools
 import warnings
 
@@ -161,71 +162,83 @@ def check_updates(program):
     assert native.reason is None, (native.reason, program)
 
 
-def quietly(check, *arguments):
+@contextlib.contextmanager
+def quiet():
+    """Silence what random programs have every reason to warn of."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", CompileWarning)
         warnings.simplefilter("ignore", UserWarning)
-        check(*arguments)
+        yield
 
 
 @QUICK
 @given(programs(), st.booleans())
 def test_compiled_program_agrees_with_eager(program, gradients):
-    quietly(check_compiled, program, gradients)
+    with quiet():
+        check_compiled(program, gradients)
 
 
 @settings(QUICK, max_examples=1240)
 @given(programs(max_steps=6), st.booleans())
 def test_small_compiled_program_agrees_with_eager(program, gradients):
-    quietly(check_compiled, program, gradients)
+    with quiet():
+        check_compiled(program, gradients)
 
 
 @settings(QUICK, max_examples=400)
 @given(programs(max_steps=6, first="float64", nonempty=True))
 def test_small_native_density_agrees_with_eager(program):
-    quietly(check_density, program)
+    with quiet():
+        check_density(program)
 
 
 @settings(QUICK, max_examples=60)
 @given(programs(max_steps=60))
 def test_long_compiled_program_agrees_with_eager(program):
-    quietly(check_compiled, program, False)
+    with quiet():
+        check_compiled(program, False)
 
 
 @QUICK
 @given(programs(max_steps=20, first="float64", nonempty=True))
 def test_native_density_agrees_with_eager(program):
-    quietly(check_density, program)
+    with quiet():
+        check_density(program)
 
 
 @settings(QUICK, max_examples=60)
 @given(programs(max_steps=15))
 def test_native_program_agrees_with_eager(program):
-    quietly(check_sampler, program)
+    with quiet():
+        check_sampler(program)
 
 
 @settings(QUICK, max_examples=100)
 @given(programs(max_steps=15))
 def test_compiled_updates_agree_with_eager(program):
-    quietly(check_updates, program)
+    with quiet():
+        check_updates(program)
 
 
 @pytest.mark.slow
 @LONG
 @given(programs(max_steps=40), st.booleans())
 def test_many_compiled_programs_agree_with_eager(program, gradients):
-    quietly(check_compiled, program, gradients)
+    with quiet():
+        check_compiled(program, gradients)
 
 
 @pytest.mark.slow
 @LONG
 @given(programs(max_steps=40, first="float64", nonempty=True))
 def test_many_native_densities_agree_with_eager(program):
-    quietly(check_density, program)
+    with quiet():
+        check_density(program)
 
 
 @pytest.mark.slow
 @LONG
 @given(programs(max_steps=40))
 def test_many_native_programs_agree_with_eager(program):
-    quietly(check_sampler, program)
+    with quiet():
+        check_sampler(program)

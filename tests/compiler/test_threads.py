@@ -30,7 +30,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.distributions.normal import Normal
 from probtorch.errors import ArgumentError, CompileError
 from tests.compiler.program_strategy import programs
-from tests.compiler.test_random_programs import QUICK, arrays, check_compiled, quietly, tensors
+from tests.compiler.test_random_programs import QUICK, arrays, check_compiled, quiet, tensors
 
 pytestmark = pytest.mark.skipif(not pool.supported(), reason="one thread on this system")
 
@@ -352,7 +352,8 @@ def test_random_programs_do_not_depend_on_the_number_of_threads(everything_is_cu
     @settings(QUICK, max_examples=40)
     @given(programs(max_steps=12))
     def check(program):
-        quietly(lambda p: cut.append(same_bits(p)), program)
+        with quiet():
+            cut.append(same_bits(program))
 
     check()
     assert sum(c > 0 for c in cut) > len(cut) / 2
@@ -362,7 +363,8 @@ def test_random_programs_in_parts_agree_with_eager(everything_is_cut):
     @settings(QUICK, max_examples=40)
     @given(programs(max_steps=8), st.booleans())
     def check(program, gradients):
-        quietly(check_compiled, program, gradients)
+        with quiet():
+            check_compiled(program, gradients)
 
     check()
 
@@ -372,8 +374,10 @@ def test_many_random_programs_in_parts(everything_is_cut):
     @settings(QUICK, max_examples=1500)
     @given(programs(max_steps=20), st.booleans())
     def check(program, gradients):
-        quietly(check_compiled, program, gradients)
-        quietly(same_bits, program)
+        with quiet():
+            check_compiled(program, gradients)
+        with quiet():
+            same_bits(program)
 
     check()
 
