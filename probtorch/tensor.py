@@ -1,46 +1,28 @@
 """`Tensor`: a table of methods, each one an op.
 
-What is written out here is what is not an op: construction, conversion to Python and NumPy,
-printing, in-place spellings, autograd fields, and the protocols by which other array libraries see
-a tensor.
+What is written out here is what is not an op and short: facts, shapes, in-place spellings, copies
+and pickles, and `tensor`, which makes one of anything. Longer methods are functions elsewhere:
+autograd/values.py shows tensors to Python and other libraries, autograd/methods.py asks the tape,
+ops/transfer.py converts dtypes and devices; ops/construction.py copies data.
 """
 
-import inspect
-import math
+from types import FunctionType
 
 import numpy as np
 
-from probtorch.array_protocols import array_function, array_ufunc, refuse_array
-from probtorch.autograd import tape
-from probtorch.backends.registry import device_of, is_available, parse_device, to_device, to_host
+from probtorch.array_protocols import array_function, array_ufunc
+from probtorch.autograd import methods, values
+from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import (
-    apply,
-    grad_enabled,
-    mark_changed,
-    recorder,
-    set_tensor_class,
-    wrap,
-)
-from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.dispatch import mark_changed, recorder, set_tensor_class, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
-from probtorch.core.op import Op, register
-from probtorch.core.refusals import refuse_masked
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import carry, told_entry, told_exit
-from probtorch.errors import (
-    ArgumentError,
-    AutogradError,
-    DeviceError,
-    DTypeError,
-    ExportError,
-    ShapeError,
-    TensorIndexError,
-)
+from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nesting import from_nested
 from probtorch.ops import (
     contraction,
@@ -56,12 +38,11 @@ from probtorch.ops import (
     sorting,
     special,
     spectral,
+    transfer,
 )
+from probtorch.ops.construction import array_of, copied, tensors_in
 
 __all__ = ["Tensor", "from_dlpack", "from_numpy", "retyped", "tensor"]
-
-# The method's own call of it fits.
-_backward = inspect.unwrap(tape.backward)
 
 
 class Tensor(TensorBase):
@@ -192,14 +173,14 @@ class Tensor(TensorBase):
         active = recorder()
         if active is not None:
             active.gradient_read(self)
-        return _meant(self)._grad
+        return methods.meant(self)._grad
 
     @grad.setter
     def grad(self, value):
         active = recorder()
         if active is not None:
             active.gradient_kept(self)
-        _meant(self)._grad = value
+        methods.meant(self)._grad = value
 
     @grad.deleter
     def grad(self):
@@ -208,7 +189,7 @@ class Tensor(TensorBase):
     @property
     def is_leaf(self):
         """Whether no recorded operation made this tensor."""
-        return _meant(self).grad_fn is None
+        return methods.meant(self).grad_fn is None
 
     @property
     def retains_grad(self):
@@ -297,117 +278,15 @@ class Tensor(TensorBase):
 
     # -------------------------------------------------------------------------------- Python values
 
-    def item(self):
-        """Return the one element as a Python number. While recording this becomes a guard."""
-        if self._data.size != 1:
-            self._not_one("item()")
-            raise ShapeError(
-                "item",
-                expected="a tensor with one element",
-                got=f"shape {self._data.shape}",
-                fix="use tolist() or index it",
-            )
-        value = self._data.item()
-        if recorder() is not None:
-            shown = self._shown(value)
-            if shown is not None:
-                return shown
-            recorder().guard(self, value)
-            return told_exit("item()", self, value)
-        return value
-
-    def _not_one(self, what):
-        """Tell a listener, which may know better than the error that follows."""
-        listener = getattr(recorder(), "not_one", None)
-        if listener is not None:
-            listener(self, what)
-
-    def _number(self, convert, what):
-        if self._data.size != 1:
-            self._not_one(what)
-            raise ShapeError(
-                what,
-                expected="a tensor with one element",
-                got=f"shape {self._data.shape}",
-                fix="use any() or all() for truth, index it, or compute with the tensor itself",
-            )
-        seen = self._data.item()
-        try:
-            value = convert(seen)
-        except (ValueError, OverflowError):
-            # int() of nan or of an infinity: the function may catch that.
-            if recorder() is not None:
-                recorder().guard(self, seen)
-            raise
-        if recorder() is not None:
-            shown = None if convert is bool else self._shown(value)
-            if shown is not None:
-                return shown
-            recorder().guard(self, value)
-            return value if convert is bool else told_exit(what, self, value)
-        return value
-
-    def _shown(self, value):
-        """The number that is printed, where all that Python does with it is to print it."""
-        how = recorder().printed(self)
-        if how == "shape":
-            # A recording for shapes computes with numbers that are nobody's.
-            return math.nan if type(value) is float else None
-        return value if how else None
-
-    def __bool__(self):
-        return self._number(bool, "bool()")
-
-    def __int__(self):
-        return self._number(int, "int()")
-
-    def __float__(self):
-        return self._number(float, "float()")
-
-    def __index__(self):
-        if self._data.dtype.kind not in "iub":
-            raise DTypeError(
-                "index",
-                expected="an integer tensor",
-                got=str(self._data.dtype),
-                fix="use .long() or int()",
-            )
-        return self._number(int, "index")
-
-    def tolist(self):
-        """Return nested lists of Python numbers."""
-        if recorder() is not None and recorder().printed(self) != "value":
-            recorder().data_dependent("tolist", self)
-            return told_exit("tolist()", self, to_host(self._data).tolist())
-        return to_host(self._data).tolist()
-
-    def numpy(self, *, force=False):
-        """Return the memory as a NumPy array (shared; a copy with ``force=True`` where needed).
-
-        Raises
-        ------
-        AutogradError
-            If the tensor requires grad and `force` is False.
-        """
-        if self.requires_grad and not force:
-            raise AutogradError(
-                "Can't call numpy() on Tensor that requires grad.",
-                expected="a tensor without a gradient, or operations that keep it",
-                got="requires_grad=True",
-                fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
-                "the numbers alone, t.numpy(force=True)",
-            )
-        if self.is_cuda and not force:
-            raise DeviceError(
-                "numpy()",
-                expected="a cpu tensor",
-                got=str(self.device),
-                fix="use tensor.cpu().numpy()",
-            )
-        if recorder() is not None and recorder().printed(self) != "value":
-            recorder().data_dependent("numpy", self)
-            return told_exit("numpy()", self, to_host(self._data))
-        return to_host(self._data)
+    item = values.item
+    tolist = values.tolist
+    numpy = values.numpy
+    __bool__ = values.truth
+    __int__ = values.integer
+    __float__ = values.real
+    __index__ = values.index
+    __repr__ = values.text
+    __format__ = values.formatted
 
     # ------------------------------------------------------------------------------------ protocols
 
@@ -415,89 +294,18 @@ class Tensor(TensorBase):
     # Above Series (3000) and DataFrame (4000): `series * t` is then t's to compute.
     __pandas_priority__ = 5000
 
-    def __array__(self, dtype=None, copy=None):
-        if self.requires_grad and grad_enabled():
-            raise refuse_array(self)
-        array = np.array(self.numpy(force=self.requires_grad), dtype, copy=copy)
-        if recorder() is not None:
-            return told_exit("an array", self, array)
-        return array
+    __array__ = values.array
+    __dlpack__ = values.dlpack
+    __dlpack_device__ = values.dlpack_device
+
+    def __getattr__(self, name):
+        return values.other_attribute(self, name)
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         return array_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func, types, args, kwargs):
         return array_function(func, args, kwargs)
-
-    def __dlpack__(self, **kwargs):
-        if self.requires_grad:
-            raise ExportError(
-                "Can't export tensors that require gradient, use tensor.detach()",
-                expected="requires_grad=False",
-                got="requires_grad=True",
-                fix="call detach() first",
-            )
-        if recorder() is not None:
-            recorder().data_dependent("__dlpack__", self)
-            return told_exit("__dlpack__", self, self._data.__dlpack__(**kwargs))
-        return self._data.__dlpack__(**kwargs)
-
-    def __dlpack_device__(self):
-        return self._data.__dlpack_device__()
-
-    def __getattr__(self, name):
-        if name == "__cuda_array_interface__" and self.is_cuda:
-            return self._data.__cuda_array_interface__
-        if name == "_mask":
-            # Masked arrays look for it after they took our `_data`, past the tape and recordings.
-            if self.requires_grad and grad_enabled():
-                raise refuse_array(self, "a masked array")
-            if recorder() is not None:
-                recorder().data_dependent("a masked array", self)
-        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-
-    def _read(self, value):
-        """Tell the recorder that Python reads this tensor's elements as text, unless to print;
-        returns `value`, what of them it gets, and None where there are no elements to print.
-        """
-        if recorder() is None:
-            return value
-        how = recorder().printed(self)
-        if not how:
-            recorder().data_dependent("the text of a tensor", self)
-            return told_exit("the text", self, value)
-        return None if how == "shape" else value
-
-    def __repr__(self):
-        array = self._read(to_host(self._data))
-        if array is None:
-            return f"tensor(..., shape={self._data.shape}, dtype={self._data.dtype})"
-        body = np.array2string(array, separator=", ", prefix="tensor(", precision=4, threshold=1000)
-        notes = []
-        if self._data.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
-            notes.append(f"dtype={self._data.dtype}")
-        if self.is_cuda:
-            notes.append(f"device='{self.device}'")
-        tape = _meant(self).grad_fn
-        if tape is not None:
-            notes.append(f"grad_fn={tape!r}")
-        elif self.requires_grad:
-            notes.append("requires_grad=True")
-        return f"tensor({', '.join([body, *notes])})"
-
-    def __format__(self, spec):
-        if self._data.ndim == 0 and spec:
-            value = self._read(self._data.item())
-            return format(math.nan if value is None else value, spec)
-        try:
-            return repr(self) if not spec else format(repr(self), spec)
-        except ValueError:
-            raise DTypeError(
-                f"format {spec!r}",
-                expected="a tensor of one number",
-                got=f"shape {tuple(self._data.shape)}",
-                fix="format one element, x[0], or reduce it first; '' shows the whole tensor",
-            ) from None
 
     def __copy__(self):
         if self.grad_fn is not None:
@@ -536,118 +344,16 @@ class Tensor(TensorBase):
 
     # ------------------------------------------------------------------------------------- autograd
 
-    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-        """Accumulate the gradient of this tensor into the `.grad` of the leaves it came from."""
-        _backward(
-            self, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph
-        )
-
-    def requires_grad_(self, requires_grad=True):
-        """Ask for (or stop) the recording of operations on this leaf; returns it."""
-        if requires_grad and self._data.dtype.kind != "f":
-            raise DTypeError(
-                "requires_grad_",
-                expected="a floating tensor",
-                got=str(self._data.dtype),
-                fix="convert with .float() or .double()",
-            )
-        if self.grad_fn is not None and not requires_grad:
-            raise AutogradError(
-                "requires_grad_(False)",
-                expected="a leaf",
-                got="the result of an operation",
-                fix="use detach()",
-            )
-        if recorder() is not None and self.requires_grad is not bool(requires_grad):
-            recorder().place_changed(self, "requires_grad_()")
-        self.requires_grad = bool(requires_grad)
-        return self
-
-    def detach(self):
-        """Return the same memory without its place on the tape."""
-        t = wrap(self._data)
-        t._base = self if self._base is None else self._base
-        t._extra = {"root": None}
-        if recorder() is not None:
-            recorder().alias(self, t)
-        return t
-
-    def detach_(self):
-        """Take this tensor off the tape in place."""
-        if recorder() is not None:
-            recorder().place_changed(self, "detach_()")
-        leave_tape(self)
-        self._extra = {**(self._extra or {}), "root": None}
-        return self
-
-    def register_hook(self, hook):
-        """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it.
-
-        Returns
-        -------
-        handle
-            Its ``remove()`` takes the hook off again.
-        """
-        if not self.requires_grad:
-            raise AutogradError(
-                "register_hook",
-                expected="requires_grad=True",
-                got="False",
-                fix="requires_grad_() it first",
-            )
-        if recorder() is not None:
-            recorder().place_changed(self, "register_hook()")
-        refresh(self)
-        if self.grad_fn is None:
-            if self._extra is None:
-                self._extra = {}
-            table, entry = self._extra.setdefault("hooks", {}), hook
-        else:
-            if self.grad_fn.hooks is None:
-                self.grad_fn.hooks = {}
-            table, entry = self.grad_fn.hooks, (self._index, hook)
-        return _Handle(table, entry)
-
-    def retain_grad(self):
-        """Fill `.grad` of this non-leaf tensor too."""
-        if not self.requires_grad:
-            raise AutogradError(
-                "retain_grad",
-                expected="requires_grad=True",
-                got="False",
-                fix="compute it from a tensor that requires grad",
-            )
-        refresh(self)
-        if self.grad_fn is not None:
-            if self._extra is None:
-                self._extra = {}
-            retain(self)
+    backward = methods.backward
+    requires_grad_ = methods.requires_grad_
+    detach = methods.detach
+    detach_ = methods.detach_
+    register_hook = methods.register_hook
+    retain_grad = methods.retain_grad
 
     # ----------------------------------------------------------------------------------- conversion
 
-    def to(self, *args, dtype=None, device=None, copy=False):
-        """Return the tensor with another dtype, on another device, or like another tensor."""
-        for a in args:
-            if isinstance(a, TensorBase):
-                dtype, device = a._data.dtype, device_of(a._data)
-            elif isinstance(a, bool):
-                continue
-            elif a is None:
-                continue
-            elif (
-                isinstance(a, np.dtype)
-                or any(a is kind for kind in (float, int, bool))
-                or (isinstance(a, type) and issubclass(a, np.generic))
-            ):
-                dtype = a
-            else:
-                device = a
-        out = self
-        if device is not None and _elsewhere(self._data, device):
-            out = apply(_MOVE, (self,), {"device": str(device)})
-        if dtype is not None:
-            out = cast(out, dtypes.as_dtype(dtype))
-        return out.clone() if copy and out is self else out
+    to = transfer.to
 
     def type(self, dtype=None):
         """Return the tensor in another dtype, or the name that PyTorch has for its type.
@@ -794,20 +500,6 @@ class Tensor(TensorBase):
         return elementwise.where(condition, self, other)
 
 
-_MOVE = register(
-    Op(
-        "to_device",
-        "transfer",
-        to_device,
-        lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0]._data)),),
-        lambda tangents, out, inputs, attrs: tangents[0].to(device=attrs["device"]),
-        reads_inputs=False,
-        samples=lambda rng: [((rng.standard_normal((2, 3)),), {"device": "cpu"})],
-        reference=lambda x, device: x,
-        doc="A copy on another device.",
-    )
-)
-
 _METHODS = {
     elementwise: (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
@@ -889,27 +581,16 @@ for _symbol, _method in {
 }.items():
     setattr(Tensor, f"__i{_symbol}__", getattr(Tensor, _method + "_"))
 
+# Functions that stand elsewhere are methods: Python's own errors call them so, and so they pickle.
+for _name, _fn in vars(Tensor).items():
+    if isinstance(_fn, FunctionType) and _fn.__module__ in (
+        values.__name__,
+        methods.__name__,
+        transfer.__name__,
+    ):
+        _fn.__name__, _fn.__qualname__, _fn.__module__ = _name, f"Tensor.{_name}", __name__
+
 set_tensor_class(Tensor)
-
-
-class _Handle:
-    """Removes a hook again."""
-
-    def __init__(self, table, hook):
-        self._table, self._key = table, max(table.keys() | {-1}) + 1
-        table[self._key] = hook
-        hooks_changed(1)
-
-    def remove(self):
-        """Take the hook off."""
-        self._table.pop(self._key, None)
-        hooks_changed(1)
-
-
-def _meant(t):
-    """Return the tensor that `t` stands for while a function is watched: mostly `t` itself."""
-    extra = t._extra
-    return extra["stands_for"] if extra is not None and "stands_for" in extra else t
 
 
 def retyped(t, cls):
@@ -946,64 +627,17 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """
     dtype = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(data, TensorBase):
-        t = _copied(data, dtype, requires_grad)
+        t = copied(data, dtype, requires_grad)
     elif isinstance(data, (list, tuple)):
         t = from_nested(data, dtype)
-    elif (held := _tensors_in(data)) is not None:
+    elif (held := tensors_in(data)) is not None:
         t = from_nested(held, dtype)
     else:
-        t = wrap(_array_of(data, dtype))
+        t = wrap(array_of(data, dtype))
         told_entry(data, t)
-    if device is not None and _elsewhere(t._data, device):
+    if device is not None and transfer.elsewhere(t._data, device):
         t = t.to(device=device)
     return t.requires_grad_() if requires_grad else t
-
-
-def _copied(data, dtype, leaf):
-    """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
-    if data.requires_grad and grad_enabled() and not leaf:
-        return elementwise.clone(data) if dtype is None else cast(elementwise.clone(data), dtype)
-    array = data._data.copy()
-    t = wrap(array if dtype is None else array.astype(dtype))
-    if recorder() is not None:
-        recorder().alias(cast(data.detach(), t._data.dtype), t)
-    return t
-
-
-def _tensors_in(data):
-    """The nested lists of an array or a Series of objects, if there are tensors among them."""
-    if getattr(getattr(data, "dtype", None), "kind", "") != "O":
-        return None
-    data = np.asarray(data)
-    return data.tolist() if any(isinstance(x, TensorBase) for x in data.flat) else None
-
-
-def _array_of(data, dtype):
-    """A new array of an array, a number or what converts itself to one."""
-    if isinstance(data, (np.ndarray, np.generic)):
-        refuse_masked(data)
-        array = np.array(data)
-    elif hasattr(data, "__cuda_array_interface__"):
-        array = data.copy()
-    else:
-        array = np.array(data)
-        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "dtype"):
-            array = array.astype(dtypes.get_default_dtype())
-    if array.dtype.kind not in "biufc":
-        raise DTypeError(
-            "tensor",
-            expected="numbers",
-            got=f"data of dtype {array.dtype}",
-            fix="convert the data to numbers",
-        )
-    return array if dtype is None else array.astype(dtype)
-
-
-def _elsewhere(array, device):
-    """Whether `array` is not on `device`; "cuda" means the GPU in use."""
-    kind, index = parse_device(device)
-    here_kind, here_index = parse_device(device_of(array))
-    return kind != here_kind or index not in (None, here_index)
 
 
 def from_numpy(array):
@@ -1035,11 +669,6 @@ def from_dlpack(source):
             fix="use probtorch.tensor",
         )
     return as_tensor(np.from_dlpack(source), "from_dlpack")
-
-
-def cuda_is_available():
-    """Whether a GPU can be used."""
-    return is_available("cuda")
 
 
 explain_calls(globals())

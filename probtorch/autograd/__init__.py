@@ -3,7 +3,7 @@
 `tape` reads the tape backwards; `modes` switches it on and off; `function` is for derivatives
 written by hand; `anomaly` finds the operation that made a nan. `transforms`, `forward` and
 `jacobians` turn functions into derivatives (public as `probtorch.func`; `functional` has torch's
-older spelling).
+older spelling). `methods` and `values` are what tensors have of it as methods.
 """
 
 from probtorch.autograd import functional

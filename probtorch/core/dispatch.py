@@ -90,7 +90,8 @@ _COMPUTING = frozenset(("reduction", "scan", "contraction", "linalg", "sorting",
 # Infinities and nan mean what IEEE says they mean, as in PyTorch: log(0) is -inf, quietly. The
 # filter covers NumPy's calls from this package only; np.errstate around each call costs as much
 # as the call.
-warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"probtorch\.(core|ops|tensor)\b")
+_OURS = r"probtorch\.(core|ops|tensor|autograd\.values)\b"
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=_OURS)
 
 
 def set_tensor_class(cls):

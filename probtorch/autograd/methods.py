@@ -1,0 +1,135 @@
+"""What tensors ask of the tape: gradients, leaves, hooks.
+
+`Tensor` has these functions as methods; tape.py goes backwards, core/history.py keeps the places.
+"""
+
+import inspect
+
+from probtorch.autograd import tape
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.errors import AutogradError, DTypeError
+
+__all__ = [
+    "backward",
+    "detach",
+    "detach_",
+    "meant",
+    "register_hook",
+    "requires_grad_",
+    "retain_grad",
+]
+
+# The method's own call of it fits.
+_backward = inspect.unwrap(tape.backward)
+
+
+def backward(t, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+    """Accumulate the gradient of this tensor into the `.grad` of the leaves it came from."""
+    _backward(t, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph)
+
+
+def requires_grad_(t, requires_grad=True):
+    """Ask for (or stop) the recording of operations on this leaf; returns it."""
+    if requires_grad and t._data.dtype.kind != "f":
+        raise DTypeError(
+            "requires_grad_",
+            expected="a floating tensor",
+            got=str(t._data.dtype),
+            fix="convert with .float() or .double()",
+        )
+    if t.grad_fn is not None and not requires_grad:
+        raise AutogradError(
+            "requires_grad_(False)",
+            expected="a leaf",
+            got="the result of an operation",
+            fix="use detach()",
+        )
+    if recorder() is not None and t.requires_grad is not bool(requires_grad):
+        recorder().place_changed(t, "requires_grad_()")
+    t.requires_grad = bool(requires_grad)
+    return t
+
+
+def detach(t):
+    """Return the same memory without its place on the tape."""
+    out = wrap(t._data)
+    out._base = t if t._base is None else t._base
+    out._extra = {"root": None}
+    if recorder() is not None:
+        recorder().alias(t, out)
+    return out
+
+
+def detach_(t):
+    """Take this tensor off the tape in place."""
+    if recorder() is not None:
+        recorder().place_changed(t, "detach_()")
+    leave_tape(t)
+    t._extra = {**(t._extra or {}), "root": None}
+    return t
+
+
+def register_hook(t, hook):
+    """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it.
+
+    Returns
+    -------
+    handle
+        Its ``remove()`` takes the hook off again.
+    """
+    if not t.requires_grad:
+        raise AutogradError(
+            "register_hook",
+            expected="requires_grad=True",
+            got="False",
+            fix="requires_grad_() it first",
+        )
+    if recorder() is not None:
+        recorder().place_changed(t, "register_hook()")
+    refresh(t)
+    if t.grad_fn is None:
+        if t._extra is None:
+            t._extra = {}
+        table, entry = t._extra.setdefault("hooks", {}), hook
+    else:
+        if t.grad_fn.hooks is None:
+            t.grad_fn.hooks = {}
+        table, entry = t.grad_fn.hooks, (t._index, hook)
+    return _Handle(table, entry)
+
+
+def retain_grad(t):
+    """Fill `.grad` of this non-leaf tensor too."""
+    if not t.requires_grad:
+        raise AutogradError(
+            "retain_grad",
+            expected="requires_grad=True",
+            got="False",
+            fix="compute it from a tensor that requires grad",
+        )
+    refresh(t)
+    if t.grad_fn is not None:
+        if t._extra is None:
+            t._extra = {}
+        retain(t)
+
+
+class _Handle:
+    """Removes a hook again."""
+
+    def __init__(self, table, hook):
+        self._table, self._key = table, max(table.keys() | {-1}) + 1
+        table[self._key] = hook
+        hooks_changed(1)
+
+    def remove(self):
+        """Take the hook off."""
+        self._table.pop(self._key, None)
+        hooks_changed(1)
+
+
+def meant(t):
+    """Return the tensor that `t` stands for while a function is watched: mostly `t` itself."""
+    extra = t._extra
+    return extra["stands_for"] if extra is not None and "stands_for" in extra else t

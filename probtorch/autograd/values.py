@@ -1,0 +1,251 @@
+"""Tensors as Python and other libraries see them: numbers, lists, arrays, text.
+
+Here values leave the computation: no gradient follows them, and what records the function has to
+know. A number becomes a guard of the recording, an array or a text ends it, unless all that happens
+to it is that it is printed (core/printing.py). `Tensor` has these functions as methods.
+"""
+
+import math
+
+import numpy as np
+
+from probtorch.array_protocols import refuse_array
+from probtorch.autograd.methods import meant
+from probtorch.backends.registry import to_host
+from probtorch.core import dtype as dtypes
+from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.told import told_exit
+from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError, ShapeError
+
+__all__ = [
+    "array",
+    "dlpack",
+    "dlpack_device",
+    "formatted",
+    "index",
+    "integer",
+    "item",
+    "numpy",
+    "other_attribute",
+    "real",
+    "text",
+    "tolist",
+    "truth",
+]
+
+
+def item(t):
+    """Return the one element as a Python number. While recording this becomes a guard."""
+    if t._data.size != 1:
+        _not_one(t, "item()")
+        raise ShapeError(
+            "item",
+            expected="a tensor with one element",
+            got=f"shape {t._data.shape}",
+            fix="use tolist() or index it",
+        )
+    value = t._data.item()
+    if recorder() is not None:
+        shown = _shown(t, value)
+        if shown is not None:
+            return shown
+        recorder().guard(t, value)
+        return told_exit("item()", t, value)
+    return value
+
+
+def tolist(t):
+    """Return nested lists of Python numbers."""
+    if recorder() is not None and recorder().printed(t) != "value":
+        recorder().data_dependent("tolist", t)
+        return told_exit("tolist()", t, to_host(t._data).tolist())
+    return to_host(t._data).tolist()
+
+
+def numpy(t, *, force=False):
+    """Return the memory as a NumPy array (shared; a copy with ``force=True`` where needed).
+
+    Raises
+    ------
+    AutogradError
+        If the tensor requires grad and `force` is False.
+    """
+    if t.requires_grad and not force:
+        raise AutogradError(
+            "Can't call numpy() on Tensor that requires grad.",
+            expected="a tensor without a gradient, or operations that keep it",
+            got="requires_grad=True",
+            fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
+            "the numbers alone, t.numpy(force=True)",
+        )
+    if t.is_cuda and not force:
+        raise DeviceError(
+            "numpy()",
+            expected="a cpu tensor",
+            got=str(t.device),
+            fix="use tensor.cpu().numpy()",
+        )
+    if recorder() is not None and recorder().printed(t) != "value":
+        recorder().data_dependent("numpy", t)
+        return told_exit("numpy()", t, to_host(t._data))
+    return to_host(t._data)
+
+
+def truth(t):
+    """Whether the one element is not 0."""
+    return _number(t, bool, "bool()")
+
+
+def integer(t):
+    """Return the one element as an int."""
+    return _number(t, int, "int()")
+
+
+def real(t):
+    """Return the one element as a float."""
+    return _number(t, float, "float()")
+
+
+def index(t):
+    """Return the one element of an integer tensor, as an index of Python's sequences."""
+    if t._data.dtype.kind not in "iub":
+        raise DTypeError(
+            "index",
+            expected="an integer tensor",
+            got=str(t._data.dtype),
+            fix="use .long() or int()",
+        )
+    return _number(t, int, "index")
+
+
+def _number(t, convert, what):
+    if t._data.size != 1:
+        _not_one(t, what)
+        raise ShapeError(
+            what,
+            expected="a tensor with one element",
+            got=f"shape {t._data.shape}",
+            fix="use any() or all() for truth, index it, or compute with the tensor itself",
+        )
+    seen = t._data.item()
+    try:
+        value = convert(seen)
+    except (ValueError, OverflowError):
+        # int() of nan or of an infinity: the function may catch that.
+        if recorder() is not None:
+            recorder().guard(t, seen)
+        raise
+    if recorder() is not None:
+        shown = None if convert is bool else _shown(t, value)
+        if shown is not None:
+            return shown
+        recorder().guard(t, value)
+        return value if convert is bool else told_exit(what, t, value)
+    return value
+
+
+def _shown(t, value):
+    """The number that is printed, where all that Python does with it is to print it."""
+    how = recorder().printed(t)
+    if how == "shape":
+        # A recording for shapes computes with numbers that are nobody's.
+        return math.nan if type(value) is float else None
+    return value if how else None
+
+
+def _not_one(t, what):
+    """Tell a listener, which may know better than the error that follows."""
+    listener = getattr(recorder(), "not_one", None)
+    if listener is not None:
+        listener(t, what)
+
+
+def array(t, dtype=None, copy=None):
+    """Return the elements as NumPy asks for them."""
+    if t.requires_grad and grad_enabled():
+        raise refuse_array(t)
+    taken = np.array(t.numpy(force=t.requires_grad), dtype, copy=copy)
+    if recorder() is not None:
+        return told_exit("an array", t, taken)
+    return taken
+
+
+def dlpack(t, **kwargs):
+    """Return the memory as a DLPack capsule."""
+    if t.requires_grad:
+        raise ExportError(
+            "Can't export tensors that require gradient, use tensor.detach()",
+            expected="requires_grad=False",
+            got="requires_grad=True",
+            fix="call detach() first",
+        )
+    if recorder() is not None:
+        recorder().data_dependent("__dlpack__", t)
+        return told_exit("__dlpack__", t, t._data.__dlpack__(**kwargs))
+    return t._data.__dlpack__(**kwargs)
+
+
+def dlpack_device(t):
+    """Return the device as DLPack numbers it."""
+    return t._data.__dlpack_device__()
+
+
+def other_attribute(t, name):
+    """Return what other libraries look for and tensors have no method for."""
+    if name == "__cuda_array_interface__" and t.is_cuda:
+        return t._data.__cuda_array_interface__
+    if name == "_mask":
+        # Masked arrays look for it after they took our `_data`, past the tape and recordings.
+        if t.requires_grad and grad_enabled():
+            raise refuse_array(t, "a masked array")
+        if recorder() is not None:
+            recorder().data_dependent("a masked array", t)
+    raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+
+def text(t):
+    """Return what is printed: elements, dtype, device, the node that made them."""
+    shown = _read(t, to_host(t._data))
+    if shown is None:
+        return f"tensor(..., shape={t._data.shape}, dtype={t._data.dtype})"
+    body = np.array2string(shown, separator=", ", prefix="tensor(", precision=4, threshold=1000)
+    notes = []
+    if t._data.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
+        notes.append(f"dtype={t._data.dtype}")
+    if t.is_cuda:
+        notes.append(f"device='{t.device}'")
+    node = meant(t).grad_fn
+    if node is not None:
+        notes.append(f"grad_fn={node!r}")
+    elif t.requires_grad:
+        notes.append("requires_grad=True")
+    return f"tensor({', '.join([body, *notes])})"
+
+
+def formatted(t, spec):
+    """Return the text of a number by `spec`, of others the whole text."""
+    if t._data.ndim == 0 and spec:
+        value = _read(t, t._data.item())
+        return format(math.nan if value is None else value, spec)
+    try:
+        return repr(t) if not spec else format(repr(t), spec)
+    except ValueError:
+        raise DTypeError(
+            f"format {spec!r}",
+            expected="a tensor of one number",
+            got=f"shape {tuple(t._data.shape)}",
+            fix="format one element, x[0], or reduce it first; '' shows the whole tensor",
+        ) from None
+
+
+def _read(t, value):
+    """Tell the recorder that Python reads this tensor's elements as text, unless to print;
+    returns `value`, what of them it gets, and None where there are no elements to print.
+    """
+    if recorder() is None:
+        return value
+    how = recorder().printed(t)
+    if not how:
+        recorder().data_dependent("the text of a tensor", t)
+        return told_exit("the text", t, value)
+    return None if how == "shape" else value

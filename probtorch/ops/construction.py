@@ -1,0 +1,57 @@
+"""Copies of what `tensor` is given: tensors, arrays, numbers, what converts itself to an array.
+
+`tensor` itself stands in probtorch/tensor.py, nested sequences in probtorch/nesting.py, tensors of
+sizes (`zeros`, `arange` ...) in probtorch/factories.py.
+"""
+
+import numpy as np
+
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import grad_enabled, recorder, wrap
+from probtorch.core.refusals import refuse_masked
+from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import DTypeError
+from probtorch.ops import elementwise
+
+__all__ = ["array_of", "copied", "tensors_in"]
+
+
+def copied(data, dtype, leaf):
+    """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
+    if data.requires_grad and grad_enabled() and not leaf:
+        return elementwise.clone(data) if dtype is None else cast(elementwise.clone(data), dtype)
+    array = data._data.copy()
+    t = wrap(array if dtype is None else array.astype(dtype))
+    if recorder() is not None:
+        recorder().alias(cast(data.detach(), t._data.dtype), t)
+    return t
+
+
+def tensors_in(data):
+    """The nested lists of an array or a Series of objects, if there are tensors among them."""
+    if getattr(getattr(data, "dtype", None), "kind", "") != "O":
+        return None
+    data = np.asarray(data)
+    return data.tolist() if any(isinstance(x, TensorBase) for x in data.flat) else None
+
+
+def array_of(data, dtype):
+    """A new array of an array, a number or what converts itself to one."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        refuse_masked(data)
+        array = np.array(data)
+    elif hasattr(data, "__cuda_array_interface__"):
+        array = data.copy()
+    else:
+        array = np.array(data)
+        if dtype is None and array.dtype.kind == "f" and not hasattr(data, "dtype"):
+            array = array.astype(dtypes.get_default_dtype())
+    if array.dtype.kind not in "biufc":
+        raise DTypeError(
+            "tensor",
+            expected="numbers",
+            got=f"data of dtype {array.dtype}",
+            fix="convert the data to numbers",
+        )
+    return array if dtype is None else array.astype(dtype)

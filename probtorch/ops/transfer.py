@@ -1,0 +1,58 @@
+"""Copies on other devices, and `to`, which converts the dtype too."""
+
+import numpy as np
+
+from probtorch.backends.registry import device_of, parse_device, to_device
+from probtorch.core import dtype as dtypes
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import apply
+from probtorch.core.op import Op, register
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["elsewhere", "to"]
+
+_TO_DEVICE = register(
+    Op(
+        "to_device",
+        "transfer",
+        to_device,
+        lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0]._data)),),
+        lambda tangents, out, inputs, attrs: tangents[0].to(device=attrs["device"]),
+        reads_inputs=False,
+        samples=lambda rng: [((rng.standard_normal((2, 3)),), {"device": "cpu"})],
+        reference=lambda x, device: x,
+        doc="A copy on another device.",
+    )
+)
+
+
+def to(t, *args, dtype=None, device=None, copy=False):
+    """Return the tensor with another dtype, on another device, or like another tensor."""
+    for a in args:
+        if isinstance(a, TensorBase):
+            dtype, device = a._data.dtype, device_of(a._data)
+        elif isinstance(a, bool):
+            continue
+        elif a is None:
+            continue
+        elif (
+            isinstance(a, np.dtype)
+            or any(a is kind for kind in (float, int, bool))
+            or (isinstance(a, type) and issubclass(a, np.generic))
+        ):
+            dtype = a
+        else:
+            device = a
+    out = t
+    if device is not None and elsewhere(t._data, device):
+        out = apply(_TO_DEVICE, (t,), {"device": str(device)})
+    if dtype is not None:
+        out = cast(out, dtypes.as_dtype(dtype))
+    return out.clone() if copy and out is t else out
+
+
+def elsewhere(array, device):
+    """Whether `array` is not on `device`; "cuda" means the GPU in use."""
+    kind, index = parse_device(device)
+    here_kind, here_index = parse_device(device_of(array))
+    return kind != here_kind or index not in (None, here_index)
