@@ -178,7 +178,7 @@ def test_compiled_program_agrees_with_eager(program, gradients):
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=1240)
+@settings(QUICK, max_examples=700)
 @given(programs(max_steps=6), st.booleans())
 def test_small_compiled_program_agrees_with_eager(program, gradients):
     with quiet():
