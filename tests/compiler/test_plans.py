@@ -187,11 +187,12 @@ def test_an_index_array_with_other_bounds_is_not_run_unchecked():
 @pytest.mark.parametrize("what", twins.PAIRS)
 def test_twins_are_not_mistaken_for_each_other(what):
     # The second of a pair is compiled with the first in the cache, and then found itself.
-    for build in twins.PAIRS[what]:
-        try:
-            long_way = Program(build())
-        except probtorch.errors.CompileError:
-            return  # one that nobody compiles
+    for k, build in enumerate(twins.PAIRS[what]):
+        if (what, k) == ("cast", 1):  # to float16
+            with pytest.raises(probtorch.errors.CompileError, match="dtype float16"):
+                Program(build())
+            continue
+        long_way = Program(build())
         again = Program(build())
         assert again.ir == long_way.ir
         assert again.native.object_bytes == long_way.native.object_bytes

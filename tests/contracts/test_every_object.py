@@ -8,7 +8,6 @@ public class gets a row, or an entry in `NOT_HERE` with the reason.
 import copy
 import pickle
 import re
-import types
 import warnings
 
 import numpy as np
@@ -378,11 +377,9 @@ def test_copy_answers_what_the_object_answers(name, way):
     np.testing.assert_equal(plain(answer(made)), expected)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - {"infer_discrete"}))  # a function
 def test_object_prints_shortly_and_says_what_it_is(name):
     made = ROWS[name][0]()
-    if isinstance(made, types.FunctionType):
-        return
     text = repr(made)
     assert " at 0x" not in text, text
     assert text.strip() and max(map(len, text.split("\n"))) < 200
