@@ -12,8 +12,9 @@ import numpy as np
 
 from probtorch.autograd.listener import Listener
 from probtorch.ops import incomplete, special
+from probtorch.testing.compare import to_array, tolerances
 
-__all__ = ["differences", "spread"]
+__all__ = ["differences", "same", "spread"]
 
 FACTOR = 8.0  # see the module docstring
 RUNS = 5
@@ -219,3 +220,10 @@ def differences(got, expected):
                 f"first at {at}: got {g[at]!r}, expected {e[at]!r}, allowed {allowed[at]:.3g}"
             )
     return found
+
+
+def same(a, b):
+    """Whether two tensors or arrays agree up to the rounding that their dtype deserves."""
+    x, y = to_array(a), to_array(b)
+    rtol, atol = tolerances(x.dtype, y.dtype)
+    return x.shape == y.shape and np.allclose(x, y, rtol, atol, equal_nan=True)

@@ -9,16 +9,11 @@ import probtorch
 from probtorch import autograd, nn
 from probtorch.compiler.density import CompileWarning
 from probtorch.testing import assert_close
-from probtorch.testing.compare import tolerances
+from tests.compiler.agreement import same
 
 
 def leaf(*values):
     return probtorch.tensor(values, dtype=probtorch.float64, requires_grad=True)
-
-
-def same(a, b):
-    rtol, atol = tolerances(a.dtype)
-    return a.shape == b.shape and np.allclose(a, b, rtol, atol, equal_nan=True)
 
 
 def differences(fn, state, *calls):
