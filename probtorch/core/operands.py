@@ -77,10 +77,13 @@ def prepared(op, x):
 
     Floats are taken in theirs.
     """
-    x = as_tensor(x, op.name)
-    dtype = x._data.dtype
-    if dtype.kind == "f":
-        return x
+    try:
+        dtype = x._data.dtype
+    except AttributeError:
+        x = as_tensor(x, op.name)
+        dtype = x._data.dtype
+        if dtype.kind == "f":
+            return x
     if dtype.kind == "c":
         if op.name == "clone":
             return x
