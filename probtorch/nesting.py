@@ -10,9 +10,10 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor, use_nesting
+from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import told_entry
-from probtorch.errors import DTypeError, ShapeError
+from probtorch.errors import ShapeError
 from probtorch.ops.movement import stack
 
 __all__ = ["followed", "from_nested"]
@@ -75,12 +76,7 @@ def _array(data, dtype, op):
     except ValueError as e:
         raise _ragged(op, str(e)) from None
     if array.dtype.kind not in "biufc":
-        raise DTypeError(
-            op,
-            expected="numbers",
-            got=f"data of dtype {array.dtype}",
-            fix="convert the data to numbers",
-        )
+        raise no_numbers(op, array, data)
     if dtype is None and array.dtype.kind == "f":
         dtype = dtypes.default_dtype()
     return array if dtype is None else array.astype(dtype, copy=False)

@@ -433,3 +433,13 @@ def test_mixing_gradients_of_views_and_bases():
     (y[0] * y.T[0]).sum().backward()
     # y[0] = (2, 4), y.T[0] = (2, 6)
     assert_close(x.grad, [[8.0, 12.0], [8.0, 0.0]])
+
+
+def test_a_frame_with_text_names_its_columns():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "town": ["x", "y"], "day": ["1", "2"]})
+    with pytest.raises(
+        DTypeError, match=r"'town' \(\w+\), 'day' \(\w+\)\n  fix: .*df\[\['a', 'b'\]\]"
+    ):
+        probtorch.tensor(frame)
+    assert probtorch.tensor(frame[["a"]]).tolist() == [[1.0], [2.0]]

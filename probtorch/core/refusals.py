@@ -9,7 +9,14 @@ import numpy as np
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, DeviceError, DomainError, DTypeError
 
-__all__ = ["complex_refused", "library_refused", "mixed_devices", "not_taken", "refuse_masked"]
+__all__ = [
+    "complex_refused",
+    "library_refused",
+    "mixed_devices",
+    "no_numbers",
+    "not_taken",
+    "refuse_masked",
+]
 
 
 def refuse_masked(array):
@@ -26,6 +33,19 @@ def refuse_masked(array):
             fix="fill it, x.filled(numpy.nan), and say which elements count: "
             "handlers.mask(mask=~x.mask), or index the others",
         )
+
+
+def no_numbers(op, array, data):
+    """Error for an array of text or objects, made of `data`: of a frame it names the columns."""
+    got, fix = f"data of dtype {array.dtype}", "convert the data to numbers"
+    dtypes = getattr(data, "dtypes", None)
+    if hasattr(dtypes, "items"):
+        others = [f"{k!r} ({d})" for k, d in dtypes.items() if d.kind not in "biufc"]
+        got = f"a frame with columns that hold none: {', '.join(others[:5])}"
+        fix = (
+            "choose columns, df[['a', 'b']], or give categories numbers: pandas.factorize(df.a)[0]"
+        )
+    return DTypeError(op, expected="numbers", got=got, fix=fix)
 
 
 def complex_refused(op):

@@ -9,9 +9,8 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
-from probtorch.core.refusals import refuse_masked
+from probtorch.core.refusals import no_numbers, refuse_masked
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import DTypeError
 from probtorch.ops import elementwise
 
 __all__ = ["array_of", "copied", "tensors_in"]
@@ -48,10 +47,5 @@ def array_of(data, dtype):
         if dtype is None and array.dtype.kind == "f" and not hasattr(data, "dtype"):
             array = array.astype(dtypes.get_default_dtype())
     if array.dtype.kind not in "biufc":
-        raise DTypeError(
-            "tensor",
-            expected="numbers",
-            got=f"data of dtype {array.dtype}",
-            fix="convert the data to numbers",
-        )
+        raise no_numbers("tensor", array, data)
     return array if dtype is None else array.astype(dtype)
