@@ -4,6 +4,8 @@ They are made apart from where they are raised, so that the doors in dispatch.py
 check that knows an op better stands with that op.
 """
 
+from typing import Any
+
 import numpy as np
 
 from probtorch.core.tensor_base import TensorBase
@@ -38,7 +40,7 @@ def refuse_masked(array):
 def no_numbers(op, array, data):
     """Error for an array of text or objects, made of `data`: of a frame it names the columns."""
     got, fix = f"data of dtype {array.dtype}", "convert the data to numbers"
-    dtypes = getattr(data, "dtypes", None)
+    dtypes: Any = getattr(data, "dtypes", None)
     if hasattr(dtypes, "items"):
         others = [f"{k!r} ({d})" for k, d in dtypes.items() if d.kind not in "biufc"]
         got = f"a frame with columns that hold none: {', '.join(others[:5])}"
