@@ -6,6 +6,7 @@ GPU tests are skipped with the reason that `probtorch.backends.registry` gives.
 
 import os
 import shutil
+import signal
 import tempfile
 
 for _name in (
@@ -17,6 +18,9 @@ for _name in (
 ):
     os.environ[_name] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
+# A process in the background may have inherited that Ctrl-C is ignored; tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # A test must neither profit from, nor leave traces in, the user's own cache.
 _CACHE_DIR = tempfile.mkdtemp(prefix="probtorch-test-cache-")
 os.environ["PROBTORCH_CACHE_DIR"] = _CACHE_DIR

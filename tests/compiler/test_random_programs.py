@@ -27,7 +27,7 @@ QUICK = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=120,
+    max_examples=80,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
@@ -178,14 +178,14 @@ def test_compiled_program_agrees_with_eager(program, gradients):
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=700)
+@settings(QUICK, max_examples=400)
 @given(programs(max_steps=6), st.booleans())
 def test_small_compiled_program_agrees_with_eager(program, gradients):
     with quiet():
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=400)
+@settings(QUICK, max_examples=200)
 @given(programs(max_steps=6, first="float64", nonempty=True))
 def test_small_native_density_agrees_with_eager(program):
     with quiet():

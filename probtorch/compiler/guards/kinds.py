@@ -116,8 +116,9 @@ _PURE = {
     "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest", "pytest",
     "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
     "posixpath", "os._Environ", "uuid.UUID",
-    "pathlib.PurePath", "pathlib._local.PurePath", "pathlib.Path.__new__",
-    "pathlib.Path.__init__", "pathlib._local.Path.__new__", "pathlib._local.Path.__init__",
+    "pathlib.PurePath", "pathlib._local.PurePath", "pathlib._abc.PurePathBase",
+    "pathlib.Path.__new__", "pathlib.Path.__init__", "pathlib._local.Path.__new__",
+    "pathlib._local.Path.__init__",
     # Debuggers: people look, and what they change by hand is met by the checks of replays.
     "pdb", "bdb", "cmd", "ipdb", "pudb", "debugpy", "pydevd", "IPython",
 }  # fmt: skip
