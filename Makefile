@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --only-binary=:all:
 BENCH ?= all
+# A process per core, whole files at a time in their order.
+PYTEST := pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint docs bench clean
@@ -58,10 +60,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
+	$(BIN)/python -m $(PYTEST)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci -m slow
+	$(BIN)/python -m $(PYTEST) -m slow
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

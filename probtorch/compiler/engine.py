@@ -204,6 +204,10 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
+# Modules with a side in Python, which is told where their functions are.
+_ATTACHED = {pool.MODULE: threads.attach, polls.MODULE: interrupts.attach}
+
+
 @functools.cache
 def _runtime_module(name: str) -> NativeModule:
     """Link a module of render/runtime, once per process; other code keeps its addresses."""
@@ -215,10 +219,8 @@ def _runtime_module(name: str) -> NativeModule:
         module = compile_module(
             functools.partial(runtime.module_text, name), key=f"runtime {name} {here}"
         )
-    if name == pool.MODULE:
-        threads.attach(module.address)
-    if name == polls.MODULE:
-        interrupts.attach(module.address)
+    if name in _ATTACHED:
+        _ATTACHED[name](module.address)
     return module
 
 

@@ -94,7 +94,8 @@ def warned(y, x):
 
 def at_a_prompt(y, x):
     commands = io.StringIO("p y\npp [y, x]\np f'{y:.2f}'\nc\n")
-    pdb.Pdb(stdin=commands, stdout=io.StringIO(), readrc=False).set_trace()
+    prompt = pdb.Pdb(stdin=commands, stdout=io.StringIO(), nosigint=True, readrc=False)
+    prompt.set_trace()
 
 
 SHOWN = [

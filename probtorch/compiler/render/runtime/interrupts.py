@@ -4,8 +4,9 @@ A signal only notes that it came: its handler is Python code, which the main thr
 back in Python. A loop whose end depends on its numbers may never end, so every loop of a program
 counts its rounds down, and when none are left asks `pt_poll`. That looks at the clock first: below
 `_OFTEN` since it was asked the last time, it gives four times as many rounds; otherwise it lets the
-handlers run, and gives fewer rounds if it was asked too late. So a round costs a subtraction, and a
-loop is stopped within a tenth of a second, or after the round in which that has passed.
+handlers run, and gives fewer rounds if it was asked too late. So a round costs a subtraction and a
+branch, and a loop of short rounds is stopped within a tenth of a second. Where a round takes longer
+than that, the first four pass before the handlers have a turn, and one between later turns.
 
 What a handler raises (KeyboardInterrupt, mostly) is kept here, with the thread it is for; the
 program returns a status that is not 0, and `compiler/interrupts.py` raises it in Python.
