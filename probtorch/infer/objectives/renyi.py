@@ -103,15 +103,21 @@ class RenyiELBO(ELBO):
 
     def gains(self, log_w: Any) -> Any:
         """Return what each particle adds to the bound: the factor of its score."""
-        array = np.asarray(log_w.detach().numpy(), np.float64)
-        count = array.size
-        others = np.tile(array, (count, 1))[~np.eye(count, dtype=bool)].reshape(count, count - 1)
-        return self.bound(wrap(array)) - self.bound(wrap(others))
+        # What is left of two bounds is small against either: in double precision.
+        log_w = log_w.detach().double()
+        count = log_w.shape[-1]
+        return self.bound(log_w) - self.bound(log_w[wrap(_others(count))])
 
 
 def log_weights(runs: list[Run]) -> Any:
     """Return log p(x, z) - log q(z) of all particles, shape (num_particles,)."""
     return _joined([run.log_model() - run.log_guide() for run in runs], runs)
+
+
+def _others(count):
+    """Positions of the other particles, for each of `count`: (count, count - 1)."""
+    positions = np.arange(count - 1)
+    return positions + (positions >= np.arange(count)[:, None])
 
 
 def _joined(parts, runs):

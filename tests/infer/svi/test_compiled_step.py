@@ -14,6 +14,7 @@ from probtorch.infer import (
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
+    ImportanceWeightedELBO,
     RenyiELBO,
     Trace_ELBO,
     TraceGraph_ELBO,
@@ -121,6 +122,41 @@ OBJECTIVES = {
 def test_objectives(objective):
     def make():
         return SVI(coins, coins_guide, Adam({"lr": 0.05}), OBJECTIVES[objective](), seed=1)
+
+    assert_same(make)
+
+
+def mixture(x, y):
+    switch = probtorch.sample("switch", dist.Bernoulli(tensor(0.4, dtype=probtorch.float64)))
+    with probtorch.plate("rows", len(y)):
+        k = probtorch.sample("k", dist.Categorical(tensor(np.array([0.3, 0.3, 0.4]))))
+        probtorch.sample("y", dist.Normal(k.double() - switch, 1.0), obs=y)
+
+
+def mixture_guide(x, y):
+    logit = probtorch.param("logit", tensor(0.1, dtype=probtorch.float64))
+    logits = probtorch.param("logits", probtorch.zeros(len(y), 3, dtype=probtorch.float64))
+    with probtorch.plate("rows", len(y)):
+        probtorch.sample("k", dist.Categorical(logits=logits))
+    probtorch.sample("switch", dist.Bernoulli(logits=logit))
+
+
+SCORED = {
+    "single": Trace_ELBO,
+    "graph": TraceGraph_ELBO,
+    "importance": lambda **options: RenyiELBO(0.0, **options),
+    "upper": lambda **options: RenyiELBO(2.0, **options),
+    "standard": lambda **options: ImportanceWeightedELBO(gradient="standard", **options),
+    "vimco": lambda **options: ImportanceWeightedELBO(gradient="vimco", **options),
+}
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
+@pytest.mark.parametrize("objective", SCORED)
+def test_draws_without_pathwise_gradients(objective, at_once):
+    def make():
+        bound = SCORED[objective](num_particles=3, vectorize_particles=at_once)
+        return SVI(mixture, mixture_guide, Adam({"lr": 0.05}), bound, seed=1)
 
     assert_same(make)
 

@@ -306,8 +306,10 @@ def test_plates_side_by_side_share_a_dim_but_not_their_rows():
     np.testing.assert_allclose(slopes["a_logit"], exact_slopes["a_logit"], rtol=1e-10)
 
 
-def test_renyi_bound_with_discrete_draws_is_unbiased_for_its_own_mean():
-    """Two particles: the mean over all pairs of outcomes, differentiated."""
+@pytest.mark.parametrize("particles", [2, 3])
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.5, 2.0])
+def test_renyi_bound_with_discrete_draws_is_unbiased_for_its_own_mean(alpha, particles):
+    """The mean over the outcomes of all particles, differentiated."""
 
     def model(y):
         a = sample("a", Bernoulli(0.3))
@@ -317,15 +319,16 @@ def test_renyi_bound_with_discrete_draws_is_unbiased_for_its_own_mean():
         sample("a", Bernoulli(logits=param("logit", tensor(0.4, dtype=np.dtype("f8")))))
 
     y = tensor(1.0, dtype=np.dtype("f8"))
-    objective = RenyiELBO(0.0, 2)
+    objective = RenyiELBO(alpha, particles)
+    power = 1.0 - alpha
     total, slope = 0.0, 0.0
-    for pair in itertools.product((0.0, 1.0), repeat=2):
-        log_q = [log_joint(guide, {"a": a}, y) for a in pair]
-        log_w = [log_joint(model, {"a": a}, y) - q for a, q in zip(pair, log_q)]
-        bound = probtorch.logsumexp(probtorch.stack(log_w), 0) - math.log(2.0)
-        weight = (log_q[0] + log_q[1]).exp()
+    for values in itertools.product((0.0, 1.0), repeat=particles):
+        log_q = probtorch.stack([log_joint(guide, {"a": a}, y) for a in values])
+        log_w = probtorch.stack([log_joint(model, {"a": a}, y) for a in values]) - log_q
+        bound = (probtorch.logsumexp(power * log_w, 0) - math.log(particles)) / power
+        weight = log_q.sum().exp()
         total = total + weight * bound
-        with Sequence("a", pair):
+        with Sequence("a", values):
             objective.loss_and_grads(model, guide, y)
         slope -= weight.item() * gradients()["logit"]
     total.backward()
