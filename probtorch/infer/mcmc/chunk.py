@@ -138,7 +138,7 @@ def run_chunk(task, capacity):
     def transition(carry):
         at, state, step_size, averaging, moments, trace = carry
         state, info = replace(kernel, step_size=step_size).step(key, state)
-        updated = dual_averaging_update(averaging, info.accept_prob, plan.target_accept_prob)
+        updated = dual_averaging_update(averaging, info.accept_symmetric, plan.target_accept_prob)
         averaging = map_tree(lambda new, old: where(plan.adapt, new, old), updated, averaging)
         step_size = where(plan.adapt, exp(updated.log_step), step_size)
         moments = cond(
@@ -181,6 +181,7 @@ def _empty_trace(capacity, dim):
     number, count, flag = column(np.float64), column(np.int64), column(np.bool_)
     info = HMCInfo(
         accept_prob=number,
+        accept_symmetric=number,
         diverging=flag,
         energy=number,
         energy_error=number,

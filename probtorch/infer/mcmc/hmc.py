@@ -24,9 +24,10 @@ from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import uniform
 from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, isfinite, where
 
-__all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "energy_drop"]
+__all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "acceptance", "energy_drop"]
 
 # An energy error this large means that the integrator has left the level set [hoffman2014, section
 # 3.1.1]; Stan's value.
@@ -60,6 +61,9 @@ class HMCInfo:
     ----------
     accept_prob : Tensor
         Mean over the trajectory of min(1, exp(-energy error)).
+    accept_symmetric : Tensor
+        Mean over the trajectory of the symmetric statistic, what the step size is tuned by; see
+        `acceptance`.
     diverging : Tensor, bool
     energy : Tensor
         Hamiltonian of the new state with the momentum it was reached with.
@@ -78,6 +82,7 @@ class HMCInfo:
     """
 
     accept_prob: TensorBase
+    accept_symmetric: TensorBase
     diverging: TensorBase
     energy: TensorBase
     energy_error: TensorBase
@@ -95,6 +100,18 @@ def energy_drop(start, energy):
     leave it.
     """
     return where(isfinite(energy), start - energy, -np.inf)
+
+
+def acceptance(drop):
+    """Return the acceptance of a point by its `energy_drop`, and its symmetric statistic.
+
+    The first is ``min(1, exp(drop))``; the second ``2 min(1, exp(drop)) / (1 + exp(drop))``, which
+    does not change if the trajectory is walked the other way. In equilibrium both have the same
+    mean; the second varies less, and a step size that is too small cannot hide behind drops of
+    the energy on the way into the typical set.
+    """
+    smaller = exp(-absolute(drop))
+    return where(drop < 0.0, smaller, 1.0), 2.0 * smaller / (1.0 + smaller)
 
 
 @record
@@ -164,7 +181,7 @@ class HMCKernel:
 
         zero = wrap(np.zeros((), np.int64)), wrap(np.zeros(()))
         taken, drop, end = while_loop(going, advance, (*zero, start))
-        accept_prob = exp(clamp(drop, max=0.0))
+        accept_prob, accept_symmetric = acceptance(drop)
         diverging = ~(drop > -self.divergence_threshold)
         accepted = (accept_draw < accept_prob) & ~diverging
         new = HMCState(
@@ -177,6 +194,7 @@ class HMCKernel:
         never = diverging & ~diverging
         info = HMCInfo(
             accept_prob,
+            accept_symmetric,
             diverging,
             energy + error,
             error,

@@ -32,7 +32,13 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
-from probtorch.infer.mcmc.hmc import DIVERGENCE_THRESHOLD, HMCInfo, HMCState, energy_drop
+from probtorch.infer.mcmc.hmc import (
+    DIVERGENCE_THRESHOLD,
+    HMCInfo,
+    HMCState,
+    acceptance,
+    energy_drop,
+)
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
@@ -83,6 +89,7 @@ class Doubling:
     shift: TensorBase
     weight: TensorBase
     accept_sum: TensorBase
+    symmetric_sum: TensorBase
     turning: TensorBase
     diverging: TensorBase
     rows: Checkpoints
@@ -100,6 +107,7 @@ class Trajectory:
     depth: TensorBase
     n_steps: TensorBase
     accept_sum: TensorBase
+    symmetric_sum: TensorBase
     turning: TensorBase
     diverging: TensorBase
     counter: TensorBase
@@ -160,6 +168,7 @@ class NUTSKernel:
             depth=_int(0),
             n_steps=_int(0),
             accept_sum=_float(0.0),
+            symmetric_sum=_float(0.0),
             turning=_false(),
             diverging=_false(),
             counter=state.counter + (dim + 1),
@@ -176,6 +185,7 @@ class NUTSKernel:
         chosen = t.proposal
         info = HMCInfo(
             accept_prob=t.accept_sum / t.n_steps.double(),
+            accept_symmetric=t.symmetric_sum / t.n_steps.double(),
             diverging=t.diverging,
             energy=chosen.energy,
             energy_error=chosen.energy - energy,
@@ -221,6 +231,7 @@ class NUTSKernel:
             depth=t.depth + complete.long(),
             n_steps=t.n_steps + new.leaf,
             accept_sum=t.accept_sum + new.accept_sum,
+            symmetric_sum=t.symmetric_sum + new.symmetric_sum,
             turning=new.turning | (complete & turning),
             diverging=new.diverging,
             counter=t.counter + 1 + new.leaf,
@@ -239,6 +250,7 @@ class NUTSKernel:
             shift=_float(-np.inf),
             weight=_float(0.0),
             accept_sum=_float(0.0),
+            symmetric_sum=_float(0.0),
             turning=_false(),
             diverging=_false(),
             rows=rows,
@@ -268,6 +280,7 @@ class NUTSKernel:
         higher = drop > s.shift
         smaller = exp(-absolute(drop - s.shift))
         weight = where(higher, s.weight * smaller + 1.0, s.weight + smaller)
+        accept, symmetric = acceptance(drop)
         passed = uniform(key, counter + s.leaf) * weight >= where(higher, 1.0, smaller)
         here = Proposal(end.position, end.logdensity, end.grad, leaf_energy)
 
@@ -287,7 +300,8 @@ class NUTSKernel:
             proposal=_either(passed, s.proposal, here),
             shift=where(higher, drop, s.shift),
             weight=weight,
-            accept_sum=s.accept_sum + exp(clamp(drop, max=0.0)),
+            accept_sum=s.accept_sum + accept,
+            symmetric_sum=s.symmetric_sum + symmetric,
             turning=turning,
             diverging=diverging,
             rows=Checkpoints(first, before, middle),
