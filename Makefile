@@ -18,7 +18,7 @@ help:
 	@echo "make test-slow  the tests marked slow"
 	@echo "make lint       ruff and mypy only"
 	@echo "make docs       build docs/_build/html"
-	@echo "make bench      benchmarks against the peers installed in $(VENV) (BENCH=eager|density|nuts|all)"
+	@echo "make bench      benchmarks against the peers installed in $(VENV) (BENCH=eager|density|nuts|warmup|all)"
 	@echo "make clean      remove $(VENV), caches and outputs"
 
 # A stamp is written last, so an interrupted set-up is done again.

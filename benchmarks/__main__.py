@@ -7,10 +7,12 @@ restrict_to_one_core()
 import argparse  # noqa: E402 - after the thread settings, on principle
 import sys  # noqa: E402
 
-from benchmarks import compile_time, density, eager, loops, nuts, svi  # noqa: E402
+from benchmarks import compile_time, density, eager, loops, nuts, svi, warmup  # noqa: E402
 from benchmarks.peers import OURS, PEERS, adapter, missing  # noqa: E402
 from benchmarks.problems import PROBLEMS  # noqa: E402
 from benchmarks.report import write_section  # noqa: E402
+from benchmarks.warmup import SYSTEMS  # noqa: E402
+from benchmarks.warmup_problems import POSTERIORS  # noqa: E402
 
 SUITES = {
     "eager": eager,
@@ -19,7 +21,10 @@ SUITES = {
     "svi": svi,
     "compile_time": compile_time,
     "loops": loops,
+    "warmup": warmup,
 }
+# Half an hour: only by its name.
+LONG = ("warmup",)
 
 
 def main() -> int:
@@ -28,16 +33,34 @@ def main() -> int:
     parser.add_argument("suite", choices=[*SUITES, "all"])
     parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
     parser.add_argument("--peers", help=f"comma-separated, of {', '.join(PEERS)}; default: all")
-    parser.add_argument("--models", help=f"for nuts, of {', '.join(PROBLEMS)}; default: all")
+    parser.add_argument("--models", help="for nuts and warmup, comma-separated; default: all")
     parser.add_argument("--slow", action="store_true", help="nuts: include Pyro (minutes)")
+    group = parser.add_argument_group("warmup")
+    group.add_argument("--systems", help=f"separated by spaces; default: {' '.join(SYSTEMS)}")
+    group.add_argument("--seeds", type=int, default=5)
+    group.add_argument("--lengths", help="of warm-up, comma-separated; default of ours: default")
+    group.add_argument("--results", help="folder of results, which are reused")
+    group.add_argument("--fresh", help="systems to run again, separated by spaces")
     options = parser.parse_args()
 
     wanted = options.peers.split(",") if options.peers else list(PEERS)
     if unknown := set(wanted) - set(PEERS):
         parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     models = options.models.split(",") if options.models else None
-    if models and (unknown := set(models) - set(PROBLEMS)):
-        parser.error(f"unknown models {', '.join(sorted(unknown))}")
+    known = POSTERIORS if options.suite == "warmup" else PROBLEMS
+    if models and (unknown := set(models) - set(known)):
+        parser.error(f"unknown models {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    extras = {
+        "nuts": {"slow": options.slow, "problems": models},
+        "warmup": {
+            "posteriors": models,
+            "systems": options.systems and options.systems.split(),
+            "seeds": options.seeds,
+            "lengths": options.lengths and options.lengths.split(","),
+            "results": options.results,
+            "fresh": (options.fresh or "").split(),
+        },
+    }
     absent = {name: package for name in (OURS, *wanted) if (package := missing(name))}
     names = [name for name in (OURS, *wanted) if name not in absent]
     distributions = dict.fromkeys(d for name in names for d in adapter(name).DISTRIBUTIONS)
@@ -47,9 +70,9 @@ def main() -> int:
         print(f"left out: {name} ({package} is not installed)")
 
     failed = False
-    for suite in SUITES if options.suite == "all" else [options.suite]:
-        extra = {"slow": options.slow, "problems": models} if suite == "nuts" else {}
-        text, problems = SUITES[suite].run(names, **extra)
+    everything = [suite for suite in SUITES if suite not in LONG]
+    for suite in everything if options.suite == "all" else [options.suite]:
+        text, problems = SUITES[suite].run(names, **extras.get(suite, {}))
         print(f"\n{suite}\n\n{text}")
         for problem in problems:
             print(f"not measured: {problem}")

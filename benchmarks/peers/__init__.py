@@ -9,7 +9,12 @@ An adapter has `DISTRIBUTIONS` (what must be installed; the first is the system 
   these arrays and returns the loss (torch's has `compiled_autoencoder` too);
 - `sampler(problem)`: for the nuts suite, a function ``run(seed, chains, warmup, draws)`` that
   returns a dict of arrays (chain, draw, ...) and has an attribute `print_summary`, a function that
-  prints the system's own summary of the last run.
+  prints the system's own summary of the last run;
+- `density_sampler(density, **settings)`: for the warm-up suite, a function ``run(seed, chains,
+  warmup, draws)`` that samples a `CountedDensity`, with an attribute ``read``: of what `run`
+  returned, a dict of "positions" (chain, draw, dim), "steps" and "diverging" (chain, draw) after
+  warm-up, "warmup", the number of warm-up draws, and perhaps "share", the part of the time of
+  `run` that counts.
 """
 
 import importlib

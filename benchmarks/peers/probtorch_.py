@@ -1,6 +1,7 @@
 """probtorch, through its public names alone: models as a user would write them."""
 
 import itertools
+import time
 
 import numpy as np
 
@@ -140,6 +141,39 @@ def sampler(problem):
         print(objects["mcmc"].summary())
 
     run.print_summary = print_summary
+    return run
+
+
+def density_sampler(density, **settings):
+    from probtorch.infer import MCMC, NUTS
+
+    def run(seed, chains, warmup, draws):
+        mcmc = MCMC(
+            NUTS(density.target, **settings),
+            num_samples=draws,
+            warmup_steps=warmup,
+            num_chains=chains,
+            num_threads=1,
+            seed=seed,
+            progress_bar=False,
+        )
+        start = time.perf_counter()
+        mcmc.run()
+        return mcmc, time.perf_counter() - start
+
+    def read(result):
+        mcmc, seconds = result
+        stats = mcmc.draws.sample_stats
+        return {
+            "warmup": mcmc.num_warmup,
+            "positions": mcmc.draws.positions,
+            "steps": np.asarray(stats["n_steps"]),
+            "diverging": np.asarray(stats["diverging"]),
+            # Naming and diagnosing the draws is left out: the peers' are raw.
+            "share": sum(mcmc.seconds.values()) / seconds,
+        }
+
+    run.read = read
     return run
 
 

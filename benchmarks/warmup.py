@@ -1,0 +1,264 @@
+"""Warm-up: effective draws per gradient, and gradients spent on warm-up, on one native density.
+
+Each system samples our compiled density of each posterior through a counter (`counting.py`), so
+that differences are those of starts, adaptation and trajectories alone. A process per posterior and
+system (`warmup_child.py`) writes a file of results; what is there already is not run again, so a
+long run can be stopped and continued, and peers be run once while our side changes.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers import OURS
+from benchmarks.report import table
+
+__all__ = ["SYSTEMS", "run"]
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAINS, DRAWS = 4, 1000
+LENGTHS = ("1000", "300")
+# Ours alone: its own default, and what it should need at most.
+OUR_LENGTHS = ("default", "400")
+# What each of ours is compared with.
+OPPONENT = {"default": "1000", "400": "1000"}
+NUTPIE = ("nutpie", "nutpie:low_rank=True")
+SYSTEMS = (OURS, *NUTPIE, "numpyro")
+# A gradient of it takes 0.1 ms, and its density is verified in Python for seconds; NumPyro is
+# traced and compiled in every run.
+FEWER_SEEDS = {"lotka_volterra": 2, "numpyro": 2}
+SECONDS = 1500.0
+MAX_RHAT, MAX_Z = 1.05, 5.0
+METHOD = (
+    f"{CHAINS} chains x (warm-up + {DRAWS}), {{seeds}} seeds ({{fewer}}), one thread. All systems "
+    "call the same machine code for density and gradient; its calls are counted, those of starts "
+    "and searches with the rest. Peers start at points uniform on (-2, 2) in each coordinate. ESS: "
+    "smallest bulk ESS over all unconstrained parameters, by the same routine for all. Each cell: "
+    "ESS per 1000 gradients after warm-up / per 1000 of all gradients / gradients of the warm-up "
+    "in thousands, the four chains together; sums over seeds. Ratios: ours by the better of "
+    "nutpie's two metrics in that measure (default and 400: against its 1000); for gradients of "
+    "the warm-up that metric which has more ESS per gradient. ESS per second: processor time of "
+    "starts, warm-up and sampling, everything compiled. Remarks: seeds with an R-hat above "
+    f"{MAX_RHAT}, divergences a run, posterior means more than {MAX_Z:.0f} standard errors from "
+    "nutpie's."
+)
+
+
+class Results:
+    """What is known of all runs, and the processes that add to it.
+
+    Parameters
+    ----------
+    folder : Path
+    seeds : int
+    """
+
+    def __init__(self, folder, seeds):
+        self.folder, self.seeds = folder, seeds
+        self.failures = []
+
+    def seeds_of(self, posterior, system):
+        """Return how many seeds a posterior gets from a system."""
+        return min(self.seeds, *(FEWER_SEEDS.get(name, self.seeds) for name in (posterior, system)))
+
+    def file(self, posterior, system):
+        return self.folder / f"{posterior}.{system.replace(':', '.')}.json"
+
+    def records(self, posterior, system):
+        """Return the records of a file, by LENGTH/SEED."""
+        path = self.file(posterior, system)
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def complete(self, posterior, system, lengths):
+        """Run what is missing."""
+        known = self.records(posterior, system)
+        wanted = [
+            f"{n}/{seed}" for n in lengths for seed in range(self.seeds_of(posterior, system))
+        ]
+        if not (wanted := [key for key in wanted if key not in known]):
+            return
+        command = [sys.executable, "-m", "benchmarks.warmup_child", system, posterior]
+        command += [str(self.file(posterior, system)), str(CHAINS), str(DRAWS), *wanted]
+        with tempfile.TemporaryFile("w+") as log:
+            try:
+                status = subprocess.run(
+                    command, cwd=ROOT, stdout=log, stderr=log, timeout=SECONDS
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = f"more than {SECONDS:.0f} s"
+            log.seek(0)
+            last = (log.read().strip().splitlines() or ["no message"])[-1]
+        if status:
+            self.failures.append(f"{system}, {posterior}: the process ended with {status}: {last}")
+
+    def pooled(self, posterior, system, length):
+        """Return the runs of all seeds as one `Cell`, or None."""
+        known = self.records(posterior, system)
+        keys = [f"{length}/{seed}" for seed in range(self.seeds_of(posterior, system))]
+        runs = [known[key] for key in keys if key in known]
+        for key in keys:
+            if "error" in known.get(key, {}):
+                self.failures.append(f"{system}, {posterior}, {key}: {known[key]['error']}")
+        good = [r for r in runs if "error" not in r]
+        return Cell(good) if good else None
+
+
+class Cell:
+    """Runs of one system on one posterior at one length."""
+
+    def __init__(self, runs):
+        def total(name):
+            return float(sum(r[name] for r in runs))
+
+        self.dim, self.warmup = len(runs[0]["mean"]), runs[0]["warmup"]
+        ess, after, before = total("ess"), total("gradients"), total("warmup_gradients")
+        self.per_gradient = 1e3 * ess / after
+        self.overall = 1e3 * ess / (after + before)
+        self.warmup_gradients = before / len(runs)
+        self.per_second = ess / total("seconds")
+        self.divergences = total("divergences") / len(runs)
+        self.unmixed = sum(not r["rhat"] <= MAX_RHAT for r in runs)
+        self.mean = np.mean([r["mean"] for r in runs], 0)
+        self.mcse = np.sqrt(np.square([r["mcse"] for r in runs]).sum(0)) / len(runs)
+
+    def __str__(self):
+        return f"{self.per_gradient:.3g} / {self.overall:.3g} / {self.warmup_gradients / 1e3:.3g}k"
+
+    def errors_from(self, other):
+        """Return the largest difference in posterior means, in joint standard errors."""
+        return float(np.max(np.abs(self.mean - other.mean) / np.hypot(self.mcse, other.mcse)))
+
+    def remarks(self, name, reference):
+        """Return what is wrong with these runs."""
+        found = []
+        if self.unmixed:
+            found.append(f"R-hat x {self.unmixed}")
+        if self.divergences >= 1:
+            found.append(f"{self.divergences:.0f} divergences")
+        if reference is not None and self.errors_from(reference) > MAX_Z:
+            found.append(f"means {self.errors_from(reference):.1f} errors off")
+        return f"{name}: {', '.join(found)}" if found else ""
+
+
+def label(system):
+    """Return how a system is called in tables."""
+    name, _, settings = system.partition(":")
+    names = {OURS: "ours", "numpyro": "NumPyro", "nutpie:low_rank=True": "nutpie low rank"}
+    return names.get(system) or " ".join(filter(None, (names.get(name, name), settings)))
+
+
+MEASURES = {
+    "per_gradient": "ESS per gradient",
+    "overall": "with warm-up",
+    "per_second": "ESS per second",
+}
+
+
+def ratios(ours, peers):
+    """Return our cell by the better of nutpie's in each measure; gradients of warm-up too."""
+    found = {m: getattr(ours, m) / max(getattr(p, m) for p in peers) for m in MEASURES}
+    best = max(peers, key=lambda p: p.per_gradient)
+    return found | {"warmup_gradients": ours.warmup_gradients / max(best.warmup_gradients, 1.0)}
+
+
+def one_table(results, posteriors, systems, length):
+    """Return a table of all systems at one length, and the ratios by system and posterior."""
+    ours = [s for s in systems if s.partition(":")[0] == OURS]
+    rows, found = [], {s: {} for s in ours}
+    for posterior in posteriors:
+        cells = {
+            s: results.pooled(posterior, s, length if s in ours else OPPONENT.get(length, length))
+            for s in systems
+        }
+        peers = [cells[s] for s in NUTPIE if cells.get(s)]
+        there = [c for c in cells.values() if c]
+        if not there:
+            continue
+        # Runs that did not mix have standard errors that mean nothing.
+        reference = next((c for c in peers if not c.unmixed), None)
+        row = [f"{posterior} ({there[0].dim})"]
+        row += [str(cells[s]) if cells[s] else "-" for s in systems]
+        for s in ours:
+            if not cells[s] or not peers:
+                row += ["-"] * 4
+                continue
+            found[s][posterior] = by = ratios(cells[s], peers)
+            row += [f"{by[m]:.2f}" for m in (*MEASURES, "warmup_gradients")]
+        notes = [c.remarks(label(s), reference) for s, c in cells.items() if c]
+        rows.append([*row, "; ".join(filter(None, notes))])
+    header = ["posterior (dim)", *(label(s) for s in systems)]
+    for s in ours:
+        prefix = f"{label(s)}: " if len(ours) > 1 else ""
+        header += [f"{prefix}{m}" for m in (*MEASURES.values(), "warm-up gradients")]
+    return table([*header, "remarks"], rows), found
+
+
+def summary(found):
+    """Return the geometric means and worst ratios of all tables."""
+    rows = []
+    for length, by_system in found.items():
+        for system, by_posterior in by_system.items():
+            if not by_posterior:
+                continue
+            row = [length, label(system), str(len(by_posterior))]
+            for measure in (*MEASURES, "warmup_gradients"):
+                values = {p: r[measure] for p, r in by_posterior.items()}
+                mean = math.exp(np.mean(np.log(list(values.values()))))
+                pick = max if measure == "warmup_gradients" else min
+                worst = pick(values, key=values.get)
+                row.append(f"{mean:.2f}; {values[worst]:.2f} ({worst})")
+            rows.append(row)
+    header = ["warm-up", "system", "posteriors"]
+    header += [f"{m}: mean; worst" for m in (*MEASURES.values(), "warm-up gradients")]
+    return table(header, rows)
+
+
+def run(names, posteriors=None, systems=None, seeds=5, lengths=None, results=None, fresh=()):
+    """Measure; returns (text, what went wrong).
+
+    Parameters
+    ----------
+    names : list of str
+        Installed systems.
+    posteriors, systems : list of str, optional
+        Which; all by default. A system is an adapter's name with settings after a colon:
+        ``probtorch:metric=diag``.
+    seeds : int
+    lengths : list of str, optional
+        Of warm-up; "default" for ours.
+    results : path, optional
+        Folder of the results; a temporary one if None.
+    fresh : list of str
+        Systems whose results are not to be reused.
+    """
+    from benchmarks.warmup_problems import POSTERIORS
+
+    posteriors = list(POSTERIORS) if posteriors is None else posteriors
+    systems = [s for s in systems or SYSTEMS if s.partition(":")[0] in names]
+    with tempfile.TemporaryDirectory(prefix="probtorch-bench-") as temporary:
+        folder = Path(results or temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        known = Results(folder, seeds)
+        for posterior in posteriors:
+            for system in systems:
+                if system in fresh:
+                    known.file(posterior, system).unlink(missing_ok=True)
+                ours = system.partition(":")[0] == OURS
+                wanted = lengths or (*LENGTHS, *(OUR_LENGTHS if ours else ()))
+                if not ours:
+                    wanted = dict.fromkeys(OPPONENT.get(n, n) for n in wanted)
+                print(f"warmup: {posterior}, {label(system)}", file=sys.stderr, flush=True)
+                known.complete(posterior, system, wanted)
+        parts, found = [], {}
+        for length in lengths or (*LENGTHS, *OUR_LENGTHS):
+            text, found[length] = one_table(known, posteriors, systems, length)
+            parts.append(f"Warm-up {length}:\n\n{text}")
+        parts.insert(0, summary(found))
+        fewer = ", ".join(f"{name} {count}" for name, count in FEWER_SEEDS.items())
+        parts.append(METHOD.format(seeds=seeds, fewer=fewer))
+        return "\n\n".join(parts), list(dict.fromkeys(known.failures))
