@@ -29,9 +29,8 @@ OUR_LENGTHS = ("default", "400")
 OPPONENT = {"default": "1000", "400": "1000"}
 NUTPIE = ("nutpie", "nutpie:low_rank=True")
 SYSTEMS = (OURS, *NUTPIE, "numpyro")
-# A gradient of it takes 0.1 ms, and its density is verified in Python for seconds; NumPyro is
-# traced and compiled in every run.
-FEWER_SEEDS = {"lotka_volterra": 2, "numpyro": 2}
+# A gradient of it takes 0.1 ms, and its density is verified in Python for seconds.
+FEWER_SEEDS = {"lotka_volterra": 2}
 SECONDS = 1500.0
 MAX_RHAT, MAX_Z = 1.05, 5.0
 METHOD = (
@@ -62,9 +61,9 @@ class Results:
         self.folder, self.seeds = folder, seeds
         self.failures = []
 
-    def seeds_of(self, posterior, system):
-        """Return how many seeds a posterior gets from a system."""
-        return min(self.seeds, *(FEWER_SEEDS.get(name, self.seeds) for name in (posterior, system)))
+    def seeds_of(self, posterior):
+        """Return how many seeds a posterior gets."""
+        return min(self.seeds, FEWER_SEEDS.get(posterior, self.seeds))
 
     def file(self, posterior, system):
         return self.folder / f"{posterior}.{system.replace(':', '.')}.json"
@@ -77,9 +76,7 @@ class Results:
     def complete(self, posterior, system, lengths):
         """Run what is missing."""
         known = self.records(posterior, system)
-        wanted = [
-            f"{n}/{seed}" for n in lengths for seed in range(self.seeds_of(posterior, system))
-        ]
+        wanted = [f"{n}/{seed}" for n in lengths for seed in range(self.seeds_of(posterior))]
         if not (wanted := [key for key in wanted if key not in known]):
             return
         command = [sys.executable, "-m", "benchmarks.warmup_child", system, posterior]
@@ -99,7 +96,7 @@ class Results:
     def pooled(self, posterior, system, length):
         """Return the runs of all seeds as one `Cell`, or None."""
         known = self.records(posterior, system)
-        keys = [f"{length}/{seed}" for seed in range(self.seeds_of(posterior, system))]
+        keys = [f"{length}/{seed}" for seed in range(self.seeds_of(posterior))]
         runs = [known[key] for key in keys if key in known]
         for key in keys:
             if "error" in known.get(key, {}):

@@ -45,7 +45,10 @@ def counted(posterior):
 def measure(run, density, chains, warmup, draws, seed):
     """Run once; returns what is known of the run, for JSON."""
     before, start = density.calls, time.process_time()
-    result = run(seed, chains, warmup, draws)
+    with warnings.catch_warnings():
+        # Runs that have not converged are what the tables are about.
+        warnings.simplefilter("ignore")
+        result = run(seed, chains, warmup, draws)
     seconds, calls = time.process_time() - start, density.calls - before
     found = run.read(result)
     x, steps = found["positions"], int(found["steps"].sum())
@@ -64,18 +67,19 @@ def measure(run, density, chains, warmup, draws, seed):
 
 
 def main(system, posterior, file, chains, draws, wanted):
-    # Runs that have not converged are what the tables are about.
-    warnings.simplefilter("ignore")
     density = counted(posterior)
     name, settings = parsed(system)
     run = adapter(name).density_sampler(density, **settings)
-    run(1000, chains, 50, 20)  # compiles
     path = Path(file)
     records = json.loads(path.read_text()) if path.exists() else {}
+    compiled = set()
     for key in wanted:
         length, seed = key.split("/")
         warmup = None if length == "default" else int(length)
         try:
+            if warmup not in compiled:
+                measure(run, density, 1, warmup, draws, 1000)
+                compiled.add(warmup)
             records[key] = measure(run, density, chains, warmup, draws, int(seed))
         except Exception as error:
             records[key] = {"error": f"{type(error).__name__}: {error!s:.300}"}
