@@ -236,13 +236,15 @@ def run(names, posteriors=None, systems=None, seeds=5, lengths=None, results=Non
     from benchmarks.warmup_problems import POSTERIORS
 
     posteriors = list(POSTERIORS) if posteriors is None else posteriors
-    systems = [s for s in systems or SYSTEMS if s.partition(":")[0] in names]
+    systems = list(systems or SYSTEMS)
     with tempfile.TemporaryDirectory(prefix="probtorch-bench-") as temporary:
         folder = Path(results or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         known = Results(folder, seeds)
         for posterior in posteriors:
             for system in systems:
+                if system.partition(":")[0] not in names:
+                    continue  # results that are there are used all the same
                 if system in fresh:
                     known.file(posterior, system).unlink(missing_ok=True)
                 ours = system.partition(":")[0] == OURS
@@ -251,6 +253,7 @@ def run(names, posteriors=None, systems=None, seeds=5, lengths=None, results=Non
                     wanted = dict.fromkeys(OPPONENT.get(n, n) for n in wanted)
                 print(f"warmup: {posterior}, {label(system)}", file=sys.stderr, flush=True)
                 known.complete(posterior, system, wanted)
+        systems = [s for s in systems if any(known.records(p, s) for p in posteriors)]
         parts, found = [], {}
         for length in lengths or (*LENGTHS, *OUR_LENGTHS):
             text, found[length] = one_table(known, posteriors, systems, length)

@@ -157,10 +157,10 @@ def results(folder, **systems):
     return folder
 
 
-def table_of(folder, **options):
+def table_of(folder, installed=(OURS, "nutpie"), **options):
     systems = [OURS, *warmup.NUTPIE]
     return warmup.run(
-        [OURS, "nutpie"],
+        installed,
         posteriors=["rats"],
         systems=systems,
         seeds=2,
@@ -202,6 +202,14 @@ def test_runs_that_are_there_are_not_run_again(tmp_path, monkeypatch):
     assert started == []
     table_of(folder, fresh=[OURS])
     assert started == [[OURS, "rats"]]
+
+
+def test_results_of_peers_that_are_not_installed_are_used(tmp_path):
+    folder = results(tmp_path, probtorch=record(ess=1500.0), nutpie=record())
+    text, failures = table_of(folder, installed=[OURS])
+    assert failures == []
+    assert "nutpie low rank" not in text
+    assert "1.50; 1.50 (rats)" in text
 
 
 def test_other_means_bad_mixing_and_divergences_are_remarked(tmp_path):
