@@ -46,6 +46,8 @@ from probtorch.infer.objectives import (
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
 )
+from probtorch.infer.path_starts import init_to_typical_set
+from probtorch.infer.pathfinder import init_to_pathfinder
 from probtorch.infer.potential import Target
 from probtorch.infer.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
@@ -90,7 +92,9 @@ __all__ = [
     "init_to_generated",
     "init_to_mean",
     "init_to_median",
+    "init_to_pathfinder",
     "init_to_sample",
+    "init_to_typical_set",
     "init_to_uniform",
     "init_to_value",
     "log_density",

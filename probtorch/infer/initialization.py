@@ -3,10 +3,11 @@
 A strategy is asked at each latent site of a run and answers with a value inside the site's support.
 Names and signatures are Pyro's; without a site (``init_to_uniform(radius=1.0)``) a strategy returns
 itself with its settings bound. `find_initial` tries up to 100 points until log density and gradient
-are finite; if there is none, its error says at which site it fails, with what value, and whether by
-nan or by -inf.
+are finite; if there is none, its error (start_errors.py) says at which site it fails, with what
+value, and whether by nan or by -inf.
 
-Stan's rule, uniform between -2 and 2 on the unconstrained scale, is the default.
+`starting_points` has a point per chain. Strategies that choose the points of all chains together
+(path_starts.py, pathfinder.py) are known to it through `joint_strategy`.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from probtorch.autograd.anomaly import detect_anomaly
-from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.registry import biject_to
-from probtorch.distributions.validation import validation_enabled
-from probtorch.effects.site import Site
-from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
+from probtorch.effects.site import Site, as_value
+from probtorch.errors import DomainError, ShapeError
 from probtorch.infer.names import unknown_name
+from probtorch.infer.start_errors import bad_start
 
 __all__ = [
     "check_value_names",
@@ -41,12 +41,33 @@ __all__ = [
     "init_to_sample",
     "init_to_uniform",
     "init_to_value",
+    "StartingPoints",
+    "joint_strategy",
+    "search",
+    "starting_points",
     "uniform_point",
 ]
 
 TRIES = 100
-# Rows of the table in an error; the first bad site is always among them.
-TABLE_ROWS = 5
+
+
+@dataclass(frozen=True)
+class StartingPoints:
+    """Where chains start, and what finding that took.
+
+    Attributes
+    ----------
+    positions : ndarray, shape (num_chains, dim)
+    gradients : int
+        Evaluations of the log density with its gradient, for all chains together.
+    """
+
+    positions: np.ndarray
+    gradients: int
+
+
+# Strategies that are asked once for all chains, and what answers for them.
+_JOINT: dict[Callable[..., Any], Callable[..., StartingPoints]] = {}
 
 
 # --------------------------------------------------------------------------------------- strategies
@@ -147,8 +168,27 @@ def init_to_value(
     ----------
     site : Site, optional
     values : dict of str to array_like
+        Of the site's shape, or with one more dim in front: a value for each chain.
     fallback : callable
         The strategy for sites that `values` does not name.
+
+    Examples
+    --------
+    Two chains start at scales of 0.5 and 2; where `mu` starts is left to the fallback:
+
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import NUTS, Target, init_to_value
+    >>> def model(y):
+    ...     mu = probtorch.sample("mu", dist.Normal(0.0, 10.0))
+    ...     tau = probtorch.sample("tau", dist.HalfNormal(5.0))
+    ...     probtorch.sample("y", dist.Normal(mu, tau).expand([3]).to_event(1), obs=y)
+    >>> per_chain = init_to_value(values={"tau": [0.5, 2.0]})
+    >>> kernel = NUTS(model, init_strategy=per_chain)
+    >>> target = Target.from_model(model, probtorch.tensor([1.0, 2.0, 4.0]))
+    >>> points = target.initial(2, strategy=per_chain)
+    >>> [round(target.constrain(probtorch.tensor(q))["tau"].item(), 6) for q in points]
+    [0.5, 2.0]
     """
     values = values or {}
     if site is None:
@@ -191,6 +231,50 @@ def uniform_point(generator: Generator, shape: tuple[int, ...], radius: float = 
 # --------------------------------------------------------------------------------------- the search
 
 
+def starting_points(
+    target: Any, num_chains: int, generator: Generator, strategy: Callable[..., Any]
+) -> StartingPoints:
+    """Return a point per chain where the log density and its gradient are finite.
+
+    Parameters
+    ----------
+    target : Target
+    num_chains : int
+    generator : Generator
+        Each chain has a child of it.
+    strategy : callable
+
+    Raises
+    ------
+    ShapeError
+        If `init_to_value` has values for another number of chains.
+    InferenceError, DomainError, ModelError
+        As `find_initial`.
+    """
+    function, settings, _ = _opened(strategy)
+    if function in _JOINT:
+        return _JOINT[function](target, num_chains, generator, **settings)
+    children = generator.spawn(num_chains)
+    found = [
+        search(target, child, _of_chain(strategy, i, num_chains, target.slots))
+        for i, child in enumerate(children)
+    ]
+    return StartingPoints(np.stack([q for q, *_ in found]), sum(tries for *_, tries in found))
+
+
+def joint_strategy(function: Callable[..., Any], choose: Callable[..., StartingPoints]) -> None:
+    """Let a function choose the points of all chains under a strategy's name.
+
+    Parameters
+    ----------
+    function : callable
+        The strategy.
+    choose : callable
+        ``choose(target, num_chains, generator, **settings)``, with the strategy's settings.
+    """
+    _JOINT[function] = choose
+
+
 def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]) -> np.ndarray:
     """Return a point where the log density and its gradient are finite.
 
@@ -213,6 +297,13 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
     ModelError
         If `init_to_value` names a site that the model does not have.
     """
+    return search(target, generator, strategy)[0]
+
+
+def search(
+    target: Any, generator: Generator, strategy: Callable[..., Any]
+) -> tuple[np.ndarray, float, np.ndarray, int]:
+    """Return ``(point, log density, gradient, evaluations)``; otherwise as `find_initial`."""
     check_value_names(strategy, target.slots, target.name)
     strategy, settings, per_try = _opened(strategy)
     previous, tries = None, 0
@@ -234,11 +325,36 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
         tries += 1
         value, gradient = target.value_and_grad(q)
         if math.isfinite(value) and np.isfinite(gradient).all():
-            return q
+            return q, value, gradient, tries
         previous = q
     if refused is not None and previous is None:
         raise refused
-    raise _no_start(target, previous, tries)
+    times = "1 try" if tries == 1 else f"{tries} tries"
+    assert previous is not None  # every try was refused or left its point there
+    raise bad_start(target, previous, f"no starting point for {target.name} in {times}")
+
+
+def _of_chain(strategy, chain, num_chains, slots):
+    """The strategy of one chain: of `init_to_value` those values that are its own."""
+    function, settings, _ = _opened(strategy)
+    if function is not init_to_value:
+        return strategy
+    values = {}
+    for name, value in (settings.get("values") or {}).items():
+        shape = slots[name].shape if name in slots else None
+        given = tuple(as_value(value, name)._data.shape)
+        values[name] = value
+        if shape is None or len(given) != len(shape) + 1:
+            continue
+        if given[0] != num_chains:
+            raise ShapeError(
+                f"init_to_value: values for site {name!r}",
+                expected=f"shape {shape}, or {(num_chains, *shape)} for {num_chains} chains",
+                got=f"shape {given}",
+                fix="give a value for each chain, or one for all",
+            )
+        values[name] = as_value(value, name)[chain]
+    return functools.partial(init_to_value, **{**settings, "values": values})
 
 
 def _opened(strategy):
@@ -281,180 +397,6 @@ def check_value_names(strategy: Callable[..., Any], known: Iterable[str], subjec
     for name in settings.get("values") or {} if function is init_to_value else ():
         if name not in known:
             raise unknown_name(f"init_to_value: {subject} has no latent site {name!r}", name, known)
-
-
-# -------------------------------------------------------------------------------- why there is none
-
-
-def _no_start(target, q, tries):
-    """The error for a search in vain: what each site has to say at the last point tried."""
-    value, gradient = target.value_and_grad(q)
-    times = "1 try" if tries == 1 else f"{tries} tries"
-    parts = {
-        "subject": f"no starting point for {target.name} in {times}",
-        "expected": "a point with a finite log density and gradient",
-    }
-    if not hasattr(target, "trace_at"):
-        what = f"log density {value}"
-        if math.isfinite(value):
-            what += f", whose gradient has {_kind(gradient)} among its elements"
-        return InferenceError(**parts, got=what, fix="pass init_params to run()")
-    try:
-        with validation_enabled(False), np.errstate(all="ignore"), _FirstNan() as first:
-            trace = target.trace_at(wrap(q))
-            terms = {n: _log_prob_at(s) for n, s in trace.items() if s.has_density}
-    except Exception as error:
-        # Whatever the model raises there is the reason that the search failed, so it is what the
-        # user has to read.
-        reason = f"{type(error).__name__}: {error}".replace("\n", ";")
-        return InferenceError(
-            **parts,
-            got=f"an error at every point; the last one was {reason}",
-            fix="correct the model there, or start elsewhere: init_strategy=init_to_value(...)",
-        )
-    site, cause, fix = _diagnosis(target, trace, terms, gradient)
-    origin = first.origin or _origin_in_gradient(target, q)
-    if origin and "nan" in cause:
-        cause += f", first made by {origin}"
-    table = "".join(f"\n            {row}" for row in _table(trace, terms, site))
-    return InferenceError(
-        **parts,
-        got=f"{cause}; at the last point:{table}",
-        fix=fix,
-        at=site.location if site else None,
-    )
-
-
-class _FirstNan(Listener):
-    """Note the first operation that makes a nan of numbers, as "op at file:line"."""
-
-    origin = ""
-
-    def record(self, op, inputs, attrs, out):
-        """Look at the result of one operation."""
-        if not self.origin and any(map(_has_nan, out if type(out) is tuple else (out,))):
-            self.origin = f"{op.name} at {user_location(2)}"
-        super().record(op, inputs, attrs, out)
-
-
-def _has_nan(t):
-    return t._data.dtype.kind == "f" and bool(np.isnan(to_host(t._data)).any())
-
-
-def _origin_in_gradient(target, q):
-    """Which operation's gradient is the first nan at `q`, as "op at file:line"; "" if none is."""
-    try:
-        with detect_anomaly():
-            target.density.eager(q)
-    except AutogradError as error:
-        return f"the gradient of {error.subject.partition(':')[0]} at {error.location}"
-    except DomainError:
-        pass  # there is no density at the point, let alone a gradient
-    return ""
-
-
-def _log_prob_at(site):
-    return float(site.compute_log_prob_sum()._data)
-
-
-def _diagnosis(target, trace, terms, gradient):
-    """Return ``(site, what is wrong with it, what to do)`` for the first site at fault."""
-    elsewhere = (
-        "start elsewhere: init_strategy=init_to_median(), init_to_uniform(radius=0.1) "
-        "or init_to_value(values={...})"
-    )
-    for name, term in terms.items():
-        site = trace[name]
-        if math.isfinite(term):
-            continue
-        role = "observed site" if site.observed else "latent site"
-        role = "factor" if site.kind == "factor" else role
-        cause = f"log density {term} at {role} {name!r}"
-        parameter = _bad_parameter(site.fn)
-        if parameter is not None:
-            what, kind = parameter
-            fix = f"look at how {what} is computed: overflow, log or sqrt of a negative number, 0/0"
-            return site, f"{cause}, whose parameter {what} is {kind}", fix
-        if site.kind == "factor":
-            return site, cause, f"look at how the factor is computed, or {elsewhere}"
-        outside = _outside(site)
-        if outside is not None and site.observed:
-            fix = (
-                "check the data, mask missing values with handlers.mask, "
-                "or choose a distribution whose support contains them"
-            )
-            return site, f"{cause}: {outside}", fix
-        return site, f"{cause}: {outside or 'the value is too far out'}", elsewhere
-    for name, slot in target.slots.items():
-        part = gradient[slot.start : slot.stop]
-        if not np.isfinite(part).all():
-            cause = f"a finite log density, but the gradient for site {name!r} is {_kind(part)}"
-            fix = f"look for sqrt, abs, a norm or a power of 0 in what depends on {name!r}"
-            return trace[name], cause, f"{fix}, or {elsewhere}"
-    return None, "the model refused every point", elsewhere
-
-
-def _kind(array):
-    """Which non-finite numbers an array holds: nan where there is one, since it tells more."""
-    array = np.asarray(array)
-    return "nan" if np.isnan(array).any() else "inf" if (array == np.inf).any() else "-inf"
-
-
-def _bad_parameter(fn):
-    """The first parameter of a distribution that is not finite, as ``(name, kind)``."""
-    while hasattr(fn, "base_dist"):
-        fn = fn.base_dist
-    for name in getattr(fn, "arg_constraints", ()):
-        values = to_host(getattr(fn, name)._data)
-        if not np.isfinite(values).all():
-            return name, _kind(values)
-    return None
-
-
-def _outside(site):
-    """What lies outside the support, as text; None when nothing does."""
-    support = site.fn.support
-    value = to_host(site.value._data)
-    inside = to_host(support.check(site.value)._data)
-    if inside.all():
-        return None
-    places = np.argwhere(~inside)
-    first = tuple(int(i) for i in places[0])
-    shown = value[first]
-    text = f"{shown:g}" if shown.ndim == 0 else np.array2string(shown, precision=4, threshold=6)
-    if not inside.ndim:
-        return f"the value {text} is not in {support!r}"
-    return (
-        f"{len(places)} of {inside.size} values are not in {support!r}, "
-        f"the first {text} at index {first}"
-    )
-
-
-def _table(trace, terms, worst):
-    """Lines of site, value, log density and distribution: the first few, and the one at fault."""
-    names = list(terms)
-    if len(names) > TABLE_ROWS:
-        keep = set(names[: TABLE_ROWS - 1]) | ({worst.name} if worst is not None else set())
-        names = [name for name in names if name in keep]
-    rows = [("site", "value", "log_prob", "distribution")]
-    for name in names:
-        site = trace[name]
-        kind = "factor" if site.fn is None else f"{site.fn!r:.48}"
-        rows.append((name, _shown(site), f"{terms[name]:.6g}", kind))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths)), row[3]]) for row in rows]
-    if len(terms) > len(names):
-        lines.append(f"and {len(terms) - len(names)} more")
-    return lines
-
-
-def _shown(site):
-    value = to_host(site.value._data)
-    if value.size == 1:
-        return f"{value.reshape(-1)[0]:.6g}"
-    if not value.size:
-        return f"shape {value.shape}"
-    return f"{value.min():.4g} to {value.max():.4g}, shape {value.shape}"
 
 
 explain_calls(globals())

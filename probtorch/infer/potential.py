@@ -42,7 +42,7 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.forgotten import without_data
 from probtorch.infer.gradient_check import DensityCheck
-from probtorch.infer.initialization import find_initial, init_to_uniform, uniform_point
+from probtorch.infer.initialization import init_to_uniform, starting_points, uniform_point
 from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
@@ -335,7 +335,8 @@ class Target(abc.ABC):
             Each chain draws from a child of it, so that a chain starts where it starts whatever the
             number of chains. The default generator if None.
         strategy : callable
-            One of `initialization`'s.
+            One of `initialization`'s; or one that chooses the points of all chains together, such
+            as `init_to_typical_set`.
 
         Returns
         -------
@@ -346,8 +347,7 @@ class Target(abc.ABC):
         InferenceError
             If 100 tries found no such point, with what each site had to say at the last one.
         """
-        children = (generator or default_generator).spawn(num_chains)
-        return np.stack([find_initial(self, child, strategy) for child in children])
+        return starting_points(self, num_chains, generator or default_generator, strategy).positions
 
     @abc.abstractmethod
     def start(self, strategy: Callable[[Site], Any], generator: Generator) -> np.ndarray:

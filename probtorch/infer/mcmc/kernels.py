@@ -12,10 +12,10 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.infer.initialization import init_to_uniform
 from probtorch.infer.mcmc.hmc import HMCKernel
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.mcmc.nuts import NUTSKernel
+from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.infer.potential import Target
 
 __all__ = ["HMC", "NUTS", "GradientKernel"]
@@ -218,7 +218,7 @@ class NUTS(GradientKernel):
     max_tree_depth : int, in [1, 20]
         A trajectory has at most 2**max_tree_depth - 1 steps.
     init_strategy : callable
-        Where chains start; see `init_to_uniform` and its kin.
+        Where chains start; see `init_to_typical_set` and its kin. Stan's rule is `init_to_uniform`.
     inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), optional
         Variances, or covariance, of the unconstrained parameters, to begin with or to keep.
     regularize_mass_matrix : bool
@@ -267,7 +267,7 @@ class NUTS(GradientKernel):
         ignore_jit_warnings=False,
         target_accept_prob=0.8,
         max_tree_depth=10,
-        init_strategy=init_to_uniform,
+        init_strategy=init_to_typical_set,
         *,
         dense_mass=None,
         inverse_mass_matrix=None,
@@ -360,7 +360,7 @@ class HMC(GradientKernel):
         jit_options=None,
         ignore_jit_warnings=False,
         target_accept_prob=0.8,
-        init_strategy=init_to_uniform,
+        init_strategy=init_to_typical_set,
         *,
         jitter=0.0,
         dense_mass=None,

@@ -6,7 +6,7 @@ density; the context beside it keeps that density alive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
+from probtorch.infer.initialization import starting_points
 from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.hmc import HMCState
@@ -24,16 +25,33 @@ from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernels import GradientKernel
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.infer.potential import Target
+from probtorch.infer.start_errors import bad_start
 
-__all__ = ["first_chain", "new_chains", "resumed_chains"]
+__all__ = ["Starts", "first_chain", "new_chains", "resumed_chains"]
 
 # A chain, and the context of the density it holds.
 Start: TypeAlias = tuple[Chain, Any]
 
 
+class Starts(list[Start]):
+    """Chains before their first transition, each with the context of its density.
+
+    Parameters
+    ----------
+    starts : iterable
+    gradients : int
+        Evaluations of the log density with its gradient that finding them took, for all chains
+        together.
+    """
+
+    def __init__(self, starts: Iterable[Start], gradients: int) -> None:
+        super().__init__(starts)
+        self.gradients = gradients
+
+
 def new_chains(
     kernel: GradientKernel, target: Target, params: Any, num_chains: int, generator: Generator
-) -> list[Start]:
+) -> Starts:
     """Return chains at the given parameters, or where the kernel's strategy puts them.
 
     Parameters
@@ -56,23 +74,21 @@ def new_chains(
     """
     starts, *streams = generator.spawn(1 + num_chains)
     if params is None:
-        positions = np.asarray(target.initial(num_chains, starts, kernel.init_strategy))
+        found = starting_points(target, num_chains, starts, kernel.init_strategy)
+        positions, gradients = found.positions, found.gradients
     else:
-        positions = _positions(target, params, num_chains)
+        positions, gradients = _positions(target, params, num_chains), 0
     started = [_new_chain(kernel, target, q, stream) for q, stream in zip(positions, streams)]
     refuse_flat(target, positions[0])
-    return started
+    return Starts(started, gradients + num_chains)
 
 
 def _new_chain(kernel, target, position, stream):
     context = target.density.context()
     logdensity, grad = context.value_and_grad(position)
     if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
-        raise InferenceError(
-            "initial_params",
-            expected="a point with a finite log density and gradient",
-            got=f"log density {logdensity}, gradient {grad!s:.60}",
-            fix="start elsewhere, or leave initial_params out",
+        raise bad_start(
+            target, position, "initial_params", "start elsewhere, or leave initial_params out"
         )
     built = kernel.build(_handle(context), target.dim)
     position = np.array(position, np.float64)

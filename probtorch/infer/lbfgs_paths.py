@@ -1,0 +1,354 @@
+"""Paths of L-BFGS uphill on a log density, many at a time, with a Gaussian at each of their points.
+
+`LbfgsPaths` climbs from the rows of an array: each call of `advance` evaluates the density once per
+path that still moves, and what NumPy does between two evaluations is shared by all of them. The
+last few steps s and the changes y of the gradient along them make an estimate of the inverse
+Hessian of minus the log density, `InverseHessian`: where the log density is quadratic and the steps
+span the space it is the covariance. `best_of_paths` keeps of each path the point that a score
+likes best, with its estimate.
+
+The estimate is the compact form of [byrd1994]_ around a diagonal that follows the pairs by the rule
+of [gilbert1989]_, as in Pathfinder [zhang2022]_. `path_starts.py` and `pathfinder.py` use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["BestPoints", "InverseHessian", "LbfgsPaths", "best_of_paths", "updated_diagonal"]
+
+# Pairs that an estimate is made of: 5 to 20 are customary [liu1989]; Pathfinder has 6.
+HISTORY = 6
+# Share of the rise promised by the slope that a step has to reach (Armijo's rule).
+ARMIJO = 1e-4
+# Rounding of a log density, relative: near the top no step can be told from it.
+ROUNDING = 1e-13
+# How much shorter a step may become at once, and how much it has to; and if there is no density.
+SHORTEST, LONGEST, INFEASIBLE = 0.02, 0.5, 0.1
+# Steps refused in a row after which a path ends.
+REFUSALS = 15
+# A step without curvature (the log density bends upwards there) is followed by one longer by this.
+GROWTH = 4.0
+# No step is longer than this many times the way from the start, or the typical distance of two
+# starting points.
+LONGEST_JUMP = 10.0
+# Curvature s'y below this share of |s| |y| is none.
+LEAST_CURVATURE = 1e-9
+
+Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass
+class InverseHessian:
+    """Estimates of inverse Hessians, positive definite, one per row.
+
+    Each is ``diag(a) + [S; a Y]' M [S; a Y]`` with the matrix M of [byrd1994]_. Rows of `steps` and
+    `changes` that are zero, the first ones, stand for no pair.
+
+    Parameters
+    ----------
+    diagonal : ndarray, shape (rows, dim)
+        a above.
+    steps, changes : ndarray, shape (rows, history, dim)
+        S and Y, the oldest first: steps of the position, and how much minus the gradient of the log
+        density changed along them.
+    """
+
+    diagonal: np.ndarray
+    steps: np.ndarray
+    changes: np.ndarray
+
+    def __post_init__(self) -> None:
+        scaled = self.changes * self.diagonal[:, None]
+        self._scaled = scaled
+        self._cross = self.steps @ self.changes.transpose(0, 2, 1)
+        self._change_gram = scaled @ self.changes.transpose(0, 2, 1)
+        upper = np.triu(self._cross)
+        curvature = np.einsum("kii->ki", upper).copy()
+        # Without a pair: 1, which leaves the others alone.
+        at = np.arange(curvature.shape[1])
+        upper[:, at, at] = np.where(curvature > 0.0, curvature, 1.0)
+        self._inverse = np.linalg.inv(upper)
+        inner = self._change_gram.copy()
+        inner[:, at, at] += curvature
+        self._corner = self._inverse.transpose(0, 2, 1) @ inner @ self._inverse
+
+    def apply(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the estimates times vectors, both of shape (rows, dim)."""
+        column = vectors[:, :, None]
+        along = self.steps @ column
+        first = self._inverse @ along
+        second = self._corner @ along - self._inverse.transpose(0, 2, 1) @ (self._scaled @ column)
+        moved = self.steps.transpose(0, 2, 1) @ second - self._scaled.transpose(0, 2, 1) @ first
+        return self.diagonal * vectors + moved[:, :, 0]
+
+    def _middle(self) -> np.ndarray:
+        history = self.steps.shape[1]
+        middle = np.zeros((len(self.steps), 2 * history, 2 * history))
+        middle[:, :history, :history] = self._corner
+        middle[:, :history, history:] = -self._inverse.transpose(0, 2, 1)
+        middle[:, history:, :history] = -self._inverse
+        return middle
+
+    def log_det(self) -> np.ndarray:
+        """Return the natural log of the determinants, shape (rows,)."""
+        history = self.steps.shape[1]
+        gram = np.empty((len(self.steps), 2 * history, 2 * history))
+        scaled = self.steps / self.diagonal[:, None]
+        gram[:, :history, :history] = scaled @ self.steps.transpose(0, 2, 1)
+        gram[:, :history, history:] = self._cross
+        gram[:, history:, :history] = self._cross.transpose(0, 2, 1)
+        gram[:, history:, history:] = self._change_gram
+        product = self._middle() @ gram
+        at = np.arange(2 * history)
+        product[:, at, at] += 1.0
+        return np.log(self.diagonal).sum(-1) + np.linalg.slogdet(product)[1]
+
+    def times_root(self, normals: np.ndarray) -> np.ndarray:
+        """Return draws of mean zero with the estimates as covariances.
+
+        Parameters
+        ----------
+        normals : ndarray, shape (rows, draws, dim)
+            Standard normal numbers u.
+
+        Returns
+        -------
+        ndarray, shape (rows, draws, dim)
+            Draws x with x' H^-1 x = u'u.
+        """
+        # With D = a^(1/2), D^-1 [S; a Y]' = Q R (thin), H = D (1 + Q R M R' Q') D.
+        root = np.sqrt(self.diagonal)[:, None]
+        factor = np.concatenate([self.steps / root, self.changes * root], 1)
+        q, r = np.linalg.qr(factor.transpose(0, 2, 1))
+        small = r @ self._middle() @ r.transpose(0, 2, 1)
+        small = 0.5 * (small + small.transpose(0, 2, 1))
+        values, vectors = np.linalg.eigh(small)
+        # What rounding leaves below zero is as good as nothing.
+        grown = np.sqrt(np.maximum(1.0 + values, 1e-14)) - 1.0
+        inside = normals @ q
+        inside = (inside @ vectors) * grown[:, None] @ vectors.transpose(0, 2, 1)
+        return root * (normals + inside @ q.transpose(0, 2, 1))
+
+    def rows(self, chosen: np.ndarray) -> InverseHessian:
+        """Return the estimates of some rows, in the order of `chosen`."""
+        return InverseHessian(self.diagonal[chosen], self.steps[chosen], self.changes[chosen])
+
+
+def updated_diagonal(diagonal: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Return the diagonal of an inverse Hessian with one more pair taken in [gilbert1989]_.
+
+    Parameters
+    ----------
+    diagonal, step, change : ndarray, shape (rows, dim)
+        With positive ``step @ change`` in each row.
+    """
+    a = (change * change * diagonal).sum(-1, keepdims=True)
+    b = (change * step).sum(-1, keepdims=True)
+    scaled = step / diagonal
+    c = (step * scaled).sum(-1, keepdims=True)
+    return b / (a / diagonal + change * change - a / c * scaled * scaled)
+
+
+class LbfgsPaths:
+    """L-BFGS from the rows of an array, uphill.
+
+    Parameters
+    ----------
+    evaluate : callable
+        From points (rows, dim) to log densities (rows,) and gradients (rows, dim); a log density of
+        -inf is a point to stay away from.
+    starts : ndarray, shape (paths, dim)
+    values, gradients : ndarray, shapes (paths,) and (paths, dim)
+        There, finite.
+    history : int
+        Pairs that an estimate is made of.
+
+    Attributes
+    ----------
+    paths : ndarray of int
+        Numbers of the paths that still move; the other attributes have a row for each of them.
+    position, value, gradient : ndarray
+    hessian : InverseHessian
+    log_det : ndarray, shape (rows,)
+        Of the estimates.
+    gain : ndarray, shape (rows,)
+        How far the top is above the present point, in nats, if the estimate holds.
+    rise : ndarray, shape (rows,)
+        In nats, of the last step taken.
+    moved, bent : ndarray of bool, shape (rows,)
+        Whether the last call of `advance` took a step, and one with curvature, so that the estimate
+        is that of the present point.
+    """
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        starts: np.ndarray,
+        values: np.ndarray,
+        gradients: np.ndarray,
+        history: int = HISTORY,
+    ) -> None:
+        count, dim = starts.shape
+        self.evaluate = evaluate
+        self.paths = np.arange(count)
+        self.position, self.value, self.gradient = starts.copy(), values.copy(), gradients.copy()
+        self.moved, self.bent = np.ones(count, bool), np.ones(count, bool)
+        self.rise = np.full(count, np.inf)
+        self.hessian = InverseHessian(
+            np.ones((count, dim)), np.zeros((count, history, dim)), np.zeros((count, history, dim))
+        )
+        self.log_det = np.zeros(count)
+        self._origin = starts
+        self._refusals = np.zeros(count, int)
+        self._spread = np.sqrt(dim)
+        self._direction = gradients.copy()
+        self._slope = (gradients * gradients).sum(-1)
+        self.gain = 0.5 * self._slope
+        self._step = np.minimum(1.0, self._spread / np.sqrt(np.maximum(self._slope, 1e-300)))
+
+    def advance(self) -> None:
+        """Try one step on each path, with one evaluation each."""
+        trial = self.position + self._step[:, None] * self._direction
+        value, gradient = self.evaluate(trial)
+        promised = self._step * self._slope
+        noise = ROUNDING * np.abs(self.value)
+        moved = (value >= self.value + ARMIJO * promised - noise) & np.isfinite(gradient).all(-1)
+        self.moved, self.bent = moved, moved.copy()
+        self._refusals = np.where(moved, 0, self._refusals + 1)
+        with np.errstate(all="ignore"):
+            # The top of the parabola through both values and the slope here.
+            share = 0.5 * promised / (self.value + promised - value)
+        share = np.where(np.isfinite(value), np.clip(share, SHORTEST, LONGEST), INFEASIBLE)
+        self._step = np.where(moved, self._step, self._step * share)
+        if moved.any():
+            self._take(np.flatnonzero(moved), trial, value, gradient)
+
+    def _take(self, rows, trial, value, gradient):
+        step, change = trial[rows] - self.position[rows], self.gradient[rows] - gradient[rows]
+        curvature = (step * change).sum(-1)
+        norms = np.sqrt((step * step).sum(-1) * (change * change).sum(-1))
+        bent = curvature > LEAST_CURVATURE * norms
+        self.bent[rows] = bent
+        self.rise[rows] = value[rows] - self.value[rows]
+        self.position[rows], self.value[rows] = trial[rows], value[rows]
+        self.gradient[rows] = gradient[rows]
+        self._step[rows] = np.where(bent, 1.0, GROWTH * self._step[rows])
+        known, step, change = rows[bent], step[bent], change[bent]
+        if known.size:
+            old = self.hessian
+            for pairs, new in ((old.steps, step), (old.changes, change)):
+                pairs[known, :-1] = pairs[known, 1:]
+                pairs[known, -1] = new
+            old.diagonal[known] = updated_diagonal(old.diagonal[known], step, change)
+            self.hessian = InverseHessian(old.diagonal, old.steps, old.changes)
+            self.log_det = self.hessian.log_det()
+        self._direction = direction = self.hessian.apply(self.gradient)
+        self._slope = (direction * self.gradient).sum(-1)
+        self.gain = 0.5 * self._slope
+        # Refused trials of other paths keep their (shorter) step: their direction is what it was.
+        length = np.sqrt((direction * direction).sum(-1))
+        way = np.sqrt(((self.position - self._origin) ** 2).sum(-1))
+        longest = LONGEST_JUMP * np.maximum(way, self._spread)
+        self._step = np.minimum(self._step, longest / np.maximum(length, 1e-300))
+
+    def end(self, ended: np.ndarray) -> None:
+        """End the paths where `ended`, shape (rows,), holds, and those that find no step."""
+        stuck = (self._refusals >= REFUSALS) | ~(self._slope > 0.0) | ~np.isfinite(self.log_det)
+        keep = np.flatnonzero(~(ended | stuck))
+        if len(keep) == len(self.paths):
+            return
+        names = "paths position value gradient moved bent rise log_det gain"
+        for name in (*names.split(), "_origin", "_refusals", "_direction", "_slope", "_step"):
+            setattr(self, name, getattr(self, name)[keep])
+        self.hessian = self.hessian.rows(keep)
+
+
+@dataclass
+class BestPoints:
+    """The best point of each path.
+
+    Attributes
+    ----------
+    position : ndarray, shape (paths, dim)
+    value, score, log_det : ndarray, shape (paths,)
+        Log density, score, and log determinant of the estimate there.
+    gradient : ndarray, shape (paths, dim)
+    hessian : InverseHessian
+    """
+
+    position: np.ndarray
+    value: np.ndarray
+    score: np.ndarray
+    gradient: np.ndarray
+    log_det: np.ndarray
+    hessian: InverseHessian
+
+
+def best_of_paths(
+    paths: LbfgsPaths,
+    score: Callable[[LbfgsPaths, np.ndarray], np.ndarray],
+    *,
+    max_gradients: int,
+    tolerance: float,
+    patience: float,
+) -> BestPoints:
+    """Climb, and return of each path the point with the highest score.
+
+    Parameters
+    ----------
+    paths : LbfgsPaths
+        At their starts.
+    score : callable
+        From the paths and the numbers of rows to their scores, in nats: of the rows that have taken
+        a step with curvature.
+    max_gradients : int
+        Evaluations that a path may take.
+    tolerance : float
+        In nats: a path ends when it rose no more and, by its estimate, will not.
+    patience : float
+        In nats: a path ends when its log density, with half of the log determinant, is that much
+        below the highest of it: the path climbs towards a pole, which has no volume.
+    """
+    everything = np.arange(len(paths.paths))
+    start = paths.hessian.rows(everything)
+    best = BestPoints(
+        paths.position.copy(),
+        paths.value.copy(),
+        score(paths, everything),
+        paths.gradient.copy(),
+        paths.log_det.copy(),
+        start,
+    )
+    highest = paths.value + 0.5 * paths.log_det
+    paths.end(np.zeros(len(everything), bool))
+    for _ in range(max_gradients):
+        if not len(paths.paths):
+            break
+        paths.advance()
+        rows = np.flatnonzero(paths.bent)
+        ended = np.zeros(len(paths.paths), bool)
+        if rows.size:
+            found = score(paths, rows)
+            at = paths.paths[rows]
+            better = found > best.score[at]
+            _keep(best, paths, rows[better], found[better])
+            ended[rows] = np.maximum(paths.gain[rows], paths.rise[rows]) < tolerance
+            evidence = paths.value + 0.5 * paths.log_det
+            highest[paths.paths] = np.maximum(highest[paths.paths], evidence)
+            ended |= evidence < highest[paths.paths] - patience
+        paths.end(ended)
+    best.hessian = best.hessian.rows(everything)
+    return best
+
+
+def _keep(best, paths, rows, score):
+    at = paths.paths[rows]
+    best.score[at] = score
+    for name in ("position", "value", "gradient", "log_det"):
+        getattr(best, name)[at] = getattr(paths, name)[rows]
+    for name in ("diagonal", "steps", "changes"):
+        getattr(best.hessian, name)[at] = getattr(paths.hessian, name)[rows]

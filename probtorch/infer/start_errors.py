@@ -1,0 +1,199 @@
+"""Why a sampler cannot start at a point: which site is at fault there, by what, and what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.anomaly import detect_anomaly
+from probtorch.autograd.listener import Listener
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
+from probtorch.distributions.validation import validation_enabled
+from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
+
+__all__ = ["bad_start"]
+
+# Rows of the table in an error; the first bad site is always among them.
+TABLE_ROWS = 5
+ELSEWHERE = (
+    "start elsewhere: init_strategy=init_to_median(), init_to_uniform(radius=0.1) "
+    "or init_to_value(values={...})"
+)
+
+
+def bad_start(target: Any, q: np.ndarray, subject: str, otherwise: str = "") -> InferenceError:
+    """Return the error for a point without a finite log density and gradient.
+
+    Parameters
+    ----------
+    target : Target
+    q : ndarray, shape (dim,)
+        The point: what each site has to say there is told.
+    subject : str
+        What went wrong, the first line of the error.
+    otherwise : str
+        A cure that is offered after that for the site's own fault; by default another strategy.
+    """
+    value, gradient = target.value_and_grad(q)
+    parts = {"subject": subject, "expected": "a point with a finite log density and gradient"}
+    if not hasattr(target, "trace_at"):
+        what = f"log density {value}"
+        if math.isfinite(value):
+            what += f", whose gradient has {_kind(gradient)} among its elements"
+        return InferenceError(**parts, got=what, fix=otherwise or "pass init_params to run()")
+    try:
+        with validation_enabled(False), np.errstate(all="ignore"), _FirstNan() as first:
+            trace = target.trace_at(wrap(q))
+            terms = {n: _log_prob_at(s) for n, s in trace.items() if s.has_density}
+    except Exception as error:
+        # Whatever the model raises there is the reason that the search failed, so it is what the
+        # user has to read.
+        reason = f"{type(error).__name__}: {error}".replace("\n", ";")
+        return InferenceError(
+            **parts,
+            got=f"an error at every point; the last one was {reason}",
+            fix="correct the model there, or "
+            + (otherwise or "start elsewhere: init_strategy=init_to_value(...)"),
+        )
+    site, cause, fix = _diagnosis(target, trace, terms, gradient, otherwise or ELSEWHERE)
+    origin = first.origin or _origin_in_gradient(target, q)
+    if origin and "nan" in cause:
+        cause += f", first made by {origin}"
+    table = "".join(f"\n            {row}" for row in _table(trace, terms, site))
+    return InferenceError(
+        **parts,
+        got=f"{cause}; at the last point:{table}",
+        fix=fix,
+        at=site.location if site else None,
+    )
+
+
+class _FirstNan(Listener):
+    """Note the first operation that makes a nan of numbers, as "op at file:line"."""
+
+    origin = ""
+
+    def record(self, op, inputs, attrs, out):
+        """Look at the result of one operation."""
+        if not self.origin and any(map(_has_nan, out if type(out) is tuple else (out,))):
+            self.origin = f"{op.name} at {user_location(2)}"
+        super().record(op, inputs, attrs, out)
+
+
+def _has_nan(t):
+    return t._data.dtype.kind == "f" and bool(np.isnan(to_host(t._data)).any())
+
+
+def _origin_in_gradient(target, q):
+    """Which operation's gradient is the first nan at `q`, as "op at file:line"; "" if none is."""
+    try:
+        with detect_anomaly():
+            target.density.eager(q)
+    except AutogradError as error:
+        return f"the gradient of {error.subject.partition(':')[0]} at {error.location}"
+    except DomainError:
+        pass  # there is no density at the point, let alone a gradient
+    return ""
+
+
+def _log_prob_at(site):
+    return float(site.compute_log_prob_sum()._data)
+
+
+def _diagnosis(target, trace, terms, gradient, elsewhere):
+    """Return ``(site, what is wrong with it, what to do)`` for the first site at fault."""
+    for name, term in terms.items():
+        site = trace[name]
+        if math.isfinite(term):
+            continue
+        role = "observed site" if site.observed else "latent site"
+        role = "factor" if site.kind == "factor" else role
+        cause = f"log density {term} at {role} {name!r}"
+        parameter = _bad_parameter(site.fn)
+        if parameter is not None:
+            what, kind = parameter
+            fix = f"look at how {what} is computed: overflow, log or sqrt of a negative number, 0/0"
+            return site, f"{cause}, whose parameter {what} is {kind}", fix
+        if site.kind == "factor":
+            return site, cause, f"look at how the factor is computed, or {elsewhere}"
+        outside = _outside(site)
+        if outside is not None and site.observed:
+            fix = (
+                "check the data, mask missing values with handlers.mask, "
+                "or choose a distribution whose support contains them"
+            )
+            return site, f"{cause}: {outside}", fix
+        return site, f"{cause}: {outside or 'the value is too far out'}", elsewhere
+    for name, slot in target.slots.items():
+        part = gradient[slot.start : slot.stop]
+        if not np.isfinite(part).all():
+            cause = f"a finite log density, but the gradient for site {name!r} is {_kind(part)}"
+            fix = f"look for sqrt, abs, a norm or a power of 0 in what depends on {name!r}"
+            return trace[name], cause, f"{fix}, or {elsewhere}"
+    return None, "the model refused every point", elsewhere
+
+
+def _kind(array):
+    """Which non-finite numbers an array holds: nan where there is one, since it tells more."""
+    array = np.asarray(array)
+    return "nan" if np.isnan(array).any() else "inf" if (array == np.inf).any() else "-inf"
+
+
+def _bad_parameter(fn):
+    """The first parameter of a distribution that is not finite, as ``(name, kind)``."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    for name in getattr(fn, "arg_constraints", ()):
+        values = to_host(getattr(fn, name)._data)
+        if not np.isfinite(values).all():
+            return name, _kind(values)
+    return None
+
+
+def _outside(site):
+    """What lies outside the support, as text; None when nothing does."""
+    support = site.fn.support
+    value = to_host(site.value._data)
+    inside = to_host(support.check(site.value)._data)
+    if inside.all():
+        return None
+    places = np.argwhere(~inside)
+    first = tuple(int(i) for i in places[0])
+    shown = value[first]
+    text = f"{shown:g}" if shown.ndim == 0 else np.array2string(shown, precision=4, threshold=6)
+    if not inside.ndim:
+        return f"the value {text} is not in {support!r}"
+    return (
+        f"{len(places)} of {inside.size} values are not in {support!r}, "
+        f"the first {text} at index {first}"
+    )
+
+
+def _table(trace, terms, worst):
+    """Lines of site, value, log density and distribution: the first few, and the one at fault."""
+    names = list(terms)
+    if len(names) > TABLE_ROWS:
+        keep = set(names[: TABLE_ROWS - 1]) | ({worst.name} if worst is not None else set())
+        names = [name for name in names if name in keep]
+    rows = [("site", "value", "log_prob", "distribution")]
+    for name in names:
+        site = trace[name]
+        kind = "factor" if site.fn is None else f"{site.fn!r:.48}"
+        rows.append((name, _shown(site), f"{terms[name]:.6g}", kind))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths)), row[3]]) for row in rows]
+    if len(terms) > len(names):
+        lines.append(f"and {len(terms) - len(names)} more")
+    return lines
+
+
+def _shown(site):
+    value = to_host(site.value._data)
+    if value.size == 1:
+        return f"{value.reshape(-1)[0]:.6g}"
+    if not value.size:
+        return f"shape {value.shape}"
+    return f"{value.min():.4g} to {value.max():.4g}, shape {value.shape}"
