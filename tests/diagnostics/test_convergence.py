@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from probtorch.diagnostics import autocorrelation, convergence, ranks
 from probtorch.diagnostics import columns as column_arithmetic
-from probtorch.diagnostics import convergence
 from probtorch.diagnostics.convergence import (
     autocovariance,
     bfmi,
@@ -139,6 +139,41 @@ def test_normal_scores_average_ties():
     for entry, result in zip(x, scores):
         ranks = stats.rankdata(entry).reshape(entry.shape)
         np.testing.assert_allclose(result, stats.norm.ppf((ranks - 0.375) / 40.25), rtol=1e-13)
+
+
+ROWS = {
+    "smooth": lambda rng: rng.normal(size=300),
+    "tied": lambda rng: rng.integers(0, 9, 300).astype(float),
+    "an ulp apart": lambda rng: 1.0 + rng.integers(0, 40, 300) * 2.0**-52,
+    "pairs an ulp apart": lambda rng: (
+        (np.arange(300) // 2 + 1) * (1.0 + np.arange(300) % 2 * 2.0**-52)
+    )[rng.permutation(300)],
+    "zeros of both signs": lambda rng: rng.choice([-0.0, 0.0, 1.0, -1.0, 1e-320], 300),
+    "of all sizes": lambda rng: rng.choice([-1.0, 1.0], 300) * 10.0 ** rng.uniform(-320, 300, 300),
+    "constant": lambda rng: np.full(300, 0.1),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("entries", [1, 3, 4000], ids=["few bits", "more bits", "too many bits"])
+def test_orders_are_exact_where_positions_take_the_lowest_bits(kind, entries):
+    rng = np.random.default_rng(20)
+    rows = np.stack([ROWS[kind](rng) for _ in range(3)])
+    some = np.concatenate([rng.normal(size=(entries - 1, 300)), rows])[-entries:]
+    order = ranks.Ordered.of(some)
+    np.testing.assert_array_equal(order[:, :], np.sort(some, axis=1))
+    assert (np.sort(order.positions.ravel()) == np.arange(some.size)).all()
+    expected = stats.norm.ppf((stats.rankdata(some[-3:], axis=1) - 0.375) / 300.25)
+    np.testing.assert_allclose(order.scores()[-3:], expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("draws", [2, 63, 64, 65, 200])
+@pytest.mark.parametrize("phi", [-0.8, 0.0, 0.97])
+def test_effective_sizes_of_bits_are_those_of_the_numbers(draws, phi):
+    rng = np.random.default_rng(21)
+    halves = autoregressive(rng, phi, (50, draws, 6)).transpose(0, 2, 1) < -1.0
+    numbers = autocorrelation.effective_size(autocorrelation.Halves.of(halves.astype(float)))
+    np.testing.assert_allclose(autocorrelation.effective_size_of_bits(halves), numbers, rtol=1e-11)
 
 
 @pytest.mark.parametrize("prob", [0.1, 0.5, 0.9])
@@ -322,9 +357,10 @@ def test_autocorrelation_times_are_the_same_lag_by_lag_and_by_transform(kind, mo
         halves[..., t] = weight * halves[..., t - 1] + noise[..., t]
     if kind == "constant":
         halves[:3] = 1.0
-    found = column_arithmetic.effective_size(halves)
-    monkeypatch.setattr(column_arithmetic, "FEW_PAIRS", 0)
-    np.testing.assert_allclose(column_arithmetic.effective_size(halves), found, rtol=1e-12)
+    moments = autocorrelation.Halves.of(halves)
+    found = autocorrelation.effective_size(moments)
+    monkeypatch.setattr(autocorrelation, "STEPS", ())
+    np.testing.assert_allclose(autocorrelation.effective_size(moments), found, rtol=1e-12)
 
 
 def test_blocks_shared_out_over_threads_are_put_together(monkeypatch):
