@@ -1,19 +1,18 @@
-"""Warm-up: step size by dual averaging, mass matrix by running moments, in Stan's windows.
+"""Warm-up: the step size by dual averaging, and the course of it all.
 
-`dual_averaging_*` and `moments_*` are pure functions of records in tensor ops, part of the compiled
-program; closing a window (`inverse_mass_of`) and the plan of windows (`windows`, `schedule`) are
-NumPy and Python, done between calls of the program. All constants are Stan's, so that warm-up
-behaves as there.
+`dual_averaging_*` and `find_step_size` are pure functions in tensor ops, part of the compiled
+program. `schedule` says when the mass matrix (mass_matrix.py) is learnt and set, which happens in
+Python, between calls of the program. The step size is looked for once, at the start; from then on
+dual averaging follows every change of the mass matrix without a break.
 
 References
 ----------
 M. D. Hoffman, A. Gelman, "The No-U-Turn Sampler", JMLR 15 (2014), section 3.2.
-Stan Development Team, Stan Reference Manual, chapter "MCMC sampling", section "Automatic parameter
-tuning". B. P. Welford, "Note on a method for calculating corrected sums of squares and products",
-Technometrics 4 (1962).
+A. Seyboldt, E. Carlson, B. Carpenter, "Preconditioning Hamiltonian Monte Carlo by minimizing Fisher
+divergence" (2026), for windows that overlap and updates every few draws.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,20 +23,15 @@ from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import exp, isfinite, log, sqrt, where
-from probtorch.ops.movement import unsqueeze
 
 __all__ = [
     "DualAveraging",
-    "Moments",
     "Segment",
     "dual_averaging_start",
     "dual_averaging_update",
     "find_step_size",
-    "inverse_mass_of",
-    "moments_start",
-    "moments_update",
     "schedule",
-    "windows",
+    "switches",
 ]
 
 # Nesterov's dual averaging as tuned by Hoffman and Gelman (2014), section 3.2.1, and kept by Stan.
@@ -51,13 +45,12 @@ FIRST_GUESS_ACCEPT = 0.8
 LARGEST_STEP_SIZE = 1e7
 SMALLEST_STEP_SIZE = 1e-30
 
-# Stan's windows: first steps, first window, last steps; a short warm-up has them in these shares.
-FIRST_STEPS, FIRST_WINDOW, LAST_STEPS = 75, 25, 50
-FIRST_SHARE, LAST_SHARE = 0.15, 0.1
-SHORTEST_WARMUP = 20
-
-# An estimated variance is shrunk as if it came with this many draws of variance 1e-3.
-PRIOR_DRAWS, PRIOR_VARIANCE = 5.0, 1e-3
+# Windows of the mass matrix: the shortest, and each next one by the iterations before it.
+SHORTEST_WINDOW, WINDOW_GROWTH = 10, 0.43
+# The first updates of the mass matrix are so many draws apart.
+FIRST_UPDATE = 5
+# Share of the warm-up, its end, in which only the step size is tuned.
+STEP_SIZE_SHARE = 0.15
 
 # ---------------------------------------------------------------------------------------- step size
 
@@ -173,94 +166,7 @@ def find_step_size(density, metric, key, counter, point, step_size):
     return step_size, counter
 
 
-# -------------------------------------------------------------------------------------- mass matrix
-
-
-@record
-class Moments:
-    """Running mean and sum of squared deviations of the positions (Welford 1962).
-
-    Parameters
-    ----------
-    mean : Tensor, shape (dim,)
-    squares : Tensor, shape (dim,) or (dim, dim)
-        Of each coordinate, or all products of two.
-    count : Tensor, 0-d float64
-    """
-
-    mean: TensorBase
-    squares: TensorBase
-    count: TensorBase
-
-
-def moments_start(dim, dense):
-    """Return empty moments; `dense` for products of all pairs."""
-    return Moments(
-        wrap(np.zeros(dim)), wrap(np.zeros((dim, dim) if dense else dim)), wrap(np.zeros(()))
-    )
-
-
-def moments_update(moments, position):
-    """Return the moments with one more position."""
-    count = moments.count + 1.0
-    before = position - moments.mean
-    mean = moments.mean + before / count
-    after = position - mean
-    dense = moments.squares._data.ndim == 2
-    product = unsqueeze(after, 1) * before if dense else after * before
-    return Moments(mean, moments.squares + product, count)
-
-
-def inverse_mass_of(moments, *, regularize=True):
-    """Return the covariance of the positions seen, an array of shape (dim,) or (dim, dim).
-
-    Parameters
-    ----------
-    moments : Moments
-        Of two positions at least.
-    regularize : bool
-        Shrink it towards 1e-3 times the identity as in Stan, with the weight of five draws.
-    """
-    count = float(moments.count._data)
-    covariance = moments.squares._data / (count - 1.0)
-    if not regularize:
-        return covariance
-    prior = PRIOR_VARIANCE * (np.eye(len(covariance)) if covariance.ndim == 2 else 1.0)
-    return (count * covariance + PRIOR_DRAWS * prior) / (count + PRIOR_DRAWS)
-
-
-# ------------------------------------------------------------------------------------------ windows
-
-
-def windows(num_warmup):
-    """Return the windows of mass matrix adaptation, a list of (start, stop) iterations.
-
-    Stan's rules: 75 first steps without, then windows of 25, 50, 100 ... iterations, the last one
-    stretched up to the 50 last steps. A warm-up shorter than 150 is split 15 %, 75 %, 10 % with one
-    window; below 20 there is none.
-
-    Examples
-    --------
-    >>> windows(1000)
-    [(75, 100), (100, 150), (150, 250), (250, 450), (450, 950)]
-    """
-    if num_warmup < SHORTEST_WARMUP:
-        return []
-    first, size, last = FIRST_STEPS, FIRST_WINDOW, LAST_STEPS
-    if first + size + last > num_warmup:
-        first, last = int(FIRST_SHARE * num_warmup), int(LAST_SHARE * num_warmup)
-        size = num_warmup - first - last
-    found, start, end = [], first, num_warmup - last
-    while start < end:
-        stop = start + size
-        # What is left must hold a window of twice the size, or this window takes it. The first
-        # window takes it only where less than its own size is left: there Stan would estimate
-        # variances from a handful of draws.
-        if stop + (2 if found else 1) * size > end:
-            stop = end
-        found.append((start, stop))
-        start, size = stop, 2 * size
-    return found
+# --------------------------------------------------------------------------------------- the course
 
 
 @dataclass(frozen=True)
@@ -272,17 +178,42 @@ class Segment:
     length : int
         Iterations.
     search : bool
-        Whether to look for a step size first, and start dual averaging afresh around it.
-    collect : bool
-        Whether positions enter the moments.
-    close : bool
-        Whether to set the mass matrix from the moments at the end.
+        Whether to look for a step size first, and start dual averaging around it.
+    learn : bool
+        Whether draws and gradients enter the windows of the mass matrix.
+    switch : bool
+        Whether the background window becomes the foreground at the end.
+    update : bool
+        Whether the mass matrix is set from the foreground at the end, after the switch.
+    choose : bool
+        Whether that may take the time to change to another form or to decompose matrices.
     """
 
     length: int
     search: bool = False
-    collect: bool = False
-    close: bool = False
+    learn: bool = False
+    switch: bool = False
+    update: bool = False
+    choose: bool = False
+
+
+def switches(stop):
+    """Return the iterations below `stop` at which a window of the mass matrix becomes the oldest.
+
+    Each window is 0.43 times as long as all before it, 10 at least, and the last one has room for
+    another of its kind: what is estimated at the end comes from the last 40 to 70 % of the draws.
+
+    Examples
+    --------
+    >>> switches(340)
+    [10, 20, 30, 43, 62, 89, 128, 183]
+    """
+    found, at = [], 0
+    while True:
+        at += max(SHORTEST_WINDOW, int(WINDOW_GROWTH * at))
+        if at + max(SHORTEST_WINDOW, int(WINDOW_GROWTH * at)) > stop:
+            return found
+        found.append(at)
 
 
 def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search=True):
@@ -293,21 +224,37 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
     num_warmup : int
     adapt_step_size, adapt_mass_matrix : bool
     search : bool
-        Whether to look for a first step size, at the start and after each change of the mass
-        matrix.
+        Whether to look for a first step size.
+
+    Notes
+    -----
+    The mass matrix is updated every few draws from the fifth on; the last 15 % of the iterations
+    tune the step size only.
     """
-    segments = []
-
-    def add(length, **what):
-        # A new mass matrix asks for a new step size.
-        fresh = not segments or segments[-1].close
-        if length:
-            segments.append(Segment(length, search=search and adapt_step_size and fresh, **what))
-
-    at = 0
-    for start, stop in windows(num_warmup) if adapt_mass_matrix else []:
-        add(start - at)
-        add(stop - start, collect=True, close=True)
-        at = stop
-    add(num_warmup - at)
+    last = max(int(STEP_SIZE_SHARE * num_warmup), 1) if adapt_step_size and num_warmup else 0
+    stop = num_warmup - last if adapt_mass_matrix else 0
+    changes = switches(stop)
+    chosen = {*changes, stop}
+    # A long last window is chosen from halfway, too.
+    chosen.add((stop + (changes[-1] if changes else 0)) // 2)
+    updates, at = set(chosen), FIRST_UPDATE
+    while at < stop:
+        updates.add(at)
+        at += FIRST_UPDATE if at < 4 * FIRST_UPDATE else max(2 * FIRST_UPDATE, at // 10)
+    segments, begin = [], 0
+    for end in sorted(updates - {0}):
+        segments.append(
+            Segment(
+                end - begin,
+                learn=True,
+                switch=end in changes,
+                update=True,
+                choose=end in chosen,
+            )
+        )
+        begin = end
+    if num_warmup > stop:
+        segments.append(Segment(num_warmup - stop))
+    if segments and search and adapt_step_size:
+        segments[0] = replace(segments[0], search=True)
     return segments

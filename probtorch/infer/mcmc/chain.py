@@ -1,8 +1,8 @@
-"""One chain from its first to its last draw: segments of warm-up, windows closed, draws kept.
+"""One chain from its first to its last draw: segments of warm-up, the mass matrix set, draws kept.
 
-`ChainRun` runs in a thread of its own. Between two calls of the native program it looks whether it
-should stop, stores what was drawn and lets others see how far it is; within a call it holds no
-interpreter lock.
+`ChainRun` runs in a thread of its own, first `warm_up`, then, when all chains are there, `sample`.
+Between two calls of the native program it looks whether it should stop, stores what was drawn and
+lets others see how far it is; within a call it holds no interpreter lock.
 """
 
 import time
@@ -12,12 +12,8 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.adaptation import (
-    LARGEST_STEP_SIZE,
-    SMALLEST_STEP_SIZE,
-    inverse_mass_of,
-    moments_start,
-)
+from probtorch.infer.mcmc.adaptation import LARGEST_STEP_SIZE, SMALLEST_STEP_SIZE, schedule
+from probtorch.infer.mcmc.mass_matrix import MassMatrix
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
 
@@ -119,8 +115,10 @@ class ChainRun:
     runner : ChunkRunner
     context : Context
         Of the density, kept alive, and asked for errors that happened inside native code.
-    segments : list of Segment
-        The warm-up; empty to go on with what is adapted already.
+    num_warmup : int
+        Iterations of warm-up; 0 to go on with what is adapted already.
+    form : Form or None
+        Of the mass matrix, where it is adapted.
     num_samples, thinning : int
     kernel : GradientKernel
         The user's settings.
@@ -134,8 +132,14 @@ class ChainRun:
 
     Attributes
     ----------
-    iteration, divergences, leapfrogs : int
+    iteration, divergences, leapfrogs, warmup_leapfrogs : int
         So far; divergences after warm-up only.
+    extensions : list of int
+        Iterations by which the warm-up was made longer; see `extend`.
+    course : list of array
+        Log densities during warm-up, in parts.
+    acceptance : float
+        Mean acceptance statistic of the last segment of the warm-up.
     step_size : float
     warming_up : bool
     seconds : float
@@ -152,7 +156,8 @@ class ChainRun:
         self,
         runner,
         context,
-        segments,
+        num_warmup,
+        form,
         num_samples,
         thinning,
         kernel,
@@ -162,23 +167,21 @@ class ChainRun:
         snapshot_every=None,
         verifying=False,
     ):
-        self.runner, self.context, self.segments, self.kernel, self.hook = (
-            runner,
-            context,
-            segments,
-            kernel,
-            hook,
-        )
-        self.num_warmup, self.num_samples = sum(s.length for s in segments), num_samples
+        self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
+        self.segments = self._plan(num_warmup, search=kernel.search)
+        self.num_warmup, self.num_samples = num_warmup, num_samples
+        self.mass = MassMatrix(form) if form is not None and num_warmup else None
         dim = runner.chain.state.position._data.shape[0]
-        self.dense = runner.chain.moments.squares._data.ndim == 2
         self.draws = Recording(num_samples, dim, thinning)
-        self.warmup = Recording(self.num_warmup, dim) if keep_warmup else None
-        self.iteration = self.divergences = self.leapfrogs = 0
+        self.warmup = Recording(num_warmup, dim) if keep_warmup else None
+        self.iteration = self.divergences = self.leapfrogs = self.warmup_leapfrogs = 0
+        self.extensions: list[int] = []
+        self.course: list[np.ndarray] = []
+        self._accepted = np.zeros(2)
         self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
         self.step_size = float(runner.chain.kernel.step_size._data)
-        self.warming_up = bool(segments)
+        self.warming_up = bool(self.segments)
         self.error = self.adapted = None
         self._count, self._began, self._ended = 1, None, None
         # Where the run stands: segments that are behind it, and transitions of the present one.
@@ -186,6 +189,14 @@ class ChainRun:
         self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
         self.snapshot = None
         self._take_snapshot()
+
+    def _plan(self, num_warmup, *, search):
+        return schedule(
+            num_warmup,
+            adapt_step_size=self.kernel.adapt_step_size,
+            adapt_mass_matrix=self.kernel.adapt_mass_matrix,
+            search=search,
+        )
 
     @property
     def seconds(self):
@@ -197,31 +208,84 @@ class ChainRun:
         """Whether the chain has ended, well or badly."""
         return self._ended is not None
 
-    def run(self, stop):
-        """Run to the end, or until `stop`, an Event, is set; an exception is kept in `error`."""
-        self._began = time.perf_counter()
+    @property
+    def acceptance(self):
+        """Mean acceptance statistic since the mass matrix was set last; nan before."""
+        total, count = self._accepted
+        return total / count if count else np.nan
+
+    def warm_up(self, stop):
+        """Warm up to the end, or until `stop`, an Event, is set; an exception is in `error`."""
+        self._in_time(self._warm_up, stop)
+
+    def sample(self, stop):
+        """Draw to the end, or until `stop` is set; an exception is kept in `error`."""
+        self._in_time(self._sample, stop)
+
+    def _in_time(self, stage, stop):
+        self._began, self._ended = time.perf_counter() - self.seconds, None
         try:
-            for segment in self.segments[self._segment :]:
-                self._warm_up(segment, stop)
-            if self._segment == len(self.segments):
-                if self.segments:
-                    self._end_warmup()
-                self.warming_up = False
-                self.adapted = self.runner.chain
-                self._advance(self.num_samples, self.draws, stop)
+            stage(stop)
             self._take_snapshot()
         except BaseException as error:
             self.error = error
         self._ended = time.perf_counter()
 
+    def _warm_up(self, stop):
+        if self.mass is not None and not (self.iteration or self.kernel.starts_with_metric):
+            state = self.runner.chain.state
+            self._set_metric(self.mass.begin(state.position._data, state.grad._data))
+        for segment in self.segments[self._segment :]:
+            self._run_segment(segment, stop)
+
+    def _sample(self, stop):
+        if self._segment < len(self.segments):
+            return
+        if self.warming_up and self.segments:
+            self._end_warmup()
+        self.warming_up = False
+        if self.adapted is None:
+            self.adapted = self.runner.chain
+        self._advance(self.num_samples, self.draws, stop)
+
+    # --------------------------------------------------------------------------- a longer warm-up
+
+    def extend(self, length, moved_to=None):
+        """Let `warm_up` go on for so many iterations more.
+
+        Parameters
+        ----------
+        length : int
+        moved_to : Chain, optional
+            Begin at the position and with the metric and step size of another chain.
+        """
+        self.extensions.append(length)
+        self.segments = [*self.segments, *self._plan(length, search=False)]
+        if self.mass is not None:
+            self.mass.forget()
+        self.course = []
+        if moved_to is not None:
+            chain = self.runner.chain
+            kernel = replace(moved_to.kernel, density=chain.kernel.density)
+            state = replace(moved_to.state, counter=chain.state.counter)
+            self.runner.chain = replace(moved_to, kernel=kernel, state=state, key=chain.key)
+        self._take_snapshot()
+
     # ----------------------------------------------------------------------------------- snapshots
 
     def restore(self, saved):
         """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
+        for length in saved["extensions"]:
+            self.extensions.append(length)
+            self.segments = [*self.segments, *self._plan(length, search=False)]
         self._segment, self._done = saved["segment"], saved["done"]
+        self.warmup_leapfrogs, self._accepted = saved["warmup_leapfrogs"], saved["accepted"].copy()
+        self.course = [saved["course"]]
+        if self.mass is not None and saved["mass"] is not None:
+            self.mass.restore(saved["mass"])
         self.iteration, self.divergences = saved["iteration"], saved["divergences"]
         self.leapfrogs = saved["leapfrogs"]
-        self.warming_up = self._segment < len(self.segments)
+        self.warming_up = saved["warming_up"]
         self.draws.restore(saved["draws"])
         if self.warmup is not None:
             self.warmup.restore(saved["warmup"])
@@ -238,38 +302,44 @@ class ChainRun:
             "iteration": self.iteration,
             "divergences": self.divergences,
             "leapfrogs": self.leapfrogs,
+            "warmup_leapfrogs": self.warmup_leapfrogs,
+            "warming_up": self.warming_up,
+            "extensions": list(self.extensions),
+            "course": np.concatenate([*self.course, np.zeros(0)]),
+            "accepted": self._accepted.copy(),
+            "mass": self.mass.snapshot() if self.mass is not None and self.warming_up else None,
             "draws": self.draws.snapshot(),
             "warmup": None if self.warmup is None else self.warmup.snapshot(),
         }
 
     # ------------------------------------------------------------------------------------ stretches
 
-    def _warm_up(self, segment, stop):
+    def _run_segment(self, segment, stop):
+        learnt = self.mass if segment.learn else None
+        if not self._done:
+            self._accepted = np.zeros(2)
         self._advance(
             segment.length,
             self.warmup,
             stop,
             search=segment.search,
             adapt=self.kernel.adapt_step_size,
-            collect=segment.collect,
+            learnt=learnt,
         )
         if self._done < segment.length:
             return
-        if segment.close:
-            self._close_window()
+        if learnt is not None:
+            learnt.end_segment(switch=segment.switch)
+            if segment.update:
+                now = self.runner.chain.kernel.metric
+                new = learnt.metric(now, choose=segment.choose)
+                if new is not now:
+                    self._set_metric(new)
         self._segment, self._done = self._segment + 1, 0
 
-    def _close_window(self):
+    def _set_metric(self, metric):
         chain = self.runner.chain
-        dim = chain.state.position._data.shape[0]
-        metric = type(chain.kernel.metric).from_inverse_mass(
-            inverse_mass_of(chain.moments, regularize=self.kernel.regularize)
-        )
-        self.runner.chain = replace(
-            chain,
-            kernel=replace(chain.kernel, metric=metric),
-            moments=moments_start(dim, self.dense),
-        )
+        self.runner.chain = replace(chain, kernel=replace(chain.kernel, metric=metric))
 
     def _end_warmup(self):
         chain = self.runner.chain
@@ -277,13 +347,13 @@ class ChainRun:
             step_size = wrap(np.exp(chain.averaging.log_step_mean._data))
             self.runner.chain = replace(chain, kernel=replace(chain.kernel, step_size=step_size))
 
-    def _advance(self, length, recording, stop, *, search=False, adapt=False, collect=False):
+    def _advance(self, length, recording, stop, *, search=False, adapt=False, learnt=None):
         """Run `length` transitions, less those done before, in calls of a good size."""
         search = search and not self._done
         while self._done < length and not stop.is_set():
             count = min(length - self._done, self._count, self.runner.capacity)
             start = time.perf_counter()
-            positions, info = self.runner.run(count, search=search, adapt=adapt, collect=collect)
+            positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
             seconds = time.perf_counter() - start
             self.context.raise_error()
             self._calls += 1
@@ -294,6 +364,8 @@ class ChainRun:
             search = False
             if recording is not None:
                 recording.add(positions, info)
+            if learnt is not None:
+                learnt.add(positions, grads)
             self._report(positions, info)
             self._done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
@@ -310,7 +382,11 @@ class ChainRun:
         self.iteration += len(positions)
         self.leapfrogs += int(info.n_steps.sum())
         self.step_size = float(info.step_size[-1])
-        if not self.warming_up:
+        if self.warming_up:
+            self.warmup_leapfrogs += int(info.n_steps.sum())
+            self.course.append(np.array(info.lp))
+            self._accepted += (info.accept_symmetric.sum(), len(positions))
+        else:
             self.divergences += int(info.diverging.sum())
 
     def _check_step_size(self, step_size):

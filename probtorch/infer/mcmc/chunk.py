@@ -18,11 +18,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
 from probtorch.infer.mcmc.adaptation import (
     DualAveraging,
-    Moments,
     dual_averaging_start,
     dual_averaging_update,
     find_step_size,
-    moments_update,
 )
 from probtorch.infer.mcmc.hmc import HMCInfo, HMCState
 from probtorch.infer.mcmc.randomness import Key
@@ -58,14 +56,12 @@ class Chain:
     state : HMCState
     key : Key
     averaging : DualAveraging
-    moments : Moments
     """
 
     kernel: Any
     state: HMCState
     key: Key
     averaging: DualAveraging
-    moments: Moments
 
 
 @record
@@ -80,15 +76,12 @@ class Plan:
         Whether to look for a step size first and start dual averaging around it.
     adapt : Tensor, 0-d bool
         Whether the step size follows dual averaging.
-    collect : Tensor, 0-d bool
-        Whether positions enter the moments.
     target_accept_prob : Tensor, 0-d float64
     """
 
     count: TensorBase
     search: TensorBase
     adapt: TensorBase
-    collect: TensorBase
     target_accept_prob: TensorBase
 
 
@@ -102,9 +95,13 @@ class Task:
 
 @record
 class Trace:
-    """What was drawn: positions, shape (capacity, dim), and `HMCInfo` of shape (capacity,) each."""
+    """What was drawn.
+
+    Positions and the gradients there have shape (capacity, dim), what is in `HMCInfo` (capacity,).
+    """
 
     positions: TensorBase
+    grads: TensorBase
     info: HMCInfo
 
 
@@ -136,29 +133,25 @@ def run_chunk(task, capacity):
         return carry[0] < plan.count
 
     def transition(carry):
-        at, state, step_size, averaging, moments, trace = carry
+        at, state, step_size, averaging, trace = carry
         state, info = replace(kernel, step_size=step_size).step(key, state)
         updated = dual_averaging_update(averaging, info.accept_symmetric, plan.target_accept_prob)
         averaging = map_tree(lambda new, old: where(plan.adapt, new, old), updated, averaging)
         step_size = where(plan.adapt, exp(updated.log_step), step_size)
-        moments = cond(
-            plan.collect, moments_update, lambda moments, _: moments, moments, state.position
-        )
-        rows = Trace(state.position, info)
+        rows = Trace(state.position, state.grad, info)
         trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
-        return at + 1, state, step_size, averaging, moments, trace
+        return at + 1, state, step_size, averaging, trace
 
     start = (
         wrap(np.zeros((), np.int64)),
         chain.state,
         kernel.step_size,
         chain.averaging,
-        chain.moments,
         _empty_trace(capacity, dim),
     )
-    _, state, step_size, averaging, moments, trace = while_loop(going, transition, start)
+    _, state, step_size, averaging, trace = while_loop(going, transition, start)
     kernel = replace(kernel, step_size=step_size)
-    return Chain(kernel, state, key, averaging, moments), trace
+    return Chain(kernel, state, key, averaging), trace
 
 
 def _searched(chain):
@@ -191,7 +184,8 @@ def _empty_trace(capacity, dim):
         tree_depth=count,
         reached_max_treedepth=flag,
     )
-    return Trace(wrap(np.broadcast_to(0.0, (capacity, dim))), info)
+    rows = wrap(np.broadcast_to(0.0, (capacity, dim)))
+    return Trace(rows, rows, info)
 
 
 # ------------------------------------------------------------------------------------ compiled once
@@ -239,47 +233,46 @@ class ChunkRunner:
 
     def __init__(self, chain, target_accept_prob):
         self.capacity = capacity_for(chain.state.position._data.shape[0])
-        plan = Plan(
-            *map(
-                wrap,
-                (
-                    np.array(0),
-                    np.array(False),
-                    np.array(False),
-                    np.array(False),
-                    np.array(target_accept_prob),
-                ),
-            )
-        )
-        task = Task(chain, plan)
+        self._target = target_accept_prob
+        self._load(chain)
+
+    def _load(self, chain):
+        plan = np.array(0), np.array(False), np.array(False), np.array(self._target)
+        task = Task(chain, Plan(*map(wrap, plan)))
         items, self._structure = flatten(chain)
         self._leaves = len(items)
         self._program = program_for(task, self.capacity).resident(task)
 
     @property
     def chain(self):
-        """The chain as it stands, a copy."""
+        """The chain as it stands, a copy; it may be set to one with another kind of metric."""
         return unflatten(
             self._structure, [wrap(x.copy()) for x in self._program.inputs[: self._leaves]]
         )
 
     @chain.setter
     def chain(self, chain):
-        for place, leaf in zip(self._program.inputs, flatten(chain)[0]):
+        items, structure = flatten(chain)
+        if structure != self._structure:
+            self._load(chain)
+            return
+        for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf._data
 
-    def run(self, count, *, search=False, adapt=False, collect=False):
-        """Run `count` transitions; returns ``(positions, info)``, arrays with `count` rows.
+    def run(self, count, *, search=False, adapt=False):
+        """Run `count` transitions.
 
-        They are valid until the next call.
+        Returns
+        -------
+        positions, grads : ndarray, shape (count, dim)
+        info : HMCInfo of arrays, each (count,)
+            All valid until the next call.
         """
-        for place, value in zip(
-            self._program.inputs[self._leaves :], (count, search, adapt, collect)
-        ):
+        for place, value in zip(self._program.inputs[self._leaves :], (count, search, adapt)):
             place[...] = value
         self._program.run()
         results = self._program.outputs
         for place, value in zip(self._program.inputs[: self._leaves], results):
             place[...] = value
-        positions, *info = (x[:count] for x in results[self._leaves :])
-        return positions, HMCInfo(*info)
+        positions, grads, *info = (x[:count] for x in results[self._leaves :])
+        return positions, grads, HMCInfo(*info)

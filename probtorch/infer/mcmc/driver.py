@@ -22,7 +22,6 @@ from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.forgotten import warn_of_no_data
-from probtorch.infer.mcmc.adaptation import schedule
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.collect import (
@@ -31,6 +30,7 @@ from probtorch.infer.mcmc.collect import (
     survivors,
     warmup_draws,
 )
+from probtorch.infer.mcmc.guard import Guard
 from probtorch.infer.mcmc.kernels import GradientKernel
 from probtorch.infer.mcmc.progress import activity
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
@@ -344,11 +344,13 @@ class MCMC:
             saved.begin(runs)
         compiled = time.perf_counter()
         try:
-            interrupted = run_chains(
+            guard = Guard(runs)
+            ended = run_chains(
                 runs,
                 self._thread_count(len(runs)),
                 saved,
                 shown=self.progress_bar,
+                look=guard.look,
                 stacklevel=stacklevel + 1,
             )
         finally:
@@ -358,7 +360,8 @@ class MCMC:
             "compile": compiled - prepared,
             "sampling": saved.seconds + time.perf_counter() - compiled,
         }
-        return self._collect(runs, interrupted, num_samples, stacklevel + 1)
+        guard.warn(stacklevel)
+        return self._collect(runs, bool(ended), num_samples, stacklevel + 1)
 
     def _chains(self, target, init_params, rng_key):
         if self.post_warmup_state is not None:
@@ -375,19 +378,16 @@ class MCMC:
         return 1 if alone else min(self.num_threads, num_chains)
 
     def _chain_runs(self, target, chains, num_samples, snapshot_every):
-        segments = []
-        if self.post_warmup_state is None:
-            segments = schedule(
-                self.num_warmup,
-                adapt_step_size=self.kernel.adapt_step_size,
-                adapt_mass_matrix=self.kernel.adapt_mass_matrix,
-                search=self.kernel.search,
-            )
+        adapts = self.post_warmup_state is None
+        form = None
+        if adapts and self.kernel.adapt_mass_matrix:
+            form = self.kernel.form(target.dim, self.kernel.places(target))
         return [
             ChainRun(
                 ChunkRunner(chain, self.kernel.target_accept_prob),
                 context,
-                segments,
+                self.num_warmup if adapts else 0,
+                form,
                 num_samples,
                 self.thinning,
                 self.kernel,

@@ -11,9 +11,15 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.hmc import HMCKernel
-from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.metric_settings import (
+    block_places,
+    chosen_metric,
+    form_of,
+    given_inverse_mass,
+    metric_of,
+)
 from probtorch.infer.mcmc.nuts import NUTSKernel
 from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.infer.potential import Target
@@ -36,7 +42,7 @@ MEANT = {
     "delta": "target_accept_prob",
     "init": "init_strategy",
     "mass_matrix": "inverse_mass_matrix",
-    "metric": "full_mass",
+    "mass_matrix_type": "metric",
     "path_length": "trajectory_length",
     **dict.fromkeys(_ELSEWHERE.split(), _DRIVER),
 }
@@ -49,8 +55,10 @@ class GradientKernel:
     ----------
     model, potential_fn : callable or None
     step_size, target_accept_prob : float
-    adapt_step_size, adapt_mass_matrix, dense, regularize, search : bool
-    inverse_mass_matrix : ndarray or None
+    adapt_step_size, adapt_mass_matrix, search : bool
+    metric : str or tuple of tuple of str
+        "auto", "diag", "low_rank" or "dense", or the blocks of sites.
+    inverse_mass_matrix : ndarray, dict or None
     init_strategy : callable
     """
 
@@ -64,10 +72,10 @@ class GradientKernel:
         step_size,
         adapt_step_size,
         adapt_mass_matrix,
+        metric,
         full_mass,
         dense_mass,
         inverse_mass_matrix,
-        regularize_mass_matrix,
         find_heuristic_step_size,
         target_accept_prob,
         init_strategy,
@@ -101,11 +109,8 @@ class GradientKernel:
             if find_heuristic_step_size is None
             else bool(find_heuristic_step_size)
         )
-        self.regularize = bool(regularize_mass_matrix)
-        self.inverse_mass_matrix = (
-            None if inverse_mass_matrix is None else np.asarray(inverse_mass_matrix, np.float64)
-        )
-        self.dense = self._is_dense(full_mass, dense_mass)
+        self.metric = chosen_metric(self.name, metric, full_mass, dense_mass)
+        self.inverse_mass_matrix = given_inverse_mass(self.name, inverse_mass_matrix)
         if not callable(init_strategy):
             raise ArgumentError(
                 f"{self.name}(init_strategy=...)",
@@ -114,29 +119,6 @@ class GradientKernel:
                 fix="import init_to_uniform, init_to_median or init_to_value from probtorch.infer",
             )
         self.init_strategy = init_strategy
-
-    def _is_dense(self, full_mass, dense_mass):
-        """Whether the mass matrix is dense, by either name of the setting or its shape."""
-        wanted = full_mass if dense_mass is None else dense_mass
-        if not isinstance(wanted, (bool, np.bool_)):
-            raise ArgumentError(
-                f"{self.name}({'full_mass' if dense_mass is None else 'dense_mass'}=...)",
-                expected="True or False",
-                got=f"{wanted!r:.60}",
-                fix="blocks of sites are not supported; use True for one dense matrix of all sites",
-            )
-        if self.inverse_mass_matrix is None:
-            return bool(wanted)
-        if self.inverse_mass_matrix.ndim not in (1, 2):
-            raise ShapeError(
-                f"{self.name}(inverse_mass_matrix=...)",
-                expected="shape (dim,) or (dim, dim)",
-                got=f"shape {self.inverse_mass_matrix.shape}",
-                fix="give the diagonal, or the matrix",
-            )
-        if wanted and self.inverse_mass_matrix.ndim == 1:
-            self.inverse_mass_matrix = np.diag(self.inverse_mass_matrix)
-        return self.inverse_mass_matrix.ndim == 2
 
     # ------------------------------------------------------------------------------- for the driver
 
@@ -158,7 +140,20 @@ class GradientKernel:
             )
         return Target.from_potential(self.potential_fn, init_params)
 
-    def metric(self, dim):
+    @property
+    def starts_with_metric(self):
+        """Whether the user gave the metric to begin with."""
+        return self.inverse_mass_matrix is not None
+
+    def form(self, dim, places=()):
+        """Return the `Form` of mass matrices for `dim` coordinates, with blocks at `places`."""
+        return form_of(self.metric, self.inverse_mass_matrix, dim, places)
+
+    def places(self, target):
+        """Return the coordinates of each dense block, a list of arrays; empty if there are none."""
+        return block_places(self.name, self.metric, self.inverse_mass_matrix, target)
+
+    def first_metric(self, target):
         """Return the metric to begin with.
 
         Raises
@@ -166,20 +161,13 @@ class GradientKernel:
         ShapeError
             If the inverse mass matrix that was given does not fit the target.
         """
-        kind = DenseMetric if self.dense else DiagonalMetric
+        form = self.form(target.dim, self.places(target))
         if self.inverse_mass_matrix is None:
-            return kind.unit(dim)
-        if self.inverse_mass_matrix.shape[0] != dim or len(set(self.inverse_mass_matrix.shape)) > 1:
-            raise ShapeError(
-                f"{self.name}(inverse_mass_matrix=...)",
-                expected=f"{dim} unconstrained coordinates",
-                got=f"shape {self.inverse_mass_matrix.shape}",
-                fix="give variances of the unconstrained parameters, in the order of the sites",
-            )
-        return kind.from_inverse_mass(self.inverse_mass_matrix)
+            return form.room()[0]
+        return metric_of(self.name, self.inverse_mass_matrix, form, target)
 
-    def build(self, density, dim):
-        """Return the kernel for a density of `dim` coordinates."""
+    def build(self, density, metric):
+        """Return the kernel for a density, with a metric."""
         raise NotImplementedError(f"{self.name} does not say which kernel it builds")
 
     def attrs(self):
@@ -187,7 +175,7 @@ class GradientKernel:
         return {
             "kernel": self.name,
             "target_accept_prob": self.target_accept_prob,
-            "full_mass": self.dense,
+            "metric": self.metric if isinstance(self.metric, str) else str(self.metric),
             "adapt_step_size": self.adapt_step_size,
             "adapt_mass_matrix": self.adapt_mass_matrix,
         }
@@ -211,25 +199,33 @@ class NUTS(GradientKernel):
         To begin with, or to keep.
     adapt_step_size, adapt_mass_matrix : bool
         What warm-up tunes.
-    full_mass : bool
-        A dense mass matrix instead of a diagonal one; NumPyro's `dense_mass`.
+    metric : str or sequence of sequences of str
+        What the mass matrix looks like: "diag", variances; "low_rank", variances and a few
+        directions; "dense", all covariances; blocks of sites, ``[("a", "b"), ("c",)]``, each dense,
+        with variances elsewhere; or "auto", low rank where the draws of the warm-up say that it
+        pays, else diagonal. It is made of draws and gradients (see estimates.py).
+    full_mass : bool or sequence, optional
+        Pyro's spelling: True for "dense", False for "diag", or blocks of sites; `dense_mass` is
+        NumPyro's.
     target_accept_prob : float, in (0, 1)
         Acceptance that the step size is tuned to; higher is slower, with fewer divergences.
     max_tree_depth : int, in [1, 20]
         A trajectory has at most 2**max_tree_depth - 1 steps.
     init_strategy : callable
         Where chains start; see `init_to_typical_set` and its kin. Stan's rule is `init_to_uniform`.
-    inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), optional
-        Variances, or covariance, of the unconstrained parameters, to begin with or to keep.
-    regularize_mass_matrix : bool
-        Whether estimated matrices are shrunk towards 1e-3 times the identity, as in Stan.
+    inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), or dict, optional
+        Variances, or covariance, of the unconstrained parameters, to begin with or to keep; or by
+        site, ``{"site": variances of its shape}``, 1 for sites that are left out, and
+        ``{("a", "b"): covariance}`` for dense blocks of sites.
     find_heuristic_step_size : bool, optional
         Whether to look for a step size before adapting it; by default whenever it is adapted.
     use_multinomial_sampling : bool
         Only True: slice sampling, the older scheme, is less efficient.
-    max_plate_nesting, jit_compile, jit_options, ignore_jit_warnings, forward_mode_differentiation
+    max_plate_nesting, jit_compile, jit_options, ignore_jit_warnings
         Accepted so that scripts run unchanged, and not needed here: plates place themselves, and
         everything is compiled.
+    forward_mode_differentiation, regularize_mass_matrix
+        The same: estimates from draws and gradients need no shrinking.
     transforms
         Only None.
 
@@ -258,7 +254,7 @@ class NUTS(GradientKernel):
         step_size=1,
         adapt_step_size=True,
         adapt_mass_matrix=True,
-        full_mass=False,
+        full_mass=None,
         use_multinomial_sampling=True,
         transforms=None,
         max_plate_nesting=None,
@@ -269,6 +265,7 @@ class NUTS(GradientKernel):
         max_tree_depth=10,
         init_strategy=init_to_typical_set,
         *,
+        metric="auto",
         dense_mass=None,
         inverse_mass_matrix=None,
         regularize_mass_matrix=True,
@@ -288,10 +285,10 @@ class NUTS(GradientKernel):
             step_size=step_size,
             adapt_step_size=adapt_step_size,
             adapt_mass_matrix=adapt_mass_matrix,
+            metric=metric,
             full_mass=full_mass,
             dense_mass=dense_mass,
             inverse_mass_matrix=inverse_mass_matrix,
-            regularize_mass_matrix=regularize_mass_matrix,
             find_heuristic_step_size=find_heuristic_step_size,
             target_accept_prob=target_accept_prob,
             init_strategy=init_strategy,
@@ -306,10 +303,10 @@ class NUTS(GradientKernel):
             )
         self.max_tree_depth = max_tree_depth
 
-    def build(self, density, dim):
-        """Return the `NUTSKernel` for a density of `dim` coordinates."""
+    def build(self, density, metric):
+        """Return the `NUTSKernel` for a density, with a metric."""
         step_size = wrap(np.asarray(self.step_size))
-        return NUTSKernel(density, step_size, self.metric(dim), max_tree_depth=self.max_tree_depth)
+        return NUTSKernel(density, step_size, metric, max_tree_depth=self.max_tree_depth)
 
     def attrs(self):
         """Return the settings that results should carry."""
@@ -331,7 +328,7 @@ class HMC(GradientKernel):
         A fixed number of leapfrog steps instead.
     jitter : float, in [0, 1)
         Each trajectory has its own step size, uniform within this share of the adapted one.
-    adapt_step_size, adapt_mass_matrix, full_mass, target_accept_prob, inverse_mass_matrix
+    adapt_step_size, adapt_mass_matrix, metric, full_mass, target_accept_prob, inverse_mass_matrix
         As for `NUTS`.
     regularize_mass_matrix, find_heuristic_step_size, forward_mode_differentiation
         As for `NUTS`; and like there, what the other keywords ask for needs no asking here.
@@ -353,7 +350,7 @@ class HMC(GradientKernel):
         num_steps=None,
         adapt_step_size=True,
         adapt_mass_matrix=True,
-        full_mass=False,
+        full_mass=None,
         transforms=None,
         max_plate_nesting=None,
         jit_compile=False,
@@ -362,6 +359,7 @@ class HMC(GradientKernel):
         target_accept_prob=0.8,
         init_strategy=init_to_typical_set,
         *,
+        metric="auto",
         jitter=0.0,
         dense_mass=None,
         inverse_mass_matrix=None,
@@ -375,10 +373,10 @@ class HMC(GradientKernel):
             step_size=step_size,
             adapt_step_size=adapt_step_size,
             adapt_mass_matrix=adapt_mass_matrix,
+            metric=metric,
             full_mass=full_mass,
             dense_mass=dense_mass,
             inverse_mass_matrix=inverse_mass_matrix,
-            regularize_mass_matrix=regularize_mass_matrix,
             find_heuristic_step_size=find_heuristic_step_size,
             target_accept_prob=target_accept_prob,
             init_strategy=init_strategy,
@@ -407,8 +405,8 @@ class HMC(GradientKernel):
                 "HMC(jitter=...)", expected="a number in [0, 1)", got=repr(jitter), fix="try 0.1"
             )
 
-    def build(self, density, dim):
-        """Return the `HMCKernel` for a density of `dim` coordinates."""
+    def build(self, density, metric):
+        """Return the `HMCKernel` for a density, with a metric."""
         step_size, length = (
             wrap(np.asarray(self.step_size)),
             wrap(np.asarray(self.trajectory_length)),
@@ -416,7 +414,7 @@ class HMC(GradientKernel):
         return HMCKernel(
             density,
             step_size,
-            self.metric(dim),
+            metric,
             length,
             num_steps=self.num_steps or 0,
             jitter=self.jitter,

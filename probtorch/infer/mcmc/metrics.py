@@ -5,6 +5,9 @@ Momenta are kept whitened, ``p = F^T p_plain``, so that they are standard normal
 is ``p . p / 2`` and the no-U-turn criterion needs no matrix: ``p_plain . inverse_mass . rho_plain =
 p . rho``. Only two products with F per step remain, the velocity ``F p`` and the force ``F^T g``.
 The trajectories are those of the plain formulation (Neal 2011, section 4.1).
+
+A metric is a record with `velocity` and `force` in tensor ops, and for Python `inverse_mass`,
+`variance` (its diagonal) and `log_determinant`. What warm-up makes them of is in estimates.py.
 """
 
 import numpy as np
@@ -15,9 +18,18 @@ from probtorch.core.tree import record
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc.randomness import normals
 from probtorch.ops.contraction import matmul
+from probtorch.ops.control import while_loop
+from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["DenseMetric", "DiagonalMetric", "kinetic_energy", "sample_momentum"]
+__all__ = [
+    "BlockMetric",
+    "DenseMetric",
+    "DiagonalMetric",
+    "LowRankMetric",
+    "kinetic_energy",
+    "sample_momentum",
+]
 
 
 def sample_momentum(key, counter, dim):
@@ -71,6 +83,12 @@ class DiagonalMetric:
         """Return the diagonal of the inverse mass matrix as an array."""
         return self.scale._data**2
 
+    variance = inverse_mass
+
+    def log_determinant(self):
+        """Return the logarithm of the determinant of the inverse mass matrix."""
+        return 2.0 * float(np.log(self.scale._data).sum())
+
     def velocity(self, momentum):
         """Return dq/dt for a whitened momentum."""
         return self.scale * momentum
@@ -78,6 +96,79 @@ class DiagonalMetric:
     def force(self, grad):
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         return self.scale * grad
+
+
+@record
+class LowRankMetric:
+    """A diagonal, and a few directions along which the scaled position is wider or narrower.
+
+    The inverse mass matrix is ``S (I + V (L - I) V^T) S`` with the scales S, orthonormal directions
+    V and their variances L. Its symmetric factor before S is ``I + V (sqrt(L) - I) V^T``, so a
+    product takes O(directions x dim).
+
+    Parameters
+    ----------
+    scale : Tensor, shape (dim,)
+    directions : Tensor, shape (room, dim)
+        Orthonormal rows; those from `count` on are zero and cost nothing.
+    stretch : Tensor, shape (room,)
+        Square root of each variance, less 1.
+    count : Tensor, 0-d int64
+        Directions in use.
+    """
+
+    scale: TensorBase
+    directions: TensorBase
+    stretch: TensorBase
+    count: TensorBase
+
+    @classmethod
+    def of(cls, scale, directions, variances, room):
+        """Return the metric with these rows of `directions`, of which there are at most `room`."""
+        count, dim = directions.shape
+        rows, stretch = np.zeros((room, dim)), np.zeros(room)
+        rows[:count], stretch[:count] = directions, np.sqrt(variances) - 1.0
+        return cls(wrap(np.asarray(scale)), wrap(rows), wrap(stretch), wrap(np.array(count)))
+
+    @classmethod
+    def unit(cls, dim, room):
+        """Return the identity, with room for so many directions."""
+        return cls.of(np.ones(dim), np.zeros((0, dim)), np.zeros(0), room)
+
+    def inverse_mass(self):
+        """Return the inverse mass matrix as an array."""
+        rows, scale = self.directions._data, self.scale._data
+        inner = np.eye(len(scale)) + (rows.T * (self._variances() - 1.0)) @ rows
+        return scale[:, None] * inner * scale
+
+    def variance(self):
+        """Return the diagonal of the inverse mass matrix."""
+        rows = self.directions._data
+        return self.scale._data**2 * (1.0 + (self._variances() - 1.0) @ rows**2)
+
+    def log_determinant(self):
+        """Return the logarithm of the determinant of the inverse mass matrix."""
+        return float(2.0 * np.log(self.scale._data).sum() + np.log(self._variances()).sum())
+
+    def _variances(self):
+        return (1.0 + self.stretch._data) ** 2
+
+    def velocity(self, momentum):
+        """Return dq/dt for a whitened momentum."""
+        return self.scale * self._stretched(momentum)
+
+    def force(self, grad):
+        """Return dp/dt of the whitened momentum for a gradient of the log density."""
+        return self._stretched(self.scale * grad)
+
+    def _stretched(self, x):
+        def add(state):
+            row, out = state
+            direction = self.directions[row]
+            return row + 1, out + self.stretch[row] * total(direction * x) * direction
+
+        first = wrap(np.zeros((), np.int64))
+        return while_loop(lambda state: state[0] < self.count, add, (first, x))[1]
 
 
 @record
@@ -130,6 +221,14 @@ class DenseMetric:
         """Return the inverse mass matrix as an array."""
         return self.factor._data @ self.factor._data.T
 
+    def variance(self):
+        """Return the diagonal of the inverse mass matrix."""
+        return (self.factor._data**2).sum(axis=1)
+
+    def log_determinant(self):
+        """Return the logarithm of the determinant of the inverse mass matrix."""
+        return 2.0 * float(np.log(np.diag(self.factor._data)).sum())
+
     def velocity(self, momentum):
         """Return dq/dt for a whitened momentum."""
         return matmul(self.factor, momentum)
@@ -137,3 +236,81 @@ class DenseMetric:
     def force(self, grad):
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         return matmul(grad, self.factor)
+
+
+@record
+class BlockMetric:
+    """An inverse mass matrix with dense blocks, each of some coordinates, and a diagonal elsewhere.
+
+    Parameters
+    ----------
+    scale : Tensor, shape (dim,)
+        Square root of the diagonal; what it holds inside a block is not looked at.
+    places : tuple of Tensor, each (size,), int64
+        The coordinates of each block; no two blocks share one.
+    factors : tuple of Tensor, each (size, size)
+        Lower Cholesky factors of the blocks.
+    """
+
+    scale: TensorBase
+    places: tuple
+    factors: tuple
+
+    @classmethod
+    def unit(cls, dim, places):
+        """Return the identity with blocks at the given coordinates, a sequence of arrays."""
+        return cls(
+            wrap(np.ones(dim)),
+            tuple(wrap(np.asarray(at, np.int64)) for at in places),
+            tuple(wrap(np.eye(len(at))) for at in places),
+        )
+
+    @classmethod
+    def from_inverse_mass(cls, variance, places, covariances):
+        """Return the metric with these variances, and covariances of the blocks at `places`.
+
+        Raises
+        ------
+        DomainError
+            As `DiagonalMetric` and `DenseMetric` do.
+        """
+        return cls(
+            DiagonalMetric.from_inverse_mass(variance).scale,
+            tuple(wrap(np.asarray(at, np.int64)) for at in places),
+            tuple(DenseMetric.from_inverse_mass(c).factor for c in covariances),
+        )
+
+    def inverse_mass(self):
+        """Return the inverse mass matrix as an array."""
+        whole = np.diag(self.scale._data**2)
+        for at, factor in zip(self.places, self.factors):
+            whole[np.ix_(at._data, at._data)] = factor._data @ factor._data.T
+        return whole
+
+    def variance(self):
+        """Return the diagonal of the inverse mass matrix."""
+        variance = self.scale._data**2
+        for at, factor in zip(self.places, self.factors):
+            variance[at._data] = (factor._data**2).sum(axis=1)
+        return variance
+
+    def log_determinant(self):
+        """Return the logarithm of the determinant of the inverse mass matrix."""
+        logs = np.log(self.scale._data)
+        for at, factor in zip(self.places, self.factors):
+            logs[at._data] = np.log(np.diag(factor._data))
+        return 2.0 * float(logs.sum())
+
+    def velocity(self, momentum):
+        """Return dq/dt for a whitened momentum."""
+        out = self.scale * momentum
+        for at, factor in zip(self.places, self.factors):
+            out = index_put(out, (at,), matmul(factor, momentum[at]))
+        return out
+
+    def force(self, grad):
+        """Return dp/dt of the whitened momentum for a gradient of the log density."""
+        out = self.scale * grad
+        for at, factor in zip(self.places, self.factors):
+            out = index_put(out, (at,), matmul(grad[at], factor))
+        return out

@@ -19,7 +19,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tree import flatten, replace, unflatten
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.randomness import Key
@@ -52,26 +52,29 @@ def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
     ArgumentError
         If they are of another kernel.
     """
-    dim = max((np.size(x) for x in leaves if np.ndim(x) == 1), default=0)
-    none = wrap(np.zeros((), np.int64))
-    blank = kernel.build(None, dim)
-    template = Chain(
-        blank,
-        HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
-        Key(none, none),
-        dual_averaging_start(blank.step_size),
-        moments_start(dim, kernel.dense),
-    )
-    expected, structure = flatten(template)
     given = [np.asarray(x) for x in leaves]
-    if [(x._data.shape, x._data.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
-        raise ArgumentError(
-            "the saved state of a chain",
-            expected=f"that of a {kernel.name} kernel with these settings",
-            got="arrays of other shapes",
-            fix="build the kernel as it was when the state was saved",
+    dim = max((x.size for x in given if x.ndim == 1), default=0)
+    none = wrap(np.zeros((), np.int64))
+    form = kernel.form(dim)
+    for metric in form.room():
+        blank = kernel.build(None, metric)
+        template = Chain(
+            blank,
+            HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
+            Key(none, none),
+            dual_averaging_start(blank.step_size),
         )
-    return unflatten(structure, [wrap(x.copy()) for x in given])
+        expected, structure = flatten(template)
+        if [(x._data.shape, x._data.dtype) for x in expected] == [
+            (x.shape, x.dtype) for x in given
+        ]:
+            return unflatten(structure, [wrap(x.copy()) for x in given])
+    raise ArgumentError(
+        "the saved state of a chain",
+        expected=f"that of a {kernel.name} kernel with these settings",
+        got="arrays of other shapes",
+        fix="build the kernel as it was when the state was saved",
+    )
 
 
 class SavedRun:

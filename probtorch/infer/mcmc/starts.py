@@ -18,7 +18,7 @@ from probtorch.core.tree import replace
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.initialization import starting_points
-from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.integrators import DensityHandle
@@ -90,7 +90,7 @@ def _new_chain(kernel, target, position, stream):
         raise bad_start(
             target, position, "initial_params", "start elsewhere, or leave initial_params out"
         )
-    built = kernel.build(_handle(context), target.dim)
+    built = kernel.build(_handle(context), kernel.first_metric(target))
     position = np.array(position, np.float64)
     state = HMCState(wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0)))
     chain = Chain(
@@ -98,7 +98,6 @@ def _new_chain(kernel, target, position, stream):
         state,
         key_of(stream),
         dual_averaging_start(built.step_size),
-        moments_start(target.dim, kernel.dense),
     )
     return chain, context
 

@@ -7,9 +7,14 @@ of the time. The main thread shows progress, writes checkpoints and listens.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import threading
+import time
+from collections.abc import Callable
+
+from threadpoolctl import threadpool_limits
 
 from probtorch.compiler.threads import occupied
 from probtorch.distributions.validation import validation_enabled, validation_in_force
@@ -25,9 +30,18 @@ POLL = 0.05
 
 
 def run_chains(
-    runs: list[ChainRun], count: int, saved: SavedRun, *, shown: bool, stacklevel: int = 2
-) -> bool:
-    """Run all chains in `count` threads, to their ends or until Ctrl-C.
+    runs: list[ChainRun],
+    count: int,
+    saved: SavedRun,
+    *,
+    shown: bool,
+    look: Callable[[list[ChainRun]], list[ChainRun]],
+    seconds: float | None = None,
+    stacklevel: int = 2,
+) -> str:
+    """Run all chains in `count` threads, to their ends, for so many seconds, or until Ctrl-C.
+
+    All chains warm up before one samples.
 
     Parameters
     ----------
@@ -38,43 +52,63 @@ def run_chains(
         Told now and then, so that it can write checkpoints.
     shown : bool
         Whether to show progress.
+    look : callable
+        Is given the chains that are warm, and returns those that shall go on warming up.
+    seconds : float, optional
+        When to stop, from now.
     stacklevel : int
         Of warnings about chains that stand still, from here.
 
     Returns
     -------
-    bool
-        Whether Ctrl-C ended it. A second Ctrl-C is raised.
+    str
+        What ended it early: "interrupted" by Ctrl-C, or "timed out"; else empty. A second Ctrl-C is
+        raised.
     """
-    stop, waiting, ended = threading.Event(), queue.SimpleQueue(), threading.Semaphore(0)
-    for run in runs:
-        waiting.put(run)
+    stop, ended = threading.Event(), threading.Semaphore(0)
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    timed_out, left, told = False, 0, set()
 
     # What holds in this thread holds in those that work for it.
     checked = validation_in_force()
 
-    def work():
+    def work(waiting, stage):
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
             while not stop.is_set():
-                waiting.get_nowait().run(stop)
+                stage(waiting.get_nowait(), stop)
         ended.release()
 
-    # Daemons: after a second Ctrl-C nothing waits for them.
-    threads = [
-        threading.Thread(target=work, name=f"probtorch chain {i}", daemon=True)
-        for i in range(count)
-    ]
-    left, told = count, set()
+    def start(chosen, stage):
+        waiting = queue.SimpleQueue()
+        for run in chosen:
+            waiting.put(run)
+        # Daemons: after a second Ctrl-C nothing waits for them.
+        threads = [
+            threading.Thread(
+                target=work, args=(waiting, stage), name=f"probtorch chain {i}", daemon=True
+            )
+            for i in range(min(count, len(chosen)))
+        ]
+        for thread in threads:
+            thread.start()
+        return len(threads)
+
     try:
-        with Progress(runs, shown=shown) as progress:
-            for thread in threads:
-                thread.start()
-            while left:
-                left -= ended.acquire(timeout=POLL)
-                progress.update()
-                saved.update(runs)
-                tell_of_standstill(runs, told, stacklevel + 1)
-        return False
+        with _blas_shared_out(count), Progress(runs, shown=shown) as progress:
+            stages = _stages(runs, look)
+            for chosen, stage in stages:
+                left = start(chosen, stage)
+                while left:
+                    left -= ended.acquire(timeout=POLL)
+                    progress.update()
+                    saved.update(runs)
+                    tell_of_standstill(runs, told, stacklevel + 1)
+                    if deadline is not None and time.perf_counter() >= deadline:
+                        timed_out = True
+                        stop.set()
+                if stop.is_set():
+                    break
+        return "timed out" if timed_out else ""
     except KeyboardInterrupt:
         stop.set()
         drawn = any(run.draws.complete for run in runs)
@@ -87,6 +121,30 @@ def run_chains(
         )
         while left:
             left -= ended.acquire(timeout=POLL)
-        return True
+        return "interrupted"
     finally:
         stop.set()
+
+
+@contextlib.contextmanager
+def _blas_shared_out(count):
+    """Give each of several chains its share of BLAS's threads, which else wait for each other.
+
+    A Cholesky factorisation of 100 dimensions takes 80 times as long where two chains that have
+    two threads each meet on two processors.
+    """
+    share = max((os.cpu_count() or 1) // count, 1)
+    with threadpool_limits(share) if count > 1 else contextlib.nullcontext():
+        yield
+
+
+def _stages(runs, look):
+    """Which chains are to do what, one stage after the other: pairs of chains and a method."""
+    cold = [run for run in runs if run.warming_up]
+    # Nobody samples before all are warm, but where a chain failed and is taken up again.
+    begun = len(cold) < len(runs)
+    while cold:
+        yield cold, ChainRun.warm_up
+        # What a chain does depends on all of them: those that failed are not asked.
+        cold = [] if begun else look([run for run in runs if run.error is None])
+    yield [run for run in runs if run.error is None], ChainRun.sample

@@ -1,4 +1,4 @@
-"""Step size and mass matrix adaptation against closed forms, NumPy and Stan's windows."""
+"""Step size adaptation against closed forms, and the course of a warm-up."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,8 @@ from probtorch.infer.mcmc.adaptation import (
     dual_averaging_start,
     dual_averaging_update,
     find_step_size,
-    inverse_mass_of,
-    moments_start,
-    moments_update,
     schedule,
-    windows,
+    switches,
 )
 from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.metrics import DiagonalMetric
@@ -57,55 +54,39 @@ def test_dual_averaging_finds_the_step_size_with_the_target_acceptance():
     assert abs(np.exp(state.log_step_mean._data) / -np.log(0.8) - 1.0) < 0.05
 
 
-@pytest.mark.parametrize("dense", [False, True])
-def test_running_moments_are_those_of_all_positions(dense):
-    positions = np.random.default_rng(2).normal(size=(40, 3)) @ np.triu(np.ones((3, 3))) + 100.0
-    moments = moments_start(3, dense)
-    for q in positions:
-        moments = moments_update(moments, wrap(q))
-    assert_close(moments.mean, positions.mean(axis=0))
-    expected = np.cov(positions.T) if dense else positions.var(axis=0, ddof=1)
-    assert_close(inverse_mass_of(moments, regularize=False), expected, rtol=1e-10)
-    # Stan: weights n / (n + 5) and 5 / (n + 5), towards 1e-3.
-    shrunk = 40.0 / 45.0 * expected + 1e-3 * 5.0 / 45.0 * (np.eye(3) if dense else 1.0)
-    assert_close(inverse_mass_of(moments), shrunk, rtol=1e-10)
-
-
-# Stan's windowed_adaptation.hpp, worked out by hand.
-@pytest.mark.parametrize(
-    "num_warmup, expected",
-    [
-        (1000, [(75, 100), (100, 150), (150, 250), (250, 450), (450, 950)]),
-        (150, [(75, 100)]),
-        (200, [(75, 100), (100, 150)]),
-        (149, [(22, 135)]),
-        (20, [(3, 18)]),
-        (19, []),
-        (5, []),
-        (0, []),
-    ],
-)
-def test_windows_are_those_of_stan(num_warmup, expected):
-    assert windows(num_warmup) == expected
-
-
-@pytest.mark.parametrize("num_warmup", [*range(60), 100, 149, 150, 151, 160, 175, 333, 1000, 5000])
-def test_segments_fill_the_warmup_and_follow_the_windows(num_warmup):
+@pytest.mark.parametrize("num_warmup", [*range(60), 100, 149, 300, 333, 400, 1000, 5000])
+def test_segments_fill_the_warmup_and_end_with_the_step_size_alone(num_warmup):
     segments = schedule(num_warmup)
     assert sum(s.length for s in segments) == num_warmup
     assert all(s.length for s in segments)
-    starts = np.cumsum([0, *(s.length for s in segments)])
-    assert [(a, a + s.length) for a, s in zip(starts, segments) if s.collect] == windows(num_warmup)
-    # A step size is looked for at the start and after each new mass matrix, nowhere else.
-    fresh = [True, *(s.close for s in segments)]
-    assert [s.search for s in segments] == fresh[: len(segments)]
-    # No window that is too short to estimate a variance.
-    assert all(s.length >= 15 for s in segments if s.close)
+    ends = np.cumsum([s.length for s in segments])
+    stop = num_warmup - max(int(0.15 * num_warmup), 1)
+    assert [int(end) for end, s in zip(ends, segments) if s.switch] == switches(stop)
+    # A step size is looked for at the start, nowhere else.
+    assert [s.search for s in segments] == [True, *[False] * (len(segments) - 1)][: len(segments)]
+    for end, segment in zip(ends, segments):
+        assert segment.learn == segment.update == (end <= stop)
+        assert not segment.switch or segment.choose
+    # The mass matrix is set at the end of its part, and every few draws from the fifth on.
+    if stop >= 5:
+        assert next(s for end, s in zip(ends, segments) if end == stop).choose
+        assert ends[0] <= 5
+        assert all(s.length <= max(10, 0.11 * end) for end, s in zip(ends, segments[:-1]))
+
+
+@pytest.mark.parametrize("stop", [0, 5, 10, 50, 85, 255, 340, 850, 8500])
+def test_windows_grow_and_the_last_estimate_has_most_of_the_draws(stop):
+    found = switches(stop)
+    assert (np.diff([0, *found], n=2) >= 0).all()
+    # What is estimated at the end begins at the last switch but one.
+    begin = found[-2] if len(found) > 1 else 0
+    assert stop - begin >= 0.4 * stop
 
 
 def test_schedule_leaves_out_what_is_not_adapted():
     assert [s.length for s in schedule(500, adapt_mass_matrix=False)] == [500]
     assert not any(s.search for s in schedule(500, adapt_step_size=False))
+    assert schedule(500, adapt_step_size=False)[-1].update
     assert not any(s.search for s in schedule(500, search=False))
 
 

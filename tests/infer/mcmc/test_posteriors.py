@@ -16,12 +16,12 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.normal import Normal
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
-from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.hmc import HMCKernel
 from probtorch.infer.mcmc.kernels import HMC, NUTS
-from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric, LowRankMetric
 from probtorch.infer.mcmc.nuts import NUTSKernel
 from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.potential import Target
@@ -75,6 +75,11 @@ KERNELS = {
     "nuts, dense": lambda density: NUTSKernel(
         density, number(0.4), DenseMetric.from_inverse_mass([[1.0, 0.3], [0.3, 2.0]])
     ),
+    "low rank": lambda density: NUTSKernel(
+        density,
+        number(0.4),
+        LowRankMetric.of(np.array([1.0, 2.0]), np.array([[0.6, 0.8]]), np.array([4.0]), 2),
+    ),
     "hmc": lambda density: HMCKernel(
         density, number(0.3), DiagonalMetric.unit(2), number(1.5), jitter=0.2
     ),
@@ -101,7 +106,6 @@ def test_kernel_leaves_a_curved_density_invariant(name):
         state,
         key_of(Generator(8)),
         dual_averaging_start(kernel.step_size),
-        moments_start(2, isinstance(kernel.metric, DenseMetric)),
     )
     runner, ends = ChunkRunner(chain, 0.8), []
     for i, q in enumerate(starts):

@@ -1,0 +1,214 @@
+"""The look at all chains at the end of warm-up: who is not warm goes on, who is lost starts anew.
+
+A chain that is still under way, or whose step size or acceptance is out of line, gets half a
+warm-up more, twice at most. One that sits in a mode whose share of the posterior is nil, compared
+with what another chain found, goes on from where that chain stands. What is still wrong then is
+told, chain by chain, before the draws are there to be believed. The look depends on the chains'
+warm-ups only, so that a run is the same for any number of threads, and after a break.
+
+The share of a mode is judged by its evidence: the mean log density there plus half the log
+determinant of the adapted covariance. Log densities alone would call the wide mouth of a funnel
+worse than its neck, and each broad mode worse than a spike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.diagnostics.checks import ConvergenceWarning
+from probtorch.errors import ProbtorchError
+
+__all__ = ["Guard", "Trouble"]
+
+# How often a warm-up is made longer, and by which share of its length, this many iterations at
+# least.
+ROUNDS, SHARE, AT_LEAST = 2, 0.5, 50
+# A mode this many nats below another has no share of the posterior that draws could show; and the
+# log densities there are apart by this many of their standard deviations.
+LOST, APART = 20.0, 6.0
+# Thirds of the course, or of the windows, that differ by so many standard deviations.
+DRIFT, MOVED = 2.0, 4.0
+# Step sizes of chains that differ by more than this factor; acceptance this far below its target.
+STEP_RATIO, ACCEPTANCE_GAP = 5.0, 0.2
+# With fewer iterations of warm-up there is nothing to judge by.
+SHORTEST = 50
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a chain at the end of its warm-up.
+
+    Parameters
+    ----------
+    chain : int
+    got, fix : str
+        The message.
+    donor : int or None
+        The chain whose place it should take.
+    """
+
+    chain: int
+    got: str
+    fix: str
+    donor: int | None = None
+
+
+class Guard:
+    """Decides who goes on warming up.
+
+    Parameters
+    ----------
+    runs : list of ChainRun
+        All chains, in order.
+
+    Attributes
+    ----------
+    left : list of Trouble
+        What was still wrong when no more could be done about it.
+    """
+
+    def __init__(self, runs: list[Any]) -> None:
+        self._runs = runs
+        self.left: list[Trouble] = []
+
+    def look(self, warm: list[Any]) -> list[Any]:
+        """Return the chains of `warm` that shall go on, after `extend` was called for them."""
+        judged = [run for run in warm if _can_be_judged(run)]
+        again = []
+        self.left = []
+        for trouble in self._troubles(judged):
+            run = self._runs[trouble.chain]
+            if len(run.extensions) >= ROUNDS:
+                self.left.append(trouble)
+                continue
+            donor = None if trouble.donor is None else self._runs[trouble.donor].runner.chain
+            again.append((run, max(int(SHARE * run.num_warmup), AT_LEAST), donor))
+        # All looked at first: a chain that is moved must not be anyone's donor by then.
+        for run, length, donor in again:
+            run.extend(length, donor)
+        return [run for run, _, _ in again]
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn of what is left, in one warning for all chains."""
+        if not self.left:
+            return
+        first = self.left[0]
+        named = ", ".join(str(t.chain) for t in self.left)
+        message = ProbtorchError(
+            f"chain{'s' if len(self.left) > 1 else ''} {named} did not settle in warm-up",
+            expected="chains that are warm, after a warm-up that was made longer twice",
+            got="; ".join(f"chain {t.chain}: {t.got}" for t in self.left),
+            fix=first.fix,
+        )
+        warnings.warn(str(message), ConvergenceWarning, stacklevel=stacklevel + 1)
+
+    def _troubles(self, judged):
+        """One trouble per chain at most, the gravest."""
+        index = {id(run): i for i, run in enumerate(self._runs)}
+        standings = [_Standing(index[id(run)], run) for run in judged]
+        if not standings:
+            return
+        best = max(standings, key=lambda s: s.evidence)
+        usual = float(np.median([s.step_size for s in standings]))
+        for standing in standings:
+            yield from _first(
+                _lost(standing, best),
+                _drifting(standing),
+                _moved(standing),
+                _rejecting(standing),
+                _out_of_step(standing, usual, len(standings)),
+            )
+
+
+class _Standing:
+    """What is known of a chain when its warm-up has ended."""
+
+    def __init__(self, number, run):
+        self.number, self.run = number, run
+        course = np.concatenate([*run.course, np.zeros(0)])
+        self.course = course[int(0.4 * len(course)) :]
+        late = self.course[len(self.course) // 2 :]
+        self.mean, self.sd = float(late.mean()), float(late.std())
+        kernel = run.runner.chain.kernel
+        self.step_size = float(np.exp(run.runner.chain.averaging.log_step_mean._data))
+        if not run.kernel.adapt_step_size:
+            self.step_size = float(kernel.step_size._data)
+        evidence = self.mean + 0.5 * kernel.metric.log_determinant()
+        self.evidence = evidence if np.isfinite(evidence) else -np.inf
+
+
+def _can_be_judged(run):
+    """Whether the warm-up of a chain was long enough, and adapted anything."""
+    adapts = run.kernel.adapt_step_size or run.mass is not None
+    return run.warming_up and adapts and sum(map(len, run.course)) >= SHORTEST
+
+
+def _first(*troubles):
+    return [t for t in troubles if t is not None][:1]
+
+
+def _lost(standing, best):
+    behind = best.evidence - standing.evidence
+    apart = best.mean - standing.mean
+    if standing is best or not behind > LOST or not apart > APART * (standing.sd + best.sd):
+        return None
+    return Trouble(
+        standing.number,
+        f"log density {standing.mean:.4g}, {apart:.3g} below that of chain {best.number}",
+        "the posterior has a mode of no weight in which chains are caught: start elsewhere "
+        "(init_strategy=init_to_median(), another seed), or give priors that exclude it",
+        donor=best.number,
+    )
+
+
+def _drifting(standing):
+    third = max(len(standing.course) // 3, 1)
+    before, after = standing.course[:third], standing.course[-third:]
+    change = float(after.mean() - before.mean())
+    # One nat is no drift, however steady the log density.
+    if not abs(change) > max(1.0, DRIFT * max(float(after.std()), float(before.std()))):
+        return None
+    return Trouble(
+        standing.number,
+        f"its log density was still changing, by {change:+.3g} in the last part of warm-up",
+        "more warm-up: warmup_steps=2000; a start nearer to the posterior",
+    )
+
+
+def _moved(standing):
+    shift = None if standing.run.mass is None else standing.run.mass.shift()
+    if shift is None or not shift > MOVED:
+        return None
+    return Trouble(
+        standing.number,
+        f"it moved by {shift:.3g} standard deviations between two windows of warm-up",
+        "more warm-up (warmup_steps=2000); if the posterior has several modes, each chain should "
+        "see one: compare them, and give the model what tells them apart",
+    )
+
+
+def _rejecting(standing):
+    target, got = standing.run.kernel.target_accept_prob, standing.run.acceptance
+    if not standing.run.kernel.adapt_step_size or not got < target - ACCEPTANCE_GAP:
+        return None
+    return Trouble(
+        standing.number,
+        f"acceptance {got:.2f} at the end of warm-up, {target:g} was asked for",
+        "the curvature varies from place to place: write hierarchical sites non-centred, or "
+        "NUTS(..., adaptive_steps=True)",
+    )
+
+
+def _out_of_step(standing, usual, count):
+    if count < 3 or not standing.step_size * STEP_RATIO < usual:
+        return None
+    return Trouble(
+        standing.number,
+        f"step size {standing.step_size:.2g}, {usual:.2g} in other chains",
+        "it is in a place with other scales: compare its draws with the others', write "
+        "hierarchical sites non-centred, or NUTS(..., adaptive_steps=True)",
+    )

@@ -1,0 +1,328 @@
+"""The mass matrix during warm-up: what it may look like (forms), and the windows it is learnt from.
+
+A `MassMatrix` holds two windows of draws with their gradients. Estimates use the foreground, which
+contains the background; now and then (`adaptation.schedule`) the background becomes the foreground
+and a new one begins, so that what was drawn far from the typical set is forgotten. What a run is
+cut into makes no difference: draws are taken up at the ends of segments, whose lengths are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from probtorch.errors import DomainError
+from probtorch.infer.mcmc import estimates
+from probtorch.infer.mcmc.estimates import Moments, Spectrum
+from probtorch.infer.mcmc.metrics import (
+    BlockMetric,
+    DenseMetric,
+    DiagonalMetric,
+    LowRankMetric,
+)
+
+__all__ = ["Auto", "Blocks", "Dense", "Diagonal", "Form", "LowRank", "MassMatrix"]
+
+# Draws that an estimate needs; and those that a choice between forms needs, half of which say how
+# good the estimates from the other half are.
+FEWEST, TO_CHOOSE = 4, 10
+# Decompositions of matrices of so few dimensions take no time: they are made at each update.
+SMALL = 32
+# Most directions of a low-rank matrix.
+RANK = 32
+# More dimensions than these are given a diagonal by `Auto`: their draws are not even kept.
+WIDEST = 2000
+# What the low-rank matrix has to gain before it is taken: the sum, over directions, of variance and
+# inverse variance less 2. One direction that is 3 times too wide makes 1.3.
+WORTH_IT = 1.0
+
+
+# -------------------------------------------------------------------------------------- the windows
+
+
+class Window:
+    """Draws and gradients that an estimate sees: their moments, and the rows where wanted."""
+
+    def __init__(self, dim: int, keeps_rows: bool) -> None:
+        self.moments = Moments.empty(dim)
+        self.parts: list[tuple[np.ndarray, np.ndarray]] | None = [] if keeps_rows else None
+
+    def add(self, draws: np.ndarray, grads: np.ndarray) -> None:
+        """Take up some rows, shape (n, dim)."""
+        if not len(draws):
+            return
+        self.moments += Moments.of(draws, grads)
+        if self.parts is not None:
+            self.parts.append((draws, grads))
+
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all draws and all gradients, arrays (n, dim)."""
+        assert self.parts is not None
+        return (
+            np.concatenate([draws for draws, _ in self.parts]),
+            np.concatenate([grads for _, grads in self.parts]),
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what is there, as a tree for `probtorch.save`."""
+        return {"moments": dict(vars(self.moments)), "parts": list(self.parts or [])}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take over what `snapshot` returned."""
+        self.moments = Moments(**saved["moments"])
+        if self.parts is not None:
+            self.parts = [(draws, grads) for draws, grads in saved["parts"]]
+
+
+# ---------------------------------------------------------------------------------------- the forms
+
+
+class Form:
+    """What an inverse mass matrix may look like, for a target of `dim` coordinates.
+
+    A form makes metrics: the `identity`, one from a diagonal, and one from a window (`fitted`).
+    `room` lists identities of every kind of metric that it may change to.
+    """
+
+    keeps_rows = True
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def room(self) -> list[Any]:
+        """Return the identity as each kind of metric of this form, the first to begin with."""
+        raise NotImplementedError(type(self).__name__)
+
+    def of_variance(self, variance: np.ndarray) -> Any:
+        """Return the metric with this diagonal, an array (dim,)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def fitted(self, window: Window, metric: Any, choose: bool) -> Any:
+        """Return the metric that a window asks for, or the present one where it says too little.
+
+        `choose` allows for what takes longer: to change to another kind, to decompose matrices.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+class Diagonal(Form):
+    """Variances only."""
+
+    keeps_rows = False
+
+    def room(self):
+        return [DiagonalMetric.unit(self.dim)]
+
+    def of_variance(self, variance):
+        return DiagonalMetric.from_inverse_mass(variance)
+
+    def fitted(self, window, metric, choose):
+        return self.of_variance(estimates.diagonal(window.moments, metric.variance()))
+
+
+class LowRank(Form):
+    """Variances, and a few directions."""
+
+    def __init__(self, dim: int, rank: int = RANK) -> None:
+        super().__init__(dim)
+        self.rank = min(dim, rank)
+
+    def room(self):
+        return [LowRankMetric.unit(self.dim, self.rank)]
+
+    def of_variance(self, variance):
+        scale = np.sqrt(DiagonalMetric.from_inverse_mass(variance).inverse_mass())
+        return LowRankMetric.of(scale, np.zeros((0, self.dim)), np.zeros(0), self.rank)
+
+    def of_spectrum(self, spectrum):
+        """Return the metric of a `Spectrum`."""
+        return LowRankMetric.of(spectrum.scale, spectrum.directions, spectrum.variances, self.rank)
+
+    def fitted(self, window, metric, choose):
+        choose = choose or self.dim <= SMALL
+        if not choose and self._has_directions(metric):
+            return metric
+        variance = estimates.diagonal(window.moments, metric.variance())
+        if not choose or window.moments.count < TO_CHOOSE:
+            return self.of_variance(variance)
+        rows = window.rows()
+        gains = self._gains(*rows)
+        ridge = max(gains, key=gains.__getitem__)
+        if gains[ridge] < self.least_gain:
+            return self.of_variance(variance)
+        return self.of_spectrum(estimates.low_rank(*rows, variance, rank=self.rank, ridge=ridge))
+
+    least_gain = -np.inf
+
+    @staticmethod
+    def _has_directions(metric):
+        return int(metric.count._data) > 0
+
+    def _gains(self, draws, grads):
+        """What directions from one half of the draws gain on the other, by the ridge they take.
+
+        Summed over both ways, and over all dimensions.
+        """
+        middle = len(draws) // 2
+        halves = (draws[:middle], grads[:middle]), (draws[middle:], grads[middle:])
+        gains = dict.fromkeys((estimates.RIDGE, estimates.noisy_ridge(len(draws), self.dim)), 0.0)
+        for fit, judge in (halves, halves[::-1]):
+            variance = estimates.diagonal(Moments.of(*fit), np.ones(self.dim))
+            nothing = Spectrum(np.sqrt(variance), np.zeros((0, self.dim)), np.zeros(0))
+            plain = estimates.misfit(*judge, nothing)
+            for ridge in gains:
+                found = estimates.low_rank(*fit, variance, rank=self.rank, ridge=ridge)
+                gains[ridge] += self.dim * (plain - estimates.misfit(*judge, found))
+        return gains
+
+
+class Auto(LowRank):
+    """Low rank where the draws say that it pays, else diagonal.
+
+    One half of a window is fitted either way, and the other half says which fits better: directions
+    that are noise, or differ from place to place, do worse than none.
+    """
+
+    least_gain = WORTH_IT
+
+    def room(self):
+        return [DiagonalMetric.unit(self.dim), *super().room()]
+
+    def of_variance(self, variance):
+        return DiagonalMetric.from_inverse_mass(variance)
+
+    @staticmethod
+    def _has_directions(metric):
+        return isinstance(metric, LowRankMetric)
+
+
+class Dense(Form):
+    """All covariances."""
+
+    def room(self):
+        return [DenseMetric.unit(self.dim)]
+
+    def of_variance(self, variance):
+        return DenseMetric.from_inverse_mass(np.diag(variance))
+
+    def fitted(self, window, metric, choose):
+        variance = estimates.diagonal(window.moments, metric.variance())
+        if window.moments.count < TO_CHOOSE:
+            return self.of_variance(variance)
+        return DenseMetric.from_inverse_mass(estimates.dense(*window.rows(), variance))
+
+
+class Blocks(Form):
+    """Covariances inside blocks of coordinates, variances elsewhere."""
+
+    def __init__(self, dim: int, places: Sequence[np.ndarray]) -> None:
+        super().__init__(dim)
+        self.places = [np.asarray(at, np.int64) for at in places]
+
+    def room(self):
+        return [BlockMetric.unit(self.dim, self.places)]
+
+    def of_variance(self, variance):
+        blocks = [np.diag(variance[at]) for at in self.places]
+        return BlockMetric.from_inverse_mass(variance, self.places, blocks)
+
+    def fitted(self, window, metric, choose):
+        variance = estimates.diagonal(window.moments, metric.variance())
+        if window.moments.count < TO_CHOOSE:
+            return self.of_variance(variance)
+        draws, grads = window.rows()
+        blocks = [estimates.dense(draws[:, at], grads[:, at], variance[at]) for at in self.places]
+        return BlockMetric.from_inverse_mass(variance, self.places, blocks)
+
+
+# -------------------------------------------------------------------------------------- one warm-up
+
+
+class MassMatrix:
+    """What the warm-up of one chain knows about its mass matrix.
+
+    Parameters
+    ----------
+    form : Form
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self._foreground, self._background = self._window(), self._window()
+        # Rows of the segment that is being run, and the position before them.
+        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
+        self._last: np.ndarray | None = None
+
+    def _window(self):
+        return Window(self.form.dim, self.form.keeps_rows)
+
+    def begin(self, position: np.ndarray, grad: np.ndarray) -> Any:
+        """Return the metric to begin with, from the gradient at the start."""
+        self._last = np.array(position)
+        return self.form.of_variance(estimates.first_diagonal(grad))
+
+    def add(self, positions: np.ndarray, grads: np.ndarray) -> None:
+        """Take down what was drawn; it counts from the end of the segment on."""
+        self._pending.append((positions.copy(), grads.copy()))
+
+    def end_segment(self, *, switch: bool) -> None:
+        """Let what was added count; `switch` forgets what is older than the background."""
+        if self._pending:
+            draws, grads = (np.concatenate(x) for x in zip(*self._pending))
+            self._pending = []
+            before = draws[:1] if self._last is None else self._last[None]
+            moved = (np.concatenate([before, draws[:-1]]) != draws).any(axis=1)
+            self._last = draws[-1].copy()
+            fine = moved & np.isfinite(grads).all(axis=1)
+            for window in (self._foreground, self._background):
+                window.add(draws[fine], grads[fine])
+        if switch:
+            self._foreground, self._background = self._background, self._window()
+
+    def metric(self, metric: Any, *, choose: bool) -> Any:
+        """Return the metric to go on with, given the present one."""
+        if self._foreground.moments.count < FEWEST:
+            return metric
+        try:
+            return self.form.fitted(self._foreground, metric, choose)
+        except (np.linalg.LinAlgError, DomainError):
+            # Draws that overflow: a later window will do better.
+            return metric
+
+    def shift(self) -> float | None:
+        """Return how far the background is from what was before it, in standard deviations.
+
+        The largest over all coordinates; None where one of the two has too few draws.
+        """
+        whole, late = self._foreground.moments, self._background.moments
+        count = whole.count - late.count
+        if min(count, late.count) < TO_CHOOSE:
+            return None
+        early_mean = (whole.count * whole.mean - late.count * late.mean) / count
+        between = (late.mean - early_mean) ** 2
+        within = (whole.squares / whole.count) - count * late.count / whole.count**2 * between
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.sqrt(np.nanmax(between / np.maximum(within, 0.0), initial=0.0)))
+
+    def forget(self) -> None:
+        """Begin anew: the chain was moved, or what it drew so far is not to be trusted."""
+        self._foreground, self._background = self._window(), self._window()
+        self._pending, self._last = [], None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it, as a tree for `probtorch.save`."""
+        return {
+            "foreground": self._foreground.snapshot(),
+            "background": self._background.snapshot(),
+            "pending": list(self._pending),
+            "last": self._last,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take over what `snapshot` returned."""
+        self._foreground.restore(saved["foreground"])
+        self._background.restore(saved["background"])
+        self._pending = [(draws, grads) for draws, grads in saved["pending"]]
+        self._last = saved["last"]

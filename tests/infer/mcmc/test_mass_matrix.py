@@ -1,0 +1,244 @@
+"""Mass matrices from draws and gradients: exact for Gaussians, in windows, in every form."""
+
+import numpy as np
+import pytest
+
+from probtorch.infer import MCMC, NUTS, Target
+from probtorch.infer.mcmc import estimates
+from probtorch.infer.mcmc.estimates import Moments, Spectrum
+from probtorch.infer.mcmc.mass_matrix import Auto, Blocks, Dense, Diagonal, LowRank, MassMatrix
+from probtorch.infer.mcmc.metrics import DiagonalMetric, LowRankMetric
+from probtorch.testing.compare import assert_close
+
+
+def covariance(dim, seed=0, directions=None):
+    """Scales from 0.1 to 10, and a few long directions, or all correlated."""
+    rng = np.random.default_rng(seed)
+    directions = dim if directions is None else directions
+    rows = np.linalg.qr(rng.normal(size=(dim, dim)))[0][:directions]
+    inner = np.eye(dim) + (rows.T * rng.uniform(5.0, 40.0, directions)) @ rows
+    scale = np.exp(rng.uniform(-2.3, 2.3, dim))
+    return scale[:, None] * inner * scale
+
+
+def gaussian_rows(sigma, n, seed=0):
+    """Draws of a Gaussian far from 0, and the gradients of its log density there."""
+    rng = np.random.default_rng(seed)
+    draws = rng.multivariate_normal(np.zeros(len(sigma)), sigma, n)
+    return draws + 100.0, -draws @ np.linalg.inv(sigma)
+
+
+def left_over(sigma, found):
+    """The condition number of a covariance as seen through a mass matrix."""
+    factor = np.linalg.cholesky(found)
+    return np.linalg.cond(np.linalg.solve(factor, np.linalg.solve(factor, sigma).T))
+
+
+def test_moments_of_parts_are_those_of_all():
+    rng = np.random.default_rng(0)
+    draws, grads = rng.normal(size=(2, 40, 3)) + 1e3
+    whole = Moments.of(draws, grads)
+    parts = Moments.empty(3)
+    for rows in (slice(0, 1), slice(1, 9), slice(9, 40)):
+        parts += Moments.of(draws[rows], grads[rows])
+    for name, value in vars(whole).items():
+        np.testing.assert_allclose(getattr(parts, name), value, rtol=1e-10)
+    np.testing.assert_allclose(whole.squares, 39.0 * draws.var(axis=0, ddof=1), rtol=1e-10)
+
+
+def test_the_diagonal_is_exact_for_independent_coordinates_from_a_handful_of_draws():
+    sigma = np.diag([1e-6, 1.0, 1e6])
+    rows = gaussian_rows(sigma, 4)
+    found = estimates.diagonal(Moments.of(*rows), np.ones(3))
+    np.testing.assert_allclose(found, np.diag(sigma), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [2, 5, 20])
+def test_the_dense_matrix_is_exact_for_a_gaussian_from_as_many_draws_as_dimensions(dim):
+    sigma = covariance(dim)
+    draws, grads = gaussian_rows(sigma, 3 * dim)
+    variance = estimates.diagonal(Moments.of(draws, grads), np.ones(dim))
+    found = estimates.dense(draws, grads, variance)
+    scale = np.sqrt(np.diag(sigma))
+    # What the ridge of 1e-5 changes, beside variances of about 1.
+    np.testing.assert_allclose(
+        found / np.outer(scale, scale), sigma / np.outer(scale, scale), atol=5e-3
+    )
+    ratios = np.linalg.eigvals(np.linalg.solve(sigma, found)).real
+    assert ratios.max() < 1.01 and ratios.min() > 0.99
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_a_few_long_directions_are_found_with_fewer_draws_than_dimensions(n):
+    dim = 150
+    rng = np.random.default_rng(1)
+    rows = np.linalg.qr(rng.normal(size=(dim, dim)))[0][:3]
+    sigma = np.eye(dim) + (rows.T * np.array([99.0, 399.0, 24.0])) @ rows
+    draws, grads = gaussian_rows(sigma, n)
+    variance = estimates.diagonal(Moments.of(draws, grads), np.ones(dim))
+    found = estimates.low_rank(draws, grads, variance, rank=32).covariance()
+    plain = sigma / np.sqrt(np.outer(variance, variance))
+    # The condition number that the sampler is left with.
+    assert np.linalg.cond(plain) > 600.0
+    assert left_over(sigma, found) < (50.0 if n < dim else 4.0)
+
+
+def test_misfit_is_one_for_the_right_matrix_and_grows_with_each_wrong_direction():
+    sigma = covariance(6, directions=2)
+    draws, grads = gaussian_rows(sigma, 20_000)
+    eigenvalues, vectors = np.linalg.eigh(sigma)
+    right = Spectrum(np.ones(6), vectors.T, eigenvalues)
+    assert_close(right.covariance(), sigma)
+    exact = estimates.misfit(draws, grads, right)
+    assert abs(exact - 1.0) < 0.02
+    wrong = Spectrum(np.ones(6), vectors.T, eigenvalues * np.array([9.0, 1, 1, 1, 1, 1]))
+    # One direction of six is 9 times too wide: (9 + 1/9 - 2) / 12 more.
+    assert (
+        abs(estimates.misfit(draws, grads, wrong) - exact - (9.0 + 1.0 / 9.0 - 2.0) / 12.0) < 0.02
+    )
+
+
+def test_coordinates_without_spread_keep_the_variance_they_had():
+    draws = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]])
+    grads = np.array([[0.0, 1.0], [0.0, -1.0], [0.0, 0.5]])
+    found = estimates.diagonal(Moments.of(draws, grads), np.array([7.0, 7.0]))
+    assert found[0] == 7.0 and found[1] != 7.0
+    np.testing.assert_array_equal(
+        estimates.first_diagonal(np.array([0.0, -4.0, 1e300])), [1.0, 0.25, 1e-20]
+    )
+
+
+def learnt(form, sigma, n, seed=0):
+    """The metric of a form after one window of draws."""
+    mass = MassMatrix(form)
+    draws, grads = gaussian_rows(sigma, n, seed)
+    metric = mass.begin(draws[0], grads[0])
+    mass.add(draws[1:], grads[1:])
+    mass.end_segment(switch=False)
+    return mass.metric(metric, choose=True)
+
+
+@pytest.mark.parametrize(
+    "form", [Dense(6), LowRank(6), Auto(6), Blocks(6, [np.array([4, 0]), np.array([1, 2, 5])])]
+)
+def test_every_form_learns_the_covariances_that_it_can_hold(form):
+    sigma = covariance(6, directions=2)
+    if isinstance(form, Blocks):
+        outside = np.ones((6, 6), bool)
+        for at in [*form.places, np.array([3])]:
+            outside[np.ix_(at, at)] = False
+        sigma[outside] = 0.0
+    metric = learnt(form, sigma, 60)
+    # Low rank leaves directions within a factor of two of the diagonal to it.
+    exact = not isinstance(form, LowRank)
+    assert left_over(sigma, metric.inverse_mass()) < (1.05 if exact else 4.2)
+    np.testing.assert_allclose(metric.variance(), np.diag(metric.inverse_mass()), rtol=1e-10)
+    assert_close(metric.log_determinant(), np.linalg.slogdet(metric.inverse_mass())[1])
+
+
+def test_auto_takes_directions_where_they_pay_and_none_where_they_do_not():
+    correlated, independent = covariance(10, directions=2), np.diag(np.linspace(1.0, 50.0, 10))
+    assert isinstance(learnt(Auto(10), correlated, 80), LowRankMetric)
+    assert isinstance(learnt(Auto(10), independent, 80), DiagonalMetric)
+    # Correlations that are noise: heavy tails, few draws.
+    rng = np.random.default_rng(3)
+    draws = rng.standard_t(3.0, size=(40, 30))
+    grads = -4.0 * draws / (3.0 + draws**2)
+    mass = MassMatrix(Auto(30))
+    mass.add(draws, grads)
+    mass.end_segment(switch=False)
+    assert isinstance(mass.metric(DiagonalMetric.unit(30), choose=True), DiagonalMetric)
+
+
+def test_a_switch_forgets_what_is_older_than_the_background():
+    far, near = gaussian_rows(np.eye(2), 30), gaussian_rows(np.diag([4.0, 0.25]), 30)
+    mass = MassMatrix(Diagonal(2))
+    metric = mass.begin(far[0][0], far[1][0])
+    mass.add(*far)
+    mass.end_segment(switch=True)
+    mass.add(*near)
+    mass.end_segment(switch=False)
+    assert abs(mass.metric(metric, choose=True).variance()[0] - 4.0) > 0.5
+    mass.end_segment(switch=True)
+    np.testing.assert_allclose(mass.metric(metric, choose=True).variance(), [4.0, 0.25])
+
+
+def test_draws_that_did_not_move_or_overflow_are_left_out():
+    draws, grads = gaussian_rows(np.diag([4.0, 0.25]), 10)
+    repeated, again = np.repeat(draws, 3, axis=0), np.repeat(grads, 3, axis=0)
+    again[::7] = np.nan
+    mass = MassMatrix(Diagonal(2))
+    mass.add(repeated, again)
+    mass.end_segment(switch=False)
+    np.testing.assert_allclose(
+        mass.metric(DiagonalMetric.unit(2), choose=True).variance(), [4.0, 0.25]
+    )
+
+
+def test_how_draws_arrive_makes_no_difference_and_a_snapshot_holds_everything():
+    draws, grads = gaussian_rows(covariance(4), 30)
+    whole, parts = MassMatrix(Dense(4)), MassMatrix(Dense(4))
+    whole.add(draws, grads)
+    for i in range(15):
+        parts.add(draws[i : i + 1], grads[i : i + 1])
+    resumed = MassMatrix(Dense(4))
+    resumed.restore(parts.snapshot())
+    resumed.add(draws[15:], grads[15:])
+    for mass in (whole, resumed):
+        mass.end_segment(switch=True)
+    first, second = (m.metric(Dense(4).room()[0], choose=True) for m in (whole, resumed))
+    np.testing.assert_array_equal(first.factor._data, second.factor._data)
+
+
+MODELS = {
+    "diag": "DiagonalMetric",
+    "low_rank": "LowRankMetric",
+    "dense": "DenseMetric",
+    "auto": "LowRankMetric",
+}
+
+
+@pytest.mark.parametrize("metric, kind", MODELS.items())
+def test_a_run_with_each_form_finds_the_covariance(metric, kind):
+    sigma = np.array([[1.0, 0.95, 0.0], [0.95, 1.0, 0.0], [0.0, 0.0, 100.0]])
+    precision = np.linalg.inv(sigma)
+    target = Target.from_density(lambda q: -0.5 * (q @ (precision @ q)), 3)
+    mcmc = MCMC(NUTS(target, metric=metric), 1000, 300, num_chains=2, seed=4, progress_bar=False)
+    mcmc.run()
+    found = [chain.kernel.metric for chain in mcmc.last_state]
+    assert {type(m).__name__ for m in found} == {kind}
+    draws = mcmc.draws.positions.reshape(-1, 3)
+    scale = np.sqrt(np.outer(np.diag(sigma), np.diag(sigma)))
+    np.testing.assert_allclose(np.cov(draws.T) / scale, sigma / scale, atol=0.15)
+    if metric != "diag":
+        np.testing.assert_allclose(found[0].inverse_mass() / scale, sigma / scale, atol=0.15)
+
+
+def test_blocks_of_sites_and_matrices_by_site():
+    from probtorch import sample
+    from probtorch.distributions import MultivariateNormal, Normal
+
+    cov = np.array([[1.0, 0.9], [0.9, 1.0]])
+
+    def model():
+        sample("a", Normal(0.0, 10.0))
+        sample("b", MultivariateNormal(np.zeros(2), covariance_matrix=cov))
+        sample("c", Normal(0.0, 0.1))
+
+    def last(**options):
+        kernel = NUTS(model, **options)
+        mcmc = MCMC(kernel, 300, 200, num_chains=1, seed=0, progress_bar=False)
+        mcmc.run()
+        return mcmc.last_state[0].kernel.metric
+
+    matrix = last(metric=[("b", "c")]).inverse_mass()
+    assert np.all(matrix[0, 1:] == 0.0) and matrix[1, 2] > 0.5
+    np.testing.assert_allclose(np.diag(matrix), [100.0, 1.0, 1.0, 0.01], rtol=0.5)
+    kept = last(inverse_mass_matrix={"a": 100.0, "b": cov, "c": 0.01}, adapt_mass_matrix=False)
+    expected = np.diag([100.0, 1.0, 1.0, 0.01])
+    expected[1:3, 1:3] = cov
+    assert_close(kept.inverse_mass(), expected)
+    assert_close(
+        last(inverse_mass_matrix={"a": 100.0}, adapt_mass_matrix=False).variance(),
+        np.array([100.0, 1.0, 1.0, 1.0]),
+    )
