@@ -147,12 +147,14 @@ class LowRank(Form):
         variance = estimates.diagonal(window.moments, metric.variance())
         if not choose or window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
-        rows = window.rows()
-        gains = self._gains(*rows)
+        draws, grads = window.rows()
+        gains = self._gains(draws, grads)
         ridge = max(gains, key=gains.__getitem__)
         if gains[ridge] < self.least_gain:
             return self.of_variance(variance)
-        return self.of_spectrum(estimates.low_rank(*rows, variance, rank=self.rank, ridge=ridge))
+        return self.of_spectrum(
+            estimates.low_rank(draws, grads, variance, rank=self.rank, ridge=ridge)
+        )
 
     least_gain = -np.inf
 
@@ -211,7 +213,8 @@ class Dense(Form):
         variance = estimates.diagonal(window.moments, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
-        return DenseMetric.from_inverse_mass(estimates.dense(*window.rows(), variance))
+        draws, grads = window.rows()
+        return DenseMetric.from_inverse_mass(estimates.dense(draws, grads, variance))
 
 
 class Blocks(Form):

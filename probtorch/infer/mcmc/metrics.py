@@ -10,6 +10,8 @@ A metric is a record with `velocity` and `force` in tensor ops, and for Python `
 `variance` (its diagonal) and `log_determinant`. What warm-up makes them of is in estimates.py.
 """
 
+from typing import Any
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
@@ -162,10 +164,13 @@ class LowRankMetric:
         return self._stretched(self.scale * grad)
 
     def _stretched(self, x):
+        directions: Any = self.directions
+        stretch: Any = self.stretch
+
         def add(state):
             row, out = state
-            direction = self.directions[row]
-            return row + 1, out + self.stretch[row] * total(direction * x) * direction
+            direction = directions[row]
+            return row + 1, out + stretch[row] * total(direction * x) * direction
 
         first = wrap(np.zeros((), np.int64))
         return while_loop(lambda state: state[0] < self.count, add, (first, x))[1]

@@ -7,6 +7,7 @@ of the time. The main thread shows progress, writes checkpoints and listens.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from probtorch.compiler.threads import occupied
 from probtorch.distributions.validation import validation_enabled, validation_in_force
@@ -126,16 +127,16 @@ def run_chains(
         stop.set()
 
 
-@contextlib.contextmanager
-def _blas_shared_out(count):
-    """Give each of several chains its share of BLAS's threads, which else wait for each other.
+@functools.cache
+def _blas():
+    return ThreadpoolController()
 
-    A Cholesky factorisation of 100 dimensions takes 80 times as long where two chains that have
-    two threads each meet on two processors.
-    """
-    share = max((os.cpu_count() or 1) // count, 1)
-    with threadpool_limits(share) if count > 1 else contextlib.nullcontext():
-        yield
+
+def _blas_shared_out(count):
+    """Give each of several chains its share of BLAS's threads, which else wait for each other."""
+    if count == 1:
+        return contextlib.nullcontext()
+    return _blas().limit(limits=max((os.cpu_count() or 1) // count, 1), user_api="blas")
 
 
 def _stages(runs, look):
