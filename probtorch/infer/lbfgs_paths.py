@@ -41,71 +41,59 @@ LEAST_CURVATURE = 1e-9
 Evaluate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-@dataclass
 class InverseHessian:
     """Estimates of inverse Hessians, positive definite, one per row.
 
-    Each is ``diag(a) + [S; a Y]' M [S; a Y]`` with the matrix M of [byrd1994]_. Rows of `steps` and
-    `changes` that are zero, the first ones, stand for no pair.
+    With D the root of the diagonal and ``U = [S / D; Y D]``, each is ``D (1 + U' M U) D``, where M
+    is the matrix of [byrd1994]_ made of the products ``U U'``.
 
     Parameters
     ----------
     diagonal : ndarray, shape (rows, dim)
-        a above.
-    steps, changes : ndarray, shape (rows, history, dim)
-        S and Y, the oldest first: steps of the position, and how much minus the gradient of the log
-        density changed along them.
+        The square of D.
+    pairs : ndarray, shape (rows, 2, history, dim)
+        S and Y: steps of the position, and how much minus the gradient of the log density changed
+        along them.
+    order : ndarray of int, shape (rows, history)
+        Numbers of the pairs, counted from 1, in whatever places; 0 for a place without a pair,
+        which holds zeros.
     """
 
-    diagonal: np.ndarray
-    steps: np.ndarray
-    changes: np.ndarray
-
-    def __post_init__(self) -> None:
-        scaled = self.changes * self.diagonal[:, None]
-        self._scaled = scaled
-        self._cross = self.steps @ self.changes.transpose(0, 2, 1)
-        self._change_gram = scaled @ self.changes.transpose(0, 2, 1)
-        upper = np.triu(self._cross)
-        curvature = np.einsum("kii->ki", upper).copy()
+    def __init__(self, diagonal: np.ndarray, pairs: np.ndarray, order: np.ndarray) -> None:
+        self.diagonal, self.pairs, self.order = diagonal, pairs, order
+        rows, _, history, dim = pairs.shape
+        self._root = np.sqrt(diagonal)
+        self._scaled = np.empty((rows, 2 * history, dim))
+        np.divide(pairs[:, 0], self._root[:, None], out=self._scaled[:, :history])
+        np.multiply(pairs[:, 1], self._root[:, None], out=self._scaled[:, history:])
+        self._gram = gram = self._scaled @ self._scaled.transpose(0, 2, 1)
+        # R has s'y where the step is no younger than the change: upper triangular but for places.
+        at, cross = np.arange(history), gram[:, :history, history:]
+        older = order[:, :, None] <= order[:, None, :]
+        upper = np.where(older, cross, 0.0)
+        inner = gram[:, history:, history:].copy()
+        inner[:, at, at] += upper[:, at, at]
         # Without a pair: 1, which leaves the others alone.
-        at = np.arange(curvature.shape[1])
-        upper[:, at, at] = np.where(curvature > 0.0, curvature, 1.0)
-        self._inverse = np.linalg.inv(upper)
-        inner = self._change_gram.copy()
-        inner[:, at, at] += curvature
-        self._corner = self._inverse.transpose(0, 2, 1) @ inner @ self._inverse
+        upper[:, at, at] += order == 0
+        inverse = np.linalg.inv(upper)
+        turned = inverse.transpose(0, 2, 1)
+        self._middle = middle = np.zeros_like(gram)
+        middle[:, :history, :history] = turned @ inner @ inverse
+        middle[:, :history, history:] = -turned
+        middle[:, history:, :history] = -inverse
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return the estimates times vectors, both of shape (rows, dim)."""
-        column = vectors[:, :, None]
-        along = self.steps @ column
-        first = self._inverse @ along
-        second = self._corner @ along - self._inverse.transpose(0, 2, 1) @ (self._scaled @ column)
-        moved = self.steps.transpose(0, 2, 1) @ second - self._scaled.transpose(0, 2, 1) @ first
-        return self.diagonal * vectors + moved[:, :, 0]
-
-    def _middle(self) -> np.ndarray:
-        history = self.steps.shape[1]
-        middle = np.zeros((len(self.steps), 2 * history, 2 * history))
-        middle[:, :history, :history] = self._corner
-        middle[:, :history, history:] = -self._inverse.transpose(0, 2, 1)
-        middle[:, history:, :history] = -self._inverse
-        return middle
+        scaled = self._root * vectors
+        parts = self._middle @ (self._scaled @ scaled[:, :, None])
+        return self._root * (scaled + (parts.transpose(0, 2, 1) @ self._scaled)[:, 0])
 
     def log_det(self) -> np.ndarray:
         """Return the natural log of the determinants, shape (rows,)."""
-        history = self.steps.shape[1]
-        gram = np.empty((len(self.steps), 2 * history, 2 * history))
-        scaled = self.steps / self.diagonal[:, None]
-        gram[:, :history, :history] = scaled @ self.steps.transpose(0, 2, 1)
-        gram[:, :history, history:] = self._cross
-        gram[:, history:, :history] = self._cross.transpose(0, 2, 1)
-        gram[:, history:, history:] = self._change_gram
-        product = self._middle() @ gram
-        at = np.arange(2 * history)
+        product = self._middle @ self._gram
+        at = np.arange(product.shape[1])
         product[:, at, at] += 1.0
-        return np.log(self.diagonal).sum(-1) + np.linalg.slogdet(product)[1]
+        return 2.0 * np.log(self._root).sum(-1) + np.linalg.slogdet(product)[1]
 
     def times_root(self, normals: np.ndarray) -> np.ndarray:
         """Return draws of mean zero with the estimates as covariances.
@@ -120,22 +108,20 @@ class InverseHessian:
         ndarray, shape (rows, draws, dim)
             Draws x with x' H^-1 x = u'u.
         """
-        # With D = a^(1/2), D^-1 [S; a Y]' = Q R (thin), H = D (1 + Q R M R' Q') D.
-        root = np.sqrt(self.diagonal)[:, None]
-        factor = np.concatenate([self.steps / root, self.changes * root], 1)
-        q, r = np.linalg.qr(factor.transpose(0, 2, 1))
-        small = r @ self._middle() @ r.transpose(0, 2, 1)
-        small = 0.5 * (small + small.transpose(0, 2, 1))
-        values, vectors = np.linalg.eigh(small)
+        # U' = Q R (thin), so that H = D (1 + Q R M R' Q') D.
+        q, r = np.linalg.qr(self._scaled.transpose(0, 2, 1))
+        small = r @ self._middle @ r.transpose(0, 2, 1)
+        values, vectors = np.linalg.eigh(0.5 * (small + small.transpose(0, 2, 1)))
         # What rounding leaves below zero is as good as nothing.
         grown = np.sqrt(np.maximum(1.0 + values, 1e-14)) - 1.0
-        inside = normals @ q
-        inside = (inside @ vectors) * grown[:, None] @ vectors.transpose(0, 2, 1)
-        return root * (normals + inside @ q.transpose(0, 2, 1))
+        inside = (normals @ q @ vectors) * grown[:, None] @ vectors.transpose(0, 2, 1)
+        return self._root[:, None] * (normals + inside @ q.transpose(0, 2, 1))
 
     def rows(self, chosen: np.ndarray) -> InverseHessian:
         """Return the estimates of some rows, in the order of `chosen`."""
-        return InverseHessian(self.diagonal[chosen], self.steps[chosen], self.changes[chosen])
+        some = object.__new__(InverseHessian)
+        some.__dict__.update({name: array[chosen] for name, array in vars(self).items()})
+        return some
 
 
 def updated_diagonal(diagonal: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
@@ -199,7 +185,9 @@ class LbfgsPaths:
         self.moved, self.bent = np.ones(count, bool), np.ones(count, bool)
         self.rise = np.full(count, np.inf)
         self.hessian = InverseHessian(
-            np.ones((count, dim)), np.zeros((count, history, dim)), np.zeros((count, history, dim))
+            np.ones((count, dim)),
+            np.zeros((count, 2, history, dim)),
+            np.zeros((count, history), int),
         )
         self.log_det = np.zeros(count)
         self._origin = starts
@@ -239,12 +227,13 @@ class LbfgsPaths:
         self._step[rows] = np.where(bent, 1.0, GROWTH * self._step[rows])
         known, step, change = rows[bent], step[bent], change[bent]
         if known.size:
-            old = self.hessian
-            for pairs, new in ((old.steps, step), (old.changes, change)):
-                pairs[known, :-1] = pairs[known, 1:]
-                pairs[known, -1] = new
-            old.diagonal[known] = updated_diagonal(old.diagonal[known], step, change)
-            self.hessian = InverseHessian(old.diagonal, old.steps, old.changes)
+            diagonal, pairs, order = self.hessian.diagonal, self.hessian.pairs, self.hessian.order
+            newest = order[known].max(-1)
+            place = newest % order.shape[1]  # of the oldest pair, or of none
+            pairs[known, 0, place], pairs[known, 1, place] = step, change
+            order[known, place] = newest + 1
+            diagonal[known] = updated_diagonal(diagonal[known], step, change)
+            self.hessian = InverseHessian(diagonal, pairs, order)
             self.log_det = self.hessian.log_det()
         self._direction = direction = self.hessian.apply(self.gradient)
         self._slope = (direction * self.gradient).sum(-1)
@@ -276,6 +265,8 @@ class BestPoints:
     position : ndarray, shape (paths, dim)
     value, score, log_det : ndarray, shape (paths,)
         Log density, score, and log determinant of the estimate there.
+    top_score : ndarray, shape (paths,)
+        The highest score on the path.
     gradient : ndarray, shape (paths, dim)
     hessian : InverseHessian
     """
@@ -286,6 +277,7 @@ class BestPoints:
     gradient: np.ndarray
     log_det: np.ndarray
     hessian: InverseHessian
+    top_score: np.ndarray
 
 
 def best_of_paths(
@@ -295,8 +287,9 @@ def best_of_paths(
     max_gradients: int,
     tolerance: float,
     patience: float,
+    reluctance: float = 0.0,
 ) -> BestPoints:
-    """Climb, and return of each path the point with the highest score.
+    """Climb, and return of each path the point with the highest score, or an early one near it.
 
     Parameters
     ----------
@@ -312,17 +305,20 @@ def best_of_paths(
     patience : float
         In nats: a path ends when its log density, with half of the log determinant, is that much
         below the highest of it: the path climbs towards a pole, which has no volume.
+    reluctance : float
+        In nats: how much more than the score of the point that is kept a later one needs.
     """
     everything = np.arange(len(paths.paths))
-    start = paths.hessian.rows(everything)
     best = BestPoints(
         paths.position.copy(),
         paths.value.copy(),
         score(paths, everything),
         paths.gradient.copy(),
         paths.log_det.copy(),
-        start,
+        paths.hessian.rows(everything),
+        np.empty(0),
     )
+    best.top_score = best.score.copy()
     highest = paths.value + 0.5 * paths.log_det
     paths.end(np.zeros(len(everything), bool))
     for _ in range(max_gradients):
@@ -334,14 +330,16 @@ def best_of_paths(
         if rows.size:
             found = score(paths, rows)
             at = paths.paths[rows]
-            better = found > best.score[at]
+            better = found > best.score[at] + reluctance
+            best.top_score[at] = np.maximum(best.top_score[at], found)
             _keep(best, paths, rows[better], found[better])
             ended[rows] = np.maximum(paths.gain[rows], paths.rise[rows]) < tolerance
             evidence = paths.value + 0.5 * paths.log_det
             highest[paths.paths] = np.maximum(highest[paths.paths], evidence)
             ended |= evidence < highest[paths.paths] - patience
         paths.end(ended)
-    best.hessian = best.hessian.rows(everything)
+    kept = best.hessian
+    best.hessian = InverseHessian(kept.diagonal, kept.pairs, kept.order)
     return best
 
 
@@ -350,5 +348,9 @@ def _keep(best, paths, rows, score):
     best.score[at] = score
     for name in ("position", "value", "gradient", "log_det"):
         getattr(best, name)[at] = getattr(paths, name)[rows]
-    for name in ("diagonal", "steps", "changes"):
-        getattr(best.hessian, name)[at] = getattr(paths.hessian, name)[rows]
+    kept, new = best.hessian, paths.hessian
+    kept.diagonal[at] = new.diagonal[rows]
+    # Of the pairs those that have come since.
+    row, place = np.nonzero(kept.order[at] != new.order[rows])
+    kept.pairs[at[row], :, place] = new.pairs[rows[row], :, place]
+    kept.order[at] = new.order[rows]

@@ -46,9 +46,12 @@ PATHS_PER_CHAIN, FEWEST_PATHS = 2, 4
 MANY_DIMS = 20_000
 MAX_GRADIENTS = 35
 # A path ends when, by its estimate, the top is no further up than this, in nats, and this per dim.
-TOLERANCE, TOLERANCE_PER_DIM = 0.01, 0.001
+TOLERANCE, TOLERANCE_PER_DIM = 0.05, 0.005
 # And when the evidence is this much below its highest, in nats: it climbs a pole.
 PATIENCE, PATIENCE_PER_DIM = 10.0, 1.0
+# A later point of a path has to be better by so much, in nats per dim and at most: on the way down
+# a funnel the evidence is the same but for errors, and a chain moves better in the wide part.
+RELUCTANCE_PER_DIM, RELUCTANCE = 0.5, 3.0
 # A path is dropped if its evidence is further below the best: nats, nats per dim, and the share of
 # the difference of the volumes that is not believed.
 MARGIN, MARGIN_PER_DIM, DOUBTED = 10.0, 0.1, 0.5
@@ -148,13 +151,20 @@ class Evaluations:
         self.count = 0
 
     def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values (rows,), -inf where it or the gradient is not finite, and gradients."""
+        """Return values (rows,) and gradients (rows, dim).
+
+        Values are -inf where they or gradients are not finite, and where the model raises: a long
+        step may lead to where no chain ever comes.
+        """
         evaluate = self._context.native
         values, gradients = np.empty(len(points)), np.empty_like(points)
         for i, q in enumerate(points):
-            values[i], gradients[i] = evaluate(q)
+            try:
+                values[i], gradients[i] = evaluate(q)
+            except Exception:
+                values[i] = -np.inf
         self.count += len(points)
-        bad = ~(np.isfinite(values) & np.isfinite(gradients.sum(-1)))
+        bad = ~(np.isfinite(values) & np.isfinite(gradients).all(-1))
         values[bad], gradients[bad] = -np.inf, 0.0
         return values, gradients
 
@@ -228,7 +238,7 @@ def _typical_points(
         )
     begun, drawn = generator.spawn(2)
     best, evaluate = climbed(target, num_paths, begun, radius, max_gradients)
-    chosen = chosen_paths(best.value + 0.5 * best.log_det, best.log_det, target.dim, num_chains)
+    chosen = chosen_paths(best.top_score, best.log_det, target.dim, num_chains)
     normals = np.stack([normal_numbers(child, (target.dim,)) for child in drawn.spawn(num_chains)])
     positions = _around(evaluate, best, chosen, normals)
     return StartingPoints(positions, evaluate.count)
@@ -250,6 +260,7 @@ def climbed(
         max_gradients=max_gradients - 1,
         tolerance=TOLERANCE + TOLERANCE_PER_DIM * target.dim,
         patience=PATIENCE + PATIENCE_PER_DIM * target.dim,
+        reluctance=min(RELUCTANCE, RELUCTANCE_PER_DIM * target.dim),
     )
     return best, evaluate
 

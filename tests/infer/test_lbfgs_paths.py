@@ -58,8 +58,13 @@ def problem(rows=3, dim=5, history=4, pairs=4, seed=0):
     precision = factor @ factor.transpose(0, 2, 1) + np.eye(dim)
     steps = np.zeros((rows, history, dim))
     steps[:, history - pairs :] = rng.integers(-4, 5, (rows, pairs, dim))
+    order = np.tile(np.maximum(np.arange(1, history + 1) - (history - pairs), 0), (rows, 1))
+    places = rng.permuted(np.tile(np.arange(history), (rows, 1)), axis=1)
+    steps = np.take_along_axis(steps, places[:, :, None], 1)
     return precision, InverseHessian(
-        2.0 ** rng.integers(-2, 3, (rows, dim)), steps, steps @ precision
+        2.0 ** rng.integers(-2, 3, (rows, dim)),
+        np.stack([steps, steps @ precision], 1),
+        np.take_along_axis(order, places, 1),
     )
 
 
@@ -68,10 +73,8 @@ def test_compact_estimate_is_the_dense_update_in_exact_arithmetic(pairs):
     _, hessian = problem(pairs=pairs)
     found, log_det = matrices(hessian), hessian.log_det()
     for k in range(3):
-        first = hessian.steps.shape[1] - pairs
-        dense = dense_bfgs(
-            hessian.diagonal[k], hessian.steps[k, first:], hessian.changes[k, first:]
-        )
+        places = np.argsort(hessian.order[k])[hessian.order.shape[1] - pairs :]
+        dense = dense_bfgs(hessian.diagonal[k], *hessian.pairs[k][:, places])
         expected = np.array(dense, float)
         np.testing.assert_allclose(found[k], expected, rtol=1e-11, atol=1e-11 * expected.max())
         np.testing.assert_allclose(log_det[k], np.log(float(determinant(dense))), rtol=1e-11)
@@ -92,14 +95,14 @@ def test_conjugate_steps_give_the_covariance_whatever_the_diagonal():
     # Directions that are conjugate: columns of the inverse of a transposed Cholesky factor.
     root = np.linalg.cholesky(precision).transpose(0, 2, 1)
     steps = np.linalg.inv(root).transpose(0, 2, 1)
-    found = InverseHessian(hessian.diagonal, steps, steps @ precision)
+    found = InverseHessian(hessian.diagonal, np.stack([steps, steps @ precision], 1), hessian.order)
     np.testing.assert_allclose(matrices(found), np.linalg.inv(precision), atol=1e-10)
     np.testing.assert_allclose(found.log_det(), -np.linalg.slogdet(precision)[1], atol=1e-10)
 
 
 def test_diagonal_is_that_of_the_updated_scaled_diagonal():
     precision, hessian = problem()
-    step, diagonal = hessian.steps[:, -1], hessian.diagonal
+    step, diagonal = hessian.pairs[:, 0, -1], hessian.diagonal
     change = np.einsum("kij,kj->ki", precision, step)
     for k, new in enumerate(updated_diagonal(diagonal, step, change)):
         s, y = step[k], change[k]

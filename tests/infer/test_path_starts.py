@@ -202,6 +202,17 @@ def test_starts_avoid_where_density_or_gradient_are_not_finite():
     assert (points >= 0.0).all()
 
 
+def test_model_that_raises_far_out_is_climbed_all_the_same():
+    def value_and_grad(q):
+        if abs(q[0]) > 2.5:
+            raise ValueError("the solver gave up")
+        return -200.0 * (q[0] - 2.2) ** 2, -400.0 * (q - 2.2)
+
+    target = density(lambda q: -0.5 * (q * q).sum(), 1)
+    target.density = NativeDensity.from_python(value_and_grad, 1)
+    np.testing.assert_allclose(starts(target), 2.2, atol=0.25)
+
+
 def test_nan_gradient_at_a_finite_density_is_left_and_names_its_site():
     def half(low):
         x = sample("x", Normal(0.0, 1.0))

@@ -32,7 +32,8 @@ def gaussian():
 def exact_estimate():
     """The covariance as an estimate: three conjugate steps make it, whatever the diagonal."""
     steps = np.linalg.inv(np.linalg.cholesky(PRECISION).T).T[None]
-    return InverseHessian(np.array([[0.1, 7.0, 1.0]]), steps, steps @ PRECISION)
+    pairs = np.stack([steps, steps @ PRECISION], 1)
+    return InverseHessian(np.array([[0.1, 7.0, 1.0]]), pairs, np.array([[2, 3, 1]]))
 
 
 def test_approximation_of_a_gaussian_is_the_gaussian():
