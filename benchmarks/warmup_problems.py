@@ -84,7 +84,10 @@ ELECTION_GROUPS = {"age": 4, "education": 4, "age_by_education": 16, "state": 51
 
 
 def election():
-    """Return 1000 votes by state, region, age and education, as in Gelman and Hill (2007)."""
+    """Return 1000 votes by state, region, age and education, as in Gelman and Hill (2007).
+
+    Not centred: centred, its groups of four are funnels, in which effective sizes are luck.
+    """
     rng = np.random.default_rng(1988)
     index = {name: rng.integers(0, n, 1000) for name, n in ELECTION_GROUPS.items()}
     index["age_by_education"] = 4 * index["age"] + index["education"]
@@ -103,8 +106,8 @@ def election():
         for name, n in ELECTION_GROUPS.items():
             scale = sample(f"scale_{name}", dist.HalfNormal(1.0))
             with plate(name, n):
-                effect = sample(f"effect_{name}", dist.Normal(0.0, scale))
-            eta = eta + effect[index[name]]
+                z = sample(f"z_{name}", dist.Normal(0.0, 1.0))
+            eta = eta + (scale * z)[index[name]]
         with plate("voter", 1000):
             sample("y", dist.Bernoulli(logits=eta), obs=y)
 

@@ -225,6 +225,15 @@ def test_other_means_bad_mixing_and_divergences_are_remarked(tmp_path):
     assert "nutpie: R-hat x 2, 7 divergences" in text
 
 
+def test_posterior_that_nutpie_does_not_mix_in_stays_out_of_the_means(tmp_path):
+    folder = results(
+        tmp_path, probtorch=record(), nutpie=record(rhat=1.2), low_rank=record(ess=5.0, rhat=1.9)
+    )
+    text, _ = table_of(folder)
+    assert not any(line.startswith("| 1000") for line in text.splitlines())
+    assert "| rats (2)" in text
+
+
 def test_run_that_failed_is_reported(tmp_path):
     folder = results(
         tmp_path, probtorch={"error": "ValueError: no"}, nutpie=record(), low_rank=record()
