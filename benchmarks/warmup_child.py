@@ -77,9 +77,10 @@ def main(system, posterior, file, chains, draws, wanted):
         length, seed = key.split("/")
         warmup = None if length == "default" else int(length)
         try:
-            if warmup not in compiled:
-                measure(run, density, 1, warmup, draws, 1000)
-                compiled.add(warmup)
+            program = warmup if name == "numpyro" else "all lengths"
+            if program not in compiled:
+                measure(run, density, chains, warmup, draws, 1000)
+                compiled.add(program)
             records[key] = measure(run, density, chains, warmup, draws, int(seed))
         except Exception as error:
             records[key] = {"error": f"{type(error).__name__}: {error!s:.300}"}
