@@ -60,10 +60,13 @@ class StartingPoints:
     positions : ndarray, shape (num_chains, dim)
     gradients : int
         Evaluations of the log density with its gradient, for all chains together.
+    covariances : InverseHessian, optional
+        What is known of the covariance around each of them, a row per chain.
     """
 
     positions: np.ndarray
     gradients: int
+    covariances: Any = None
 
 
 # Strategies that are asked once for all chains, and what answers for them.

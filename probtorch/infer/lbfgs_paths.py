@@ -108,14 +108,28 @@ class InverseHessian:
         ndarray, shape (rows, draws, dim)
             Draws x with x' H^-1 x = u'u.
         """
+        root, directions, values = self.decomposition()
+        inside = normals @ directions.transpose(0, 2, 1)
+        return root[:, None] * (normals + inside * (np.sqrt(values)[:, None] - 1.0) @ directions)
+
+    def decomposition(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the estimates as ``D (1 + V' (L - 1) V) D``.
+
+        Returns
+        -------
+        D : ndarray, shape (rows, dim)
+            Positive.
+        V : ndarray, shape (rows, directions, dim)
+            Orthonormal rows.
+        L : ndarray, shape (rows, directions)
+            Positive.
+        """
         # U' = Q R (thin), so that H = D (1 + Q R M R' Q') D.
         q, r = np.linalg.qr(self._scaled.transpose(0, 2, 1))
         small = r @ self._middle @ r.transpose(0, 2, 1)
         values, vectors = np.linalg.eigh(0.5 * (small + small.transpose(0, 2, 1)))
         # What rounding leaves below zero is as good as nothing.
-        grown = np.sqrt(np.maximum(1.0 + values, 1e-14)) - 1.0
-        inside = (normals @ q @ vectors) * grown[:, None] @ vectors.transpose(0, 2, 1)
-        return self._root[:, None] * (normals + inside @ q.transpose(0, 2, 1))
+        return self._root, (q @ vectors).transpose(0, 2, 1), np.maximum(1.0 + values, 1e-14)
 
     def rows(self, chosen: np.ndarray) -> InverseHessian:
         """Return the estimates of some rows, in the order of `chosen`."""

@@ -241,7 +241,7 @@ def _typical_points(
     chosen = chosen_paths(best.top_score, best.log_det, target.dim, num_chains)
     normals = np.stack([normal_numbers(child, (target.dim,)) for child in drawn.spawn(num_chains)])
     positions = _around(evaluate, best, chosen, normals)
-    return StartingPoints(positions, evaluate.count)
+    return StartingPoints(positions, evaluate.count, best.hessian.rows(chosen))
 
 
 def climbed(

@@ -19,6 +19,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.infer.mcmc.hmc import DEEPEST
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.ops.control import while_loop
@@ -49,6 +50,9 @@ SMALLEST_STEP_SIZE = 1e-30
 SHORTEST_WINDOW, WINDOW_GROWTH = 10, 0.43
 # The first updates of the mass matrix are so many draws apart.
 FIRST_UPDATE = 5
+# Up to these iterations trajectories are doubled so often at most: before the scales are known
+# they are long and say little.
+SHALLOW = ((10, 5), (20, 6), (40, 8))
 # Share of the warm-up, its end, in which only the step size is tuned.
 STEP_SIZE_SHARE = 0.15
 
@@ -187,6 +191,8 @@ class Segment:
         Whether the mass matrix is set from the foreground at the end, after the switch.
     choose : bool
         Whether that may take the time to change to another form or to decompose matrices.
+    depth : int
+        Doublings that a trajectory may take.
     """
 
     length: int
@@ -195,6 +201,7 @@ class Segment:
     switch: bool = False
     update: bool = False
     choose: bool = False
+    depth: int = DEEPEST
 
 
 def switches(stop):
@@ -229,7 +236,7 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
     Notes
     -----
     The mass matrix is updated every few draws from the fifth on; the last 15 % of the iterations
-    tune the step size only.
+    tune the step size only. The first trajectories are short (`SHALLOW`).
     """
     last = max(int(STEP_SIZE_SHARE * num_warmup), 1) if adapt_step_size and num_warmup else 0
     stop = num_warmup - last if adapt_mass_matrix else 0
@@ -250,6 +257,7 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
                 switch=end in changes,
                 update=True,
                 choose=end in chosen,
+                depth=next((depth for stop, depth in SHALLOW if end <= stop), DEEPEST),
             )
         )
         begin = end

@@ -13,6 +13,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.adaptation import LARGEST_STEP_SIZE, SMALLEST_STEP_SIZE, schedule
+from probtorch.infer.mcmc.hmc import DEEPEST
 from probtorch.infer.mcmc.mass_matrix import MassMatrix
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
@@ -170,8 +171,9 @@ class ChainRun:
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
         self.segments = self._plan(num_warmup, search=kernel.search)
         self.num_warmup, self.num_samples = num_warmup, num_samples
-        self.mass = MassMatrix(form) if form is not None and num_warmup else None
-        dim = runner.chain.state.position._data.shape[0]
+        position = runner.chain.state.position._data
+        dim = len(position)
+        self.mass = MassMatrix(form, position) if form is not None and num_warmup else None
         self.draws = Recording(num_samples, dim, thinning)
         self.warmup = Recording(num_warmup, dim) if keep_warmup else None
         self.iteration = self.divergences = self.leapfrogs = self.warmup_leapfrogs = 0
@@ -232,9 +234,6 @@ class ChainRun:
         self._ended = time.perf_counter()
 
     def _warm_up(self, stop):
-        if self.mass is not None and not (self.iteration or self.kernel.starts_with_metric):
-            state = self.runner.chain.state
-            self._set_metric(self.mass.begin(state.position._data, state.grad._data))
         for segment in self.segments[self._segment :]:
             self._run_segment(segment, stop)
 
@@ -325,6 +324,7 @@ class ChainRun:
             search=segment.search,
             adapt=self.kernel.adapt_step_size,
             learnt=learnt,
+            depth=segment.depth,
         )
         if self._done < segment.length:
             return
@@ -347,13 +347,15 @@ class ChainRun:
             step_size = wrap(np.exp(chain.averaging.log_step_mean._data))
             self.runner.chain = replace(chain, kernel=replace(chain.kernel, step_size=step_size))
 
-    def _advance(self, length, recording, stop, *, search=False, adapt=False, learnt=None):
+    def _advance(
+        self, length, recording, stop, *, search=False, adapt=False, learnt=None, depth=DEEPEST
+    ):
         """Run `length` transitions, less those done before, in calls of a good size."""
         search = search and not self._done
         while self._done < length and not stop.is_set():
             count = min(length - self._done, self._count, self.runner.capacity)
             start = time.perf_counter()
-            positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
+            positions, grads, info = self.runner.run(count, search=search, adapt=adapt, depth=depth)
             seconds = time.perf_counter() - start
             self.context.raise_error()
             self._calls += 1

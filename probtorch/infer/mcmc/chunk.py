@@ -22,7 +22,7 @@ from probtorch.infer.mcmc.adaptation import (
     dual_averaging_update,
     find_step_size,
 )
-from probtorch.infer.mcmc.hmc import HMCInfo, HMCState
+from probtorch.infer.mcmc.hmc import DEEPEST, HMCInfo, HMCState
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import exp, where
@@ -76,12 +76,15 @@ class Plan:
         Whether to look for a step size first and start dual averaging around it.
     adapt : Tensor, 0-d bool
         Whether the step size follows dual averaging.
+    depth : Tensor, 0-d int64
+        Doublings that a trajectory may take; see the kernels.
     target_accept_prob : Tensor, 0-d float64
     """
 
     count: TensorBase
     search: TensorBase
     adapt: TensorBase
+    depth: TensorBase
     target_accept_prob: TensorBase
 
 
@@ -134,7 +137,7 @@ def run_chunk(task, capacity):
 
     def transition(carry):
         at, state, step_size, averaging, trace = carry
-        state, info = replace(kernel, step_size=step_size).step(key, state)
+        state, info = replace(kernel, step_size=step_size).step(key, state, plan.depth)
         updated = dual_averaging_update(averaging, info.accept_symmetric, plan.target_accept_prob)
         averaging = map_tree(lambda new, old: where(plan.adapt, new, old), updated, averaging)
         step_size = where(plan.adapt, exp(updated.log_step), step_size)
@@ -237,7 +240,13 @@ class ChunkRunner:
         self._load(chain)
 
     def _load(self, chain):
-        plan = np.array(0), np.array(False), np.array(False), np.array(self._target)
+        plan = (
+            np.array(0),
+            np.array(False),
+            np.array(False),
+            np.array(DEEPEST),
+            np.array(self._target),
+        )
         task = Task(chain, Plan(*map(wrap, plan)))
         items, self._structure = flatten(chain)
         self._leaves = len(items)
@@ -259,7 +268,7 @@ class ChunkRunner:
         for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf._data
 
-    def run(self, count, *, search=False, adapt=False):
+    def run(self, count, *, search=False, adapt=False, depth=DEEPEST):
         """Run `count` transitions.
 
         Returns
@@ -268,7 +277,9 @@ class ChunkRunner:
         info : HMCInfo of arrays, each (count,)
             All valid until the next call.
         """
-        for place, value in zip(self._program.inputs[self._leaves :], (count, search, adapt)):
+        for place, value in zip(
+            self._program.inputs[self._leaves :], (count, search, adapt, depth)
+        ):
             place[...] = value
         self._program.run()
         results = self._program.outputs

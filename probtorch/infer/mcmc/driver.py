@@ -370,7 +370,10 @@ class MCMC:
         generator = default_generator if seed is None else seed
         if not isinstance(generator, Generator):
             generator = Generator(seed)
-        return new_chains(self.kernel, target, init_params, self.num_chains, generator)
+        adapts = self.kernel.adapt_mass_matrix and self.num_warmup > 0
+        return new_chains(
+            self.kernel, target, init_params, self.num_chains, generator, adapts=adapts
+        )
 
     def _thread_count(self, num_chains):
         # Eager code and hooks run under the interpreter lock and share its state.

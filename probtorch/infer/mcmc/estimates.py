@@ -100,6 +100,22 @@ class Spectrum:
     directions: np.ndarray
     variances: np.ndarray
 
+    def diagonal(self) -> np.ndarray:
+        """Return the diagonal matrix that is best in its place, as `diagonal` would find it."""
+        rows = self.directions**2
+        wide, narrow = (
+            1.0 + (self.variances - 1.0) @ rows,
+            1.0 + (1.0 / self.variances - 1.0) @ rows,
+        )
+        return self.scale**2 * np.sqrt(wide / narrow)
+
+    def clipped(self, rank: int, cut: float = CUT) -> Spectrum:
+        """Return it with the `rank` directions that matter most, none within a factor `cut`."""
+        apart = np.abs(np.log(np.maximum(self.variances, LEAST)))
+        kept = np.flatnonzero(apart > np.log(cut))
+        kept = kept[np.argsort(-apart[kept], kind="stable")][:rank]
+        return Spectrum(self.scale, self.directions[kept], self.variances[kept])
+
     def covariance(self) -> np.ndarray:
         """Return the whole matrix, shape (dim, dim), exactly symmetric."""
         inner = (self.directions.T * (self.variances - 1.0)) @ self.directions
@@ -163,11 +179,8 @@ def low_rank(
         basis = np.linalg.qr(np.concatenate([x, g]).T)[0]
         x, g = x @ basis, g @ basis
     variances, vectors = np.linalg.eigh(_geometric_mean(x, g, ridge))
-    apart = np.abs(np.log(np.maximum(variances, LEAST)))
-    kept = np.flatnonzero(apart > np.log(cut))
-    kept = kept[np.argsort(-apart[kept], kind="stable")][:rank]
-    directions = vectors[:, kept] if basis is None else basis @ vectors[:, kept]
-    return Spectrum(scale, np.ascontiguousarray(directions.T), variances[kept])
+    directions = vectors.T if basis is None else (basis @ vectors).T
+    return Spectrum(scale, np.ascontiguousarray(directions), variances).clipped(rank, cut)
 
 
 def dense(draws: np.ndarray, grads: np.ndarray, variance: np.ndarray) -> np.ndarray:

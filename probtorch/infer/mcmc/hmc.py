@@ -25,13 +25,15 @@ from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import uniform
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
-from probtorch.ops.elementwise import clamp, exp, isfinite, where
+from probtorch.ops.elementwise import clamp, exp, isfinite, minimum, shift_left, where
 
 __all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "acceptance", "energy_drop"]
 
 # An energy error this large means that the integrator has left the level set [hoffman2014, section
 # 3.1.1]; Stan's value.
 DIVERGENCE_THRESHOLD = 1000.0
+# Doublings of a trajectory that is not limited: more than any can have.
+DEEPEST = 30
 
 
 @record
@@ -151,13 +153,15 @@ class HMCKernel:
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
 
-    def step(self, key, state):
-        """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.
+    def step(self, key, state, depth=DEEPEST):
+        """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
         ----------
         key : Key
         state : HMCState
+        depth : int or Tensor, 0-d int64
+            The trajectory has at most ``2**depth`` steps, where its length is not given in steps.
         """
         dim = state.position._data.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
@@ -165,7 +169,7 @@ class HMCKernel:
         jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)
         step_size = self.step_size * jittered
         accept_draw = uniform(key, counter + 1)
-        steps = self._steps(step_size)
+        steps = self._steps(step_size, depth)
         start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
         energy = kinetic_energy(momentum) - state.logdensity
 
@@ -206,9 +210,9 @@ class HMCKernel:
         )
         return new, info
 
-    def _steps(self, step_size):
+    def _steps(self, step_size, depth):
         if self.num_steps:
             return wrap(np.asarray(self.num_steps))
         # Compared as floats: the quotient may not fit an integer.
         steps = clamp(self.length / step_size, min=1.0, max=float(self.max_num_steps))
-        return cast(steps, int64)
+        return minimum(cast(steps, int64), shift_left(wrap(np.asarray(1)), depth))

@@ -23,11 +23,16 @@ from probtorch.infer.mcmc.metrics import (
     LowRankMetric,
 )
 
+# Draws and gradients, arrays (n, dim).
+Rows = tuple[np.ndarray, np.ndarray]
+
 __all__ = ["Auto", "Blocks", "Dense", "Diagonal", "Form", "LowRank", "MassMatrix"]
 
 # Draws that an estimate needs; and those that a choice between forms needs, half of which say how
 # good the estimates from the other half are.
 FEWEST, TO_CHOOSE = 4, 10
+# With fewer draws the matrix in use is weighed against what they say.
+ENOUGH = 30
 # Decompositions of matrices of so few dimensions take no time: they are made at each update.
 SMALL = 32
 # Most directions of a low-rank matrix.
@@ -57,13 +62,11 @@ class Window:
         if self.parts is not None:
             self.parts.append((draws, grads))
 
-    def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all draws and all gradients, arrays (n, dim)."""
+    def rows(self, last: int = 0) -> Rows:
+        """Return all draws and all gradients, arrays (n, dim), or those of the last parts."""
         assert self.parts is not None
-        return (
-            np.concatenate([draws for draws, _ in self.parts]),
-            np.concatenate([grads for _, grads in self.parts]),
-        )
+        draws, grads = zip(*self.parts[-last:])
+        return np.concatenate(draws), np.concatenate(grads)
 
     def snapshot(self) -> dict[str, Any]:
         """Return what is there, as a tree for `probtorch.save`."""
@@ -99,9 +102,19 @@ class Form:
         """Return the metric with this diagonal, an array (dim,)."""
         raise NotImplementedError(type(self).__name__)
 
-    def fitted(self, window: Window, metric: Any, choose: bool) -> Any:
+    def of_gradient(self, grad: np.ndarray) -> Any:
+        """Return the metric that a gradient at the start asks for, where nothing else is known."""
+        return self.of_variance(estimates.first_diagonal(grad))
+
+    def of_spectrum(self, spectrum: Spectrum) -> Any:
+        """Return the metric nearest to a covariance."""
+        return self.of_variance(spectrum.diagonal())
+
+    def fitted(self, window: Window, metric: Any, fresh: Rows | None, choose: bool) -> Any:
         """Return the metric that a window asks for, or the present one where it says too little.
 
+        `fresh` are the rows that were drawn with the present one, which can judge it: draws and
+        gradients; None where there are none, or rows are not kept.
         `choose` allows for what takes longer: to change to another kind, to decompose matrices.
         """
         raise NotImplementedError(type(self).__name__)
@@ -118,7 +131,7 @@ class Diagonal(Form):
     def of_variance(self, variance):
         return DiagonalMetric.from_inverse_mass(variance)
 
-    def fitted(self, window, metric, choose):
+    def fitted(self, window, metric, fresh, choose):
         return self.of_variance(estimates.diagonal(window.moments, metric.variance()))
 
 
@@ -137,30 +150,39 @@ class LowRank(Form):
         return LowRankMetric.of(scale, np.zeros((0, self.dim)), np.zeros(0), self.rank)
 
     def of_spectrum(self, spectrum):
-        """Return the metric of a `Spectrum`."""
-        return LowRankMetric.of(spectrum.scale, spectrum.directions, spectrum.variances, self.rank)
+        found = spectrum.clipped(self.rank)
+        return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
 
-    def fitted(self, window, metric, choose):
+    def fitted(self, window, metric, fresh, choose):
         choose = choose or self.dim <= SMALL
-        if not choose and self._has_directions(metric):
-            return metric
         variance = estimates.diagonal(window.moments, metric.variance())
-        if not choose or window.moments.count < TO_CHOOSE:
-            return self.of_variance(variance)
+        kept = self._worth(metric, variance, fresh)
+        if window.moments.count < TO_CHOOSE or not choose:
+            return metric if kept > 0.0 else self.of_variance(variance)
         draws, grads = window.rows()
         gains = self._gains(draws, grads)
         ridge = max(gains, key=gains.__getitem__)
+        # What the start knew, or an earlier window, may be better than what few draws say.
+        if window.moments.count < ENOUGH and kept > max(gains[ridge], self.least_gain):
+            return metric
         if gains[ridge] < self.least_gain:
             return self.of_variance(variance)
         return self.of_spectrum(
             estimates.low_rank(draws, grads, variance, rank=self.rank, ridge=ridge)
         )
 
+    # Below which directions are not worth having.
     least_gain = -np.inf
 
-    @staticmethod
-    def _has_directions(metric):
-        return int(metric.count._data) > 0
+    def _worth(self, metric, variance, fresh):
+        """What the directions of a metric gain over a diagonal, on rows it was not made from."""
+        if not isinstance(metric, LowRankMetric) or not int(metric.count._data):
+            return -np.inf
+        if fresh is None or len(fresh[0]) < FEWEST:
+            return np.inf
+        draws, grads = fresh
+        plain = estimates.misfit(draws, grads, _plain(variance))
+        return 2.0 * self.dim * (plain - estimates.misfit(draws, grads, _spectrum_of(metric)))
 
     def _gains(self, draws, grads):
         """What directions from one half of the draws gain on the other, by the ridge they take.
@@ -172,12 +194,21 @@ class LowRank(Form):
         gains = dict.fromkeys((estimates.RIDGE, estimates.noisy_ridge(len(draws), self.dim)), 0.0)
         for fit, judge in (halves, halves[::-1]):
             variance = estimates.diagonal(Moments.of(*fit), np.ones(self.dim))
-            nothing = Spectrum(np.sqrt(variance), np.zeros((0, self.dim)), np.zeros(0))
-            plain = estimates.misfit(*judge, nothing)
+            plain = estimates.misfit(*judge, _plain(variance))
             for ridge in gains:
                 found = estimates.low_rank(*fit, variance, rank=self.rank, ridge=ridge)
                 gains[ridge] += self.dim * (plain - estimates.misfit(*judge, found))
         return gains
+
+
+def _plain(variance):
+    return Spectrum(np.sqrt(variance), np.zeros((0, len(variance))), np.zeros(0))
+
+
+def _spectrum_of(metric):
+    count = int(metric.count._data)
+    variances = (1.0 + metric.stretch._data[:count]) ** 2
+    return Spectrum(metric.scale._data, metric.directions._data[:count], variances)
 
 
 class Auto(LowRank):
@@ -195,13 +226,12 @@ class Auto(LowRank):
     def of_variance(self, variance):
         return DiagonalMetric.from_inverse_mass(variance)
 
-    @staticmethod
-    def _has_directions(metric):
-        return isinstance(metric, LowRankMetric)
-
 
 class Dense(Form):
     """All covariances."""
+
+    def of_spectrum(self, spectrum):
+        return DenseMetric.from_inverse_mass(spectrum.covariance())
 
     def room(self):
         return [DenseMetric.unit(self.dim)]
@@ -209,7 +239,7 @@ class Dense(Form):
     def of_variance(self, variance):
         return DenseMetric.from_inverse_mass(np.diag(variance))
 
-    def fitted(self, window, metric, choose):
+    def fitted(self, window, metric, fresh, choose):
         variance = estimates.diagonal(window.moments, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
@@ -231,7 +261,7 @@ class Blocks(Form):
         blocks = [np.diag(variance[at]) for at in self.places]
         return BlockMetric.from_inverse_mass(variance, self.places, blocks)
 
-    def fitted(self, window, metric, choose):
+    def fitted(self, window, metric, fresh, choose):
         variance = estimates.diagonal(window.moments, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
@@ -249,22 +279,21 @@ class MassMatrix:
     Parameters
     ----------
     form : Form
+    position : ndarray, shape (dim,), optional
+        Where the chain stands.
     """
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, position: np.ndarray | None = None) -> None:
         self.form = form
         self._foreground, self._background = self._window(), self._window()
         # Rows of the segment that is being run, and the position before them.
-        self._pending: list[tuple[np.ndarray, np.ndarray]] = []
-        self._last: np.ndarray | None = None
+        self._pending: list[Rows] = []
+        # Parts of the windows that were drawn with the present metric.
+        self._fresh = 0
+        self._last = None if position is None else np.array(position)
 
     def _window(self):
         return Window(self.form.dim, self.form.keeps_rows)
-
-    def begin(self, position: np.ndarray, grad: np.ndarray) -> Any:
-        """Return the metric to begin with, from the gradient at the start."""
-        self._last = np.array(position)
-        return self.form.of_variance(estimates.first_diagonal(grad))
 
     def add(self, positions: np.ndarray, grads: np.ndarray) -> None:
         """Take down what was drawn; it counts from the end of the segment on."""
@@ -279,6 +308,7 @@ class MassMatrix:
             moved = (np.concatenate([before, draws[:-1]]) != draws).any(axis=1)
             self._last = draws[-1].copy()
             fine = moved & np.isfinite(grads).all(axis=1)
+            self._fresh += bool(fine.any())
             for window in (self._foreground, self._background):
                 window.add(draws[fine], grads[fine])
         if switch:
@@ -288,11 +318,16 @@ class MassMatrix:
         """Return the metric to go on with, given the present one."""
         if self._foreground.moments.count < FEWEST:
             return metric
+        keeps = self.form.keeps_rows and self._fresh > 0
+        fresh = self._foreground.rows(self._fresh) if keeps else None
         try:
-            return self.form.fitted(self._foreground, metric, choose)
+            found = self.form.fitted(self._foreground, metric, fresh, choose)
         except (np.linalg.LinAlgError, DomainError):
             # Draws that overflow: a later window will do better.
             return metric
+        if found is not metric:
+            self._fresh = 0
+        return found
 
     def shift(self) -> float | None:
         """Return how far the background is from what was before it, in standard deviations.
@@ -312,7 +347,7 @@ class MassMatrix:
     def forget(self) -> None:
         """Begin anew: the chain was moved, or what it drew so far is not to be trusted."""
         self._foreground, self._background = self._window(), self._window()
-        self._pending, self._last = [], None
+        self._pending, self._fresh, self._last = [], 0, None
 
     def snapshot(self) -> dict[str, Any]:
         """Return all of it, as a tree for `probtorch.save`."""
@@ -320,6 +355,7 @@ class MassMatrix:
             "foreground": self._foreground.snapshot(),
             "background": self._background.snapshot(),
             "pending": list(self._pending),
+            "fresh": self._fresh,
             "last": self._last,
         }
 
@@ -328,4 +364,4 @@ class MassMatrix:
         self._foreground.restore(saved["foreground"])
         self._background.restore(saved["background"])
         self._pending = [(draws, grads) for draws, grads in saved["pending"]]
-        self._last = saved["last"]
+        self._fresh, self._last = saved["fresh"], saved["last"]

@@ -33,6 +33,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.infer.mcmc.hmc import (
+    DEEPEST,
     DIVERGENCE_THRESHOLD,
     HMCInfo,
     HMCState,
@@ -146,13 +147,15 @@ class NUTSKernel:
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
 
-    def step(self, key, state):
-        """Return ``(HMCState, HMCInfo)`` after one transition; pure in `key` and `state`.
+    def step(self, key, state, depth=DEEPEST):
+        """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
         ----------
         key : Key
         state : HMCState
+        depth : int or Tensor, 0-d int64
+            Doublings that this transition may take, if fewer than `max_tree_depth`.
         """
         dim = state.position._data.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
@@ -175,7 +178,9 @@ class NUTSKernel:
             rows=self._empty_rows(dim),
         )
         trajectory = while_loop(
-            lambda t: (t.depth < self.max_tree_depth) & ~t.turning & ~t.diverging,
+            lambda t: (
+                (t.depth < self.max_tree_depth) & (t.depth < depth) & ~t.turning & ~t.diverging
+            ),
             lambda t: self._double(key, directions, energy, t),
             trajectory,
         )

@@ -17,9 +17,10 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
-from probtorch.infer.initialization import starting_points
+from probtorch.infer.initialization import StartingPoints, starting_points
 from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain
+from probtorch.infer.mcmc.estimates import Spectrum
 from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernels import GradientKernel
@@ -50,7 +51,13 @@ class Starts(list[Start]):
 
 
 def new_chains(
-    kernel: GradientKernel, target: Target, params: Any, num_chains: int, generator: Generator
+    kernel: GradientKernel,
+    target: Target,
+    params: Any,
+    num_chains: int,
+    generator: Generator,
+    *,
+    adapts: bool = True,
 ) -> Starts:
     """Return chains at the given parameters, or where the kernel's strategy puts them.
 
@@ -63,6 +70,9 @@ def new_chains(
     num_chains : int
     generator : Generator
         Each chain draws from a child of it.
+    adapts : bool
+        Whether the mass matrix will be adapted: then it is not the identity to begin with, but what
+        the starts, or else their gradients, say.
 
     Raises
     ------
@@ -75,22 +85,31 @@ def new_chains(
     starts, *streams = generator.spawn(1 + num_chains)
     if params is None:
         found = starting_points(target, num_chains, starts, kernel.init_strategy)
-        positions, gradients = found.positions, found.gradients
     else:
-        positions, gradients = _positions(target, params, num_chains), 0
-    started = [_new_chain(kernel, target, q, stream) for q, stream in zip(positions, streams)]
-    refuse_flat(target, positions[0])
-    return Starts(started, gradients + num_chains)
+        found = StartingPoints(_positions(target, params, num_chains), 0)
+    spectra: list[Spectrum | None] = [None] * num_chains
+    if found.covariances is not None:
+        spectra = [Spectrum(*parts) for parts in zip(*found.covariances.decomposition())]
+    started = [
+        _new_chain(kernel, target, *start, adapts)
+        for start in zip(found.positions, spectra, streams)
+    ]
+    refuse_flat(target, found.positions[0])
+    return Starts(started, found.gradients + num_chains)
 
 
-def _new_chain(kernel, target, position, stream):
+def _new_chain(kernel, target, position, spectrum, stream, adapts):
     context = target.density.context()
     logdensity, grad = context.value_and_grad(position)
     if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
         raise bad_start(
             target, position, "initial_params", "start elsewhere, or leave initial_params out"
         )
-    built = kernel.build(_handle(context), kernel.first_metric(target))
+    metric = kernel.first_metric(target)
+    if adapts and not kernel.starts_with_metric:
+        form = kernel.form(target.dim, kernel.places(target))
+        metric = form.of_gradient(grad) if spectrum is None else form.of_spectrum(spectrum)
+    built = kernel.build(_handle(context), metric)
     position = np.array(position, np.float64)
     state = HMCState(wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0)))
     chain = Chain(

@@ -146,9 +146,9 @@ def test_moments_of_a_gaussian_are_found(kernel):
 
 
 def test_both_sets_of_keywords_mean_the_same():
-    pyro = MCMC(NUTS(gaussian_target()), 40, warmup_steps=30, num_chains=2, seed=1)
+    pyro = MCMC(NUTS(gaussian_target(), full_mass=True), 40, warmup_steps=30, num_chains=2, seed=1)
     numpyro = MCMC(
-        sampler=NUTS(gaussian_target(), dense_mass=False), num_warmup=30, num_samples=40,
+        sampler=NUTS(gaussian_target(), dense_mass=True), num_warmup=30, num_samples=40,
         num_chains=2, progress_bar=False, seed=1,
     )  # fmt: skip
     run(pyro), run(numpyro)
@@ -399,7 +399,7 @@ def interrupted(samples, warmup, threads):
         line = child.stderr.readline()
     assert line.startswith("sampling 3 chains"), line + child.stderr.read()
     # Time for the chains to get a processor each in turn; the run itself lasts much longer.
-    time.sleep(1.0)
+    time.sleep(2.0)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=120)
     return out, err, child.returncode

@@ -110,9 +110,8 @@ def test_coordinates_without_spread_keep_the_variance_they_had():
 
 def learnt(form, sigma, n, seed=0):
     """The metric of a form after one window of draws."""
-    mass = MassMatrix(form)
     draws, grads = gaussian_rows(sigma, n, seed)
-    metric = mass.begin(draws[0], grads[0])
+    mass, metric = MassMatrix(form, draws[0]), form.of_gradient(grads[0])
     mass.add(draws[1:], grads[1:])
     mass.end_segment(switch=False)
     return mass.metric(metric, choose=True)
@@ -152,8 +151,7 @@ def test_auto_takes_directions_where_they_pay_and_none_where_they_do_not():
 
 def test_a_switch_forgets_what_is_older_than_the_background():
     far, near = gaussian_rows(np.eye(2), 30), gaussian_rows(np.diag([4.0, 0.25]), 30)
-    mass = MassMatrix(Diagonal(2))
-    metric = mass.begin(far[0][0], far[1][0])
+    mass, metric = MassMatrix(Diagonal(2)), DiagonalMetric.unit(2)
     mass.add(*far)
     mass.end_segment(switch=True)
     mass.add(*near)
