@@ -1,0 +1,184 @@
+"""`DataDensity`: a log density of a point and of data, compiled once for all data of a shape.
+
+`NativeDensity` makes constants of the tensors that it finds, which is right for one data set and a
+thousand draws. For a thousand data sets (simulation-based calibration) the data are coordinates of
+a longer vector, ``(q, data)``, in which the density is compiled, and a small C function between the
+sampler and it puts the two parts together:
+
+    double density_of_data(const double *q, double *grad, void *context)
+
+`context` holds the data, so exchanging them is copying numbers. What Python does with them is
+guarded as everything else: a branch on data is a path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler import engine
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.executor import address_of
+
+__all__ = ["DataDensity"]
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+# The context: the inner function and its context, the long point, its gradient, bytes of q.
+_IR = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define double @pt_density_of_data(ptr %q, ptr %grad, ptr %context) {
+entry:
+  %inner.p = getelementptr i64, ptr %context, i64 1
+  %point.p = getelementptr i64, ptr %context, i64 2
+  %slope.p = getelementptr i64, ptr %context, i64 3
+  %bytes.p = getelementptr i64, ptr %context, i64 4
+  %function = load ptr, ptr %context
+  %inner = load ptr, ptr %inner.p
+  %point = load ptr, ptr %point.p
+  %slope = load ptr, ptr %slope.p
+  %bytes = load i64, ptr %bytes.p
+  call void @llvm.memcpy.p0.p0.i64(ptr %point, ptr %q, i64 %bytes, i1 false)
+  %value = call double %function(ptr %point, ptr %slope, ptr %inner)
+  call void @llvm.memcpy.p0.p0.i64(ptr %grad, ptr %slope, i64 %bytes, i1 false)
+  ret double %value
+}
+"""
+
+
+class DataDensity:
+    """A log density on R^dim that also depends on numbers which may be exchanged.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(q, data)``, both float64 Tensors, the latter without gradient; returns a 0-d Tensor.
+    dim : int
+    data : ndarray, shape (size,)
+        The first data.
+    name, check
+        As for `NativeDensity`; the check sees the long vector.
+
+    Notes
+    -----
+    To samplers it is like a `NativeDensity` of `dim` coordinates. A context keeps the data that it
+    was made with, until its own `set_data` is called.
+    """
+
+    def __init__(self, fn: Any, dim: int, data: np.ndarray, *, name: str, check: Any = None):
+        self.dim, self.name = dim, name
+        self.data = np.array(data, np.float64)
+
+        def joined(point):
+            return fn(point[:dim], point[dim:].detach())
+
+        self.joined = NativeDensity(joined, dim + self.data.size, name=name, check=check)
+        self._own: Any = None
+
+    def set_data(self, data: np.ndarray) -> None:
+        """Use other data from now on: for contexts yet to be made, and for evaluations here."""
+        self.data = np.array(data, np.float64)
+        if self._own is not None:
+            self._own.set_data(self.data)
+
+    def context(self) -> _Context:
+        """Return one thread's memory, with the data at hand; see `NativeDensity.context`."""
+        return _Context(self)
+
+    def value_and_grad(self, q: Any) -> tuple[float, np.ndarray]:
+        """Return ``(log density, gradient)`` at an array q."""
+        if self._own is None:
+            self._own = self.context()
+        return self._own.value_and_grad(q)
+
+    def value_and_grad_many(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(log densities, gradients)`` at the rows of an array."""
+        data = np.broadcast_to(self.data, (len(q), self.data.size))
+        values, slopes = self.joined.value_and_grad_many(np.concatenate([q, data], axis=1))
+        return values, slopes[:, : self.dim]
+
+    def eager(self, q: Any) -> tuple[float, np.ndarray]:
+        """Evaluate at an array in Python."""
+        value, slope = self.joined.eager(np.concatenate([q, self.data]))
+        return value, slope[: self.dim]
+
+    def verify(self, q: np.ndarray, context: _Context) -> None:
+        """Compare the native answer with Python's; see `NativeDensity.verify`."""
+        self.joined.verify(context.joined_point(q), context.inner)
+
+    def explain(self, *, format: str = "text", profile: bool = False) -> Any:
+        """Return what became of it; see `NativeDensity.explain`."""
+        return self.joined.explain(format=format, profile=profile)
+
+    @property
+    def paths(self) -> list[Any]:
+        """The compiled paths."""
+        return self.joined.paths
+
+    @property
+    def reason(self) -> Any:
+        """Why it runs eagerly, ``(reason, place)``; None where it does not."""
+        return self.joined.reason
+
+
+class _Context:
+    """One thread's memory; `function` and `address` are what native code calls and passes."""
+
+    def __init__(self, density):
+        self.density, self.inner = density, density.joined.context()
+        self._point = np.concatenate([np.zeros(density.dim), density.data])
+        self._slope = np.zeros_like(self._point)
+        self._grad = np.zeros(density.dim)
+        self._table = np.array(
+            [
+                self.inner.function,
+                self.inner.address,
+                address_of(self._point),
+                address_of(self._slope),
+                8 * density.dim,
+            ],
+            np.uintp,
+        )
+        self.function, self.address = _function(), address_of(self._table)
+        self._entry = _ENTRY(self.function)
+
+    def set_data(self, data):
+        """Exchange the data."""
+        self._point[self.density.dim :] = data
+
+    def joined_point(self, q):
+        """Return the long vector at an array q."""
+        return np.concatenate([q, self._point[self.density.dim :]])
+
+    def value_and_grad(self, q):
+        """Return ``(log density, gradient)`` at an array."""
+        value, slope = self.inner.value_and_grad(self.joined_point(q))
+        return value, slope[: self.density.dim]
+
+    def native(self, q):
+        """Return ``(log density, gradient)`` at an array, unverified, as a sampler gets them."""
+        point = np.array(q, np.float64)
+        value = self._entry(address_of(point), address_of(self._grad), self.address)
+        self.raise_error()
+        return value, self._grad.copy()
+
+    @property
+    def error(self):
+        """The first exception that an evaluation inside native code met, or None."""
+        return self.inner.error
+
+    def raise_error(self):
+        """Raise that exception, if there is one."""
+        self.inner.raise_error()
+
+
+@functools.cache
+def _module():
+    return engine.compile_module(_IR)
+
+
+def _function():
+    return _module().address("pt_density_of_data")

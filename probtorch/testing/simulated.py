@@ -1,0 +1,332 @@
+"""What `sbc` and `geweke` share: data simulated from a model, and the posterior given any of them.
+
+`simulate` runs a model forwards with its data taken away. `SimulatedTarget` is the posterior whose
+data can be exchanged: it is compiled once (compiler/data_density.py), whatever the number of data
+sets. `scores` of draws, what is compared, come from one compiled function of a draw and its data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler.data_density import DataDensity
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import wrap
+from probtorch.core.dtype import float64
+from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator
+from probtorch.diagnostics.layout import entry_labels
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.effects.handlers import condition, seed, trace, uncondition
+from probtorch.effects.runtime import Handler
+from probtorch.errors import ArgumentError
+from probtorch.infer.gradient_check import DensityCheck
+from probtorch.infer.mapping import DrawMap
+from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.names import unknown_name
+from probtorch.infer.potential import ModelTarget
+from probtorch.infer.predictive import Predictive
+from probtorch.ops.movement import cat, reshape
+
+__all__ = ["LOG_LIKELIHOOD", "SimulatedTarget", "data_sites", "kernel_for", "simulate"]
+
+# The quantity that a posterior which ignores part of the data gets wrong [modrak2023].
+LOG_LIKELIHOOD = "log_likelihood"
+# Numbers that are looked at in one go.
+BLOCK_ELEMENTS = 2**22
+# Points from which on the way to unconstrained space is worth compiling.
+MANY_POINTS = 500
+
+Arrays = dict[str, np.ndarray]
+
+
+# ---------------------------------------------------------------------------------------- forwards
+
+
+def data_sites(
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    observed: Iterable[str],
+    caller: str,
+) -> tuple[str, ...]:
+    """Return the names of the sites that are data.
+
+    They are those that the model observes and those named; where there are none, those that say
+    ``obs=`` and have got None.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, if a name is unknown, or if a factor says what no draw can follow.
+    """
+    check_model(model, caller)
+    check_model_call(model, args, kwargs, f"{caller}(..., args=...)")
+    with in_float64(), trace() as found, seed(None, Generator(0)):
+        model(*lifted(args), **lifted(dict(kwargs)))
+    sites = {name: site for name, site in found.items() if site.kind == "sample"}
+    for name, site in found.items():
+        if site.kind == "factor":
+            raise ArgumentError(
+                f"{caller}: factor {name!r}",
+                expected="data that the model can simulate: sample statements alone",
+                got=f"a factor, which has no distribution to draw from ({site.location})",
+                fix="write it as sample(name, distribution, obs=data)",
+            )
+    wanted = (observed,) if isinstance(observed, str) else tuple(observed)
+    for name in wanted:
+        if name not in sites:
+            raise unknown_name(f"{caller}(observed=...): no site {name!r}", name, list(sites))
+    names = tuple(name for name, site in sites.items() if site.observed or name in wanted)
+    names = names or tuple(name for name, s in sites.items() if s.notes.get("no_data"))
+    if not names:
+        raise ArgumentError(
+            f"{caller}(observed=...)",
+            expected="the names of the sites that are data",
+            got="none, and the model observes nothing",
+            fix=f"write observed={tuple(sites)[-1:]!r}, or give the model data with args=",
+        )
+    return names
+
+
+def simulate(
+    model: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    count: int,
+    generator: Generator,
+    latent: Arrays | None = None,
+) -> Arrays:
+    """Return draws of all sites by name, each (count, *shape), float64: parameters, then data.
+
+    Parameters
+    ----------
+    latent : dict of ndarray, optional
+        Values (count, *shape) of parameters that are given; the rest follows from them.
+    """
+    args, kwargs = lifted(args), lifted(dict(kwargs))
+
+    def forwards():
+        with in_float64(), uncondition():
+            return model(*args, **kwargs)
+
+    # `batch_ndims` is not said where nothing is given: there is nothing to count it on.
+    given: dict[str, Any] = {"posterior_samples": latent, "batch_ndims": 1} if latent else {}
+    found = Predictive(forwards, num_samples=count, seed=generator, **given)()
+    return {name: np.asarray(x) for name, x in found.items()}
+
+
+# --------------------------------------------------------------------------------------- backwards
+
+
+class SimulatedTarget(ModelTarget):
+    """The posterior of a model, given data that can be exchanged.
+
+    Parameters
+    ----------
+    model, args, kwargs
+    data : dict of ndarray
+        The first data, by site.
+    quantities : dict of str to callable
+        Test quantities: functions of a dict of tensors, parameters and data by name.
+    log_likelihood : bool
+        Whether the log likelihood is one of them.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        data: Arrays,
+        quantities: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
+        log_likelihood: bool = True,
+    ) -> None:
+        self._shapes = {name: (x.shape, x.dtype) for name, x in data.items()}
+        self._data = {name: wrap(np.array(x)) for name, x in data.items()}
+        self._tests, self._log_likelihood_too = dict(quantities or {}), log_likelihood
+        super().__init__(model, args, kwargs)
+        self._check_tests()
+        self._scores_map = DrawMap(self._scores)
+
+    def run(self, *handlers: Any) -> Any:
+        """Run the model with the data at hand, under handlers, outermost first."""
+        return super().run(*handlers, condition(None, self._data, strict=False))
+
+    def exchange(self, data: Arrays) -> None:
+        """Use other data from now on."""
+        self._data = {name: wrap(np.array(data[name])) for name in self._shapes}
+        self.density.set_data(self.pack_data(data))
+
+    def pack_data(self, data: Arrays, lead: int = 0) -> np.ndarray:
+        """Return data as one float64 vector; with `lead` leading dims as an array of vectors."""
+        parts = [
+            np.asarray(data[name], np.float64).reshape(*np.shape(data[name])[:lead], math.prod(s))
+            for name, (s, _) in self._shapes.items()
+        ]
+        return np.concatenate(parts, axis=-1)
+
+    @contextlib.contextmanager
+    def _given(self, flat: Any) -> Iterator[dict[str, Any]]:
+        """Return a context in which the data are those of a vector, a Tensor."""
+        before, at, found = self._data, 0, {}
+        for name, (shape, dtype) in self._shapes.items():
+            size = math.prod(shape)
+            part = flat[at] if shape == () else reshape(flat[at : at + size], shape)
+            found[name] = part if dtype == np.float64 else cast(part, dtype)
+            at += size
+        self._data = found
+        try:
+            yield found
+        finally:
+            self._data = before
+
+    def _joint(self, q: Any, flat: Any) -> Any:
+        with self._given(flat):
+            return self.logdensity(q)
+
+    @cached_property
+    def density(self) -> Any:  # a NativeDensity in all that samplers ask of it
+        """The log density and its gradient as native code, with the data exchangeable."""
+        return DataDensity(
+            self._joint,
+            self.dim,
+            self.pack_data({name: x._data for name, x in self._data.items()}),
+            name=f"the log density of {self.name}",
+            check=_LatentCheck(self.name, self.slots, self.dim),
+        )
+
+    def points(self, drawn: Arrays) -> Callable[[int], np.ndarray]:
+        """Return a function from the number of a draw of the parameters to its point (dim,).
+
+        It raises `DomainError` for a draw on the edge of a support. For many draws the way to
+        unconstrained space is compiled.
+        """
+        latent = {name: np.asarray(drawn[name], np.float64) for name in self.slots}
+        count = len(next(iter(latent.values())))
+        many = count >= MANY_POINTS
+        found = DrawMap(self._inverted)(latent)["q"] if many else np.full((count, self.dim), np.nan)
+
+        def point(i):
+            if np.isfinite(found[i]).all():
+                return found[i]
+            return self.unconstrain({name: x[i] for name, x in latent.items()})
+
+        return point
+
+    def _inverted(self, values):
+        handler = _Inverting(values)
+        self.run(handler, *self._discrete())
+        return {"q": cat([reshape(x, (-1,)) for x in handler.free])}
+
+    def constrain_many(self, draws: np.ndarray) -> Arrays:
+        """Return the draws as they are: what becomes of them is asked of `scores`."""
+        return {"q": np.asarray(draws, np.float64)}
+
+    # ----------------------------------------------------------------------------- what is compared
+
+    def scores(self, draws: np.ndarray, data: np.ndarray) -> Arrays:
+        """Return the quantities at many draws with their data.
+
+        Parameters
+        ----------
+        draws : ndarray, shape (n, dim)
+        data : ndarray, shape (n, size)
+
+        Returns
+        -------
+        dict of ndarray, each (n, *shape), float64
+        """
+        return self._scores_map({"q": draws, "data": data})
+
+    def _scores(self, inputs):
+        q = inputs["q"]
+        with self._given(inputs["data"]) as data:
+            values = self.constrain(q)
+            found = dict(values)
+            if self._log_likelihood_too:
+                terms = self._log_likelihood(q).values()
+                found[LOG_LIKELIHOOD] = sum((x.sum() for x in terms), wrap(np.zeros(())))
+            for name, fn in self._tests.items():
+                found[name] = as_tensor(fn({**values, **data}))
+        return {name: cast(x, float64) for name, x in found.items()}
+
+    def columns(self, found: Arrays) -> tuple[list[str], np.ndarray]:
+        """Return labels of all scalars, and their values (n, scalars)."""
+        labels, parts = [], []
+        for name, x in found.items():
+            labels += entry_labels(name, x.shape[1:], self.dims, self.coords)
+            parts.append(x.reshape(len(x), -1))
+        return labels, np.concatenate(parts, axis=1)
+
+    def _check_tests(self):
+        taken = {*self.slots, *self.deterministic, *self._shapes}
+        if self._log_likelihood_too:
+            taken.add(LOG_LIKELIHOOD)
+        for name, fn in self._tests.items():
+            if name in taken or not callable(fn):
+                raise ArgumentError(
+                    f"quantities[{name!r}]",
+                    expected="a function of a dict of tensors, under a name of its own",
+                    got="a name that is taken" if name in taken else type(fn).__name__,
+                    fix="write quantities={'ratio': lambda values: values['a'] / values['b']}",
+                )
+
+
+class _Inverting(Handler):
+    """Give the latent sites their values, and collect the unconstrained ones, in their order."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.values, self.free = values, []
+
+    def on_sample(self, site):
+        if site.observed or site.name not in self.values:
+            return
+        site.value = self.values[site.name]
+        self.free.append(biject_to(site.fn.support).inv(site.value))
+
+
+class _LatentCheck(DensityCheck):
+    """The check of a density of parameters and data: only the former have a gradient."""
+
+    def __init__(self, name, slots, dim):
+        super().__init__(name, slots)
+        self.dim = dim
+
+    def _directions(self, watch, q):
+        for direction in super()._directions(watch, q):
+            direction[self.dim :] = 0.0
+            yield direction
+
+
+def kernel_for(kernel: Any, target: ModelTarget, caller: str) -> GradientKernel:
+    """Return the user's kernel for a target: of a class or function, or with another's settings.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither.
+    """
+    if isinstance(kernel, GradientKernel):
+        mine = copy.copy(kernel)
+        mine.model, mine.potential_fn = target, None
+        return mine
+    made = kernel(target) if callable(kernel) else None
+    if isinstance(made, GradientKernel):
+        return made
+    raise ArgumentError(
+        f"{caller}(kernel)",
+        expected="NUTS, HMC, or a function that makes one for a model",
+        got=f"{type(kernel).__name__} {kernel!r:.60}",
+        fix=f"write {caller}(model, NUTS), or {caller}(model, lambda m: NUTS(m, full_mass=True))",
+    )
