@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.config import configure, settings
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.checks import InferenceWarning
@@ -313,7 +314,7 @@ def sbc(
     >>> result.ranks["p"].shape
     (50,)
     """
-    settings = _settings(
+    asked = _settings(
         replications=replications,
         num_samples=num_samples,
         warmup_steps=warmup_steps,
@@ -333,7 +334,7 @@ def sbc(
         quantities, log_likelihood,
     )  # fmt: skip
     made = kernel_for(kernel, target, "sbc")
-    runs = _Replications(target, made, drawn, names, settings)
+    runs = _Replications(target, made, drawn, names, asked)
     runs.run(streams, progress_bar)
     if not runs.done:
         raise next(iter(runs.failed.values()))
@@ -378,9 +379,9 @@ class _Interrupted(Exception):
 class _Replications:
     """All replications of one call."""
 
-    def __init__(self, target, kernel, drawn, names, settings):
+    def __init__(self, target, kernel, drawn, names, asked):
         self.target, self.kernel, self.drawn, self.names = target, kernel, drawn, names
-        self.settings = settings
+        self.settings = asked
         self.done: list[_Run] = []
         self.failed: dict[int, Exception] = {}
         self._needed: list[float] = []  # thinning that would have done, by replication
@@ -409,7 +410,9 @@ class _Replications:
         data = {name: self.drawn[name][number] for name in self.names}
         self.target.exchange(data)
         truth = points(number)
-        with warnings.catch_warnings():
+        # Compiled code is compared with Python's answer now and then, less and less often.
+        verify = settings.verify and number & (number - 1) == 0
+        with warnings.catch_warnings(), configure(verify=verify):
             # Thousands of runs: what each of them has to say is counted instead.
             warnings.simplefilter("ignore", InferenceWarning)
             positions, divergences, ess = self._sample(stream)
@@ -430,6 +433,7 @@ class _Replications:
             seed=stream,
             progress_bar=False,
         )
+        mcmc.diagnose = False  # it is the ranks that are looked at
         positions, divergences = self._draw(mcmc)
         while True:
             ess = _least_ess(positions)

@@ -35,6 +35,7 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.predictive import Predictive
+from probtorch.infer.summed import marginal_density
 from probtorch.ops.movement import cat, reshape
 
 __all__ = ["LOG_LIKELIHOOD", "SimulatedTarget", "data_sites", "kernel_for", "simulate"]
@@ -254,11 +255,25 @@ class SimulatedTarget(ModelTarget):
             values = self.constrain(q)
             found = dict(values)
             if self._log_likelihood_too:
-                terms = self._log_likelihood(q).values()
-                found[LOG_LIKELIHOOD] = sum((x.sum() for x in terms), wrap(np.zeros(())))
+                found[LOG_LIKELIHOOD] = self._likelihood(q)
             for name, fn in self._tests.items():
                 found[name] = as_tensor(fn({**values, **data}))
         return {name: cast(x, float64) for name, x in found.items()}
+
+    def _likelihood(self, q):
+        """The log likelihood of all data, discrete sites summed out, a 0-d tensor."""
+        if not self.summed:
+            terms = self._log_likelihood(q).values()
+            return sum((x.sum() for x in terms), wrap(np.zeros(())))
+        _, found, enumeration = self._sums.run(q)
+        density = marginal_density(found, enumeration)
+        for site in found.values():
+            if site.kind == "sample" and site.name in self.slots:
+                prior = site.compute_log_prob()
+                # A prior that depends on a discrete site is summed with the data.
+                if prior._data.shape == tuple(site.plate_shape):
+                    density = density - prior.sum()
+        return density
 
     def columns(self, found: Arrays) -> tuple[list[str], np.ndarray]:
         """Return labels of all scalars, and their values (n, scalars)."""

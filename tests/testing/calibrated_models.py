@@ -6,7 +6,7 @@ to the model and its arguments; data are left out.
 
 import numpy as np
 
-from probtorch import cat, diff, exp, markov, ones, plate, sample, sigmoid, stack, tensor, zeros
+from probtorch import cat, diff, markov, ones, plate, sample, sigmoid, stack, tensor, zeros
 from probtorch.distributions import (
     Bernoulli,
     Beta,
@@ -117,13 +117,6 @@ def hidden_markov(steps, y=None):
     for t in markov(range(steps)):
         state = sample(f"state_{t}", Bernoulli(high[state])).long()
         sample(f"y_{t}", Normal(loc + gap * state, 0.7), obs=None if y is None else y[t])
-
-
-def poisson(x, y=None):
-    """Counts, for the tests of other things."""
-    a = sample("a", Normal(0.0, 0.5))
-    with plate("row", len(x)):
-        sample("y", Normal(exp(a) * x, 0.5), obs=y)
 
 
 MODELS = {

@@ -123,6 +123,9 @@ class MCMC:
         bit for bit.
     seconds : dict of str to float
         Time taken for "model", "compile" and "sampling".
+    diagnose : bool
+        Whether a run ends with `diagnose`, and warns of what it finds; worth setting to False for
+        thousands of short runs that are judged together.
 
     Examples
     --------
@@ -218,6 +221,7 @@ class MCMC:
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)
         self.seed = seed
+        self.diagnose = True
         self.target: Any = None
         self.last_state: Any = None
         self.post_warmup_state: Any = None
@@ -467,7 +471,8 @@ class MCMC:
             centred = self.target.centred_sites(draws.positions[0, -1])
             draws = replace(draws, attrs={**draws.attrs, "centred_sites": centred})
         self._draws = draws
-        warn_about(draws, stacklevel=stacklevel)
+        if self.diagnose:
+            warn_about(draws, stacklevel=stacklevel)
         return draws
 
     def _attrs(self, runs, failed, interrupted, kept):
