@@ -271,15 +271,15 @@ def geweke(
             print(f"interrupted: keeping {len(found)} steps", file=sys.stderr, flush=True)
     labels, before = target.columns(marginal)
     after = np.stack([target.columns(step)[1] for step in found], axis=1)
-    kept = [i for i in range(len(labels)) if np.ptp(before[:, i]) > 0 or np.ptp(after[..., i]) > 0]
-    for i in kept:
+    for i, label in enumerate(labels):
         if np.isnan(before[:, i]).any() or np.isnan(after[..., i]).any():
             raise ArgumentError(
-                f"geweke: quantity {labels[i]!r}",
+                f"geweke: quantity {label!r}",
                 expected="a number at every draw",
                 got="nan at some",
                 fix="mend it, or leave it out, so that it can be compared",
             )
+    kept = [i for i in range(len(labels)) if np.ptp(before[:, i]) > 0 or np.ptp(after[..., i]) > 0]
     return JointTest(
         marginal={labels[i]: before[:, i] for i in kept},
         successive={labels[i]: after[..., i] for i in kept},

@@ -5,9 +5,10 @@ import pytest
 
 from probtorch.compiler.data_density import DataDensity
 from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.verify import ReplayError
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
-from probtorch.errors import DomainError, ReplayError
+from probtorch.errors import DomainError
 from probtorch.ops.elementwise import exp
 
 POINTS = np.random.default_rng(0).normal(size=(5, 3))

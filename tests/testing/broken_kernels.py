@@ -13,8 +13,8 @@ from probtorch.infer.mcmc.randomness import normals, uniform
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import clamp, exp, where
 
-# What each does wrong, if anything. The last leaves the posterior invariant: dynamics that do not
-# fit the energy are still reversible and preserve volume, so proposals are only accepted less often.
+# What each does wrong. The last leaves the posterior invariant: dynamics that do not fit the energy
+# are still reversible and preserve volume, so proposals are only accepted less often.
 MISTAKES = {
     "none": "a sampler without a mistake",
     "acceptance": "every proposal is accepted, whatever the error of its energy",
@@ -67,9 +67,17 @@ class PlainHMC:
         )
         error, never = where(accepted, -drop, 0.0), taken < 0
         info = HMCInfo(
-            accept_prob, never, energy + error, error, new.logdensity, self.step_size, taken,
-            0 * taken, never,
-        )  # fmt: skip
+            accept_prob=accept_prob,
+            accept_symmetric=accept_prob,
+            diverging=never,
+            energy=energy + error,
+            energy_error=error,
+            lp=new.logdensity,
+            step_size=self.step_size,
+            n_steps=taken,
+            tree_depth=0 * taken,
+            reached_max_treedepth=never,
+        )
         return new, info
 
     def _kinetic(self, momentum):

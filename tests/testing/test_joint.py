@@ -31,7 +31,7 @@ def coin(tosses=6, y=None):
     sample("y", Binomial(tosses, p), obs=y)
 
 
-@pytest.mark.parametrize("name", ["correlation", "mixture", "branch", "dependent support"])
+@pytest.mark.parametrize("name", ["correlation", "mixture", "dependent support"])
 def test_sampler_of_ours_leaves_the_posterior_as_it_is(name):
     model, args = MODELS[name]
     result = geweke(model, NUTS, 50, 20, args=args, **SHORT)
@@ -97,17 +97,23 @@ def test_result_has_what_was_drawn_and_prints_as_a_table():
     assert result.successive["p"].shape == (12, 5)
     lines = repr(result).splitlines()
     assert lines[0] == "Geweke's joint test of coin with NUTS: 12 chains x 5 steps"
-    assert lines[-1] == "the simulators agree, as far as this can tell (chance of a false alarm: 1e-06)"
+    assert (
+        lines[-1]
+        == "the simulators agree, as far as this can tell (chance of a false alarm: 1e-06)"
+    )
     assert len(lines) == 6
 
 
-def test_more_transitions_forget_the_parameters_sooner():
+def test_correlation_of_neighbouring_states_is_that_of_exact_draws_after_many_transitions():
+    """It is n / (n + a + b) for n tosses and a Beta(a, b) prior; five standard errors are 0.25."""
+
     def memory(transitions):
-        kernel = lambda m: HMC(m, step_size=0.2, num_steps=1, adapt_step_size=False)  # noqa: E731
+        kernel = lambda m: HMC(m, step_size=0.3, num_steps=3, adapt_step_size=False)
         drawn = geweke(coin, kernel, 200, 3, transitions=transitions, **SHORT).successive["p"]
         return np.corrcoef(drawn[:, 0], drawn[:, 1])[0, 1]
 
-    assert memory(20) < memory(1) - 0.2
+    assert abs(memory(50) - 0.6) < 0.25
+    assert memory(1) > 0.85
 
 
 def test_interrupted_test_keeps_its_steps(capsys):
@@ -115,7 +121,7 @@ def test_interrupted_test_keeps_its_steps(capsys):
 
     def impatient(y=None):
         runs.append(None)
-        if len(runs) == 2000:
+        if len(runs) == 1500:
             raise KeyboardInterrupt
         coin(6, y)
 

@@ -19,7 +19,7 @@ def smallest_tail(ranks, num_draws):
     return min(found)
 
 
-@pytest.mark.parametrize("replications, num_draws", [(5, 3), (4, 4), (7, 2), (3, 6), (6, 1)])
+@pytest.mark.parametrize("replications, num_draws", [(4, 3), (3, 4), (5, 2), (2, 6), (6, 1)])
 def test_pvalue_is_the_share_of_all_outcomes_that_are_as_far_from_uniform(replications, num_draws):
     outcomes = list(itertools.product(range(num_draws + 1), repeat=replications))
     statistic = np.array([smallest_tail(ranks, num_draws) for ranks in outcomes])
