@@ -116,7 +116,7 @@ def test_wrong_scale_of_a_prior_is_caught():
             sample("y", Normal(0.0, s), obs=y)
 
     result = sbc(scales, NUTS, 60, simulator=wider, level=NEVER, **SHORT)
-    assert result.verdicts == dict.fromkeys(["s[0]", "s[1]", "s[2]", "log_likelihood"], False)
+    assert not any(result.verdicts[f"s[{i}]"] for i in range(3))
     assert "draws too low" in repr(result)
 
 
