@@ -14,6 +14,7 @@ callback, which is worth it where the data are many.
 
 import contextlib
 import ctypes
+import functools
 import math
 import time
 import warnings
@@ -544,8 +545,7 @@ class Context:
         self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
         self._callback = _CALLBACK(self._call_back)
         self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        self._dispatch = engine.compile_module(_DISPATCH_IR)
-        self.function = self._dispatch.address("pt_density")
+        self.function = _dispatch().address("pt_density")
         self.address = address_of(self.table)
         self._entry = _CALLBACK(self.function)
         self._q = np.zeros(density.dim)
@@ -608,3 +608,9 @@ class Context:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+
+@functools.cache
+def _dispatch():
+    """The C function of all densities; what it works on is in the context."""
+    return engine.compile_module(_DISPATCH_IR)
