@@ -23,9 +23,9 @@ __all__ = ["SYSTEMS", "run"]
 ROOT = Path(__file__).resolve().parents[1]
 CHAINS, DRAWS = 4, 1000
 LENGTHS = ("1000", "300")
-# Ours alone: its own default, and what it should need at most.
-OUR_LENGTHS = ("default", "400")
-# What each of ours is compared with.
+# Ours alone: its own default.
+OUR_LENGTHS = ("default",)
+# What each of ours is compared with; 400 is the most that ours should need.
 OPPONENT = {"default": "1000", "400": "1000"}
 NUTPIE = ("nutpie", "nutpie:low_rank=True")
 SYSTEMS = (OURS, *NUTPIE, "numpyro")
@@ -73,6 +73,17 @@ class Results:
         """Return the records of a file, by LENGTH/SEED."""
         path = self.file(posterior, system)
         return json.loads(path.read_text()) if path.exists() else {}
+
+    def described(self, length):
+        """Return a length as the tables call it: with its number, if that is ours to choose."""
+        chosen = {
+            record["warmup"]
+            for path in self.folder.glob(f"*.{OURS}*.json")
+            for key, record in json.loads(path.read_text()).items()
+            if key.startswith("default/") and "error" not in record
+        }
+        numbers = ", ".join(map(str, sorted(chosen)))
+        return f"{length} ({numbers})" if length == "default" and numbers else length
 
     def complete(self, posterior, system, lengths):
         """Run what is missing."""
@@ -260,7 +271,7 @@ def run(names, posteriors=None, systems=None, seeds=5, lengths=None, results=Non
         parts, found = [], {}
         for length in lengths or (*LENGTHS, *OUR_LENGTHS):
             text, found[length] = one_table(known, posteriors, systems, length)
-            parts.append(f"Warm-up {length}:\n\n{text}")
+            parts.append(f"Warm-up {known.described(length)}:\n\n{text}")
         parts.insert(0, summary(found))
         fewer = ", ".join(f"{name} {count}" for name, count in FEWER_SEEDS.items())
         parts.append(METHOD.format(seeds=seeds, fewer=fewer))

@@ -164,9 +164,8 @@ def table_of(folder, installed=(OURS, "nutpie"), **options):
         posteriors=["rats"],
         systems=systems,
         seeds=2,
-        lengths=["1000"],
         results=folder,
-        **options,
+        **{"lengths": ["1000"], **options},
     )
 
 
@@ -232,6 +231,16 @@ def test_posterior_that_nutpie_does_not_mix_in_stays_out_of_the_means(tmp_path):
     text, _ = table_of(folder)
     assert not any(line.startswith("| 1000") for line in text.splitlines())
     assert "| rats (2)" in text
+
+
+def test_default_length_is_told_and_compared_with_the_long_one_of_nutpie(tmp_path):
+    folder = results(tmp_path, nutpie=record(), low_rank=record())
+    ours = {f"default/{seed}": record(ess=2000.0, warmup=350) for seed in range(2)}
+    (folder / f"rats.{OURS}.json").write_text(json.dumps(ours))
+    text, failures = table_of(folder, lengths=["default"])
+    assert failures == []
+    assert "Warm-up default (350):" in text
+    assert "2.00; 2.00 (rats)" in text
 
 
 def test_run_that_failed_is_reported(tmp_path):
