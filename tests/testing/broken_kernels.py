@@ -38,11 +38,11 @@ class PlainHMC:
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, counter)
 
-    def step(self, key, state):
+    def step(self, key, state, depth=None):
         dim = state.position._data.shape[0]
         momentum = normals(key, state.counter, dim)
         if self.mistake == "refreshment":
-            momentum = 1.6 * momentum
+            momentum = 2.0 * momentum
         drawn = uniform(key, state.counter + dim)
         energy = self._kinetic(momentum) - state.logdensity
 

@@ -22,10 +22,9 @@ from tests.testing.calibrated_models import MODELS, X, hidden_markov
 
 QUIET = {"progress_bar": False}
 SHORT = {"warmup_steps": 60, "num_samples": 31, **QUIET}
-# Warm-up and starts take most of the time of short runs. What they find does not matter to the
-# sampler, so the many short tests have the cheapest of each; the slow ones have the defaults.
-SPARE = {"metric": "diag", "init_strategy": init_to_uniform}
-quick = functools.partial(NUTS, **SPARE)
+# Warm-up and starts take most of the time of short runs. A sampler is right whatever they find, so
+# the many short tests have the cheapest of each; the slow ones have the defaults.
+quick = functools.partial(NUTS, adapt_mass_matrix=False, init_strategy=init_to_uniform)
 # Those that take longest get fewer replications by default.
 FEWER = {"branch": 40, "correlation": 60, "hidden Markov": 60}
 # Chance of a false alarm of one test, were the seed not fixed.
@@ -94,8 +93,8 @@ def test_sampler_with_a_mistake_is_caught(mistake):
     A force without the metric's factor leaves the posterior invariant, but hardly moves.
     """
     settings = {"step_size": 0.8, "adapt_step_size": False} if mistake == "acceptance" else {}
-    kernel = broken(mistake, **settings, **SPARE)
-    result = sbc(regression, kernel, 60, args=(X[::2],), thinning=4, level=NEVER, **SHORT)
+    kernel = broken(mistake, **settings, metric="diag", init_strategy=init_to_uniform)
+    result = sbc(regression, kernel, 40, args=(X[::2],), thinning=4, level=NEVER, **SHORT)
     assert result.calibrated == (mistake == "none"), result
 
 
