@@ -1,10 +1,19 @@
-"""The leapfrog integrator and the point in phase space that it moves."""
+"""The leapfrog integrator and the point in phase space that it moves.
 
+A trajectory is built from steps of an *integrator*, a record that is called as ``integrator(
+density, metric, point, step_size)`` and returns a `Step`. `FixedSteps` takes one leapfrog step;
+adaptive_steps.py has another.
+"""
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.infer.mcmc.metrics import kinetic_energy
 from probtorch.ops.foreign import native_density
 
-__all__ = ["DensityHandle", "PhasePoint", "leapfrog"]
+__all__ = ["DensityHandle", "FixedSteps", "PhasePoint", "Step", "leapfrog"]
 
 
 @record
@@ -58,3 +67,43 @@ def leapfrog(density, metric, point, step_size):
     position = point.position + step_size * metric.velocity(momentum)
     logdensity, grad = density(position)
     return PhasePoint(position, momentum + half * metric.force(grad), logdensity, grad)
+
+
+@record
+class Step:
+    """What came of one step.
+
+    Parameters
+    ----------
+    point : PhasePoint
+    energy : Tensor, 0-d
+        There.
+    tried_energy : Tensor, 0-d
+        Where the step led as it was tried first: what the step size is tuned by.
+    gradients : Tensor, 0-d int64
+        How many were evaluated.
+    accurate : Tensor, 0-d bool
+        Whether it kept to the integrator's own tolerance; if not, the trajectory diverges here.
+    reversible : Tensor, 0-d bool
+        Whether the step back from `point` leads to where this one began; if not, the trajectory
+        must end before it.
+    """
+
+    point: PhasePoint
+    energy: TensorBase
+    tried_energy: TensorBase
+    gradients: TensorBase
+    accurate: TensorBase
+    reversible: TensorBase
+
+
+@record
+class FixedSteps:
+    """One leapfrog step, whatever its error."""
+
+    def __call__(self, density, metric, point, step_size):
+        """Return the `Step` from a point; a negative step size goes back in time."""
+        end = leapfrog(density, metric, point, step_size)
+        energy = kinetic_energy(end.momentum) - end.logdensity
+        yes = wrap(np.asarray(True))
+        return Step(end, energy, energy, wrap(np.asarray(1)), yes, yes)

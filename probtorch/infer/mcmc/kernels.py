@@ -12,7 +12,9 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.adaptive_steps import ENERGY_TOLERANCE, MAX_HALVINGS, AdaptiveSteps
 from probtorch.infer.mcmc.hmc import HMCKernel
+from probtorch.infer.mcmc.integrators import FixedSteps
 from probtorch.infer.mcmc.metric_settings import (
     block_places,
     chosen_metric,
@@ -27,6 +29,7 @@ from probtorch.infer.potential import Target
 __all__ = ["HMC", "NUTS", "GradientKernel"]
 
 DEEPEST_TREE = 20
+MOST_HALVINGS = 20
 # Settings of the driver that are given to the kernel, and where they go.
 _ELSEWHERE = (
     "draws num_samples tune num_warmup warmup_steps chains num_chains seed rng_key random_seed "
@@ -271,6 +274,9 @@ class NUTS(GradientKernel):
         regularize_mass_matrix=True,
         find_heuristic_step_size=None,
         forward_mode_differentiation=False,
+        adaptive_steps=False,
+        energy_tolerance=ENERGY_TOLERANCE,
+        max_halvings=MAX_HALVINGS,
     ):
         if not use_multinomial_sampling:
             raise ArgumentError(
@@ -302,15 +308,44 @@ class NUTS(GradientKernel):
                 fix="leave it at 10, which allows 1023 steps",
             )
         self.max_tree_depth = max_tree_depth
+        self.adaptive_steps = bool(adaptive_steps)
+        self.energy_tolerance = _checked(
+            "NUTS", "energy_tolerance", energy_tolerance, 0.0, math.inf
+        )
+        if not (isinstance(max_halvings, int) and 1 <= max_halvings <= MOST_HALVINGS):
+            raise ArgumentError(
+                "NUTS(max_halvings=...)",
+                expected=f"an int from 1 to {MOST_HALVINGS}",
+                got=repr(max_halvings),
+                fix=f"leave it at {MAX_HALVINGS}, which allows steps of 1/{2**MAX_HALVINGS}",
+            )
+        self.max_halvings = max_halvings
 
     def build(self, density, metric):
         """Return the `NUTSKernel` for a density, with a metric."""
-        step_size = wrap(np.asarray(self.step_size))
-        return NUTSKernel(density, step_size, metric, max_tree_depth=self.max_tree_depth)
+        integrator = (
+            AdaptiveSteps(self.energy_tolerance, self.max_halvings)
+            if self.adaptive_steps
+            else FixedSteps()
+        )
+        return NUTSKernel(
+            density,
+            wrap(np.asarray(self.step_size)),
+            metric,
+            max_tree_depth=self.max_tree_depth,
+            integrator=integrator,
+        )
 
     def attrs(self):
         """Return the settings that results should carry."""
-        return {**super().attrs(), "max_tree_depth": self.max_tree_depth}
+        attrs = {**super().attrs(), "max_tree_depth": self.max_tree_depth}
+        if self.adaptive_steps:
+            attrs |= {
+                "adaptive_steps": True,
+                "energy_tolerance": self.energy_tolerance,
+                "max_halvings": self.max_halvings,
+            }
+        return attrs
 
 
 class HMC(GradientKernel):

@@ -40,7 +40,7 @@ from probtorch.infer.mcmc.hmc import (
     acceptance,
     energy_drop,
 )
-from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
 from probtorch.ops.control import cond, while_loop
@@ -84,6 +84,7 @@ class Doubling:
     """
 
     leaf: TensorBase
+    gradients: TensorBase
     end: PhasePoint
     momentum_sum: TensorBase
     proposal: Proposal
@@ -106,7 +107,8 @@ class Trajectory:
     proposal: Proposal
     log_weight: TensorBase
     depth: TensorBase
-    n_steps: TensorBase
+    leaves: TensorBase
+    gradients: TensorBase
     accept_sum: TensorBase
     symmetric_sum: TensorBase
     turning: TensorBase
@@ -129,6 +131,8 @@ class NUTSKernel:
         A trajectory doubles at most this often.
     divergence_threshold : float
         Energy error beyond which the trajectory ends and is reported as diverging.
+    integrator : FixedSteps or AdaptiveSteps
+        What the trajectory is built of: a leaf of the tree is one of its steps.
 
     Notes
     -----
@@ -141,6 +145,7 @@ class NUTSKernel:
     metric: Any
     max_tree_depth: int = static(default=10)
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
+    integrator: Any = FixedSteps()
 
     def init(self, position, counter=0):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
@@ -169,7 +174,8 @@ class NUTSKernel:
             proposal=Proposal(state.position, state.logdensity, state.grad, energy),
             log_weight=_float(0.0),
             depth=_int(0),
-            n_steps=_int(0),
+            leaves=_int(0),
+            gradients=_int(0),
             accept_sum=_float(0.0),
             symmetric_sum=_float(0.0),
             turning=_false(),
@@ -189,14 +195,14 @@ class NUTSKernel:
     def _finish(self, t, energy):
         chosen = t.proposal
         info = HMCInfo(
-            accept_prob=t.accept_sum / t.n_steps.double(),
-            accept_symmetric=t.symmetric_sum / t.n_steps.double(),
+            accept_prob=t.accept_sum / t.leaves.double(),
+            accept_symmetric=t.symmetric_sum / t.leaves.double(),
             diverging=t.diverging,
             energy=chosen.energy,
             energy_error=chosen.energy - energy,
             lp=chosen.logdensity,
             step_size=self.step_size,
-            n_steps=t.n_steps,
+            n_steps=t.gradients,
             tree_depth=t.depth,
             reached_max_treedepth=~t.turning & ~t.diverging,
         )
@@ -234,7 +240,8 @@ class NUTSKernel:
             proposal=_either(rejected, t.proposal, new.proposal),
             log_weight=where(complete, _logaddexp(t.log_weight, log_weight), t.log_weight),
             depth=t.depth + complete.long(),
-            n_steps=t.n_steps + new.leaf,
+            leaves=t.leaves + new.leaf,
+            gradients=t.gradients + new.gradients,
             accept_sum=t.accept_sum + new.accept_sum,
             symmetric_sum=t.symmetric_sum + new.symmetric_sum,
             turning=new.turning | (complete & turning),
@@ -249,6 +256,7 @@ class NUTSKernel:
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
         doubling = Doubling(
             leaf=_int(0),
+            gradients=_int(0),
             end=start,
             momentum_sum=zeros,
             proposal=Proposal(start.position, start.logdensity, start.grad, energy),
@@ -276,18 +284,18 @@ class NUTSKernel:
 
     def _leaf(self, key, counter, energy, step_size, s):
         """Return the doubling with one more leaf."""
-        end = leapfrog(self.density, self.metric, s.end, step_size)
-        leaf_energy = kinetic_energy(end.momentum) - end.logdensity
-        drop = energy_drop(energy, leaf_energy)
-        diverging = ~(drop > -self.divergence_threshold)
+        step = self.integrator(self.density, self.metric, s.end, step_size)
+        end = step.point
+        drop = energy_drop(energy, step.energy)
+        diverging = ~step.accurate | ~(drop > -self.divergence_threshold)
 
         # Sums of weights relative to the largest one: one exponential, no overflow.
         higher = drop > s.shift
         smaller = exp(-absolute(drop - s.shift))
         weight = where(higher, s.weight * smaller + 1.0, s.weight + smaller)
-        accept, symmetric = acceptance(drop)
+        accept, symmetric = acceptance(energy_drop(energy, step.tried_energy))
         passed = uniform(key, counter + s.leaf) * weight >= where(higher, 1.0, smaller)
-        here = Proposal(end.position, end.logdensity, end.grad, leaf_energy)
+        here = Proposal(end.position, end.logdensity, end.grad, step.energy)
 
         ones, trailing = _ones(s.leaf), _trailing_ones(s.leaf)
         begins = where(trailing == 0, ones, self.max_tree_depth)
@@ -300,6 +308,7 @@ class NUTSKernel:
         middle = index_put(s.rows.middle, (ones - trailing,), end.momentum)
         return Doubling(
             leaf=s.leaf + 1,
+            gradients=s.gradients + step.gradients,
             end=end,
             momentum_sum=momentum_sum,
             proposal=_either(passed, s.proposal, here),
@@ -307,7 +316,8 @@ class NUTSKernel:
             weight=weight,
             accept_sum=s.accept_sum + accept,
             symmetric_sum=s.symmetric_sum + symmetric,
-            turning=turning,
+            # Where there is no way back the trajectory ends, as it does where it turns.
+            turning=turning | ~step.reversible,
             diverging=diverging,
             rows=Checkpoints(first, before, middle),
         )
