@@ -13,6 +13,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, replace
 from probtorch.infer.mcmc import chunk
 from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner, Plan, Task, run_chunk
 from probtorch.infer.mcmc.hmc import HMCKernel
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
@@ -28,6 +29,9 @@ KERNELS = {
     "nuts": lambda density: NUTSKernel(density, number(0.7), DIAGONAL),
     "nuts, dense": lambda density: NUTSKernel(density, number(0.5), DENSE),
     "nuts, cut off": lambda density: NUTSKernel(density, number(0.3), DIAGONAL, max_tree_depth=2),
+    "nuts, adaptive steps": lambda density: NUTSKernel(
+        density, number(1.7), DIAGONAL, integrator=AdaptiveSteps(tolerance=0.4)
+    ),
     "hmc, steps": lambda density: HMCKernel(
         density, number(0.9), DIAGONAL, number(0.0), num_steps=3
     ),

@@ -222,6 +222,16 @@ class NUTS(GradientKernel):
         ``{("a", "b"): covariance}`` for dense blocks of sites.
     find_heuristic_step_size : bool, optional
         Whether to look for a step size before adapting it; by default whenever it is adapted.
+    adaptive_steps : bool
+        Whether each step of a trajectory is halved as often as its energy error asks for (WALNUTS)
+        [bourabee2025]_: for densities with narrow places (a funnel's neck, a latent Gaussian
+        process for a scale), where a fixed step size diverges. Where no step needs it, it costs
+        nothing. `step_size` is then that of the undivided step, and `target_accept_prob` the
+        acceptance it would have.
+    energy_tolerance : float
+        With `adaptive_steps`: greatest difference between two energies within a step, in nats.
+    max_halvings : int, in [1, 20]
+        With `adaptive_steps`: a step that needs more is a divergence.
     use_multinomial_sampling : bool
         Only True: slice sampling, the older scheme, is less efficient.
     max_plate_nesting, jit_compile, jit_options, ignore_jit_warnings
@@ -234,7 +244,7 @@ class NUTS(GradientKernel):
 
     References
     ----------
-    [hoffman2014]_, [betancourt2017]_; see nuts.py for the algorithm.
+    [hoffman2014]_, [betancourt2017]_; see nuts.py for the algorithm, adaptive_steps.py for steps.
 
     Examples
     --------

@@ -17,6 +17,7 @@ from probtorch.distributions.normal import Normal
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
 from probtorch.infer.mcmc.adaptation import dual_averaging_start
+from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.hmc import HMCKernel
@@ -79,6 +80,9 @@ KERNELS = {
         density,
         number(0.4),
         LowRankMetric.of(np.array([1.0, 2.0]), np.array([[0.6, 0.8]]), np.array([4.0]), 2),
+    ),
+    "nuts, adaptive steps": lambda density: NUTSKernel(
+        density, number(1.0), DiagonalMetric.unit(2), integrator=AdaptiveSteps(tolerance=0.5)
     ),
     "hmc": lambda density: HMCKernel(
         density, number(0.3), DiagonalMetric.unit(2), number(1.5), jitter=0.2
