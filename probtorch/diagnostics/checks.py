@@ -30,6 +30,7 @@ __all__ = [
     "InferenceWarning",
     "TreeDepthWarning",
     "diagnose",
+    "smallest_ess",
     "warn_about",
 ]
 
@@ -134,6 +135,13 @@ def warn_about(draws: Draws, *, stacklevel=1, **thresholds) -> list[Finding]:
             text += "\n  more:     probtorch.diagnostics.diagnose(draws) has all of them in full"
         warnings.warn(text, worst.category, stacklevel=stacklevel + 1)
     return findings
+
+
+def smallest_ess(draws: Draws) -> float:
+    """Return the smallest bulk or tail effective size of all entries that vary; inf if none do."""
+    _, r_hats, sizes = _quality(_entries(draws, None))
+    sizes = sizes[~np.isnan(r_hats)]
+    return float(sizes.min(initial=np.inf))
 
 
 @explained("diagnose")

@@ -124,6 +124,37 @@ class Draws:
     def _sizes(self):
         return next(iter((self.posterior or self.sample_stats).values())).shape[:2]
 
+    def __getitem__(self, name):
+        """Return the draws of a variable of the posterior, shape (chain, draw, *its shape)."""
+        (known,) = chosen([name], self.posterior, f"draws[{name!r}]")
+        return self.posterior[known]
+
+    def __contains__(self, name):
+        return name in self.posterior
+
+    def __iter__(self):
+        return iter(self.posterior)
+
+    def divergences(self):
+        """Return where the divergent transitions ended, for pair plots.
+
+        Returns
+        -------
+        dict of str to ndarray
+            "chain" and "draw", the numbers of the divergent draws, shape (count,); and each
+            variable of the posterior at these draws, shape (count, *its shape).
+
+        Examples
+        --------
+        >>> draws = Draws({"x": np.array([[0.5, 1.5]])}, {"diverging": np.array([[False, True]])})
+        >>> draws.divergences()["x"]
+        array([1.5])
+        """
+        diverging = self.sample_stats.get("diverging", np.zeros(self._sizes(), bool))
+        chain, draw = np.nonzero(np.asarray(diverging, bool))
+        values = {name: x[chain, draw] for name, x in self.posterior.items()}
+        return {"chain": chain, "draw": draw, **values}
+
     def get_samples(self, group_by_chain=False, names=None):
         """Return the posterior draws as a dict of arrays.
 

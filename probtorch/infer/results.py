@@ -23,7 +23,7 @@ from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.predictive import Predictive
 
-__all__ = ["SampledDraws", "make_draws"]
+__all__ = ["SampledDraws", "joined", "make_draws"]
 
 # Log likelihoods larger than this are computed only when asked for.
 LIKELIHOOD_BYTES = 2**28
@@ -79,6 +79,24 @@ def make_draws(
         attrs={"model_name": target.name, **(attrs or {})},
         target=target,
         positions=positions,
+    )
+
+
+def joined(first: SampledDraws, second: SampledDraws) -> SampledDraws:
+    """Return the draws of one after those of the other, chain by chain.
+
+    Both are of one target and have the same chains; settings, data and warm-up are those of
+    `first`.
+    """
+
+    def both(one, other):
+        return {name: np.concatenate([x, other[name]], axis=1) for name, x in one.items()}
+
+    return dataclasses.replace(
+        first,
+        posterior=both(first.posterior, second.posterior),
+        sample_stats=both(first.sample_stats, second.sample_stats),
+        positions=np.concatenate([first.positions, second.positions], axis=1),
     )
 
 

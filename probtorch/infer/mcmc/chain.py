@@ -18,7 +18,7 @@ from probtorch.infer.mcmc.mass_matrix import MassMatrix
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
 
-__all__ = ["ChainRun", "Recording"]
+__all__ = ["STATISTICS", "ChainRun", "Recording"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -137,6 +137,8 @@ class ChainRun:
         So far; divergences after warm-up only.
     extensions : list of int
         Iterations by which the warm-up was made longer; see `extend`.
+    moved : bool
+        Whether it was sent to where another chain stood.
     course : list of array
         Log densities during warm-up, in parts.
     acceptance : float
@@ -178,6 +180,7 @@ class ChainRun:
         self.warmup = Recording(num_warmup, dim) if keep_warmup else None
         self.iteration = self.divergences = self.leapfrogs = self.warmup_leapfrogs = 0
         self.extensions: list[int] = []
+        self.moved = False
         self.course: list[np.ndarray] = []
         self._accepted = np.zeros(2)
         self.verifying, self._calls = verifying, 0
@@ -264,6 +267,7 @@ class ChainRun:
             self.mass.forget()
         self.course = []
         if moved_to is not None:
+            self.moved = True
             chain = self.runner.chain
             kernel = replace(moved_to.kernel, density=chain.kernel.density)
             state = replace(moved_to.state, counter=chain.state.counter)
@@ -278,6 +282,7 @@ class ChainRun:
             self.extensions.append(length)
             self.segments = [*self.segments, *self._plan(length, search=False)]
         self._segment, self._done = saved["segment"], saved["done"]
+        self.moved = saved["moved"]
         self.warmup_leapfrogs, self._accepted = saved["warmup_leapfrogs"], saved["accepted"].copy()
         self.course = [saved["course"]]
         if self.mass is not None and saved["mass"] is not None:
@@ -304,6 +309,7 @@ class ChainRun:
             "warmup_leapfrogs": self.warmup_leapfrogs,
             "warming_up": self.warming_up,
             "extensions": list(self.extensions),
+            "moved": self.moved,
             "course": np.concatenate([*self.course, np.zeros(0)]),
             "accepted": self._accepted.copy(),
             "mass": self.mass.snapshot() if self.mass is not None and self.warming_up else None,

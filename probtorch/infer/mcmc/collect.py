@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.diagnostics.checks import InferenceWarning
+from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
@@ -52,18 +53,32 @@ def survivors(
 
 
 def kept_after_interrupt(
-    runs: Sequence[ChainRun], alive: Sequence[int], *, sampling: bool
+    runs: Sequence[ChainRun], alive: Sequence[int], *, sampling: str
 ) -> tuple[list[int], int]:
     """Return which chains to keep, and how many draws of each; says so.
 
+    Parameters
+    ----------
+    runs : sequence of ChainRun
+    alive : sequence of int
+    sampling : str
+        What ended a run that was to sample, "interrupted" or "max_seconds"; else empty.
+
     Raises
     ------
-    KeyboardInterrupt
+    KeyboardInterrupt, InferenceError
         If a run that was to sample had no draw yet.
     """
     kept, length = _rectangle({i: runs[i].draws.complete for i in alive})
-    if sampling and not length:
+    if sampling == "interrupted" and not length:
         raise KeyboardInterrupt("interrupted before the first draw after warm-up")
+    if sampling and not length:
+        raise InferenceError(
+            "MCMC.run(max_seconds=...)",
+            expected="time for the warm-up and some draws",
+            got=f"{max(run.iteration for run in runs)} iterations of warm-up at most",
+            fix="give it more time, or fewer warmup_steps",
+        )
     message = f"kept {len(kept)} of {len(runs)} chains with {length} draws each"
     print(message, file=sys.stderr, flush=True)
     return kept, length

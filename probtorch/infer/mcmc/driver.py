@@ -14,14 +14,13 @@ import numpy as np
 
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
-from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import warn_about
-from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.forgotten import warn_of_no_data
+from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.collect import (
@@ -33,46 +32,22 @@ from probtorch.infer.mcmc.collect import (
 from probtorch.infer.mcmc.guard import Guard
 from probtorch.infer.mcmc.kernels import GradientKernel
 from probtorch.infer.mcmc.progress import activity
+from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
+from probtorch.infer.mcmc.settings import MEANT, count, one_of
 from probtorch.infer.mcmc.starts import first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.threads import run_chains
 from probtorch.infer.potential import ModelTarget
+from probtorch.infer.results import joined
 
 __all__ = ["MCMC"]
 
+# Draws and gradients together tell so much that more warm-up gains nothing (benchmarks/warmup.py).
+DEFAULT_WARMUP = 400
 CHAIN_METHODS = ("parallel", "sequential", "vectorized")
-# NumPyro's names of the statistics that have another one here.
-STAT_ALIASES = {
-    "accept_prob": "acceptance_rate",
-    "num_steps": "n_steps",
-    "adapt_state.step_size": "step_size",
-}
-
-# Settings of the kernel that are given to the driver, and where they go.
-_ELSEWHERE = (
-    "target_accept target_accept_prob adapt_delta max_treedepth max_tree_depth step_size "
-    "full_mass dense_mass init_strategy"
-)
-_KERNEL = "it belongs to the kernel: NUTS(model, target_accept_prob=0.9, max_tree_depth=10)"
-# What other libraries call the settings, or where they belong.
-MEANT = {
-    "draws": "num_samples",
-    "n_samples": "num_samples",
-    "iter": "num_samples",
-    "tune": "warmup_steps",
-    "warmup": "warmup_steps",
-    "chains": "num_chains",
-    "cores": "num_threads",
-    "thin": "thinning",
-    "random_seed": "seed",
-    "rng_key": "seed",
-    "progressbar": "progress_bar",
-    "model": "wrap the model in a kernel: MCMC(NUTS(model), num_samples=1000)",
-    **dict.fromkeys(_ELSEWHERE.split(), _KERNEL),
-}
 
 
-class MCMC:
+class MCMC(RunResults):
     """Run Markov chains and keep their draws.
 
     Parameters
@@ -82,7 +57,7 @@ class MCMC:
     num_samples : int
         Draws per chain after warm-up, before thinning.
     warmup_steps : int, optional
-        Iterations of adaptation; as many as `num_samples` by default. NumPyro's `num_warmup`.
+        Iterations of adaptation, 400 by default. NumPyro's `num_warmup`.
     initial_params : dict or array_like, optional
         Where chains start, in unconstrained space: one value per site, or with a leading dim of
         size `num_chains`.
@@ -170,7 +145,7 @@ class MCMC:
         seed=None,
         keep_warmup=False,
     ):
-        kernel = _one_of("kernel", kernel, "sampler", sampler)
+        kernel = one_of("kernel", kernel, "sampler", sampler)
         if not isinstance(kernel, GradientKernel):
             raise ArgumentError(
                 "MCMC(kernel)",
@@ -194,11 +169,11 @@ class MCMC:
                 fix="leave it out: chains run in parallel",
             )
         self.kernel = kernel
-        self.num_samples = _count("num_samples", num_samples, 1)
-        given = _one_of("warmup_steps", warmup_steps, "num_warmup", num_warmup)
-        self.num_warmup = self.num_samples if given is None else _count("warmup_steps", given, 0)
-        self.num_chains = _count("num_chains", num_chains, 1)
-        self.thinning = _count("thinning", thinning, 1)
+        self.num_samples = count("num_samples", num_samples, 1)
+        given = one_of("warmup_steps", warmup_steps, "num_warmup", num_warmup)
+        self.num_warmup = DEFAULT_WARMUP if given is None else count("warmup_steps", given, 0)
+        self.num_chains = count("num_chains", num_chains, 1)
+        self.thinning = count("thinning", thinning, 1)
         if self.thinning > self.num_samples:
             raise ArgumentError(
                 "MCMC(thinning=...)",
@@ -209,7 +184,7 @@ class MCMC:
         default = (
             1 if chain_method == "sequential" else min(self.num_chains, 4 * (os.cpu_count() or 1))
         )
-        self.num_threads = default if num_threads is None else _count("num_threads", num_threads, 1)
+        self.num_threads = default if num_threads is None else count("num_threads", num_threads, 1)
         if isinstance(initial_params, (int, float, str)) and not isinstance(initial_params, bool):
             raise ArgumentError(
                 "MCMC(initial_params)",
@@ -227,7 +202,7 @@ class MCMC:
         self.post_warmup_state: Any = None
         self.seconds: dict[str, float] = {}
         self._draws: Any = None
-        self._extra_fields: tuple[str, ...] = ()
+        self._extra_fields = ()
 
     # -------------------------------------------------------------------------------------- running
 
@@ -239,6 +214,8 @@ class MCMC:
         rng_key=None,
         checkpoint=None,
         checkpoint_every=None,
+        until_ess=None,
+        max_seconds=None,
         **kwargs,
     ):
         """Warm up and sample, given the arguments of the model.
@@ -259,6 +236,11 @@ class MCMC:
             draws are those of a run without a break, bit for bit.
         checkpoint_every : float, optional
             Seconds between two checkpoints; 10 by default.
+        until_ess : float, optional
+            Go on beyond `num_samples` until bulk and tail effective size of every parameter are at
+            least this, over all chains.
+        max_seconds : float, optional
+            Stop after this time, warm-up included and compiling not, and keep what was drawn.
 
         Returns
         -------
@@ -267,9 +249,10 @@ class MCMC:
         Raises
         ------
         InferenceError
-            If no chain could start or go on.
+            If no chain could start or go on; if the time was up before the first draw.
         ArgumentError
-            If the folder has a run with other settings, another model or other data.
+            If the folder has a run with other settings, another model or other data; if an extra
+            field is not among the statistics.
         FileError
             If the folder cannot be written to when the run begins. Later on a checkpoint that fails
             is a warning (see `Checkpoint`).
@@ -283,9 +266,80 @@ class MCMC:
             For divergences, chains that disagree, and whatever else `diagnose` finds; for chains
             that failed.
         """
-        self._extra_fields = tuple(extra_fields)
+        self._extra_fields = checked_fields(extra_fields)
+        if until_ess is not None and checkpoint is not None:
+            raise ArgumentError(
+                "MCMC.run(until_ess=..., checkpoint=...)",
+                expected="one of them",
+                got="both",
+                fix="run with the checkpoint, then ask for more: mcmc.more(1000)",
+            )
+        budget = Budget(until_ess, max_seconds)
         saved = SavedRun(checkpoint, checkpoint_every, self._settings(rng_key))
-        return self._run(args, kwargs, init_params, rng_key, self.num_samples, saved, stacklevel=3)
+        draws = self._run(
+            args, kwargs, init_params, rng_key, self.num_samples, saved, budget, stacklevel=3
+        )
+        while more := budget.missing(draws):
+            draws = self._add(more, budget, stacklevel=3)
+        if self.diagnose:
+            warn_about(draws, stacklevel=2)
+        return draws
+
+    def more(self, num_samples, *, until_ess=None, max_seconds=None):
+        """Go on from where the last run ended, and append what is drawn.
+
+        Parameters
+        ----------
+        num_samples : int
+            Draws per chain, before thinning.
+        until_ess, max_seconds : float, optional
+            As for `run`.
+
+        Returns
+        -------
+        Draws
+            All of them, those of the last run first. They are what one longer run would have drawn.
+
+        Raises
+        ------
+        InferenceError
+            If there was no run.
+        """
+        if self._draws is None or self.target is None:
+            raise InferenceError(
+                "MCMC.more", expected="a finished run", got="none", fix="call run() first"
+            )
+        budget = Budget(until_ess, max_seconds)
+        more = count("num_samples", num_samples, self.thinning)
+        while more:
+            draws = self._add(more, budget, stacklevel=3)
+            more = budget.missing(draws)
+        if self.diagnose:
+            warn_about(draws, stacklevel=2)
+        return draws
+
+    def _add(self, num_samples, budget, stacklevel):
+        """Draw more from the chains as they stand, and append it."""
+        num_samples = -(-num_samples // self.thinning) * self.thinning
+        chains = resumed_chains(self.target, self.last_state, len(self.last_state))
+        runs = self._chain_runs(self.target, chains, num_samples, None, adapted=True)
+        began = time.perf_counter()
+        ended = self._run_chains(runs, SavedRun(None, None, {}), budget, stacklevel + 1)
+        self.seconds["sampling"] += time.perf_counter() - began
+        _, failed = survivors(runs, stacklevel)
+        length = min(run.draws.complete for run in runs)
+        old = self._draws
+        self._keep_state(runs)
+        if failed or not length:
+            # Chains of other lengths make no array; what there was stays.
+            attrs = {**old.attrs, "interrupted": True}
+            self._draws = replace(old, attrs=attrs)
+            return self._draws
+        new = self._selected(sampled_draws(self.target, runs, length, {}))
+        attrs = {**old.attrs, "interrupted": bool(ended)}
+        attrs["sampling_time"] = self.seconds["sampling"]
+        self._draws = replace(joined(old, new), attrs=attrs)
+        return self._draws
 
     def warmup(self, *args, init_params=None, collect_warmup=False, rng_key=None, **kwargs):
         """Warm up only; the next `run` goes on from there.
@@ -303,7 +357,7 @@ class MCMC:
         keep, self.keep_warmup = self.keep_warmup, collect_warmup or self.keep_warmup
         try:
             saved = SavedRun(None, None, {})
-            self._run(args, kwargs, init_params, rng_key, 0, saved, stacklevel=3)
+            self._run(args, kwargs, init_params, rng_key, 0, saved, Budget(), stacklevel=3)
         finally:
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
@@ -325,7 +379,7 @@ class MCMC:
             "keep_warmup": self.keep_warmup,
         }
 
-    def _run(self, args, kwargs, init_params, rng_key, num_samples, saved, stacklevel):
+    def _run(self, args, kwargs, init_params, rng_key, num_samples, saved, budget, stacklevel):
         init_params = self.initial_params if init_params is None else init_params
         self._draws = None
         began = time.perf_counter()
@@ -347,25 +401,32 @@ class MCMC:
             runs = self._chain_runs(target, chains, num_samples, saved.every)
             saved.begin(runs)
         compiled = time.perf_counter()
+        ended = self._run_chains(runs, saved, budget, stacklevel + 1)
+        self.seconds = {
+            "model": prepared - began,
+            "compile": compiled - prepared,
+            "sampling": saved.seconds + time.perf_counter() - compiled,
+        }
+        started = getattr(chains, "gradients", 0)
+        return self._collect(runs, ended, num_samples, started, stacklevel + 1)
+
+    def _run_chains(self, runs, saved, budget, stacklevel):
+        """Run all chains to their ends; returns what ended them early, if anything did."""
+        guard = Guard(runs)
         try:
-            guard = Guard(runs)
             ended = run_chains(
                 runs,
                 self._thread_count(len(runs)),
                 saved,
                 shown=self.progress_bar,
                 look=guard.look,
+                seconds=budget.seconds_left(),
                 stacklevel=stacklevel + 1,
             )
         finally:
             saved.update(runs, last=True)
-        self.seconds = {
-            "model": prepared - began,
-            "compile": compiled - prepared,
-            "sampling": saved.seconds + time.perf_counter() - compiled,
-        }
         guard.warn(stacklevel)
-        return self._collect(runs, bool(ended), num_samples, stacklevel + 1)
+        return ended
 
     def _chains(self, target, init_params, rng_key):
         if self.post_warmup_state is not None:
@@ -384,8 +445,8 @@ class MCMC:
         alone = self.hook_fn is not None or not settings.jit
         return 1 if alone else min(self.num_threads, num_chains)
 
-    def _chain_runs(self, target, chains, num_samples, snapshot_every):
-        adapts = self.post_warmup_state is None
+    def _chain_runs(self, target, chains, num_samples, snapshot_every, *, adapted=False):
+        adapts = self.post_warmup_state is None and not adapted
         form = None
         if adapts and self.kernel.adapt_mass_matrix:
             form = self.kernel.form(target.dim, self.kernel.places(target))
@@ -398,7 +459,7 @@ class MCMC:
                 num_samples,
                 self.thinning,
                 self.kernel,
-                keep_warmup=self.keep_warmup,
+                keep_warmup=self.keep_warmup and adapts,
                 hook=self._hook(target),
                 snapshot_every=snapshot_every,
                 verifying=i == 0,
@@ -452,28 +513,32 @@ class MCMC:
 
     # -------------------------------------------------------------------------------------- results
 
-    def _collect(self, runs, interrupted, num_samples, stacklevel):
+    def _collect(self, runs, ended, num_samples, started, stacklevel):
         alive, failed = survivors(runs, stacklevel)
         kept, length = alive, num_samples // self.thinning
-        if interrupted:
-            kept, length = kept_after_interrupt(runs, alive, sampling=bool(num_samples))
+        if ended:
+            sampling = "interrupted" if ended == "interrupted" else "max_seconds"
+            kept, length = kept_after_interrupt(runs, alive, sampling=num_samples and sampling)
         kept_runs = [runs[i] for i in kept]
-        states = [run.runner.chain for run in kept_runs]
-        self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in states)
+        self._keep_state(kept_runs)
         if not num_samples:
             self._draws = warmup_draws(self.target, kept_runs)
             return None
-        attrs = self._attrs(runs, failed, interrupted, kept)
-        draws = sampled_draws(self.target, kept_runs, length, attrs)
-        if self.save_params is not None:
-            draws = draws.select(list(self.save_params))
+        attrs = self._attrs(runs, failed, bool(ended), kept)
+        attrs["warmup_gradients"] = started + sum(run.warmup_leapfrogs for run in runs)
+        draws = self._selected(sampled_draws(self.target, kept_runs, length, attrs))
         if isinstance(self.target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
             centred = self.target.centred_sites(draws.positions[0, -1])
             draws = replace(draws, attrs={**draws.attrs, "centred_sites": centred})
         self._draws = draws
-        if self.diagnose:
-            warn_about(draws, stacklevel=stacklevel)
         return draws
+
+    def _keep_state(self, runs):
+        chains = [run.runner.chain for run in runs]
+        self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in chains)
+
+    def _selected(self, draws):
+        return draws if self.save_params is None else draws.select(list(self.save_params))
 
     def _attrs(self, runs, failed, interrupted, kept):
         attrs = {
@@ -489,118 +554,15 @@ class MCMC:
             attrs["seed"] = self.seed
         if len(kept) < len(runs):
             attrs["missing_chains"] = [i for i in range(len(runs)) if i not in kept]
+        for name, chosen in (
+            ("extended_chains", [i for i, run in enumerate(runs) if run.extensions]),
+            ("moved_chains", [i for i, run in enumerate(runs) if run.moved]),
+        ):
+            if chosen:
+                attrs[name] = chosen
         if failed:
             attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
         return attrs
-
-    @property
-    def draws(self):
-        """The `Draws` of the last run."""
-        if self._draws is None:
-            raise InferenceError(
-                "MCMC", expected="a finished run", got="no draws yet", fix="call run() first"
-            )
-        return self._draws
-
-    def get_samples(self, num_samples=None, group_by_chain=False):
-        """Return the draws as tensors by name.
-
-        Parameters
-        ----------
-        num_samples : int, optional
-            So many of them, drawn at random with replacement from all chains; all in order by
-            default.
-        group_by_chain : bool
-            Keep a leading chain dim.
-
-        Returns
-        -------
-        dict of str to Tensor, each (chain * draw, *event) or (chain, draw, *event)
-        """
-        samples = self.draws.get_samples(group_by_chain=group_by_chain and num_samples is None)
-        if num_samples is None:
-            return {name: as_tensor(x) for name, x in samples.items()}
-        wanted = _count("num_samples", num_samples, 1)
-        total = self.draws.num_chains * self.draws.num_draws
-        (generator,) = default_generator.spawn(1)
-        rows = np.random.default_rng([generator.initial_seed(), generator.stream]).integers(
-            total, size=wanted
-        )
-        if group_by_chain:
-            return {name: as_tensor(x[rows][None]) for name, x in samples.items()}
-        return {name: as_tensor(x[rows]) for name, x in samples.items()}
-
-    def get_extra_fields(self, group_by_chain=False):
-        """Return statistics of the sampler as arrays by name.
-
-        Parameters
-        ----------
-        group_by_chain : bool
-            Keep a leading chain dim.
-
-        Returns
-        -------
-        dict of str to ndarray
-            Those asked for in `run`, under the names asked for; all of them, under ArviZ's names,
-            if none were.
-        """
-        stats = self.draws.sample_stats
-        names = self._extra_fields or tuple(stats)
-        found = {name: self._statistic(name, stats) for name in names}
-        return found if group_by_chain else {name: x.reshape(-1) for name, x in found.items()}
-
-    @staticmethod
-    def _statistic(name, stats):
-        if name == "potential_energy":
-            return -stats["lp"]
-        known = STAT_ALIASES.get(name, name)
-        if known not in stats:
-            raise ArgumentError(
-                "extra_fields",
-                expected=f"names among {', '.join([*stats, *STAT_ALIASES, 'potential_energy'])}",
-                got=repr(name),
-                fix="drop the name",
-            )
-        return stats[known]
-
-    def summary(self, prob=0.9):
-        """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter."""
-        return self.draws.summary(hdi_prob=prob)
-
-    def print_summary(self, prob=0.9, exclude_deterministic=True):
-        """Print the table of `summary`; deterministic sites only if they are asked for."""
-        names = list(self.draws.posterior)
-        if exclude_deterministic:
-            names = [name for name in names if name in self.target.slots] or names
-        print(self.draws.summary(names=names, hdi_prob=prob))
-
-    def diagnostics(self):
-        """Return convergence statistics by variable, and divergences and acceptance by chain.
-
-        Returns
-        -------
-        dict
-            For each variable ``{"n_eff": array, "r_hat": array}`` of its shape (bulk effective
-            size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
-            draws, and "acceptance rate", per chain.
-        """
-        found = {
-            name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
-            for name, x in self.draws.posterior.items()
-        }
-        stats = self.draws.sample_stats
-        chains = range(self.draws.num_chains)
-        found["divergences"] = {
-            f"chain {i}": np.flatnonzero(stats["diverging"][i]).tolist() for i in chains
-        }
-        found["acceptance rate"] = {
-            f"chain {i}": float(stats["acceptance_rate"][i].mean()) for i in chains
-        }
-        return found
-
-    def to_arviz(self, **groups):
-        """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
-        return self.draws.to_arviz(**groups)
 
     def __setstate__(self, state):
         self.__dict__.update(state)
@@ -613,34 +575,4 @@ class MCMC:
         return f"MCMC({self.kernel!r}, {', '.join(f'{n}={getattr(self, n)}' for n in sizes)})"
 
 
-# ------------------------------------------------------------------------------------------ helpers
-
-
-def _one_of(name, value, alias, other):
-    """Return the one of two names of a setting that was given."""
-    if value is not None and other is not None:
-        raise ArgumentError(
-            f"MCMC({name}, {alias})",
-            expected=f"{name} or {alias}",
-            got="both",
-            fix=f"leave {alias} out",
-        )
-    return other if value is None else value
-
-
-def _count(name, value, least):
-    if (
-        isinstance(value, (bool, np.bool_))
-        or not hasattr(value, "__index__")
-        or value.__index__() < least
-    ):
-        raise ArgumentError(
-            f"MCMC({name}=...)",
-            expected=f"an integer of at least {least}",
-            got=repr(value),
-            fix=f"for example {name}=1000",
-        )
-    return value.__index__()
-
-
-explain_calls(globals(), methods={"MCMC": "get_samples summary"})
+explain_calls(globals())

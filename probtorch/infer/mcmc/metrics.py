@@ -54,6 +54,8 @@ class DiagonalMetric:
         Its square root: about the standard deviation of each coordinate.
     """
 
+    name = "diag"
+
     scale: TensorBase
 
     @classmethod
@@ -118,6 +120,8 @@ class LowRankMetric:
     count : Tensor, 0-d int64
         Directions in use.
     """
+
+    name = "low_rank"
 
     scale: TensorBase
     directions: TensorBase
@@ -185,6 +189,8 @@ class DenseMetric:
     factor : Tensor, shape (dim, dim)
         Its lower Cholesky factor.
     """
+
+    name = "dense"
 
     factor: TensorBase
 
@@ -256,6 +262,8 @@ class BlockMetric:
     factors : tuple of Tensor, each (size, size)
         Lower Cholesky factors of the blocks.
     """
+
+    name = "blocks"
 
     scale: TensorBase
     places: tuple

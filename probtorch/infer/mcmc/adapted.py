@@ -1,0 +1,50 @@
+"""What warm-up made of each chain: its step size and its mass matrix, by site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["AdaptedChain", "adapted_chains"]
+
+
+@dataclass(frozen=True)
+class AdaptedChain:
+    """Step size and mass matrix of a chain.
+
+    Parameters
+    ----------
+    step_size : float
+    metric : str
+        "diag", "low_rank", "dense" or "blocks".
+    variance : dict of str to ndarray
+        The diagonal of the inverse mass matrix, by site, in the shape of its unconstrained values:
+        what ``NUTS(inverse_mass_matrix=...)`` takes.
+    """
+
+    step_size: float
+    metric: str
+    variance: dict[str, np.ndarray]
+    _metric: Any = field(repr=False)
+
+    def inverse_mass(self) -> np.ndarray:
+        """Return the inverse mass matrix, shape (dim,) where it is diagonal, else (dim, dim)."""
+        return self._metric.inverse_mass()
+
+
+def adapted_chains(chains: Sequence[Any], target: Any) -> list[AdaptedChain]:
+    """Return what is adapted in each `Chain` of a target."""
+    found = []
+    for chain in chains:
+        metric = chain.kernel.metric
+        variance = metric.variance()
+        by_site = {
+            name: variance[slot.start : slot.stop].reshape(slot.free_shape)
+            for name, slot in target.slots.items()
+        }
+        step_size = float(chain.kernel.step_size._data)
+        found.append(AdaptedChain(step_size, metric.name, by_site, metric))
+    return found

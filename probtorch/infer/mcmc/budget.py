@@ -1,0 +1,78 @@
+"""Runs that fit a budget: draws until there are enough effective ones, or the time is up."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import time
+from typing import Any
+
+import numpy as np
+
+from probtorch.diagnostics.checks import smallest_ess
+from probtorch.errors import ArgumentError
+
+__all__ = ["Budget"]
+
+# Effective sizes are estimates: so much more is drawn than the last one says is missing, but no
+# more than this many times what is there, and no less than this share of it.
+MARGIN, MOST, LEAST = 1.1, 3.0, 0.25
+
+
+class Budget:
+    """What a run may take and is to give; without both arguments it ends after its first draws.
+
+    Parameters
+    ----------
+    until_ess : float, optional
+        Bulk and tail effective size that every parameter is to have, over all chains.
+    max_seconds : float, optional
+        From now, warm-up included.
+
+    Raises
+    ------
+    ArgumentError
+        If one of them is not a positive number.
+    """
+
+    def __init__(self, until_ess: Any = None, max_seconds: Any = None) -> None:
+        self.until_ess = _positive("until_ess", until_ess, 400)
+        self.max_seconds = _positive("max_seconds", max_seconds, 60)
+        self._began = time.perf_counter()
+        self._size = math.nan
+
+    def seconds_left(self) -> float | None:
+        """Return how long the run may still take, None if it does not matter."""
+        if self.max_seconds is None:
+            return None
+        return max(self.max_seconds - (time.perf_counter() - self._began), 0.0)
+
+    def missing(self, draws: Any) -> int:
+        """Return how many draws each chain should add; 0 where the budget is met or used up."""
+        if self.until_ess is None or draws.attrs.get("interrupted"):
+            return 0
+        left = self.seconds_left()
+        if left is not None and left <= 0.0:
+            return 0
+        self._size = smallest_ess(draws)
+        if self._size >= self.until_ess:
+            return 0
+        there = draws.num_draws
+        if not self._size > 0.0:
+            return math.ceil(there)
+        wanted = there * (MARGIN * self.until_ess / self._size - 1.0)
+        return math.ceil(np.clip(wanted, LEAST * there, MOST * there))
+
+
+def _positive(name, value, example):
+    if value is None:
+        return None
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) < math.inf:
+        raise ArgumentError(
+            f"MCMC.run({name}=...)",
+            expected="a positive number",
+            got=repr(value),
+            fix=f"for example {name}={example}",
+        )
+    return float(value)

@@ -1,0 +1,168 @@
+"""What a finished run of `MCMC` is asked for: draws, statistics, tables, what was adapted."""
+
+import difflib
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.making import as_tensor
+from probtorch.core.rng import default_generator
+from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.convergence import ess_bulk, rhat
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.mcmc.adapted import adapted_chains
+from probtorch.infer.mcmc.chain import STATISTICS
+from probtorch.infer.mcmc.settings import count
+
+__all__ = ["RunResults", "checked_fields"]
+
+# NumPyro's names of the statistics that have another one here.
+STAT_ALIASES = {
+    "accept_prob": "acceptance_rate",
+    "num_steps": "n_steps",
+    "adapt_state.step_size": "step_size",
+}
+
+
+def checked_fields(names):
+    """Return names of statistics as a tuple; an unknown one is an ArgumentError."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    known = [*STATISTICS, *STAT_ALIASES, "potential_energy"]
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, 1)
+            raise ArgumentError(
+                "MCMC.run(extra_fields=...)",
+                expected=f"names among {', '.join(known)}",
+                got=repr(name),
+                fix=f"did you mean {close[0]!r}?" if close else "drop the name",
+            )
+    return names
+
+
+class RunResults:
+    """The results of a run; `MCMC` is one.
+
+    Attributes
+    ----------
+    target : Target
+    last_state : tuple of Chain
+    """
+
+    target: Any = None
+    last_state: Any = None
+    _draws: Any = None
+    _extra_fields: tuple[str, ...] = ()
+
+    @property
+    def adapted(self):
+        """Step size and mass matrix of each chain, a list of `AdaptedChain`."""
+        if self.last_state is None:
+            raise InferenceError(
+                "MCMC.adapted", expected="a finished run", got="none", fix="call run() first"
+            )
+        return adapted_chains(self.last_state, self.target)
+
+    @property
+    def draws(self):
+        """The `Draws` of the last run."""
+        if self._draws is None:
+            raise InferenceError(
+                "MCMC", expected="a finished run", got="no draws yet", fix="call run() first"
+            )
+        return self._draws
+
+    def get_samples(self, num_samples=None, group_by_chain=False):
+        """Return the draws as tensors by name.
+
+        Parameters
+        ----------
+        num_samples : int, optional
+            So many of them, drawn at random with replacement from all chains; all in order by
+            default.
+        group_by_chain : bool
+            Keep a leading chain dim.
+
+        Returns
+        -------
+        dict of str to Tensor, each (chain * draw, *event) or (chain, draw, *event)
+        """
+        samples = self.draws.get_samples(group_by_chain=group_by_chain and num_samples is None)
+        if num_samples is None:
+            return {name: as_tensor(x) for name, x in samples.items()}
+        wanted = count("num_samples", num_samples, 1)
+        total = self.draws.num_chains * self.draws.num_draws
+        (generator,) = default_generator.spawn(1)
+        rows = np.random.default_rng([generator.initial_seed(), generator.stream]).integers(
+            total, size=wanted
+        )
+        if group_by_chain:
+            return {name: as_tensor(x[rows][None]) for name, x in samples.items()}
+        return {name: as_tensor(x[rows]) for name, x in samples.items()}
+
+    def get_extra_fields(self, group_by_chain=False):
+        """Return statistics of the sampler as arrays by name.
+
+        Parameters
+        ----------
+        group_by_chain : bool
+            Keep a leading chain dim.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Those asked for in `run`, under the names asked for; all of them, under ArviZ's names,
+            if none were.
+        """
+        stats = self.draws.sample_stats
+        names = self._extra_fields or tuple(stats)
+        found = {name: self._statistic(name, stats) for name in names}
+        return found if group_by_chain else {name: x.reshape(-1) for name, x in found.items()}
+
+    @staticmethod
+    def _statistic(name, stats):
+        if name == "potential_energy":
+            return -stats["lp"]
+        return stats[STAT_ALIASES.get(name, name)]
+
+    def summary(self, prob=0.9):
+        """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter."""
+        return self.draws.summary(hdi_prob=prob)
+
+    def print_summary(self, prob=0.9, exclude_deterministic=True):
+        """Print the table of `summary`; deterministic sites only if they are asked for."""
+        names = list(self.draws.posterior)
+        if exclude_deterministic:
+            names = [name for name in names if name in self.target.slots] or names
+        print(self.draws.summary(names=names, hdi_prob=prob))
+
+    def diagnostics(self):
+        """Return convergence statistics by variable, and divergences and acceptance by chain.
+
+        Returns
+        -------
+        dict
+            For each variable ``{"n_eff": array, "r_hat": array}`` of its shape (bulk effective
+            size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
+            draws, and "acceptance rate", per chain.
+        """
+        found = {
+            name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
+            for name, x in self.draws.posterior.items()
+        }
+        stats = self.draws.sample_stats
+        chains = range(self.draws.num_chains)
+        found["divergences"] = {
+            f"chain {i}": np.flatnonzero(stats["diverging"][i]).tolist() for i in chains
+        }
+        found["acceptance rate"] = {
+            f"chain {i}": float(stats["acceptance_rate"][i].mean()) for i in chains
+        }
+        return found
+
+    def to_arviz(self, **groups):
+        """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
+        return self.draws.to_arviz(**groups)
+
+
+explain_calls(globals(), methods={"RunResults": "get_samples summary"})
