@@ -425,7 +425,8 @@ class MCMC(RunResults):
             )
         finally:
             saved.update(runs, last=True)
-        guard.warn(stacklevel)
+        if self.diagnose:
+            guard.warn(stacklevel)
         return ended
 
     def _chains(self, target, init_params, rng_key):
