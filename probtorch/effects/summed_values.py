@@ -40,6 +40,7 @@ TRUSTED = (
 # Reads that no result depends on.
 HARMLESS = ("the text of a tensor",)
 SHOWN = 3
+NOTHING: frozenset[str] = frozenset()
 
 
 class Marks:
@@ -62,17 +63,18 @@ class Marks:
 
     def of(self, t: Any) -> frozenset[str]:
         """Return the names of the sites that a tensor depends on."""
-        return self._own(t) | (frozenset() if t._base is None else self._own(t._base))
+        return self._own(t) if t._base is None else self._own(t) | self._own(t._base)
 
     def _own(self, t):
         entry = self._sites.get(id(t))
-        return entry[1] if entry is not None and entry[0]() is t else frozenset()
+        return entry[1] if entry is not None and entry[0]() is t else NOTHING
 
     def add(self, t: Any, names: frozenset[str]) -> None:
         """Note that a tensor depends on sites, and with it the tensor whose memory it views."""
         if names:
             for x in (t,) if t._base is None else (t, t._base):
-                self._sites[id(x)] = (weakref.ref(x), names | self._own(x))
+                own = self._own(x)
+                self._sites[id(x)] = (weakref.ref(x), names | own if own else names)
 
     def start(self, t: Any, name: str) -> None:
         """Note the value of an enumerated site; the steps of a chain may share one tensor."""
@@ -99,15 +101,21 @@ class SummedValues(Listener):
     # ------------------------------------------------------------------------------ dependence
 
     def _among(self, tensors):
-        found: frozenset[str] = frozenset()
+        # Asked at every operation of a run: as little as can be.
+        sites = self.marks._sites
+        found: frozenset[str] = NOTHING
         for t in tensors:
             if isinstance(t, TensorBase):
-                found |= self.marks.of(t)
+                for x in (t,) if t._base is None else (t, t._base):
+                    entry = sites.get(id(x))
+                    if entry is not None and entry[0]() is x and entry[1] is not found:
+                        found = found | entry[1] if found else entry[1]
         return found
 
     def record(self, op: Any, inputs: Any, attrs: Any, out: Any) -> None:
         """Let results depend on what their inputs depend on."""
-        super().record(op, inputs, attrs, out)
+        if self.outer is not None:
+            self.outer.record(op, inputs, attrs, out)
         if self.marks:
             names = self._among(inputs)
             if names:

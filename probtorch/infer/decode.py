@@ -17,7 +17,6 @@ from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
-from probtorch.distributions.categorical import Categorical
 from probtorch.effects.enumeration import Enumeration, Variable
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
@@ -25,6 +24,8 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.infer.factors import marginal_terms, names_of
 from probtorch.infer.sum_product import Axes, Eliminated
+from probtorch.ops.reduction import softmax
+from probtorch.ops.sampling import categorical
 
 __all__ = ["decode", "decode_many", "selected", "values_at"]
 
@@ -114,7 +115,7 @@ def _choices(tables, variables, axes, temperature, generator):
         if temperature == 0:
             picked = logits.argmax(-1)
         else:
-            picked = Categorical(logits=wrap(logits)).sample(generator=generator)._data
+            picked = categorical(softmax(wrap(logits), -1), generator=generator)._data
         chosen[table.variable] = picked
     return chosen
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from probtorch.infer.decode import decode_many
 from probtorch.infer.enumerated_check import check_against_one
 from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
 from probtorch.infer.mapping import DrawMap
-from probtorch.infer.sum_product import Eliminated
+from probtorch.infer.sum_product import Axes, Eliminated
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.reduction import sum as total
 
@@ -112,6 +112,7 @@ class Sums:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
         self._log_joint_map = DrawMap(self._log_joint_one)
         self._mappable = True
+        self._table_bytes: int | None = None  # of the tables at one point, where it is known
         # By temperature.
         self._table_maps = (
             DrawMap(functools.partial(self._numbered_one, 0)),
@@ -141,7 +142,9 @@ class Sums:
     def check(self, q: Any) -> None:
         """Sum once, and compare with a run at single values; see enumerated_check.py."""
         _, found, enumeration = self.run(q)
-        marginal_density(found, enumeration)
+        tables: list[Eliminated] = []
+        marginal_density(found, enumeration, tables)
+        self._table_bytes = _size(tables)
 
         def again(handlers):
             tracer = trace()
@@ -165,50 +168,81 @@ class Sums:
         flat, lead = draws.reshape(-1, draws.shape[-1]), draws.shape[:-1]
         if not len(flat):
             return {}
-        _, found, enumeration = self.run(wrap(flat[0]))
-        axes, tables = _tables(found, enumeration, temperature)
-        size = 8 * sum(math.prod(table.table._data.shape) for table in tables)
-        block = max(2, TABLE_BYTES // max(size, 1))
+        if self._table_bytes is None:
+            self._table_bytes = _size(self._solved(wrap(flat[0]), temperature).tables)
+        block = max(2, TABLE_BYTES // max(self._table_bytes, 1))
         parts: dict[str, list[np.ndarray]] = {}
-        for start in range(0, len(flat) if tables else 0, block):
+        for start in range(0, len(flat), block):
             rows = flat[start : start + block]
             # One set of tables would be no dim: the last row then comes twice.
             padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
-            arrays = self._tables_at(padded, temperature)
-            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(tables)]
-            chosen = decode_many(filled, enumeration.variables, axes, temperature, generator)
-            for v, variable in enumeration.variables.items():
+            solved, arrays = self._solved_at(padded, temperature)
+            if not solved.tables:
+                break
+            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(solved.tables)]
+            variables = solved.enumeration.variables
+            chosen = decode_many(filled, variables, solved.axes, temperature, generator)
+            for v, variable in variables.items():
                 values = to_host(variable.values._data)[chosen[v]]
-                shape = found[variable.name].plate_shape + tuple(variable.fn.event_shape)
+                shape = solved.trace[variable.name].plate_shape + tuple(variable.fn.event_shape)
                 part = values.reshape(len(padded), *shape)[: len(rows)]
                 parts.setdefault(variable.name, []).append(part)
         done = {name: np.concatenate(x) for name, x in parts.items()}
         return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
 
-    def _tables_at(self, points, temperature):
-        """The tables at many points, by their number.
+    def _solved_at(self, points, temperature):
+        """The discrete sites summed out at the first point, and the tables at all by their number.
 
         The points are one more dim of each op, by `vmap`: to compile the tables of a long chain
         takes longer than to work them out for all draws. A model that `vmap` refuses, because
         Python branches on its values, is run by a `DrawMap`.
         """
         if self._mappable:
+            first = None
+
+            def solve(q):
+                nonlocal first
+                first = self._solved(q, temperature)
+                return first.numbered()
+
             before = set_grad_enabled(False)
             try:
-                found = vmap(lambda q: self._numbered(q, temperature))(wrap(points))
-                return {number: to_host(table._data) for number, table in found.items()}
+                found = vmap(solve)(wrap(points))
+                return first, {number: to_host(table._data) for number, table in found.items()}
             except Exception:
                 # Whatever it is, single runs will say it better, or bear it.
                 self._mappable = False
             finally:
                 set_grad_enabled(before)
-        return self._table_maps[temperature]({"q": points}, 1)
+        first = self._solved(wrap(points[0]), temperature)
+        return first, self._table_maps[temperature]({"q": points}, 1)
+
+    def _solved(self, q, temperature):
+        _, found, enumeration = self.run(q)
+        return _Solved(found, enumeration, *_tables(found, enumeration, temperature))
 
     def _numbered(self, q, temperature):
         """The tables at a point, by their number."""
-        _, found, enumeration = self.run(q)
-        _, tables = _tables(found, enumeration, temperature)
-        return {str(i): table.table for i, table in enumerate(tables)}
+        return self._solved(q, temperature).numbered()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Solved:
+    """A run with all values of the discrete sites, and the tables in which they are summed out."""
+
+    trace: Trace
+    enumeration: Enumeration
+    axes: Axes
+    tables: list[Eliminated]
+
+    def numbered(self) -> dict[str, Any]:
+        """Return the tables by their number."""
+        return {str(i): table.table for i, table in enumerate(self.tables)}
+
+
+def _size(tables):
+    """Bytes of tables at one point."""
+    return 8 * sum(math.prod(table.table._data.shape) for table in tables)
 
 
 def _parallel(site):
@@ -246,11 +280,16 @@ def own_shape(site: Site) -> tuple[int, ...]:
     return batch + tuple(site.fn.event_shape)
 
 
-def marginal_density(trace: Trace, enumeration: Enumeration) -> Any:
-    """Return the log density of a trace with all variables summed out, a 0-d float64 tensor."""
+def marginal_density(
+    trace: Trace, enumeration: Enumeration, tables: list[Eliminated] | None = None
+) -> Any:
+    """Return the log density of a trace with all variables summed out, a 0-d float64 tensor.
+
+    `tables` is extended by the tables that were summed.
+    """
     axes = axes_of(enumeration, trace)
     found: Any = 0.0
-    for term in marginal_terms(trace, set(enumeration.variables), axes):
+    for term in marginal_terms(trace, set(enumeration.variables), axes, tables=tables):
         if term.factor is None:
             found = found + term.sites[0].compute_log_prob_sum()
         else:
