@@ -27,6 +27,7 @@ from probtorch.infer import (
     TraceEnum_ELBO,
     infer_discrete,
     init_to_value,
+    summed,
 )
 from probtorch.ops.elementwise import sigmoid
 from probtorch.ops.indexing import Vindex
@@ -147,6 +148,27 @@ def hmm(y):
     for t in markov(range(len(y))):
         x = sample(f"x_{t}", Categorical(Vindex(stay)[x, :]))
         sample(f"y_{t}", Normal(locs[x], 1.0), obs=y[t])
+
+
+def test_discrete_sites_of_many_draws_take_one_run_of_the_model_for_each_block(monkeypatch):
+    runs = []
+
+    def counted(y):
+        runs.append(1)
+        return mixture(y)
+
+    target = Target.from_model(counted, tensor(Y))
+    draws = np.random.default_rng(2).normal(size=(3, 7, target.dim))
+    runs.clear()
+    whole = target.discrete_at(draws, temperature=0)["z"]
+    assert len(runs) == 1
+    # Five draws at a time, of which the last has one: 21 in five runs.
+    monkeypatch.setattr(summed, "TABLE_BYTES", 5 * 8 * 2 * len(Y))
+    runs.clear()
+    np.testing.assert_array_equal(target.discrete_at(draws, temperature=0)["z"], whole)
+    assert len(runs) == 5
+    alone = target.discrete_at(draws[1, 2], temperature=0)["z"]
+    np.testing.assert_array_equal(alone, whole[1, 2])
 
 
 def test_density_of_a_hidden_chain_is_that_of_the_forward_algorithm():
