@@ -36,6 +36,8 @@ __all__ = [
 
 # A message names this many parameters, the worst first.
 NAMED = 3
+# The means of so many chains fit into a message.
+SHOWN_CHAINS = 8
 # A chain whose spread is this share of the others' in everything did not move; of how many draws.
 STUCK_SHARE, STUCK_DRAWS = 1e-3, 20
 # Trajectories of the greatest length that go this far, in standard deviations as the metric knows
@@ -326,7 +328,8 @@ def _divergences(draws, entries, allowed):
         kind="divergence",
         subject=f"{count} divergent transition{'s' * (count != 1)} after warm-up",
         expected="none" if allowed == 0 else f"at most {allowed}",
-        got=f"{count} of {diverging.size} draws ({_percent(count / diverging.size)}){where}",
+        got=f"{count} of {diverging.size} draws ({_percent(count / diverging.size)})"
+        f"{_counts(diverging)}{where}",
         fix=_cure_for_divergences(draws.attrs.get("centred_sites"), parameters, now),
         parameters=parameters,
         category=DivergenceWarning,
@@ -367,7 +370,8 @@ def _convergence(draws, entries, quality, rhat_max, ess_per_chain, min_draws):
             else f"the chain has not settled: its halves differ on {named}",
             expected=f"R-hat at most {limit:.4g} for every parameter{chance}",
             got=", ".join(f"{labels[i]} {r_hat[i]:.3f}" for i in bad[:NAMED])
-            + _out_of(len(bad), len(labels)),
+            + _out_of(len(bad), len(labels))
+            + _by_chain(labels[bad[0]], next(_columns(entries, np.array(bad[:1])))),
             fix="run longer (more warm-up and more draws); if chains sit in different places, "
             "reparameterise the model or give it stronger priors"
             if several
@@ -571,6 +575,21 @@ def _shift(scores, chosen_draws):
     """
     inside = scores[:, chosen_draws].mean(axis=1)
     return np.abs(inside - scores[:, ~chosen_draws].mean(axis=1))
+
+
+def _counts(flags):
+    """How many draws of each chain are flagged."""
+    if not 1 < len(flags) <= SHOWN_CHAINS:
+        return ""
+    return ", by chain " + ", ".join(f"{i}: {n}" for i, n in enumerate(flags.sum(axis=1)))
+
+
+def _by_chain(label, column):
+    """The means of the chains, which say who stands apart from whom."""
+    if not 1 < len(column) <= SHOWN_CHAINS:
+        return ""
+    means = ", ".join(f"{i}: {mean:.3g}" for i, mean in enumerate(column.mean(axis=1)))
+    return f"; {label} by chain {means}"
 
 
 def _listed(labels):
