@@ -322,6 +322,42 @@ def test_cure_for_divergences_fits_the_model(centred, words):
     assert ("non-centred" in finding.fix) == (centred != [])
 
 
+@pytest.mark.parametrize(
+    ("attrs", "advised"),
+    [
+        ({"curvature_at_divergences": 0.9, "curvature_elsewhere": 0.2}, True),
+        ({"curvature_at_divergences": 0.9, "curvature_elsewhere": 0.2, "centred_sites": []}, True),
+        # A funnel's form is the reason; a wall has no curvature; nor has a step size that is too
+        # large everywhere a peak.
+        (
+            {"curvature_at_divergences": 9.0, "curvature_elsewhere": 0.2, "centred_sites": ["x"]},
+            False,
+        ),
+        ({"curvature_at_divergences": 0.1, "curvature_elsewhere": 0.02}, False),
+        ({"curvature_at_divergences": 1.1, "curvature_elsewhere": 0.9}, False),
+        ({}, False),
+    ],
+)
+def test_adaptive_steps_are_advised_where_the_curvature_peaks(attrs, advised):
+    draws = with_stats(diverging=np.ones(SHAPE, bool))
+    attrs |= {"target_accept_prob": 0.8}
+    finding = only(diagnose(Draws(draws.posterior, draws.sample_stats, attrs=attrs)))
+    assert ("NUTS(..., adaptive_steps=True)" in finding.fix) == advised
+    assert "target_accept_prob (now 0.8)" in finding.fix
+    if advised:
+        assert (
+            "the curvature there is 90 % of what the step size can follow, 20 % else" in finding.got
+        )
+
+
+def test_divergences_of_adaptive_steps_have_another_cure():
+    draws = with_stats(diverging=np.ones(SHAPE, bool))
+    attrs = {"adaptive_steps": True, "max_halvings": 10, "centred_sites": []}
+    finding = only(diagnose(Draws(draws.posterior, draws.sample_stats, attrs=attrs)))
+    assert "10 halvings of a step were not enough" in finding.fix
+    assert "adaptive_steps=True" not in finding.fix and "target_accept_prob" not in finding.fix
+
+
 def test_one_divergence_is_one_transition():
     diverging = np.zeros(SHAPE, bool)
     diverging[0, 0] = True

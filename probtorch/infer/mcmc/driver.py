@@ -29,6 +29,7 @@ from probtorch.infer.mcmc.collect import (
     survivors,
     warmup_draws,
 )
+from probtorch.infer.mcmc.curvature import curvature_at_divergences
 from probtorch.infer.mcmc.guard import Guard
 from probtorch.infer.mcmc.kernels import GradientKernel
 from probtorch.infer.mcmc.progress import activity
@@ -528,11 +529,20 @@ class MCMC(RunResults):
         attrs = self._attrs(runs, failed, bool(ended), kept)
         attrs["warmup_gradients"] = started + sum(run.warmup_leapfrogs for run in runs)
         draws = self._selected(sampled_draws(self.target, kept_runs, length, attrs))
-        if isinstance(self.target, ModelTarget) and np.any(draws.sample_stats.get("diverging")):
-            centred = self.target.centred_sites(draws.positions[0, -1])
-            draws = replace(draws, attrs={**draws.attrs, "centred_sites": centred})
+        if np.any(draws.sample_stats.get("diverging")):
+            draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
         self._draws = draws
         return draws
+
+    def _of_divergences(self, draws):
+        """Attributes that tell what divergences come from."""
+        kernels = [chain.kernel for chain in self.last_state]
+        diverging = draws.sample_stats["diverging"]
+        found = curvature_at_divergences(self.target, kernels, draws.positions, diverging)
+        attrs: dict[str, Any] = dict(found)
+        if isinstance(self.target, ModelTarget):
+            attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
+        return attrs
 
     def _keep_state(self, runs):
         chains = [run.runner.chain for run in runs]

@@ -51,7 +51,9 @@ class Standstill:
         if self._last is None:
             moved[0] = True
         self._last = positions[-1].copy()
-        length = np.asarray(info.step_size) * np.asarray(info.n_steps)
+        # Those of the greatest length have so many steps; of how many gradients is another matter.
+        steps = 2 ** np.asarray(info.tree_depth) - 1
+        length = np.asarray(info.step_size) * steps
         saturated = np.asarray(getattr(info, "reached_max_treedepth", np.zeros(len(moved), bool)))
         self._rejected = _in_a_row(self._rejected, ~moved)
         self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
@@ -60,7 +62,7 @@ class Standstill:
         elif self._short >= IN_A_ROW:
             self.how = (
                 f"{self._short} trajectories in a row of the greatest length, "
-                f"{int(info.n_steps[-1])} steps, went {length[-1]:.1g} standard deviations each"
+                f"{int(steps[-1])} steps, went {length[-1]:.1g} standard deviations each"
             )
 
 

@@ -72,7 +72,7 @@ def test_a_chain_that_moves_is_left_alone():
     rng = np.random.default_rng(0)
     info = types.SimpleNamespace(
         step_size=np.full(40, 1e-3),
-        n_steps=np.full(40, 1023),
+        tree_depth=np.full(40, 10),
         reached_max_treedepth=np.ones(40, bool),
     )
     for _ in range(5):  # long trajectories of small steps
