@@ -9,6 +9,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
+from probtorch.diagnostics import DivergenceWarning
 from probtorch.distributions import (
     Dirichlet,
     Exponential,
@@ -213,13 +214,23 @@ def test_model_that_raises_far_out_is_climbed_all_the_same():
     np.testing.assert_allclose(starts(target), 2.2, atol=0.25)
 
 
-def test_nan_gradient_at_a_finite_density_is_left_and_names_its_site():
-    def half(low):
-        x = sample("x", Normal(0.0, 1.0))
-        sample("other", Normal(0.0, 1.0))
-        above = 0.5 * (abs(x - low) + (x - low))  # 0 below, with a slope of 0
-        factor("f", 0.1 * sqrt(above * above))
+def half(low):
+    """A density that is finite everywhere, and has no gradient in x below `low`."""
+    x = sample("x", Normal(0.0, 1.0))
+    sample("other", Normal(0.0, 1.0))
+    above = 0.5 * (abs(x - low) + (x - low))  # 0 below, with a slope of 0
+    factor("f", 0.1 * sqrt(above * above))
 
+
+@pytest.mark.parametrize("kernel", [NUTS(half), HMC(half, num_steps=8)], ids=["NUTS", "HMC"])
+def test_chain_never_stands_where_there_is_no_gradient(kernel):
+    mcmc = MCMC(kernel, 200, 200, num_chains=2, seed=0, progress_bar=False)
+    with pytest.warns(DivergenceWarning):
+        mcmc.run(0.0)
+    assert float(mcmc.get_samples()["x"].min()) > 0.0
+
+
+def test_nan_gradient_at_a_finite_density_is_left_and_names_its_site():
     points = starts(Target.from_model(half, 0.0))
     assert (points[:, 0] > 0.0).all()
     with pytest.raises(InferenceError, match="but the gradient for site 'x' is nan"):

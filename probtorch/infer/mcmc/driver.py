@@ -61,7 +61,8 @@ class MCMC(RunResults):
         Iterations of adaptation, 400 by default. NumPyro's `num_warmup`.
     initial_params : dict or array_like, optional
         Where chains start, in unconstrained space: one value per site, or with a leading dim of
-        size `num_chains`.
+        size `num_chains`. Constrained ones, of some sites or all, are the kernel's:
+        ``init_strategy=init_to_value(values={...})``.
     num_chains : int
     hook_fn : callable, optional
         ``hook_fn(kernel, params, stage, i)`` after each iteration, with the constrained values by
