@@ -151,6 +151,20 @@ def test_no_start_is_in_a_false_mode_of_a_hidden_markov_model():
     assert min(log_densities(target, np.concatenate(ends))) < best - 15.0
 
 
+def with_false_mode(q):
+    """Two normals of scale 0.3, the left one e^-60 as high: the top where sum(q) < -1.8."""
+    right, left = ((q - 1.5) ** 2).sum(), ((q + 1.5) ** 2).sum()
+    return logaddexp(-right / 0.18, -60.0 - left / 0.18)
+
+
+def test_no_start_is_in_a_mode_sixty_nats_lower():
+    target = density(with_false_mode, 4)
+    uniform = np.concatenate([starts(target, 4, s, init_to_uniform) for s in range(25)])
+    assert 10 <= (uniform.sum(-1) < -1.8).sum() <= 40  # where 22 of 100 chains begin
+    points = np.concatenate([starts(target, 4, s) for s in range(25)])
+    assert (points.sum(-1) > 0.0).all()
+
+
 def test_both_modes_of_equal_weight_are_started_from():
     def mixture(q):
         return logaddexp(-0.5 * ((q - 10.0) ** 2).sum(), -0.5 * ((q + 10.0) ** 2).sum())
