@@ -144,7 +144,7 @@ def _pathfinder_points(
         patience=math.inf,
     )
     points, ratios = _weighted(evaluate, best, drawn, num_draws)
-    chosen = _resampled(points, ratios, drawn, num_chains)
+    chosen = _resampled(ratios, drawn, num_chains)
     if chosen is None:
         raise InferenceError(
             f"Pathfinder for {target.name}",
@@ -152,7 +152,8 @@ def _pathfinder_points(
             got=f"{int(np.isfinite(ratios).sum())} of {ratios.size}",
             fix="leave init_strategy out, or give more num_draws",
         )
-    return StartingPoints(chosen, evaluate.count)
+    covariances = best.hessian.rows(chosen // num_draws)
+    return StartingPoints(points[chosen], evaluate.count, covariances)
 
 
 def gaussian_draws(
@@ -205,8 +206,8 @@ def _weighted(evaluate, best: BestPoints, generator, num_draws):
     return points.reshape(-1, points.shape[-1]), ratios.reshape(-1)
 
 
-def _resampled(points, ratios, generator, count):
-    """`count` different points by their smoothed weights, None where there are not so many."""
+def _resampled(ratios, generator, count):
+    """`count` different draws by their smoothed weights, None where there are not so many."""
     if np.isfinite(ratios).sum() < count:
         return None
     log_weights, _ = psis(ratios)
@@ -214,7 +215,7 @@ def _resampled(points, ratios, generator, count):
     uniform = 0.5 + 0.5 * uniform_point(generator, ratios.shape, 1.0)
     with np.errstate(divide="ignore"):
         keys = log_weights - np.log(-np.log1p(-uniform))
-    return points[np.argsort(-keys, kind="stable")[:count]]
+    return np.argsort(-keys, kind="stable")[:count]
 
 
 explain_calls(globals())

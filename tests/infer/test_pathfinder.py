@@ -6,7 +6,7 @@ from scipy.stats import kstest, norm
 
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer import NUTS, Target, init_to_pathfinder
+from probtorch.infer import NUTS, Target, init_to_pathfinder, init_to_typical_set
 from probtorch.infer.initialization import starting_points
 from probtorch.infer.lbfgs_paths import InverseHessian
 from probtorch.infer.mcmc.starts import new_chains
@@ -83,11 +83,20 @@ def test_weights_prefer_the_heavier_mode():
 
 
 def test_draws_are_without_replacement_and_by_weight():
-    points, log_weights = np.arange(30.0)[:, None], np.full(30, -np.inf)
+    log_weights = np.full(30, -np.inf)
     log_weights[[4, 17]] = 0.0
-    found = _resampled(points, log_weights, Generator(0), 2)
-    np.testing.assert_array_equal(np.sort(found[:, 0]), [4.0, 17.0])
-    assert _resampled(points, log_weights, Generator(0), 3) is None
+    np.testing.assert_array_equal(np.sort(_resampled(log_weights, Generator(0), 2)), [4, 17])
+    assert _resampled(log_weights, Generator(0), 3) is None
+
+
+@pytest.mark.parametrize("strategy", [init_to_pathfinder, init_to_typical_set])
+def test_covariances_come_with_the_starts(strategy):
+    found = starting_points(gaussian(), 4, Generator(0), strategy)
+    columns = [found.covariances.apply(np.tile(e, (4, 1))) for e in np.eye(3)]
+    matrices, exact = np.stack(columns, -1), np.linalg.inv(PRECISION)
+    # Paths end within a few hundredths of a nat of the top: the estimates are near, not equal.
+    assert np.abs(np.linalg.slogdet(matrices @ PRECISION)[1]).max() < 2.0
+    assert (np.abs(matrices - exact) < 1.5 * np.abs(np.diag(exact)).max()).all()
 
 
 def test_starts_are_finite_and_reproducible_where_the_density_is_unbounded():
