@@ -35,6 +35,9 @@ FEWEST, TO_CHOOSE = 4, 10
 ENOUGH = 30
 # Decompositions of matrices of so few dimensions take no time: they are made at each update.
 SMALL = 32
+# What is further from the newer draws than so many of their standard deviations was drawn on the
+# way, and is forgotten.
+ARRIVED = 5.0
 # Most directions of a low-rank matrix.
 RANK = 32
 # More dimensions than these are given a diagonal by `Auto`: their draws are not even kept.
@@ -316,6 +319,9 @@ class MassMatrix:
 
     def metric(self, metric: Any, *, choose: bool) -> Any:
         """Return the metric to go on with, given the present one."""
+        if (self.shift() or 0.0) > ARRIVED:
+            # The chain was still on its way: only what came after counts.
+            self._foreground, self._background = self._background, self._window()
         if self._foreground.moments.count < FEWEST:
             return metric
         keeps = self.form.keeps_rows and self._fresh > 0
@@ -330,19 +336,18 @@ class MassMatrix:
         return found
 
     def shift(self) -> float | None:
-        """Return how far the background is from what was before it, in standard deviations.
+        """Return how far what was before the background is from it, in its standard deviations.
 
         The largest over all coordinates; None where one of the two has too few draws.
         """
         whole, late = self._foreground.moments, self._background.moments
-        count = whole.count - late.count
-        if min(count, late.count) < TO_CHOOSE:
+        before = whole.count - late.count
+        if before < FEWEST or late.count < TO_CHOOSE:
             return None
-        early_mean = (whole.count * whole.mean - late.count * late.mean) / count
-        between = (late.mean - early_mean) ** 2
-        within = (whole.squares / whole.count) - count * late.count / whole.count**2 * between
+        apart = (whole.count * whole.mean - late.count * late.mean) / before - late.mean
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.sqrt(np.nanmax(between / np.maximum(within, 0.0), initial=0.0)))
+            share = apart**2 / (late.squares / late.count)
+        return float(np.sqrt(np.nanmax(share, initial=0.0)))
 
     def forget(self) -> None:
         """Begin anew: the chain was moved, or what it drew so far is not to be trusted."""

@@ -161,6 +161,19 @@ def test_a_switch_forgets_what_is_older_than_the_background():
     np.testing.assert_allclose(mass.metric(metric, choose=True).variance(), [4.0, 0.25])
 
 
+def test_what_was_drawn_on_the_way_is_forgotten():
+    far, near = gaussian_rows(np.eye(2), 30), gaussian_rows(np.diag([4.0, 0.25]), 30)
+    mass = MassMatrix(Diagonal(2))
+    mass.add(far[0] + 50.0, far[1])
+    mass.end_segment(switch=True)
+    mass.add(*near)
+    mass.end_segment(switch=False)
+    assert mass.shift() > 20.0
+    metric = mass.metric(DiagonalMetric.unit(2), choose=False)
+    np.testing.assert_allclose(metric.variance(), [4.0, 0.25])
+    assert mass.shift() is None
+
+
 def test_draws_that_did_not_move_or_overflow_are_left_out():
     draws, grads = gaussian_rows(np.diag([4.0, 0.25]), 10)
     repeated, again = np.repeat(draws, 3, axis=0), np.repeat(grads, 3, axis=0)
