@@ -26,7 +26,7 @@ SHORT = {"warmup_steps": 60, "num_samples": 31, **QUIET}
 # the many short tests have the cheapest of each; the slow ones have the defaults.
 quick = functools.partial(NUTS, adapt_mass_matrix=False, init_strategy=init_to_uniform)
 # Those that take longest get fewer replications by default.
-FEWER = {"branch": 40, "correlation": 60, "hidden Markov": 60}
+FEWER = {"branch": 40, "correlation": 40, "hidden Markov": 40, "ordered and simplex": 60}
 # Chance of a false alarm of one test, were the seed not fixed.
 NEVER = 1e-6
 
