@@ -33,9 +33,16 @@ def target(scale=3.0):
     return Target.from_density(lambda q: -0.5 * ((q / probtorch.tensor(sd)) ** 2).sum(), 3)
 
 
+def correlated():
+    """A target for which directions pay, so that the metric changes its kind on the way."""
+    precision = probtorch.tensor(np.linalg.inv(np.array([[1.0, 0.99], [0.99, 1.0]])))
+    return Target.from_density(lambda q: -0.5 * (q @ (precision @ q)), 2)
+
+
 KERNELS = {
     "NUTS": lambda **options: NUTS(target(**options)),
     "dense NUTS": lambda **options: NUTS(target(**options), full_mass=True),
+    "low-rank NUTS": lambda **options: NUTS(correlated(**options)),
     "HMC": lambda **options: HMC(target(**options), trajectory_length=2.0, jitter=0.3),
 }
 
@@ -85,6 +92,28 @@ def test_a_run_broken_off_anywhere_goes_on_bit_for_bit(kernel, calls, tmp_path):
     assert mcmc.last_state is not None
     # Complete, it returns at once.
     assert everything(run(mcmc_of(kernel), checkpoint=tmp_path)) == expected
+
+
+def test_a_run_broken_off_while_a_chain_is_sent_elsewhere_goes_on_bit_for_bit(calls, tmp_path):
+    """Chain 1 begins in a mode without weight; its second warm-up lasts from 120 to 180."""
+
+    def hills(q):
+        return probtorch.logaddexp(-0.5 * (q * q).sum(), -90.0 - 0.5 * ((q - 40.0) ** 2).sum())
+
+    def of(crash=None):
+        mcmc = mcmc_of(crash=crash)
+        mcmc.kernel = NUTS(Target.from_density(hills, 2))
+        return mcmc
+
+    starts = np.array([[0.5, 0.0], [40.0, 40.0]])
+    whole = run(of(), init_params=starts)
+    assert whole.attrs["moved_chains"] == [1]
+    for crash in (119, 130, 170, 190):
+        with contextlib.suppress(Crash):
+            run(of(crash), init_params=starts, checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    resumed = run(of(), init_params=starts, checkpoint=tmp_path)
+    assert everything(resumed) == everything(whole)
+    assert resumed.attrs["moved_chains"] == [1]
 
 
 def test_breaks_are_taken_up_where_they_were(tmp_path, monkeypatch):
