@@ -293,7 +293,8 @@ def sbc(
     The model is compiled once, with the data as an argument, so a replication of a small model
     takes some 20 ms; a model that turns its data into Python numbers runs eagerly.
     Discrete sites are drawn with the rest and summed out again by inference; they have no ranks.
-    A deterministic site is a quantity like a parameter; one that never varies is left out.
+    A deterministic site is a quantity like a parameter; one that never varies is left out. Data
+    that a model also computes with outside of its ``obs=`` stay what was passed for them there.
 
     References
     ----------
