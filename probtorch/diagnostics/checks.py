@@ -348,8 +348,8 @@ def _peak(attrs):
     if there < max(PEAK, PEAK_RATIO * elsewhere):
         return ""
     return (
-        f"; the curvature there is {_percent(there)} of what the step size can follow, "
-        f"{_percent(elsewhere)} elsewhere"
+        f"; the curvature there is {there:.3g} times what the step size can follow "
+        f"({elsewhere:.2g} elsewhere)"
     )
 
 
@@ -365,10 +365,10 @@ def _cure_for_divergences(attrs, parameters, now):
     near = f", starting around {parameters[0]}" if parameters else ""
     which = f" for {', '.join(parameters)}" if parameters else ""
     if attrs.get("adaptive_steps"):
-        halvings = attrs.get("max_halvings")
         raised = (
-            f"look for a jump or a wall of the log density, since {halvings} halvings of a step "
-            "were not enough there; a larger max_halvings helps if it is only very narrow"
+            f"raise max_halvings (now {attrs.get('max_halvings')})"
+            if _peak(attrs)
+            else "look for a jump or a wall of the log density, which steps of any size run into"
         )
     elif _peak(attrs) and not centred:
         raised = (

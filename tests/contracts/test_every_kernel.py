@@ -12,7 +12,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, replace
 from probtorch.infer.mcmc import chunk
-from probtorch.infer.mcmc.adaptation import dual_averaging_start, moments_start
+from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner, Plan, Task, run_chunk
 from probtorch.infer.mcmc.hmc import HMCKernel
@@ -47,9 +47,7 @@ def logdensity(covariance):
 def chain_of(name, density, position=(0.3, -0.2, 0.5), seed=1):
     kernel = KERNELS[name](density)
     state = kernel.init(wrap(np.array(position)))
-    dense = isinstance(kernel.metric, DenseMetric)
-    averaging = dual_averaging_start(kernel.step_size)
-    return Chain(kernel, state, key_of(Generator(seed)), averaging, moments_start(3, dense))
+    return Chain(kernel, state, key_of(Generator(seed)), dual_averaging_start(kernel.step_size))
 
 
 def scores(draws, covariance):
@@ -76,7 +74,7 @@ def moved(name, covariance, starts, transitions=2):
         state = replace(fresh.state, position=wrap(q), logdensity=number(value), grad=wrap(grad))
         key = Key(fresh.key.seed, wrap(np.array(i)))
         runner.chain = replace(fresh, state=state, key=key)
-        positions, _ = runner.run(transitions)
+        positions, *_ = runner.run(transitions)
         ends.append(positions[-1].copy())
     return np.array(ends)
 
@@ -129,12 +127,12 @@ def test_eager_chunk_is_the_compiled_chunk(name):
     """Adaptation, search for a step size and all: equal but for the last bits of exp and log."""
     context = NativeDensity(logdensity(COVARIANCE), 3).context()
     chain = chain_of(name, handle(context))
-    flags = dict.fromkeys(("search", "adapt", "collect"), True)
     runner = ChunkRunner(chain, 0.8)
-    positions, info = runner.run(8, **flags)
-    plan = Plan(*(wrap(np.array(x)) for x in (8, True, True, True, 0.8)))
+    positions, grads, info = runner.run(8, search=True, adapt=True, depth=7)
+    plan = Plan(*(wrap(np.array(x)) for x in (8, True, True, 7, 0.8)))
     after, trace = run_chunk(Task(chain, plan), 8)
     np.testing.assert_allclose(trace.positions._data, positions, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(trace.grads._data, grads, rtol=1e-8, atol=1e-10)
     for ours, theirs in zip(leaves(trace.info), leaves(info), strict=True):
         np.testing.assert_allclose(ours._data, theirs, rtol=1e-8, atol=1e-10)
     for ours, theirs in zip(leaves(after), leaves(runner.chain), strict=True):
@@ -145,8 +143,8 @@ def test_eager_chunk_is_the_compiled_chunk(name):
 def test_cutting_a_run_into_calls_changes_nothing(name):
     context = NativeDensity(logdensity(COVARIANCE), 3).context()
     whole, parts = (ChunkRunner(chain_of(name, handle(context)), 0.8) for _ in range(2))
-    expected = whole.run(30, adapt=True, collect=True)[0].copy()
-    got = [parts.run(n, adapt=True, collect=True)[0].copy() for n in (1, 17, 12)]
+    expected = whole.run(30, adapt=True)[0].copy()
+    got = [parts.run(n, adapt=True)[0].copy() for n in (1, 17, 12)]
     np.testing.assert_array_equal(np.concatenate(got), expected)
     for a, b in zip(leaves(whole.chain), leaves(parts.chain), strict=True):
         np.testing.assert_array_equal(a._data, b._data)

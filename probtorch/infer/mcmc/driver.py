@@ -540,7 +540,7 @@ class MCMC(RunResults):
         kernels = [chain.kernel for chain in self.last_state]
         diverging = draws.sample_stats["diverging"]
         found = curvature_at_divergences(self.target, kernels, draws.positions, diverging)
-        attrs: dict[str, Any] = dict(found)
+        attrs: dict[str, Any] = {**found}
         if isinstance(self.target, ModelTarget):
             attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
         return attrs

@@ -62,7 +62,8 @@ class HMCInfo:
     Parameters
     ----------
     accept_prob : Tensor
-        Mean over the trajectory of min(1, exp(-energy error)).
+        Mean over the trajectory of min(1, exp(-energy error)); with adaptive steps the error is
+        that of each step as it was tried first.
     accept_symmetric : Tensor
         Mean over the trajectory of the symmetric statistic, what the step size is tuned by; see
         `acceptance`.
@@ -76,7 +77,7 @@ class HMCInfo:
     step_size : Tensor
         What the trajectory was integrated with.
     n_steps : Tensor, int64
-        Leapfrog steps, each one gradient.
+        Leapfrog steps, each one gradient, those tried in vain too.
     tree_depth : Tensor, int64
         Doublings; 0 for plain HMC.
     reached_max_treedepth : Tensor, bool

@@ -14,6 +14,9 @@ their weight exp(-energy), here as each leaf arrives (the same law as Stan's sub
 between the old trajectory and the new doubling with probability min(1, ratio of weights), which
 favours points far away.
 
+What a step is, an integrator says (integrators.py); it may refuse one that cannot be taken back,
+and then the trajectory ends as it does where it turns.
+
 Momenta are whitened (metrics.py), so the criterion is a plain dot product.
 
 References
