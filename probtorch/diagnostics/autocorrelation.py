@@ -27,6 +27,8 @@ __all__ = ["Halves", "effective_size", "effective_size_of_bits", "fast_size", "r
 # Pairs of lags that are made one by one, from one look at the sums to the next: half of the sums of
 # independent draws stop at the second pair, and a transform takes about as long as 16 pairs.
 STEPS = (2, 2, 4)
+# Bits are multiplied so quickly that more of them come before a transform.
+STEPS_OF_BITS = (2, 2, 4, 8)
 
 # A variance below this share of the squared mean may be rounding noise of values that never vary.
 NOISE = 1e-20
@@ -113,6 +115,7 @@ def effective_size(halves: Halves) -> np.ndarray:
         pooled,
         halves.vary() & (pooled > 0),
         (count, draws),
+        STEPS,
     )
 
 
@@ -131,62 +134,67 @@ def effective_size_of_bits(halves: np.ndarray) -> np.ndarray:
     means = bits.means
     variance = (means * (1.0 - means)).mean(axis=1)
     pooled = variance + means.var(axis=1, ddof=1)
-    return _size(bits.rows, variance, pooled, pooled > 0, halves.shape[1:])
+    return _size(bits.rows, variance, pooled, pooled > 0, halves.shape[1:], STEPS_OF_BITS)
 
 
-def _size(series_of, variance, pooled, moving, shape):
+def _size(series_of, variance, pooled, moving, shape, steps):
     """Effective sizes, given what makes the series of some of the entries."""
     total = math.prod(shape)
     tau = np.ones(len(pooled))
     some: Any = slice(None) if moving.all() else moving  # a slice copies nothing
-    tau[some] = _autocorrelation_time(series_of(some), variance[some], pooled[some], shape[1])
+    of_some = variance[some], pooled[some]
+    tau[some] = _autocorrelation_time(series_of(some), *of_some, shape[1], steps)
     tau = np.maximum(tau, 1.0 / math.log10(total))
     return np.where(moving, total / tau, float(total))
 
 
-def _autocorrelation_time(series, variance, pooled, draws):
+def _autocorrelation_time(series, variance, pooled, draws, steps):
     """Tau of entries that vary."""
     # rho is (missing + autocovariance) / pooled.
     missing = pooled - variance * (draws / (draws - 1.0))
     pairs = max((draws - 1) // 2, 1)
     tau = np.empty(len(pooled))
     left = np.arange(len(pooled))
-    # What the pairs so far add up to, and the least of them.
-    head, lowest = np.zeros(len(pooled)), np.full(len(pooled), np.inf)
-    start = 0
-    for step in STEPS:
-        stop = min(start + step, pairs)
-        if not left.size or start == stop:
+    for start, stop, at_once in _plan(steps, pairs):
+        if not left.size:
             break
-        rho = np.empty((2 * (stop - start), left.size))
-        for i, lag in enumerate(range(2 * start, 2 * stop)):
-            rho[i] = series.at(lag) if lag else variance
+        if at_once:
+            rho = series.first(2 * stop)
+        else:
+            rho = np.empty((2 * (stop - start), left.size))
+            for i, lag in enumerate(range(2 * start, 2 * stop)):
+                rho[i] = series.at(lag) if lag else variance
         rho += missing
         rho /= pooled
         if start == 0:
             rho[0] = 1.0
+            # What the pairs so far add up to, and the least of them.
+            head, lowest = np.zeros(left.size), np.full(left.size, np.inf)
         heads, lows, tail, stopped = _geyer(rho, head, lowest, stop == pairs)
         done = stopped.any(axis=0)
         if done.any():
-            column = np.flatnonzero(done)
-            last = stopped[:, done].argmax(axis=0), column
+            last = stopped[:, done].argmax(axis=0), np.flatnonzero(done)
             tau[left[done]] = 2.0 * heads[last] + tail[last] - 1.0
             going = ~done
             series = series.rows(going)
             left, missing, pooled = left[going], missing[going], pooled[going]
             heads, lows = heads[:, going], lows[:, going]
         head, lowest = heads[-1], lows[-1]
-        start = stop
-    if left.size:
-        rho = series.first(2 * pairs)
-        rho += missing
-        rho /= pooled
-        rho[0] = 1.0
-        nothing = np.zeros(left.size)
-        heads, _, tail, stopped = _geyer(rho, nothing, nothing + np.inf, True)
-        last = stopped.argmax(axis=0), np.arange(left.size)
-        tau[left] = 2.0 * heads[last] + tail[last] - 1.0
     return tau
+
+
+def _plan(steps, pairs):
+    """Yield pairs of lags to make next, as start, stop, and whether by a transform."""
+    stop = 0
+    for step in steps:
+        start, stop = stop, min(stop + step, pairs)
+        if start < stop:
+            yield start, stop, False
+    if stop < pairs:
+        # A transform of fewer lags is shorter: half as long for a quarter of them.
+        if stop < pairs // 4:
+            yield 0, pairs // 4, True
+        yield 0, pairs, True
 
 
 def _geyer(rho, head, lowest, all_lags):
@@ -247,7 +255,7 @@ class _Bits:
     @classmethod
     def of(cls, halves):
         entries, count, draws = halves.shape
-        few = min(2 * sum(STEPS), draws)
+        few = min(2 * sum(STEPS_OF_BITS), draws)
         filled = np.zeros((entries, count, -(-draws // 64) * 8), np.uint8)
         packed = np.packbits(halves, axis=2, bitorder="little")
         filled[:, :, : packed.shape[2]] = packed
@@ -288,7 +296,7 @@ def _autocovariance(deviations, lag):
 def _autocovariances(deviations, lags):
     """Autocovariances at the first lags, shape (lag, entry)."""
     count, draws = deviations.shape[1:]
-    size = fast_size(2 * draws)
+    size = fast_size(draws + lags)
     spectrum = rfft(deviations, size, axis=2)
     # The transform is linear: the halves' autocovariances are averaged before it is inverted.
     real, imag = spectrum.real, spectrum.imag

@@ -72,7 +72,7 @@ def standard_units(columns, lowest=None, highest=None):
     fixed = lowest == highest
     _, magnitude = np.frexp(np.maximum(-lowest, highest))
     if (np.abs(magnitude) < PLAIN).all():
-        mean = np.where(fixed, lowest, columns.mean(axis=(1, 2)))
+        mean = np.where(fixed, lowest, columns.reshape(len(columns), -1).mean(axis=1))
         return columns - mean[:, None, None], mean, np.zeros(len(columns), magnitude.dtype)
     scaled = np.ldexp(columns, -magnitude[:, None, None])
     mean = np.where(fixed, scaled[:, 0, 0], scaled.mean(axis=(1, 2)))
@@ -97,21 +97,22 @@ def sd_of_units(units):
 
 
 def mean_size(units):
-    """Effective size of the mean."""
-    return effective_size(Halves.of(split(units)))
+    """Effective size of the mean, in whose making the units are lost."""
+    return effective_size(Halves.of(split(units), overwrite=True))
 
 
 def mean_error_of_units(units):
-    """Standard error of the mean."""
-    return sd_of_units(units) / np.sqrt(mean_size(units))
+    """Standard error of the mean, in whose making the units are lost."""
+    sd = sd_of_units(units)
+    return sd / np.sqrt(mean_size(units))
 
 
 def sd_error_of_units(units):
     """Standard error of the standard deviation, by the delta method on the variance."""
     variance = _sum_of_squares(units) / (units.shape[1] * units.shape[2])
     squares = units**2
-    halves = Halves.of(split(squares))
-    if units.shape[2] % 2:  # the halves lack a draw
+    halves = Halves.of(split(squares), overwrite=True)
+    if units.shape[2] % 2:  # the halves lack a draw, and are copies
         variance_of_squares = squares.var(axis=(1, 2))
     else:
         variance_of_squares = halves.variance + halves.means.var(axis=1)

@@ -583,8 +583,8 @@ def statistics(x, hdi_prob=0.9):
         location = [mean, sd, *narrowest_interval(order, hdi_prob).T]
         if not long_enough:
             return np.stack(location + [np.full(len(columns), np.nan)] * 5, axis=-1)
-        error = np.ldexp(mean_error_of_units(units), exponent)
         error_of_sd = np.ldexp(sd_error_of_units(units), exponent)
+        error = np.ldexp(mean_error_of_units(units), exponent)
         tail = tail_size(columns, order, TAIL_PROBS)
         order = order_of_halves(columns, order)
         scores = scores_of_halves(order, columns)
@@ -632,7 +632,11 @@ def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
 
         def work(start):
             columns = _columns(flat[..., start : start + step])
-            finite = np.isfinite(columns).all(axis=(1, 2))
+            with np.errstate(over="ignore", invalid="ignore"):
+                # Finite where the draws are, unless it overflows.
+                finite = np.isfinite(columns.reshape(len(columns), -1).sum(axis=1))
+            if not finite.all():
+                finite[~finite] = np.isfinite(columns[~finite]).all(axis=(1, 2))
             if finite.any():
                 rows = start + np.flatnonzero(finite)
                 result[rows] = statistic(columns if finite.all() else columns[finite])

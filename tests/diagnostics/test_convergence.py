@@ -259,6 +259,14 @@ def test_a_draw_that_is_not_finite_gives_nan_for_its_entry_alone(name, bad):
     assert np.isnan(value[0]) and value[1] == SCALARS[name](x[..., 1])
 
 
+def test_infinities_of_both_signs_give_nan_and_sums_that_overflow_do_not():
+    x = np.random.default_rng(15).normal(size=(4, 20, 3))
+    x[0, 0, 0], x[1, 0, 0] = np.inf, -np.inf
+    x[..., 1] = 1e308 + 1e307 * np.tanh(x[..., 1])
+    assert np.isnan(rhat(x)).tolist() == [True, False, False]
+    assert ess_bulk(x)[1] == ess_bulk(x[..., 1] * 2.0**-9)
+
+
 def test_an_entry_that_never_varies_has_full_ess_and_no_rhat():
     x = np.full((4, 26), 0.1)
     assert np.isnan(rhat(x)) and np.isnan(split_rhat(x))
