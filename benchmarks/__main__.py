@@ -38,7 +38,7 @@ def main() -> int:
     group = parser.add_argument_group("warmup")
     group.add_argument("--systems", help=f"separated by spaces; default: {' '.join(SYSTEMS)}")
     group.add_argument("--seeds", type=int, default=5)
-    group.add_argument("--lengths", help="of warm-up, comma-separated; default of ours: default")
+    group.add_argument("--lengths", help="comma-separated; all: 1000,300,default")
     group.add_argument("--results", help="folder of results, which are reused")
     group.add_argument("--fresh", help="systems to run again, separated by spaces")
     options = parser.parse_args()
