@@ -31,6 +31,7 @@ __all__ = [
     "dual_averaging_start",
     "dual_averaging_update",
     "find_step_size",
+    "mean_restarted",
     "schedule",
     "switches",
 ]
@@ -75,6 +76,8 @@ class DualAveraging:
         Its weighted mean, the step size to keep after warm-up.
     count : Tensor
         Updates so far.
+    mean_count : Tensor
+        Updates that the mean is taken over.
     """
 
     centre: TensorBase
@@ -82,6 +85,7 @@ class DualAveraging:
     log_step: TensorBase
     log_step_mean: TensorBase
     count: TensorBase
+    mean_count: TensorBase
 
 
 def dual_averaging_start(step_size):
@@ -90,7 +94,12 @@ def dual_averaging_start(step_size):
     Early updates are drawn towards ten times as much: large steps are cheap to try.
     """
     zero = wrap(np.zeros(()))
-    return DualAveraging(log(10.0 * step_size), zero, log(step_size), zero, zero)
+    return DualAveraging(log(10.0 * step_size), zero, log(step_size), zero, zero, zero)
+
+
+def mean_restarted(state):
+    """Return the state whose mean begins anew, without the steps of another mass matrix."""
+    return replace(state, mean_count=wrap(np.zeros(())))
 
 
 def dual_averaging_update(state, accept_prob, target):
@@ -108,9 +117,10 @@ def dual_averaging_update(state, accept_prob, target):
     weight = 1.0 / (count + STABILISER)
     error = (1.0 - weight) * state.error + weight * (target - accept_prob)
     log_step = state.centre - error * sqrt(count) / SHRINKAGE
-    weight = exp(-FORGETTING * log(count))
+    mean_count = state.mean_count + 1.0
+    weight = exp(-FORGETTING * log(mean_count))
     mean = weight * log_step + (1.0 - weight) * state.log_step_mean
-    return DualAveraging(state.centre, error, log_step, mean, count)
+    return DualAveraging(state.centre, error, log_step, mean, count, mean_count)
 
 
 def find_step_size(density, metric, key, counter, point, step_size):

@@ -12,7 +12,12 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.adaptation import LARGEST_STEP_SIZE, SMALLEST_STEP_SIZE, schedule
+from probtorch.infer.mcmc.adaptation import (
+    LARGEST_STEP_SIZE,
+    SMALLEST_STEP_SIZE,
+    mean_restarted,
+    schedule,
+)
 from probtorch.infer.mcmc.hmc import DEEPEST
 from probtorch.infer.mcmc.mass_matrix import MassMatrix
 from probtorch.infer.mcmc.saved import chain_leaves
@@ -342,6 +347,10 @@ class ChainRun:
                 if new is not now:
                     self._set_metric(new)
         self._segment, self._done = self._segment + 1, 0
+        rest = self.segments[self._segment :]
+        if rest and segment.learn and not rest[0].learn:
+            chain = self.runner.chain
+            self.runner.chain = replace(chain, averaging=mean_restarted(chain.averaging))
 
     def _set_metric(self, metric):
         chain = self.runner.chain

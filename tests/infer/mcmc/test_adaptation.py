@@ -9,6 +9,7 @@ from probtorch.infer.mcmc.adaptation import (
     dual_averaging_start,
     dual_averaging_update,
     find_step_size,
+    mean_restarted,
     schedule,
     switches,
 )
@@ -42,6 +43,16 @@ def test_dual_averaging_keeps_the_weighted_mean_of_its_steps():
     weights = k**-0.75 * np.append(np.cumprod((1.0 - k[1:] ** -0.75)[::-1])[::-1], 1.0)
     assert_close(weights.sum(), 1.0)
     assert_close(state.log_step_mean, weights @ steps)
+
+
+def test_the_mean_forgets_the_steps_before_it_was_restarted():
+    """The next step is the first of the mean; the steps themselves go on as they would have."""
+    state = dual_averaging_start(number(0.1))
+    for accept in (0.1, 0.2, 0.9):
+        state = dual_averaging_update(state, number(accept), 0.8)
+    after = dual_averaging_update(mean_restarted(state), number(0.7), 0.8)
+    assert_close(after.log_step_mean, float(after.log_step._data))
+    assert_close(after.log_step, dual_averaging_update(state, number(0.7), 0.8).log_step._data)
 
 
 def test_dual_averaging_finds_the_step_size_with_the_target_acceptance():
