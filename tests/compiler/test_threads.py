@@ -660,8 +660,8 @@ def test_chains_in_threads_leave_fewer_for_loops(monkeypatch):
     probtorch.infer.MCMC(
         kernel, num_samples=500, warmup_steps=500, num_chains=2, progress_bar=False, seed=1
     ).run()
-    # Each chain says when it begins and ends; at the end they may be alone.
-    assert len(told) == 5 and set(told) <= {2, 3} and told[-1] == 3
+    # Each chain says when its warm-up and its draws begin and end; then it may be alone.
+    assert len(told) == 9 and set(told) <= {2, 3} and told[-1] == 3
     assert threads._state.busy == 0
 
 

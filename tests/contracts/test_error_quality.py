@@ -26,9 +26,10 @@ HERE = Path(__file__).name
 MOST_LINES = 12
 
 
-def run(model, *args, num_samples=150, **settings):
+def run(model, *args, num_samples=150, accept=0.8, **settings):
     settings = {"num_chains": 2, "seed": 1, "progress_bar": False} | settings
-    return MCMC(NUTS(model), num_samples=num_samples, **settings).run(*args)  # here
+    kernel = NUTS(model, target_accept_prob=accept)
+    return MCMC(kernel, num_samples=num_samples, **settings).run(*args)  # here
 
 
 # ----------------------------------------------------------------------------------------- mistakes
@@ -328,7 +329,7 @@ def stiff():
         with plate("row", 9):
             sample("x", dist.Normal(0.0, probtorch.exp(v)))
 
-    run(model, num_samples=400, warmup_steps=20)
+    run(model, num_samples=400, warmup_steps=100, accept=0.4)
 
 
 def too_short():

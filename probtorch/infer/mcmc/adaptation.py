@@ -223,7 +223,7 @@ def switches(stop):
     Examples
     --------
     >>> switches(340)
-    [10, 20, 30, 43, 62, 89, 128, 183]
+    [10, 20, 30, 42, 60, 85, 121, 173]
     """
     found, at = [], 0
     while True:
