@@ -32,6 +32,8 @@ class AdaptedChain:
 
     def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix, shape (dim,) where it is diagonal, else (dim, dim)."""
+        if self.metric == "diag":
+            return self._metric.variance()
         return self._metric.inverse_mass()
 
 

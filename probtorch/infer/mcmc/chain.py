@@ -148,6 +148,8 @@ class ChainRun:
         Log densities during warm-up, in parts.
     acceptance : float
         Mean acceptance statistic of the last segment of the warm-up.
+    trajectory : float
+        Mean number of steps of a trajectory there.
     step_size : float
     warming_up : bool
     seconds : float
@@ -187,7 +189,7 @@ class ChainRun:
         self.extensions: list[int] = []
         self.moved = False
         self.course: list[np.ndarray] = []
-        self._accepted = np.zeros(2)
+        self._accepted = np.zeros(3)
         self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
         self.step_size = float(runner.chain.kernel.step_size._data)
@@ -221,7 +223,13 @@ class ChainRun:
     @property
     def acceptance(self):
         """Mean acceptance statistic since the mass matrix was set last; nan before."""
-        total, count = self._accepted
+        total, _, count = self._accepted
+        return total / count if count else np.nan
+
+    @property
+    def trajectory(self):
+        """Mean number of steps of a trajectory since then; nan before."""
+        _, total, count = self._accepted
         return total / count if count else np.nan
 
     def warm_up(self, stop):
@@ -327,7 +335,7 @@ class ChainRun:
     def _run_segment(self, segment, stop):
         learnt = self.mass if segment.learn else None
         if not self._done:
-            self._accepted = np.zeros(2)
+            self._accepted = np.zeros(3)
         self._advance(
             segment.length,
             self.warmup,
@@ -402,7 +410,7 @@ class ChainRun:
         if self.warming_up:
             self.warmup_leapfrogs += int(info.n_steps.sum())
             self.course.append(np.array(info.lp))
-            self._accepted += (info.accept_symmetric.sum(), len(positions))
+            self._accepted += (info.accept_symmetric.sum(), info.n_steps.sum(), len(positions))
         else:
             self.divergences += int(info.diverging.sum())
 

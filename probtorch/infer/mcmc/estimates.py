@@ -43,9 +43,6 @@ LEAST, MOST = 1e-20, 1e20
 # the other, this times the square of dimensions by draws and no more than the last, keeps noise
 # from becoming directions where draws are as few as dimensions.
 RIDGE, NOISY_RIDGE, LARGEST_RIDGE = 1e-5, 0.01, 0.1
-# Directions whose variance is within this factor of what the diagonal gives are left to it: to
-# learn them costs more than they do.
-CUT = 2.0
 
 
 @dataclass
@@ -109,7 +106,7 @@ class Spectrum:
         )
         return self.scale**2 * np.sqrt(wide / narrow)
 
-    def clipped(self, rank: int, cut: float = CUT) -> Spectrum:
+    def clipped(self, rank: int, cut: float) -> Spectrum:
         """Return it with the `rank` directions that matter most, none within a factor `cut`."""
         apart = np.abs(np.log(np.maximum(self.variances, LEAST)))
         kept = np.flatnonzero(apart > np.log(cut))
@@ -149,10 +146,12 @@ def low_rank(
     variance: np.ndarray,
     *,
     rank: int,
-    cut: float = CUT,
+    cut: float,
     ridge: float = RIDGE,
 ) -> Spectrum:
     """Return a diagonal and the directions that leave it most.
+
+    The diagonal is that given times a number, the median of all variances.
 
     Parameters
     ----------
@@ -179,8 +178,13 @@ def low_rank(
         basis = np.linalg.qr(np.concatenate([x, g]).T)[0]
         x, g = x @ basis, g @ basis
     variances, vectors = np.linalg.eigh(_geometric_mean(x, g, ridge))
+    variances = np.maximum(variances, LEAST)
+    # Long directions that touch all coordinates make the scales too large for everything else:
+    # what most directions have in common belongs to the scale, not to each of them.
+    common = float(np.exp(np.median(np.log(variances))))
     directions = vectors.T if basis is None else (basis @ vectors).T
-    return Spectrum(scale, np.ascontiguousarray(directions), variances).clipped(rank, cut)
+    scale = scale * np.sqrt(common)
+    return Spectrum(scale, np.ascontiguousarray(directions), variances / common).clipped(rank, cut)
 
 
 def dense(draws: np.ndarray, grads: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -32,7 +32,8 @@ ROUNDS, SHARE, AT_LEAST = 2, 0.5, 50
 LOST, APART = 20.0, 6.0
 # Thirds of the course, or of the windows, that differ by so many standard deviations.
 DRIFT, MOVED = 2.0, 4.0
-# Step sizes of chains that differ by more than this factor; acceptance this far below its target.
+# Step sizes, and lengths of trajectories, of chains that differ by more than this factor;
+# acceptance this far below its target.
 STEP_RATIO, ACCEPTANCE_GAP = 5.0, 0.2
 # With fewer iterations of warm-up there is nothing to judge by.
 SHORTEST = 50
@@ -114,6 +115,7 @@ class Guard:
             return
         best = max(standings, key=lambda s: s.evidence)
         usual = float(np.median([s.step_size for s in standings]))
+        steps = float(np.median([s.run.trajectory for s in standings]))
         for standing in standings:
             yield from _first(
                 _lost(standing, best),
@@ -121,6 +123,7 @@ class Guard:
                 _moved(standing),
                 _rejecting(standing),
                 _out_of_step(standing, usual, len(standings)),
+                _wandering(standing, steps, len(standings)),
             )
 
 
@@ -175,7 +178,7 @@ def _drifting(standing):
     return Trouble(
         standing.number,
         f"its log density was still changing, by {change:+.3g} in the last part of warm-up",
-        "more warm-up: warmup_steps=2000; a start nearer to the posterior",
+        "more warm-up: warmup_steps=1000; a start nearer to the posterior",
     )
 
 
@@ -186,7 +189,7 @@ def _moved(standing):
     return Trouble(
         standing.number,
         f"it moved by {shift:.3g} standard deviations between two windows of warm-up",
-        "more warm-up (warmup_steps=2000); if the posterior has several modes, each chain should "
+        "more warm-up (warmup_steps=1000); if the posterior has several modes, each chain should "
         "see one: compare them, and give the model what tells them apart",
     )
 
@@ -211,4 +214,16 @@ def _out_of_step(standing, usual, count):
         f"step size {standing.step_size:.2g}, {usual:.2g} in other chains",
         "it is in a place with other scales: compare its draws with the others', write "
         "hierarchical sites non-centred, or NUTS(..., adaptive_steps=True)",
+    )
+
+
+def _wandering(standing, usual, count):
+    """A chain whose mass matrix is that of another place: its trajectories take many more steps."""
+    steps = standing.run.trajectory
+    if count < 3 or not steps > STEP_RATIO * usual:
+        return None
+    return Trouble(
+        standing.number,
+        f"{steps:.3g} steps a trajectory, {usual:.3g} in other chains",
+        "more warm-up: warmup_steps=1000; a start nearer to the posterior",
     )

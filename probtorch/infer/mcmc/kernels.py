@@ -166,7 +166,7 @@ class GradientKernel:
         """
         form = self.form(target.dim, self.places(target))
         if self.inverse_mass_matrix is None:
-            return form.room()[0]
+            return form.identity()
         return metric_of(self.name, self.inverse_mass_matrix, form, target)
 
     def build(self, density, metric):

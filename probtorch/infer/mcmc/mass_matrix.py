@@ -33,18 +33,25 @@ __all__ = ["Auto", "Blocks", "Dense", "Diagonal", "Form", "LowRank", "MassMatrix
 FEWEST, TO_CHOOSE = 4, 10
 # With fewer draws the matrix in use is weighed against what they say.
 ENOUGH = 30
-# Decompositions of matrices of so few dimensions take no time: they are made at each update.
-SMALL = 32
+# Decompositions of matrices of so few dimensions take little time: up to so many draws they are
+# made at each update.
+SMALL, OFTEN = 32, 60
 # What is further from the newer draws than so many of their standard deviations was drawn on the
 # way, and is forgotten.
 ARRIVED = 5.0
+# Ridges within this factor make no difference.
+ALIKE = 20.0
 # Most directions of a low-rank matrix.
 RANK = 32
 # More dimensions than these are given a diagonal by `Auto`: their draws are not even kept.
 WIDEST = 2000
 # What the low-rank matrix has to gain before it is taken: the sum, over directions, of variance and
-# inverse variance less 2. One direction that is 3 times too wide makes 1.3.
-WORTH_IT = 1.0
+# inverse variance less 2. One direction that is 3 times too wide makes 1.3, a correlation of 0.4
+# makes 0.2.
+WORTH_IT = 0.2
+# Directions whose variance is within this factor of the others' are left out: in few dimensions
+# they cost nothing, in many to learn them costs more than they do.
+CUT, CUT_IF_SMALL = 2.0, 1.25
 
 
 # -------------------------------------------------------------------------------------- the windows
@@ -88,8 +95,8 @@ class Window:
 class Form:
     """What an inverse mass matrix may look like, for a target of `dim` coordinates.
 
-    A form makes metrics: the `identity`, one from a diagonal, and one from a window (`fitted`).
-    `room` lists identities of every kind of metric that it may change to.
+    A form makes metrics of one kind, so that one program serves a run: the `identity`, one from a
+    diagonal, and one from a window (`fitted`).
     """
 
     keeps_rows = True
@@ -97,8 +104,8 @@ class Form:
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
-    def room(self) -> list[Any]:
-        """Return the identity as each kind of metric of this form, the first to begin with."""
+    def identity(self) -> Any:
+        """Return the identity."""
         raise NotImplementedError(type(self).__name__)
 
     def of_variance(self, variance: np.ndarray) -> Any:
@@ -128,8 +135,8 @@ class Diagonal(Form):
 
     keeps_rows = False
 
-    def room(self):
-        return [DiagonalMetric.unit(self.dim)]
+    def identity(self):
+        return DiagonalMetric.unit(self.dim)
 
     def of_variance(self, variance):
         return DiagonalMetric.from_inverse_mass(variance)
@@ -144,38 +151,46 @@ class LowRank(Form):
     def __init__(self, dim: int, rank: int = RANK) -> None:
         super().__init__(dim)
         self.rank = min(dim, rank)
+        self.cut = CUT_IF_SMALL if dim <= SMALL else CUT
 
-    def room(self):
-        return [LowRankMetric.unit(self.dim, self.rank)]
+    def identity(self):
+        return LowRankMetric.unit(self.dim, self.rank)
 
     def of_variance(self, variance):
         scale = np.sqrt(DiagonalMetric.from_inverse_mass(variance).inverse_mass())
         return LowRankMetric.of(scale, np.zeros((0, self.dim)), np.zeros(0), self.rank)
 
     def of_spectrum(self, spectrum):
-        found = spectrum.clipped(self.rank)
+        found = spectrum.clipped(self.rank, self.cut)
         return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
 
     def fitted(self, window, metric, fresh, choose):
-        choose = choose or self.dim <= SMALL
+        count = window.moments.count
+        choose = choose or (self.dim <= SMALL and count <= OFTEN)
         variance = estimates.diagonal(window.moments, metric.variance())
         kept = self._worth(metric, variance, fresh)
-        if window.moments.count < TO_CHOOSE or not choose:
+        if count < TO_CHOOSE or not choose:
             return metric if kept > 0.0 else self.of_variance(variance)
         draws, grads = window.rows()
+        if (
+            self.dim * 2.0 * (estimates.misfit(draws, grads, _plain(variance)) - 1.0)
+            < self.least_gain
+        ):
+            return self.of_variance(variance)  # nothing is left to be gained
         gains = self._gains(draws, grads)
         ridge = max(gains, key=gains.__getitem__)
         # What the start knew, or an earlier window, may be better than what few draws say.
-        if window.moments.count < ENOUGH and kept > max(gains[ridge], self.least_gain):
+        if count < ENOUGH and kept > max(gains[ridge], self.least_gain):
             return metric
         if gains[ridge] < self.least_gain:
             return self.of_variance(variance)
-        return self.of_spectrum(
-            estimates.low_rank(draws, grads, variance, rank=self.rank, ridge=ridge)
-        )
+        return self.of_spectrum(self._fit(draws, grads, variance, ridge))
 
     # Below which directions are not worth having.
     least_gain = -np.inf
+
+    def _fit(self, draws, grads, variance, ridge):
+        return estimates.low_rank(draws, grads, variance, rank=self.rank, cut=self.cut, ridge=ridge)
 
     def _worth(self, metric, variance, fresh):
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
@@ -194,12 +209,15 @@ class LowRank(Form):
         """
         middle = len(draws) // 2
         halves = (draws[:middle], grads[:middle]), (draws[middle:], grads[middle:])
-        gains = dict.fromkeys((estimates.RIDGE, estimates.noisy_ridge(len(draws), self.dim)), 0.0)
+        noisy = estimates.noisy_ridge(len(draws), self.dim)
+        gains = {estimates.RIDGE: 0.0}
+        if noisy > ALIKE * estimates.RIDGE:
+            gains[noisy] = 0.0
         for fit, judge in (halves, halves[::-1]):
             variance = estimates.diagonal(Moments.of(*fit), np.ones(self.dim))
             plain = estimates.misfit(*judge, _plain(variance))
             for ridge in gains:
-                found = estimates.low_rank(*fit, variance, rank=self.rank, ridge=ridge)
+                found = self._fit(*fit, variance, ridge)
                 gains[ridge] += self.dim * (plain - estimates.misfit(*judge, found))
         return gains
 
@@ -223,12 +241,6 @@ class Auto(LowRank):
 
     least_gain = WORTH_IT
 
-    def room(self):
-        return [DiagonalMetric.unit(self.dim), *super().room()]
-
-    def of_variance(self, variance):
-        return DiagonalMetric.from_inverse_mass(variance)
-
 
 class Dense(Form):
     """All covariances."""
@@ -236,8 +248,8 @@ class Dense(Form):
     def of_spectrum(self, spectrum):
         return DenseMetric.from_inverse_mass(spectrum.covariance())
 
-    def room(self):
-        return [DenseMetric.unit(self.dim)]
+    def identity(self):
+        return DenseMetric.unit(self.dim)
 
     def of_variance(self, variance):
         return DenseMetric.from_inverse_mass(np.diag(variance))
@@ -257,8 +269,8 @@ class Blocks(Form):
         super().__init__(dim)
         self.places = [np.asarray(at, np.int64) for at in places]
 
-    def room(self):
-        return [BlockMetric.unit(self.dim, self.places)]
+    def identity(self):
+        return BlockMetric.unit(self.dim, self.places)
 
     def of_variance(self, variance):
         blocks = [np.diag(variance[at]) for at in self.places]

@@ -121,12 +121,15 @@ class LowRankMetric:
         Directions in use.
     """
 
-    name = "low_rank"
-
     scale: TensorBase
     directions: TensorBase
     stretch: TensorBase
     count: TensorBase
+
+    @property
+    def name(self):
+        """Return "diag" where there are no directions, else "low_rank"."""
+        return "low_rank" if int(self.count._data) else "diag"
 
     @classmethod
     def of(cls, scale, directions, variances, room):

@@ -55,26 +55,27 @@ def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
     given = [np.asarray(x) for x in leaves]
     dim = max((x.size for x in given if x.ndim == 1), default=0)
     none = wrap(np.zeros((), np.int64))
-    form = kernel.form(dim)
-    for metric in form.room():
-        blank = kernel.build(None, metric)
-        template = Chain(
-            blank,
-            HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
-            Key(none, none),
-            dual_averaging_start(blank.step_size),
-        )
-        expected, structure = flatten(template)
-        if [(x._data.shape, x._data.dtype) for x in expected] == [
-            (x.shape, x.dtype) for x in given
-        ]:
-            return unflatten(structure, [wrap(x.copy()) for x in given])
-    raise ArgumentError(
-        "the saved state of a chain",
-        expected=f"that of a {kernel.name} kernel with these settings",
-        got="arrays of other shapes",
-        fix="build the kernel as it was when the state was saved",
+    blank = kernel.build(None, kernel.form(dim, _places(given)).identity())
+    template = Chain(
+        blank,
+        HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
+        Key(none, none),
+        dual_averaging_start(blank.step_size),
     )
+    expected, structure = flatten(template)
+    if [(x._data.shape, x._data.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
+        raise ArgumentError(
+            "the saved state of a chain",
+            expected=f"that of a {kernel.name} kernel with these settings",
+            got="arrays of other shapes",
+            fix="build the kernel as it was when the state was saved",
+        )
+    return unflatten(structure, [wrap(x.copy()) for x in given])
+
+
+def _places(leaves):
+    """The coordinates of dense blocks, the only vectors of whole numbers in a chain."""
+    return [x for x in leaves if x.ndim == 1 and x.dtype == np.int64]
 
 
 class SavedRun:

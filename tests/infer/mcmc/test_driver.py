@@ -210,7 +210,7 @@ def test_fixed_step_size_and_mass_matrix_stay():
     mcmc = MCMC(kernel, 50, 200, seed=1)
     draws = run(mcmc)
     assert (draws.sample_stats["step_size"] == 0.37).all()
-    assert_close(mcmc.last_state[0].kernel.metric.inverse_mass(), SCALES**2)
+    assert_close(mcmc.last_state[0].kernel.metric.variance(), SCALES**2)
 
 
 def test_potential_of_a_dict_of_values_is_sampled():
