@@ -125,7 +125,7 @@ class Form:
 
         `fresh` are the rows that were drawn with the present one, which can judge it: draws and
         gradients; None where there are none, or rows are not kept.
-        `choose` allows for what takes longer: to change to another kind, to decompose matrices.
+        `choose` allows for what takes longer, to decompose matrices.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -147,6 +147,9 @@ class Diagonal(Form):
 
 class LowRank(Form):
     """Variances, and a few directions."""
+
+    # The gain below which directions are not worth having.
+    least_gain = -np.inf
 
     def __init__(self, dim: int, rank: int = RANK) -> None:
         super().__init__(dim)
@@ -172,11 +175,9 @@ class LowRank(Form):
         if count < TO_CHOOSE or not choose:
             return metric if kept > 0.0 else self.of_variance(variance)
         draws, grads = window.rows()
-        if (
-            self.dim * 2.0 * (estimates.misfit(draws, grads, _plain(variance)) - 1.0)
-            < self.least_gain
-        ):
-            return self.of_variance(variance)  # nothing is left to be gained
+        left = 2.0 * self.dim * (estimates.misfit(draws, grads, _plain(variance)) - 1.0)
+        if left < self.least_gain:
+            return self.of_variance(variance)
         gains = self._gains(draws, grads)
         ridge = max(gains, key=gains.__getitem__)
         # What the start knew, or an earlier window, may be better than what few draws say.
@@ -186,15 +187,12 @@ class LowRank(Form):
             return self.of_variance(variance)
         return self.of_spectrum(self._fit(draws, grads, variance, ridge))
 
-    # Below which directions are not worth having.
-    least_gain = -np.inf
-
     def _fit(self, draws, grads, variance, ridge):
         return estimates.low_rank(draws, grads, variance, rank=self.rank, cut=self.cut, ridge=ridge)
 
     def _worth(self, metric, variance, fresh):
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
-        if not isinstance(metric, LowRankMetric) or not int(metric.count._data):
+        if metric.name == "diag":
             return -np.inf
         if fresh is None or len(fresh[0]) < FEWEST:
             return np.inf
