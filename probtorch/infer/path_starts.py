@@ -55,6 +55,9 @@ RELUCTANCE_PER_DIM, RELUCTANCE = 0.5, 3.0
 # A path is dropped if its evidence is further below the best: nats, nats per dim, and the share of
 # the difference of the volumes that is not believed.
 MARGIN, MARGIN_PER_DIM, DOUBTED = 10.0, 0.1, 0.5
+# A path ends elsewhere if it is so far from the others, in squared standard deviations: this, and
+# this per dim.
+ELSEWHERE, ELSEWHERE_PER_DIM = 25.0, 4.0
 # How much lower than it should be the log density of a start may be: nats, share of the depth.
 SLACK, SLACK_SHARE = 2.0, 0.25
 # Draws looked at for that, each closer to the point than the one before.
@@ -96,9 +99,9 @@ def init_to_typical_set(
 
     Notes
     -----
-    Where a chain starts depends on the seed and its number only, unless its own path is dropped:
-    then it starts around the point of a path that no chain has, or draws another point around one
-    that has.
+    Where a chain starts depends on the seed and its number only, but for two cases. The last one
+    takes a spare path that ends far from all others. And a chain whose own path is dropped starts
+    around the point of a path that no chain has, or draws another point around one that has.
 
     References
     ----------
@@ -239,6 +242,7 @@ def _typical_points(
     begun, drawn = generator.spawn(2)
     best, evaluate = climbed(target, num_paths, begun, radius, max_gradients)
     chosen = chosen_paths(best.top_score, best.log_det, target.dim, num_chains)
+    chosen = _spread(best, chosen, target.dim)
     normals = np.stack([normal_numbers(child, (target.dim,)) for child in drawn.spawn(num_chains)])
     positions = _around(evaluate, best, chosen, normals)
     return StartingPoints(positions, evaluate.count, best.hessian.rows(chosen))
@@ -274,6 +278,14 @@ def _evidence(paths, rows):
     return paths.value[rows] + 0.5 * paths.log_det[rows] - np.minimum(paths.gain[rows], dim)
 
 
+def _kept(evidence: np.ndarray, log_det: np.ndarray, dim: int) -> np.ndarray:
+    """Whether each path ends in a place that may have a share of the posterior."""
+    top = int(np.argmax(evidence))
+    volumes = 0.5 * np.abs(log_det - log_det[top])
+    margin = MARGIN + MARGIN_PER_DIM * dim + DOUBTED * volumes
+    return evidence >= evidence[top] - margin
+
+
 def chosen_paths(
     evidence: np.ndarray, log_det: np.ndarray, dim: int, num_chains: int
 ) -> np.ndarray:
@@ -292,10 +304,7 @@ def chosen_paths(
         The chain's own path, unless that one is dropped; then one that no chain has, as long as
         there is one.
     """
-    top = int(np.argmax(evidence))
-    volumes = 0.5 * np.abs(log_det - log_det[top])
-    margin = MARGIN + MARGIN_PER_DIM * dim + DOUBTED * volumes
-    kept = evidence >= evidence[top] - margin
+    kept = _kept(evidence, log_det, dim)
     spare = [i for i in range(len(evidence)) if kept[i] and i >= num_chains]
     good = [i for i in range(len(evidence)) if kept[i]]
     chosen = []
@@ -308,6 +317,28 @@ def chosen_paths(
         else:
             chosen.append(good[chain % len(good)])
     return np.array(chosen)
+
+
+def _spread(best: BestPoints, chosen: np.ndarray, dim: int) -> np.ndarray:
+    """Give the last chain the kept path that is furthest from all others, if it is elsewhere.
+
+    Chains that happen to start in one of two modes would agree, and nobody would speak of the
+    other, though a spare path has seen it.
+    """
+    kept = _kept(best.value + 0.5 * best.log_det, best.log_det, dim)
+    spare = np.setdiff1d(np.flatnonzero(kept), chosen)
+    others = chosen[:-1]
+    if not spare.size or not others.size:
+        return chosen
+    root, directions, variances = best.hessian.rows(others).decomposition()
+    between = (best.position[spare][:, None] - best.position[others]) / root
+    along = np.einsum("skd,kvd->skv", between, directions)
+    squared = (between**2).sum(-1) + (along**2 * (1.0 / variances - 1.0)).sum(-1)
+    nearest = squared.min(axis=1)
+    furthest = int(np.argmax(nearest))
+    if nearest[furthest] < ELSEWHERE + ELSEWHERE_PER_DIM * dim:
+        return chosen
+    return np.append(others, spare[furthest])
 
 
 def _around(evaluate, best: BestPoints, chosen, normals):

@@ -175,6 +175,17 @@ def test_both_modes_of_equal_weight_are_started_from():
     assert 6 <= sides.sum() <= 34
 
 
+def test_a_mode_that_a_spare_path_has_seen_is_started_from():
+    """By chance four chains are on one side in one run of 8, eight paths in one of 128."""
+
+    def mixture(q):
+        return logaddexp(-0.5 * ((q - 10.0) ** 2).sum(), -0.5 * ((q + 10.0) ** 2).sum())
+
+    target = density(mixture, 3)
+    both = [len(set(starts(target, 4, seed)[:, 0] > 0)) == 2 for seed in range(40)]
+    assert sum(both) >= 38
+
+
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 1.0, 100.0])
 def test_evidence_of_a_normalised_gaussian_is_zero_whatever_its_width(scale):
     # Log densities at the tops differ by 115 nats, which the volumes have to make up for.
