@@ -59,7 +59,7 @@ def model(x, y=None):
 
 def by_nuts(x, y, settings):
     mcmc = MCMC(
-        NUTS(model),
+        NUTS(model, target_accept_prob=0.95),
         num_samples=settings.draws,
         warmup_steps=settings.warmup,
         num_chains=settings.chains,

@@ -130,7 +130,7 @@ def test_short_run_imports_neither_rich_nor_arviz():
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "from probtorch.infer import MCMC, NUTS, Target\n"
         "target = Target.from_density(lambda q: -0.5 * (q * q).sum(), 2)\n"
-        "MCMC(NUTS(target), 50, num_chains=2, seed=1).run()\n"
+        "MCMC(NUTS(target), 50, warmup_steps=50, num_chains=2, seed=1).run()\n"
         "print(sorted({'rich', 'arviz', 'xarray', 'IPython'} & set(sys.modules)))"
     )
     done = subprocess.run(
