@@ -109,6 +109,11 @@ class DataDensity:
         """Compare the native answer with Python's; see `NativeDensity.verify`."""
         self.joined.verify(context.joined_point(q), context.inner)
 
+    @property
+    def eager_seconds(self) -> float:
+        """How long the last evaluation by `eager` took; 0 before."""
+        return self.joined.eager_seconds
+
     def explain(self, *, format: str = "text", profile: bool = False) -> Any:
         """Return what became of it; see `NativeDensity.explain`."""
         return self.joined.explain(format=format, profile=profile)

@@ -180,6 +180,7 @@ class NativeDensity:
         self.reason = None
         self.evaluations = 0
         self.seconds = 0.0
+        self.eager_seconds = 0.0  # that the last evaluation by `eager` took
         self._known = {}
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
@@ -257,12 +258,13 @@ class NativeDensity:
         if self._python is not None:
             value, g = self._python(q)
             return float(value), np.asarray(g, np.float64)
-        before = set_grad_enabled(True)
+        before, began = set_grad_enabled(True), time.perf_counter()
         try:
             with np.errstate(all="ignore"):
                 value, g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
             set_grad_enabled(before)
+            self.eager_seconds = time.perf_counter() - began
         return float(value._data), g._data
 
     def _placed(self, evaluate):

@@ -10,7 +10,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
-from probtorch.core.tree import flatten, leaves, replace
+from probtorch.core.tree import flatten, leaves, map_tree, replace
 from probtorch.infer.mcmc import chunk
 from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
@@ -148,6 +148,22 @@ def test_cutting_a_run_into_calls_changes_nothing(name):
     np.testing.assert_array_equal(np.concatenate(got), expected)
     for a, b in zip(leaves(whole.chain), leaves(parts.chain), strict=True):
         np.testing.assert_array_equal(a._data, b._data)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_metric_set_alone_is_as_one_set_with_the_chain(name):
+    context = NativeDensity(logdensity(COVARIANCE), 3).context()
+    alone, whole = (ChunkRunner(chain_of(name, handle(context)), 0.8) for _ in range(2))
+    for runner in (alone, whole):
+        runner.run(3, adapt=True)
+    other = map_tree(lambda x: wrap(1.5 * x._data) if x._data.dtype == float else x, alone.metric)
+    alone.metric = other
+    chain = whole.chain
+    whole.chain = replace(chain, kernel=replace(chain.kernel, metric=other))
+    for a, b in zip(leaves(alone.chain), leaves(whole.chain), strict=True):
+        np.testing.assert_array_equal(a._data, b._data)
+    assert leaves(alone.metric)[0] is leaves(whole.metric)[0]
+    np.testing.assert_array_equal(alone.run(5)[0], whole.run(5)[0])
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -31,6 +31,10 @@ CALL_SECONDS = 0.05
 # The first calls feel their way: how much more than the last one a call may do.
 GROWTH = 8
 
+# Share of a chain's time that comparing its density with Python's may take, but for the comparison
+# where warm-up has ended, in the midst of the posterior, which is always made.
+VERIFYING_SHARE = 0.1
+
 # Statistics under ArviZ's names, from the fields of HMCInfo, with how several iterations become one
 # when draws are thinned.
 STATISTICS = {
@@ -83,6 +87,11 @@ class Recording:
                 self.stats[name][rows] = values
             else:
                 combine.at(self.stats[name], rows, values)
+
+    @property
+    def empty(self):
+        """Whether nothing was stored yet."""
+        return not self._seen
 
     @property
     def complete(self):
@@ -190,7 +199,7 @@ class ChainRun:
         self.moved = False
         self.course: list[np.ndarray] = []
         self._accepted = np.zeros(3)
-        self.verifying, self._calls = verifying, 0
+        self.verifying, self._calls, self._native_seconds = verifying, 0, 0.0
         self.standstill = Standstill()
         self.step_size = float(runner.chain.kernel.step_size._data)
         self.warming_up = bool(self.segments)
@@ -350,19 +359,15 @@ class ChainRun:
         if learnt is not None:
             learnt.end_segment(switch=segment.switch)
             if segment.update:
-                now = self.runner.chain.kernel.metric
+                now = self.runner.metric
                 new = learnt.metric(now, choose=segment.choose)
                 if new is not now:
-                    self._set_metric(new)
+                    self.runner.metric = new
         self._segment, self._done = self._segment + 1, 0
         rest = self.segments[self._segment :]
         if rest and segment.learn and not rest[0].learn:
             chain = self.runner.chain
             self.runner.chain = replace(chain, averaging=mean_restarted(chain.averaging))
-
-    def _set_metric(self, metric):
-        chain = self.runner.chain
-        self.runner.chain = replace(chain, kernel=replace(chain.kernel, metric=metric))
 
     def _end_warmup(self):
         chain = self.runner.chain
@@ -382,7 +387,8 @@ class ChainRun:
             seconds = time.perf_counter() - start
             self.context.raise_error()
             self._calls += 1
-            if self.verifying and _is_power_of_four(self._calls):
+            self._native_seconds += seconds
+            if self._is_to_verify():
                 self.context.density.verify(np.array(positions[-1]), self.context)
             if search:
                 self._check_step_size(float(info.step_size[0]))
@@ -397,6 +403,15 @@ class ChainRun:
             self._count = max(1, min(fitting, GROWTH * self._count))
             if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
                 self._take_snapshot()
+
+    def _is_to_verify(self):
+        """Whether to compare the density with Python's: now and then, where it costs little."""
+        if not self.verifying:
+            return False
+        if not self.warming_up and self.draws.empty:
+            return True
+        cheap = self.context.density.eager_seconds <= VERIFYING_SHARE * self._native_seconds
+        return cheap and _is_power_of_four(self._calls)
 
     def _report(self, positions, info):
         if self.hook is not None:

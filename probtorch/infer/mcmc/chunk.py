@@ -251,6 +251,7 @@ class ChunkRunner:
         items, self._structure = flatten(chain)
         self._leaves = len(items)
         self._program = program_for(task, self.capacity).resident(task)
+        self._know_metric(chain.kernel.metric, items)
 
     @property
     def chain(self):
@@ -267,6 +268,29 @@ class ChunkRunner:
             return
         for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf._data
+        self._know_metric(chain.kernel.metric, items)
+
+    def _know_metric(self, metric, items):
+        parts, structure = flatten(metric)
+        first = next(i for i, x in enumerate(items) if x is parts[0])
+        self._metric, self._metric_structure = metric, structure
+        self._metric_places = self._program.inputs[first : first + len(parts)]
+
+    @property
+    def metric(self):
+        """The metric in use; set, it is as `chain` set with another, at a fraction of the cost."""
+        return self._metric
+
+    @metric.setter
+    def metric(self, metric):
+        items, structure = flatten(metric)
+        if structure != self._metric_structure:
+            chain = self.chain
+            self.chain = replace(chain, kernel=replace(chain.kernel, metric=metric))
+            return
+        for place, leaf in zip(self._metric_places, items):
+            place[...] = leaf._data
+        self._metric = metric
 
     def run(self, count, *, search=False, adapt=False, depth=DEEPEST):
         """Run `count` transitions.

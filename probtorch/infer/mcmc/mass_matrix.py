@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.estimates import Moments, Spectrum
+from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.metrics import (
     BlockMetric,
     DenseMetric,
@@ -24,7 +24,7 @@ from probtorch.infer.mcmc.metrics import (
 )
 
 # Draws and gradients, arrays (n, dim).
-Rows = tuple[np.ndarray, np.ndarray]
+Arrays = tuple[np.ndarray, np.ndarray]
 
 __all__ = ["Auto", "Blocks", "Dense", "Diagonal", "Form", "LowRank", "MassMatrix"]
 
@@ -64,15 +64,13 @@ class Window:
         self.moments = Moments.empty(dim)
         self.parts: list[tuple[np.ndarray, np.ndarray]] | None = [] if keeps_rows else None
 
-    def add(self, draws: np.ndarray, grads: np.ndarray) -> None:
-        """Take up some rows, shape (n, dim)."""
-        if not len(draws):
-            return
-        self.moments += Moments.of(draws, grads)
+    def add(self, draws: np.ndarray, grads: np.ndarray, moments: Moments) -> None:
+        """Take up some rows, shape (n, dim), which have these moments."""
+        self.moments += moments
         if self.parts is not None:
             self.parts.append((draws, grads))
 
-    def rows(self, last: int = 0) -> Rows:
+    def rows(self, last: int = 0) -> Arrays:
         """Return all draws and all gradients, arrays (n, dim), or those of the last parts."""
         assert self.parts is not None
         draws, grads = zip(*self.parts[-last:])
@@ -120,7 +118,7 @@ class Form:
         """Return the metric nearest to a covariance."""
         return self.of_variance(spectrum.diagonal())
 
-    def fitted(self, window: Window, metric: Any, fresh: Rows | None, choose: bool) -> Any:
+    def fitted(self, window: Window, metric: Any, fresh: Arrays | None, choose: bool) -> Any:
         """Return the metric that a window asks for, or the present one where it says too little.
 
         `fresh` are the rows that were drawn with the present one, which can judge it: draws and
@@ -174,10 +172,10 @@ class LowRank(Form):
         kept = self._worth(metric, variance, fresh)
         if count < TO_CHOOSE or not choose:
             return metric if kept > 0.0 else self.of_variance(variance)
-        draws, grads = window.rows()
-        left = 2.0 * self.dim * (estimates.misfit(draws, grads, _plain(variance)) - 1.0)
-        if left < self.least_gain:
+        squares = window.moments.squares / variance + window.moments.grad_squares * variance
+        if squares.sum() / count - 2.0 * self.dim < self.least_gain:
             return self.of_variance(variance)
+        draws, grads = window.rows()
         gains = self._gains(draws, grads)
         ridge = max(gains, key=gains.__getitem__)
         # What the start knew, or an earlier window, may be better than what few draws say.
@@ -185,10 +183,10 @@ class LowRank(Form):
             return metric
         if gains[ridge] < self.least_gain:
             return self.of_variance(variance)
-        return self.of_spectrum(self._fit(draws, grads, variance, ridge))
+        return self.of_spectrum(self._fit(Rows.of(draws, grads), variance, ridge).spectrum())
 
-    def _fit(self, draws, grads, variance, ridge):
-        return estimates.low_rank(draws, grads, variance, rank=self.rank, cut=self.cut, ridge=ridge)
+    def _fit(self, rows, variance, ridge):
+        return estimates.low_rank(rows, variance, rank=self.rank, cut=self.cut, ridge=ridge)
 
     def _worth(self, metric, variance, fresh):
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
@@ -196,32 +194,24 @@ class LowRank(Form):
             return -np.inf
         if fresh is None or len(fresh[0]) < FEWEST:
             return np.inf
-        draws, grads = fresh
-        plain = estimates.misfit(draws, grads, _plain(variance))
-        return 2.0 * self.dim * (plain - estimates.misfit(draws, grads, _spectrum_of(metric)))
+        rows = Rows.of(*fresh)
+        fit = estimates.misfit(rows, _spectrum_of(metric))
+        return 2.0 * self.dim * float(rows.plain_misfit(variance) - fit)
 
     def _gains(self, draws, grads):
         """What directions from one half of the draws gain on the other, by the ridge they take.
 
         Summed over both ways, and over all dimensions.
         """
-        middle = len(draws) // 2
-        halves = (draws[:middle], grads[:middle]), (draws[middle:], grads[middle:])
+        ridges = [estimates.RIDGE]
         noisy = estimates.noisy_ridge(len(draws), self.dim)
-        gains = {estimates.RIDGE: 0.0}
         if noisy > ALIKE * estimates.RIDGE:
-            gains[noisy] = 0.0
-        for fit, judge in (halves, halves[::-1]):
-            variance = estimates.diagonal(Moments.of(*fit), np.ones(self.dim))
-            plain = estimates.misfit(*judge, _plain(variance))
-            for ridge in gains:
-                found = self._fit(*fit, variance, ridge)
-                gains[ridge] += self.dim * (plain - estimates.misfit(*judge, found))
-        return gains
-
-
-def _plain(variance):
-    return Spectrum(np.sqrt(variance), np.zeros((0, len(variance))), np.zeros(0))
+            ridges.append(noisy)
+        halves = Rows.halves(draws, grads)
+        variance, judges = halves.diagonal(), halves.swapped()
+        fits = self._fit(halves, variance, np.array(ridges)[:, None])
+        gains = self.dim * (judges.plain_misfit(variance) - fits.misfit(judges)).sum(axis=1)
+        return dict(zip(ridges, gains.tolist()))
 
 
 def _spectrum_of(metric):
@@ -300,7 +290,7 @@ class MassMatrix:
         self.form = form
         self._foreground, self._background = self._window(), self._window()
         # Rows of the segment that is being run, and the position before them.
-        self._pending: list[Rows] = []
+        self._pending: list[Arrays] = []
         # Parts of the windows that were drawn with the present metric.
         self._fresh = 0
         self._last = None if position is None else np.array(position)
@@ -321,9 +311,13 @@ class MassMatrix:
             moved = (np.concatenate([before, draws[:-1]]) != draws).any(axis=1)
             self._last = draws[-1].copy()
             fine = moved & np.isfinite(grads).all(axis=1)
-            self._fresh += bool(fine.any())
-            for window in (self._foreground, self._background):
-                window.add(draws[fine], grads[fine])
+            if not fine.all():
+                draws, grads = draws[fine], grads[fine]
+            if len(draws):
+                self._fresh += 1
+                moments = Moments.of(draws, grads)
+                for window in (self._foreground, self._background):
+                    window.add(draws, grads, moments)
         if switch:
             self._foreground, self._background = self._background, self._window()
 

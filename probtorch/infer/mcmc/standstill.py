@@ -51,12 +51,16 @@ class Standstill:
         if self._last is None:
             moved[0] = True
         self._last = positions[-1].copy()
-        # Those of the greatest length have so many steps; of how many gradients is another matter.
-        steps = 2 ** np.asarray(info.tree_depth) - 1
-        length = np.asarray(info.step_size) * steps
-        saturated = np.asarray(getattr(info, "reached_max_treedepth", np.zeros(len(moved), bool)))
         self._rejected = _in_a_row(self._rejected, ~moved)
-        self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
+        saturated = np.asarray(getattr(info, "reached_max_treedepth", False))
+        if saturated.any():
+            # Those of the greatest length have so many steps; of how many gradients is another
+            # matter.
+            steps = 2 ** np.asarray(info.tree_depth) - 1
+            length = np.asarray(info.step_size) * steps
+            self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
+        else:
+            self._short = 0
         if self._rejected >= IN_A_ROW:
             self.how = f"{self._rejected} proposals in a row were rejected"
         elif self._short >= IN_A_ROW:

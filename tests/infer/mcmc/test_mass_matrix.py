@@ -5,7 +5,7 @@ import pytest
 
 from probtorch.infer import MCMC, NUTS, Target
 from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.estimates import Moments, Spectrum
+from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.mass_matrix import Auto, Blocks, Dense, Diagonal, LowRank, MassMatrix
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.testing.compare import assert_close
@@ -76,7 +76,9 @@ def test_a_few_long_directions_are_found_with_fewer_draws_than_dimensions(n):
     sigma = np.eye(dim) + (rows.T * np.array([99.0, 399.0, 24.0])) @ rows
     draws, grads = gaussian_rows(sigma, n)
     variance = estimates.diagonal(Moments.of(draws, grads), np.ones(dim))
-    found = estimates.low_rank(draws, grads, variance, rank=32, cut=2.0).covariance()
+    rows = Rows.of(draws, grads)
+    fit = estimates.low_rank(rows, variance, rank=32, cut=2.0, ridge=estimates.RIDGE)
+    found = fit.spectrum().covariance()
     plain = sigma / np.sqrt(np.outer(variance, variance))
     # The condition number that the sampler is left with.
     assert np.linalg.cond(plain) > 600.0
@@ -89,13 +91,28 @@ def test_misfit_is_one_for_the_right_matrix_and_grows_with_each_wrong_direction(
     eigenvalues, vectors = np.linalg.eigh(sigma)
     right = Spectrum(np.ones(6), vectors.T, eigenvalues)
     assert_close(right.covariance(), sigma)
-    exact = estimates.misfit(draws, grads, right)
+    exact = estimates.misfit(Rows.of(draws, grads), right)
     assert abs(exact - 1.0) < 0.02
     wrong = Spectrum(np.ones(6), vectors.T, eigenvalues * np.array([9.0, 1, 1, 1, 1, 1]))
     # One direction of six is 9 times too wide: (9 + 1/9 - 2) / 12 more.
-    assert (
-        abs(estimates.misfit(draws, grads, wrong) - exact - (9.0 + 1.0 / 9.0 - 2.0) / 12.0) < 0.02
-    )
+    more = estimates.misfit(Rows.of(draws, grads), wrong) - exact
+    assert abs(more - (9.0 + 1.0 / 9.0 - 2.0) / 12.0) < 0.02
+
+
+@pytest.mark.parametrize("dim, n", [(6, 40), (30, 24)])
+def test_fits_of_many_samples_and_ridges_at_once_are_those_of_one(dim, n):
+    draws, grads = gaussian_rows(covariance(dim), n)
+    halves, ridges = Rows.halves(draws, grads), np.array([1e-5, 1e-2])
+    variance = halves.diagonal()
+    both = estimates.low_rank(halves, variance, rank=4, cut=1.25, ridge=ridges[:, None])
+    misfits = both.misfit(halves.swapped())
+    for i, ridge in enumerate(ridges):
+        for j in range(2):
+            one, other = (Rows(halves.draws[k], halves.grads[k]) for k in (j, 1 - j))
+            fit = estimates.low_rank(one, variance[j], rank=4, cut=1.25, ridge=ridge)
+            np.testing.assert_allclose(misfits[i, j], fit.misfit(other), rtol=1e-8)
+            found = estimates.misfit(other, fit.spectrum())
+            np.testing.assert_allclose(misfits[i, j], found, rtol=1e-8)
 
 
 def test_coordinates_without_spread_keep_the_variance_they_had():
