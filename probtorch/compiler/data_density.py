@@ -110,9 +110,9 @@ class DataDensity:
         self.joined.verify(context.joined_point(q), context.inner)
 
     @property
-    def eager_seconds(self) -> float:
-        """How long the last evaluation by `eager` took; 0 before."""
-        return self.joined.eager_seconds
+    def costs(self) -> Any:
+        """What evaluating took; see `NativeDensity.costs`."""
+        return self.joined.costs
 
     def explain(self, *, format: str = "text", profile: bool = False) -> Any:
         """Return what became of it; see `NativeDensity.explain`."""

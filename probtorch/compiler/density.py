@@ -32,6 +32,7 @@ from probtorch.compiler.graph import path_key
 from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.compiler.verify import (
+    Costs,
     OtherRounding,
     ReplayError,
     coarsest,
@@ -180,7 +181,7 @@ class NativeDensity:
         self.reason = None
         self.evaluations = 0
         self.seconds = 0.0
-        self.eager_seconds = 0.0  # that the last evaluation by `eager` took
+        self.costs = Costs()
         self._known = {}
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
@@ -264,7 +265,7 @@ class NativeDensity:
                 value, g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
             set_grad_enabled(before)
-            self.eager_seconds = time.perf_counter() - began
+            self.costs.eager = time.perf_counter() - began
         return float(value._data), g._data
 
     def _placed(self, evaluate):

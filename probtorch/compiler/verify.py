@@ -2,8 +2,8 @@
 
 Guards see what a recording depends on. Should there be something that they do not see, a replay
 goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16, 64, 256 ...
-of a path, and the log density at the end of a chain's calls number 1, 4, 16 ..., are also computed
-by Python, from the same state and with the same random bits. All that the eager run changed is put
+of a path, and the log density where chains stand now and then (`Costs`), are also computed by
+Python, from the same state and with the same random bits. All that the eager run changed is put
 back: results do not depend on being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
@@ -13,6 +13,7 @@ with as large a change is ill-conditioned, or at a jump, and no verdict is given
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from probtorch.compiler.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
+    "Costs",
     "OtherRounding",
     "ReplayError",
     "coarsest",
@@ -77,6 +79,28 @@ def next_due(count):
     """Return the number of the first native call after number `count` that is verified."""
     bits = count.bit_length()  # of the next power of two
     return 1 << (bits if bits <= 4 else bits + bits % 2)
+
+
+@dataclass
+class Costs:
+    """What evaluating a log density took so far, in seconds, over all runs of chains.
+
+    Attributes
+    ----------
+    native : float
+    eager : float
+        The last evaluation in Python, which a comparison needs.
+    compared : float
+        Comparisons that chains made.
+    """
+
+    native: float = 0.0
+    eager: float = 0.0
+    compared: float = 0.0
+
+    def allow_another(self, share):
+        """Whether one more comparison leaves all of them below this share of the native time."""
+        return self.compared + self.eager <= share * self.native
 
 
 def coarsest(graph):

@@ -31,8 +31,8 @@ CALL_SECONDS = 0.05
 # The first calls feel their way: how much more than the last one a call may do.
 GROWTH = 8
 
-# Share of a chain's time that comparing its density with Python's may take, but for the comparison
-# where warm-up has ended, in the midst of the posterior, which is always made.
+# Share of the native time that comparing a density with Python's may take, but for the first
+# comparison where a warm-up has ended, in the midst of the posterior.
 VERIFYING_SHARE = 0.1
 
 # Statistics under ArviZ's names, from the fields of HMCInfo, with how several iterations become one
@@ -199,7 +199,7 @@ class ChainRun:
         self.moved = False
         self.course: list[np.ndarray] = []
         self._accepted = np.zeros(3)
-        self.verifying, self._calls, self._native_seconds = verifying, 0, 0.0
+        self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
         self.step_size = float(runner.chain.kernel.step_size._data)
         self.warming_up = bool(self.segments)
@@ -387,9 +387,7 @@ class ChainRun:
             seconds = time.perf_counter() - start
             self.context.raise_error()
             self._calls += 1
-            self._native_seconds += seconds
-            if self._is_to_verify():
-                self.context.density.verify(np.array(positions[-1]), self.context)
+            self._verify_now_and_then(positions[-1], seconds)
             if search:
                 self._check_step_size(float(info.step_size[0]))
             search = False
@@ -404,14 +402,21 @@ class ChainRun:
             if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
                 self._take_snapshot()
 
-    def _is_to_verify(self):
-        """Whether to compare the density with Python's: now and then, where it costs little."""
+    def _verify_now_and_then(self, position, seconds):
+        """Compare the density with Python's, after a call that took so many seconds."""
+        density, costs = self.context.density, self.context.density.costs
+        costs.native += seconds
         if not self.verifying:
-            return False
-        if not self.warming_up and self.draws.empty:
-            return True
-        cheap = self.context.density.eager_seconds <= VERIFYING_SHARE * self._native_seconds
-        return cheap and _is_power_of_four(self._calls)
+            return
+        warm = not self.warming_up and self.draws.empty
+        if costs.allow_another(VERIFYING_SHARE):
+            due = warm or _is_power_of_four(self._calls)
+        else:
+            due = warm and not costs.compared
+        if due:
+            began = time.perf_counter()
+            density.verify(np.array(position), self.context)
+            costs.compared += time.perf_counter() - began
 
     def _report(self, positions, info):
         if self.hook is not None:
