@@ -257,7 +257,7 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
     updates, at = set(chosen), FIRST_UPDATE
     while at < stop:
         updates.add(at)
-        at += FIRST_UPDATE if at < 4 * FIRST_UPDATE else max(2 * FIRST_UPDATE, at // 10)
+        at += FIRST_UPDATE if at < 4 * FIRST_UPDATE else max(2 * FIRST_UPDATE, at // 5)
     segments, begin = [], 0
     for end in sorted(updates - {0}):
         segments.append(
