@@ -143,7 +143,7 @@ def _compare(marginal, successive):
         # Welch's degrees of freedom; those of the marginal draws are as good as infinite.
         freedom = (chains - 1) * (1.0 + own / max(other, 1e-300)) ** 2
         pvalues[i] = 2.0 * stats.t.sf(abs(zscores[i]), freedom)
-    return zscores, float(min(1.0, 2.0 * pvalues.min()))
+    return zscores, min(1.0, 2.0 * float(np.min(pvalues)))
 
 
 def _shares(values, ordered):

@@ -9,11 +9,10 @@ peak of the curvature, as in the neck of a funnel, or something else: a wall, a 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-
-from probtorch.core.dispatch import wrap
 
 __all__ = ["curvature_at_divergences", "stability_share"]
 
@@ -26,13 +25,16 @@ DISTANCE = 1e-3
 DRAWS = 16
 
 
-def stability_share(target: Any, metric: Any, step_size: float, position: Any) -> float:
+def stability_share(
+    target: Any, inverse_mass: np.ndarray, step_size: float, position: Any
+) -> float:
     """Return the largest curvature at a position as a share of what leapfrog can follow.
 
     Parameters
     ----------
     target : Target
-    metric : DiagonalMetric and its kin
+    inverse_mass : array, shape (dim,) or (dim, dim)
+        The inverse mass matrix, or its diagonal.
     step_size : float
     position : array, shape (dim,)
 
@@ -44,25 +46,24 @@ def stability_share(target: Any, metric: Any, step_size: float, position: Any) -
 
     Examples
     --------
-    >>> from probtorch.infer.mcmc.metrics import DiagonalMetric
     >>> from probtorch.infer.potential import Target
     >>> target = Target.from_density(lambda q: -50.0 * q[0] * q[0] - 0.5 * q[1] * q[1], 2)
-    >>> round(stability_share(target, DiagonalMetric.unit(2), 0.1, [0.3, 0.2]), 6)
+    >>> round(stability_share(target, np.ones(2), 0.1, [0.3, 0.2]), 6)
     0.25
     """
     position = np.asarray(position, np.float64)
-    direction = np.random.default_rng(0).normal(size=position.size)
-    direction /= np.linalg.norm(direction)
-    curvature, distance = 0.0, DISTANCE * step_size
-    for _ in range(ROUNDS):
-        move = distance * metric.velocity(wrap(direction))._data
-        ahead, behind = (target.value_and_grad(position + s * move)[1] for s in (1.0, -1.0))
-        change = metric.force(wrap((behind - ahead) / (2.0 * distance)))._data
-        curvature = float(np.linalg.norm(change))
-        if not np.isfinite(curvature) or curvature == 0.0:
+    slope = np.random.default_rng(0).normal(size=position.size)
+    distance = DISTANCE * step_size
+    for i in range(ROUNDS + 1):
+        # The length of M u in the metric M^-1, in which the rounds are those of a symmetric matrix.
+        move = inverse_mass * slope if inverse_mass.ndim == 1 else inverse_mass @ slope
+        length = math.sqrt(max(float(slope @ move), 0.0))
+        if i == ROUNDS or not 0.0 < length < math.inf:
             break
-        direction = change / curvature
-    return 0.25 * step_size**2 * curvature
+        move *= distance / length
+        ahead, behind = (target.value_and_grad(position + s * move)[1] for s in (1.0, -1.0))
+        slope = (behind - ahead) / (2.0 * distance)
+    return 0.25 * step_size**2 * length
 
 
 def curvature_at_divergences(
@@ -86,6 +87,7 @@ def curvature_at_divergences(
         of one of the two kinds.
     """
     found = []
+    matrices = [kernel.metric.inverse_mass() for kernel in kernels]
     for of_kind, level in ((diverging, 0.9), (~diverging, 0.5)):
         places = np.argwhere(of_kind)
         if not len(places):
@@ -94,7 +96,7 @@ def curvature_at_divergences(
         shares = [
             stability_share(
                 target,
-                kernels[chain].metric,
+                matrices[chain],
                 float(kernels[chain].step_size._data),
                 positions[chain, draw],
             )
