@@ -12,7 +12,7 @@ from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor, use_nesting
 from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import told_entry
+from probtorch.core.told import entered
 from probtorch.errors import ShapeError
 from probtorch.ops.movement import stack
 
@@ -50,7 +50,7 @@ def from_nested(data, dtype=None, op="tensor"):
     t = wrap(_array(data, dtype, op))
     if recorder() is not None:
         for x in leaves:
-            told_entry(x, t)
+            entered(x, t)
     return t
 
 
@@ -112,7 +112,7 @@ def _row(x, dtype, op):
     if dtype is None and type(x) is float:
         dtype = dtypes.default_dtype()
     t = wrap(np.asarray(_array([x], dtype, op)[0]))
-    told_entry(x, t)
+    entered(x, t)
     return t
 
 

@@ -21,7 +21,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import carry, told_entry, told_exit
+from probtorch.core.told import alias, entered, layout_read, read
 from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nesting import from_nested
 from probtorch.ops import (
@@ -209,8 +209,7 @@ class Tensor(TensorBase):
     @data.setter
     def data(self, value):
         value = as_tensor(value)
-        if recorder() is not None:
-            recorder().refuse("an assignment to .data")
+        read("an assignment to .data")
         self._data = value._data
         self._base = None if value is self else value if value._base is None else value._base
         # Its gradient is its own, whoever owns the memory.
@@ -261,8 +260,7 @@ class Tensor(TensorBase):
 
     def is_contiguous(self):
         """Whether the elements lie in row-major order."""
-        if recorder() is not None:
-            recorder().layout_read()
+        layout_read()
         return bool(self._data.flags.c_contiguous)
 
     def contiguous(self):
@@ -271,8 +269,7 @@ class Tensor(TensorBase):
 
     def stride(self, dim=None):
         """Return how many elements lie between neighbours along each dim, or along one."""
-        if recorder() is not None:
-            recorder().layout_read()
+        layout_read()
         strides = tuple(s // self._data.itemsize for s in self._data.strides)
         return strides if dim is None else strides[self._dim_of_mine(dim, "stride")]
 
@@ -322,8 +319,7 @@ class Tensor(TensorBase):
                 fix="detach().clone() it first",
             )
         out = retyped(wrap(self._data.copy()), type(self))
-        if recorder() is not None:
-            recorder().alias(self, out)
+        alias(self, out, taped=False)
         out.requires_grad = self.requires_grad
         out._grad = None if self._grad is None else wrap(self._grad._data.copy())
         memo[id(self)] = out
@@ -337,9 +333,7 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="detach() it first",
             )
-        if recorder() is not None:
-            recorder().data_dependent("pickle", self)
-        array = told_exit("pickle", self, to_host(self._data))
+        array = read("pickle", self, to_host(self._data))
         return _rebuild, (type(self), array, self.requires_grad)
 
     # ------------------------------------------------------------------------------------- autograd
@@ -601,7 +595,7 @@ def retyped(t, cls):
     for slot in TensorBase.__slots__:
         if slot != "__weakref__":
             setattr(out, slot, getattr(t, slot))
-    carry(t, out)
+    alias(t, out, taped=True)
     return out
 
 
@@ -634,7 +628,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
         t = from_nested(held, dtype)
     else:
         t = wrap(array_of(data, dtype))
-        told_entry(data, t)
+        entered(data, t)
     if device is not None and transfer.elsewhere(t._data, device):
         t = t.to(device=device)
     return t.requires_grad_() if requires_grad else t

@@ -49,19 +49,19 @@ class detect_anomaly(Listener):
         super().__exit__(*exc)
         set_inspector(self._inspector)
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Note the line that made the node of `out`."""
         for t in out if type(out) is tuple else (out,):
             if t.grad_fn is not None and t.grad_fn.op is op:
                 t.grad_fn.where = user_location(2)
-        super().record(op, inputs, attrs, out)
+        super().applied(op, inputs, attrs, out)
 
-    def custom(self, function, ctx, inputs, outs):
+    def function_applied(self, function, ctx, inputs, outs):
         """Note the line that called a custom function."""
         for t in outs:
             if t.grad_fn is not None:
                 t.grad_fn.where = user_location(2)
-        super().custom(function, ctx, inputs, outs)
+        super().function_applied(function, ctx, inputs, outs)
 
 
 class set_detect_anomaly:

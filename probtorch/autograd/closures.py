@@ -11,6 +11,7 @@ from probtorch.autograd.listener import Listener
 from probtorch.autograd.modes import enable_grad
 from probtorch.core.dispatch import set_recorder
 from probtorch.core.history import refresh
+from probtorch.core.interpreter import NUMBERS
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import unflatten
 from probtorch.ops.control import cond, while_loop
@@ -107,7 +108,7 @@ class _Unrolled(Exception):
 class _Probe(Listener):
     """Watches a step: which tensors from outside need a gradient, and whether it can be rolled."""
 
-    records_loops = True
+    reruns = True
 
     def __init__(self, own, branches):
         super().__init__()
@@ -119,7 +120,7 @@ class _Probe(Listener):
         self.refused = False
         self.refusals = []
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Note inputs that no earlier operation of the step made."""
         for x in inputs:
             if isinstance(x, TensorBase) and id(x) not in self.own and id(x) not in self.outside:
@@ -135,25 +136,18 @@ class _Probe(Listener):
         """Note a new tensor."""
         self._made(t)
 
-    def alias(self, source, t):
+    def alias(self, source, t, taped):
         """Note another name."""
         self._made(t)
 
-    def carry(self, source, t):
-        """Note another name."""
-        self._made(t)
-
-    def guard(self, t, value):
-        """Refuse a Python branch on a tensor."""
-        if not (self.depth or self.branches):
+    def read(self, what, t, value):
+        """Refuse Python branches on tensors, but those of inner loops, and other reads."""
+        test = self.depth and isinstance(value, NUMBERS)
+        if t is not None and not (test or self.branches):
             raise _Unrolled
+        return value
 
-    def data_dependent(self, what, t):
-        """Refuse a shape that depends on elements."""
-        if not self.branches:
-            raise _Unrolled
-
-    def draw(self, what, generator, count):
+    def drawn(self, what, generator, count):
         """Refuse a random draw."""
         self._refuse()
 
@@ -177,7 +171,7 @@ class _Probe(Listener):
             self.refusals.append(f"{what} of an argument or of a tensor made outside")
             self._refuse()
 
-    def inplace(self, target, value):
+    def in_place(self, target, value):
         """Refuse a change of a tensor from outside."""
         if id(target) not in self.own:
             self._refuse()
@@ -191,6 +185,11 @@ class _Probe(Listener):
         """Nothing is: all steps have to be the same."""
         return False
 
+    @property
+    def records_loops(self):
+        """Loops and branches of the step itself are; within them Python's own run."""
+        return not self.depth
+
     def while_loop(self, cond_fn, body_fn, items, structure):
         """Run a loop within the step."""
         return self._inner(while_loop, cond_fn, body_fn, unflatten(structure, items))
@@ -202,9 +201,7 @@ class _Probe(Listener):
     def _inner(self, run, *arguments):
         # As Python's own, whose tests are no guards.
         self.depth += 1
-        self.records_loops = False
         try:
             return run(*arguments)
         finally:
             self.depth -= 1
-            self.records_loops = not self.depth

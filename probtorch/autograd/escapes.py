@@ -29,7 +29,7 @@ from probtorch.core.dispatch import grad_enabled, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import InferenceError, is_ours, user_location
 
-__all__ = ["Escape", "NotAlike", "Watch", "cure"]
+__all__ = ["Escape", "NotAlike", "Watch", "check_alike", "cure", "hold", "restore"]
 
 # Escapes whose site is looked for, and tensors looked at for one.
 MAX_ESCAPES, MAX_WALK = 64, 20_000
@@ -91,6 +91,9 @@ class Watch(Listener):
         Whether a `Function` took part whose gradient is not quite that of its result.
     """
 
+    # Eager code that looks at values to see whether all is well would be noted as an escape.
+    reruns = True
+
     def __init__(self, like=None):
         super().__init__()
         self.like = like
@@ -113,30 +116,11 @@ class Watch(Listener):
         super().named(t, name)
         self._names[id(t)] = (t, name)
 
-    def drawn(self, t):
-        """Learn that no gradient is meant to pass the draw `t`: it is held, and may leave.
-
-        Estimators of the score function follow it by the density of the draw.
-        """
-        super().drawn(t)
-        self._drawn[id(t)] = t  # so that no other tensor gets its place
-        self._off.pop(id(t), None)
-
-    def end(self):
-        """Raise NotAlike unless the first run was followed to its end."""
-        if self.like is not None and len(self._held) != len(self.like._held):
-            raise NotAlike("less is held than in the first run")
-
-    def restore(self):
-        """Put back what the run changed in place of tensors made outside, such as buffers."""
-        for t, array in self._before.values():
-            t._data[...] = array
-
     # ------------------------------------------------------------------------------- what it hears
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Hear of one operation: hold it if it is a cut, refuse what came back."""
-        super().record(op, inputs, attrs, out)
+        super().applied(op, inputs, attrs, out)
         outs = out if type(out) is tuple else (out,)
         self._made.update(map(id, outs))
         if self._inside:
@@ -159,16 +143,18 @@ class Watch(Listener):
         super().fresh(t)
         self._made.add(id(t))
 
-    def alias(self, source, t):
+    def alias(self, source, t, taped):
         """Hear of a detached tensor or a copy."""
-        super().alias(source, t)
+        super().alias(source, t, taped)
+        if taped:
+            return
         self._made.add(id(t))
         if not self._inside and not t.requires_grad and self._depends(source):
             self._cut("detach", (source,), t, self._live.get(id(source), t._data))
 
-    def inplace(self, target, value):
+    def in_place(self, target, value):
         """Hear of an in-place change, off the tape or on it."""
-        super().inplace(target, value)
+        super().in_place(target, value)
         base = target if target._base is None else target._base
         if id(base) not in self._made and id(base) not in self._before:
             self._before[id(base)] = (base, base._data.copy())
@@ -179,17 +165,19 @@ class Watch(Listener):
         if not value.requires_grad and self._depends(value):
             self._off[id(target)] = (target, (value,))
 
-    def begins(self, function):
+    def function_begins(self, function):
         """Hear that the forward pass of a `Function` begins: what it does is its own affair."""
+        super().function_begins(function)
         self._inside += 1
 
-    def ends(self, function):
+    def function_ends(self, function):
         """Hear that it ended, well or not."""
+        super().function_ends(function)
         self._inside -= 1
 
-    def custom(self, function, ctx, inputs, outs):
+    def function_applied(self, function, ctx, inputs, outs):
         """Hear of a `Function`; one of the user's may have what gradient it likes: it is a cut."""
-        super().custom(function, ctx, inputs, outs)
+        super().function_applied(function, ctx, inputs, outs)
         if self._inside or not self._depends_on_any(inputs):
             return
         ours = function.__module__.partition(".")[0] == "probtorch"
@@ -200,22 +188,27 @@ class Watch(Listener):
             if not o.requires_grad:
                 self._cut(function.__name__, inputs, o)
 
-    def left(self, how, t, value):
-        """Hear that Python got `value` out of `t`; returns what Python is to get."""
+    def read(self, what, t, value):
+        """Hear that Python reads `value` out of `t`; returns what Python is to get."""
+        value = super().read(what, t, value)
+        # A branch gives it no number to compute with.
+        if t is None or value is None or what == "bool()":
+            return value
         if self._inside or not self._depends(t):
             return value
         if not grad_enabled():
             # Meant: no_grad or stop_gradient.
-            return self._hold_value(how, value)
+            return self._hold_value(what, value)
         if id(t) in self._live:
             value = _like(value, self._live[id(t)])
-        escape = self._note(how, t)
+        escape = self._note(what, t)
         if escape is not None and not is_ours(_taker()):
             self._know(value, escape)
         return value
 
     def entered(self, value, t):
         """Hear that Python's `value` became the tensor `t`."""
+        super().entered(value, t)
         if self._inside or not (self._floats or self._arrays):
             return
         found = None
@@ -350,6 +343,27 @@ class Watch(Listener):
         return tuple(found)
 
 
+def hold(watch, t):
+    """Let a watch know that no gradient is meant to pass the draw `t`: it is held, and may leave.
+
+    Estimators of the score function follow it by the density of the draw.
+    """
+    watch._drawn[id(t)] = t  # so that no other tensor gets its place
+    watch._off.pop(id(t), None)
+
+
+def check_alike(watch):
+    """Raise NotAlike unless a run followed the first one to its end."""
+    if watch.like is not None and len(watch._held) != len(watch.like._held):
+        raise NotAlike("less is held than in the first run")
+
+
+def restore(watch):
+    """Put back what a run changed in place of tensors made outside, such as buffers."""
+    for t, array in watch._before.values():
+        t._data[...] = array
+
+
 def _like(value, array):
     """The elements of `array` in the form of `value`."""
     if isinstance(value, np.ndarray):
@@ -381,9 +395,8 @@ _PASSED = (
     os.path.join("probtorch", "array_protocols.py"),
     *(
         os.path.join("probtorch", "core", name)
-        for name in ("dispatch.py", "making.py", "operands.py", "told.py")
+        for name in ("dispatch.py", "interpreter.py", "making.py", "operands.py", "told.py")
     ),
-    os.path.join("probtorch", "autograd", "listener.py"),
 )
 
 

@@ -45,22 +45,22 @@ class TangentSweep(Listener):
         self._tangents = {}
         self._viewed = {}
 
-    def set(self, t, tangent):
+    def _set(self, t, tangent):
         """Give `t` a tangent (None for none)."""
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._tangents[id(t)] = (t, tangent)
 
-    def tangent(self, t):
+    def _tangent(self, t):
         """Return the tangent of `t`, or None."""
         entry = self._tangents.get(id(t))
         return None if entry is None else entry[1]
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Push tangents through one operation."""
-        super().record(op, inputs, attrs, out)
+        super().applied(op, inputs, attrs, out)
         if not grad_enabled():
             return
-        tangents = [self.tangent(x) if isinstance(x, TensorBase) else None for x in inputs]
+        tangents = [self._tangent(x) if isinstance(x, TensorBase) else None for x in inputs]
         if all(t is None for t in tangents):
             return
         if "view" in op.extra:
@@ -76,14 +76,14 @@ class TangentSweep(Listener):
             set_recorder(active)
         if type(out) is tuple:
             for o, t in zip(out, pushed, strict=True):
-                self.set(o, t)
+                self._set(o, t)
         else:
-            self.set(out, pushed)
+            self._set(out, pushed)
 
-    def custom(self, function, ctx, inputs, outs):
+    def function_applied(self, function, ctx, inputs, outs):
         """Push tangents through a custom function, by its own rule."""
-        super().custom(function, ctx, inputs, outs)
-        tangents = [self.tangent(x) if isinstance(x, TensorBase) else None for x in inputs]
+        super().function_applied(function, ctx, inputs, outs)
+        tangents = [self._tangent(x) if isinstance(x, TensorBase) else None for x in inputs]
         if not grad_enabled() or all(t is None for t in tangents):
             return
         if function.jvp is None:
@@ -95,24 +95,24 @@ class TangentSweep(Listener):
             set_recorder(active)
         pushed = pushed if isinstance(pushed, tuple) else (pushed,)
         for o, t in zip(outs, pushed, strict=True):
-            self.set(o, t)
+            self._set(o, t)
 
-    def inplace(self, target, value):
+    def in_place(self, target, value):
         """Let `target` take the tangent of `value`."""
-        super().inplace(target, value)
-        new, old = self.tangent(value), self.tangent(target)
+        super().in_place(target, value)
+        new, old = self._tangent(value), self._tangent(target)
         if new is None and old is None:
             return
         if target._base is not None or id(target) in self._viewed:
             raise _CannotFollow
-        self.set(target, new if grad_enabled() else None)
+        self._set(target, new if grad_enabled() else None)
 
-    def carry(self, source, t):
-        """Let `t` have the tangent of `source`."""
-        super().carry(source, t)
-        tangent = self.tangent(source)
+    def alias(self, source, t, taped):
+        """Let `t` have the tangent of `source`, if it has its gradient."""
+        super().alias(source, t, taped)
+        tangent = self._tangent(source) if taped else None
         if tangent is not None:
-            self.set(t, tangent)
+            self._set(t, tangent)
 
 
 def jvp(fn, primals, tangents, *, has_aux=False):
@@ -169,12 +169,12 @@ def _forward(fn, items, directions, structure, has_aux):
     sweep = TangentSweep()
     own = [clone(x) if x.requires_grad else same(x) for x in items]
     for y, t in zip(own, directions):
-        sweep.set(y, t)
+        sweep._set(y, t)
     with sweep:
         out, aux = split_aux(fn(*unflatten(structure, own)), has_aux, "jvp")
         outs, out_structure = flatten(out)
         outs = [as_tensor(o, "jvp") for o in outs]
-    pushed = [_zeros(o) if sweep.tangent(o) is None else sweep.tangent(o) for o in outs]
+    pushed = [_zeros(o) if sweep._tangent(o) is None else sweep._tangent(o) for o in outs]
     # Gradients taken inside were taped so that tangents flow through them; that is over now.
     pushed = [t if foreign([t], ()) else untracked(t) for t in pushed]
     return unflatten(out_structure, outs), unflatten(out_structure, pushed), aux

@@ -15,7 +15,7 @@ from probtorch.core.op import Op
 from probtorch.core.saved import changed_since, restore, stale
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import carry
+from probtorch.core.told import alias
 from probtorch.errors import ArgumentError, NotDifferentiableError, ShapeError
 from probtorch.ops.families import unbroadcast
 
@@ -137,16 +137,15 @@ class Function:
         """
         taped = grad_enabled()
         ctx = Context(tuple(taped and _on_tape(x) for x in args))
-        watching = getattr(recorder(), "begins", None)
-        if watching is None:
+        active = recorder()
+        if active is None:
             result = cls._forward(ctx, args)
         else:
-            watch = recorder()
-            watching(cls)
+            active.function_begins(cls)
             try:
                 result = cls._forward(ctx, args)
             finally:
-                watch.ends(cls)
+                active.function_ends(cls)
         several = isinstance(result, tuple)
         results = [_not_an_input(x, args) for x in (result if several else (result,))]
         outs = [x for x in results if isinstance(x, TensorBase)]
@@ -160,9 +159,8 @@ class Function:
         tensors = tuple(x for x in args if isinstance(x, TensorBase))
         if any(ctx.needs_input_grad):
             _attach(cls, ctx, args, tensors, outs)
-        listener = getattr(recorder(), "custom", None)
-        if listener is not None:
-            listener(cls, ctx, args, outs)
+        if active is not None:
+            active.function_applied(cls, ctx, args, outs)
         return tuple(results) if several else results[0]
 
     @classmethod
@@ -184,8 +182,7 @@ def _not_an_input(x, args):
     if isinstance(x, TensorBase) and any(x is a for a in args):
         same = wrap(x._data)
         same._base = x if x._base is None else x._base
-        if recorder() is not None:
-            recorder().alias(x, same)
+        alias(x, same, taped=False)
         return same
     return x
 
@@ -285,7 +282,7 @@ def _marked(t, sources):
     if not isinstance(t, TensorBase) or not sources:
         return t
     out = wrap(t._data)
-    carry(t, out)
+    alias(t, out, taped=True)
     out.requires_grad, out.grad_fn = True, Node(_ONCE, sources, {})
     return out
 

@@ -6,8 +6,9 @@
 import inspect
 
 from probtorch.autograd import tape
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.told import alias, place_changed
 from probtorch.errors import AutogradError, DTypeError
 
 __all__ = [
@@ -45,8 +46,8 @@ def requires_grad_(t, requires_grad=True):
             got="the result of an operation",
             fix="use detach()",
         )
-    if recorder() is not None and t.requires_grad is not bool(requires_grad):
-        recorder().place_changed(t, "requires_grad_()")
+    if t.requires_grad is not bool(requires_grad):
+        place_changed(t, "requires_grad_()")
     t.requires_grad = bool(requires_grad)
     return t
 
@@ -56,15 +57,13 @@ def detach(t):
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
-    if recorder() is not None:
-        recorder().alias(t, out)
+    alias(t, out, taped=False)
     return out
 
 
 def detach_(t):
     """Take this tensor off the tape in place."""
-    if recorder() is not None:
-        recorder().place_changed(t, "detach_()")
+    place_changed(t, "detach_()")
     leave_tape(t)
     t._extra = {**(t._extra or {}), "root": None}
     return t
@@ -85,8 +84,7 @@ def register_hook(t, hook):
             got="False",
             fix="requires_grad_() it first",
         )
-    if recorder() is not None:
-        recorder().place_changed(t, "register_hook()")
+    place_changed(t, "register_hook()")
     refresh(t)
     if t.grad_fn is None:
         if t._extra is None:

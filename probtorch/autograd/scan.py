@@ -75,7 +75,7 @@ def scan(f, init, xs=None, length=None, reverse=False):
     """
     loop = _Loop(f, init, xs, length, reverse)
     active = recorder()
-    if loop.n > 1 and active is not None and getattr(active, "records_loops", True):
+    if loop.n > 1 and active is not None and active.records_loops:
         closed_over = loop.probe()
         if closed_over is not None:
             return loop.rolled(closed_over)

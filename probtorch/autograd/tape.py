@@ -206,13 +206,14 @@ def _why_not(out):
 
 
 def _accumulate(leaf, g, create_graph):
-    if recorder() is not None:
-        recorder().gradient_kept(leaf)
+    active = recorder()
+    if active is not None:
+        active.gradient_kept(leaf)
     before = set_grad_enabled(create_graph)
     try:
         if leaf._grad is not None:
             leaf._grad = add(leaf._grad, g)
-        elif create_graph or recorder() is not None:
+        elif create_graph or active is not None:
             leaf._grad = clone(g)
         else:
             # A copy, as g may be shared with another leaf or with the caller.
@@ -366,9 +367,10 @@ def _sweep(seeds, targets, keep, create_graph):
                         send(t, fn, index, gx)
             if not keep:
                 node.inputs = node.saved = None
-        if recorder() is not None:
+        active = recorder()
+        if active is not None:
             for leaf, _ in leaves.values():
-                recorder().differentiated(leaf)
+                active.differentiated(leaf)
         for key, (leaf, g) in leaves.items():
             if leaf._extra is not None and "hooks" in leaf._extra:
                 for hook in list(leaf._extra["hooks"].values()):

@@ -15,7 +15,7 @@ from probtorch.core.dispatch import grad_enabled, recorder, set_grad_enabled, wr
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import carry
+from probtorch.core.told import alias
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clone
@@ -73,7 +73,7 @@ def same(t):
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
-    carry(t, out)
+    alias(t, out, taped=True)
     return out
 
 
@@ -146,7 +146,8 @@ def pull_back(outputs, gs, own, create_graph, keep=False):
     pairs = [(o, g) for o, g in zip(outputs, gs) if o.requires_grad]
     if not pairs:
         return [_filled(x, 0) for x in own]
-    taped = create_graph or getattr(recorder(), "pushes_tangents", False)
+    active = recorder()
+    taped = create_graph or (active is not None and active.pushes_tangents)
     grads = tape.grad(
         [o for o, _ in pairs],
         own,

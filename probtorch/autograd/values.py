@@ -14,7 +14,7 @@ from probtorch.autograd.methods import meant
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import grad_enabled, recorder
-from probtorch.core.told import told_exit
+from probtorch.core.told import read
 from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError, ShapeError
 
 __all__ = [
@@ -45,21 +45,13 @@ def item(t):
             fix="use tolist() or index it",
         )
     value = t._data.item()
-    if recorder() is not None:
-        shown = _shown(t, value)
-        if shown is not None:
-            return shown
-        recorder().guard(t, value)
-        return told_exit("item()", t, value)
-    return value
+    return _told("item()", t, value)
 
 
 def tolist(t):
     """Return nested lists of Python numbers."""
-    if recorder() is not None and recorder().printed(t) != "value":
-        recorder().data_dependent("tolist", t)
-        return told_exit("tolist()", t, to_host(t._data).tolist())
-    return to_host(t._data).tolist()
+    value = to_host(t._data).tolist()
+    return _told("tolist()", t, value)
 
 
 def numpy(t, *, force=False):
@@ -78,6 +70,11 @@ def numpy(t, *, force=False):
             fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
             "the numbers alone, t.numpy(force=True)",
         )
+    return _told("numpy()", t, _on_host(t, force))
+
+
+def _on_host(t, force):
+    """Return the memory as a NumPy array; a copy of what is on a GPU only by `force`."""
     if t.is_cuda and not force:
         raise DeviceError(
             "numpy()",
@@ -85,9 +82,6 @@ def numpy(t, *, force=False):
             got=str(t.device),
             fix="use tensor.cpu().numpy()",
         )
-    if recorder() is not None and recorder().printed(t) != "value":
-        recorder().data_dependent("numpy", t)
-        return told_exit("numpy()", t, to_host(t._data))
     return to_host(t._data)
 
 
@@ -132,42 +126,39 @@ def _number(t, convert, what):
         value = convert(seen)
     except (ValueError, OverflowError):
         # int() of nan or of an infinity: the function may catch that.
-        if recorder() is not None:
-            recorder().guard(t, seen)
+        read(what, t, seen)
         raise
-    if recorder() is not None:
-        shown = None if convert is bool else _shown(t, value)
-        if shown is not None:
-            return shown
-        recorder().guard(t, value)
-        return value if convert is bool else told_exit(what, t, value)
-    return value
+    if convert is bool:
+        return read(what, t, value)
+    return _told(what, t, value)
 
 
-def _shown(t, value):
-    """The number that is printed, where all that Python does with it is to print it."""
-    how = recorder().printed(t)
-    if how == "shape":
+def _told(what, t, value):
+    """Tell that Python reads `value` out of `t`, unless all it does with it is to print it;
+    returns what it gets.
+    """
+    active = recorder()
+    if active is None:
+        return value
+    how = active.shown(t)
+    if how == "shape" and type(value) is float:
         # A recording for shapes computes with numbers that are nobody's.
-        return math.nan if type(value) is float else None
-    return value if how else None
+        return math.nan
+    return value if how == "value" else active.read(what, t, value)
 
 
 def _not_one(t, what):
-    """Tell a listener, which may know better than the error that follows."""
-    listener = getattr(recorder(), "not_one", None)
-    if listener is not None:
-        listener(t, what)
+    """Tell whoever listens, who may know better than the error that follows."""
+    active = recorder()
+    if active is not None:
+        active.not_one(what, t)
 
 
 def array(t, dtype=None, copy=None):
     """Return the elements as NumPy asks for them."""
     if t.requires_grad and grad_enabled():
         raise refuse_array(t)
-    taken = np.array(t.numpy(force=t.requires_grad), dtype, copy=copy)
-    if recorder() is not None:
-        return told_exit("an array", t, taken)
-    return taken
+    return _told("numpy()", t, np.array(_on_host(t, t.requires_grad), dtype, copy=copy))
 
 
 def dlpack(t, **kwargs):
@@ -179,10 +170,7 @@ def dlpack(t, **kwargs):
             got="requires_grad=True",
             fix="call detach() first",
         )
-    if recorder() is not None:
-        recorder().data_dependent("__dlpack__", t)
-        return told_exit("__dlpack__", t, t._data.__dlpack__(**kwargs))
-    return t._data.__dlpack__(**kwargs)
+    return read("__dlpack__()", t, t._data.__dlpack__(**kwargs))
 
 
 def dlpack_device(t):
@@ -198,8 +186,7 @@ def other_attribute(t, name):
         # Masked arrays look for it after they took our `_data`, past the tape and recordings.
         if t.requires_grad and grad_enabled():
             raise refuse_array(t, "a masked array")
-        if recorder() is not None:
-            recorder().data_dependent("a masked array", t)
+        read("a masked array", t)
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
 
@@ -225,8 +212,8 @@ def text(t):
 def formatted(t, spec):
     """Return the text of a number by `spec`, of others the whole text."""
     if t._data.ndim == 0 and spec:
-        value = _read(t, t._data.item())
-        return format(math.nan if value is None else value, spec)
+        value = _read(t, to_host(t._data))
+        return format(math.nan if value is None else value.item(), spec)
     try:
         return repr(t) if not spec else format(repr(t), spec)
     except ValueError:
@@ -239,13 +226,13 @@ def formatted(t, spec):
 
 
 def _read(t, value):
-    """Tell the recorder that Python reads this tensor's elements as text, unless to print;
-    returns `value`, what of them it gets, and None where there are no elements to print.
+    """Tell that Python reads this tensor's elements as text, unless to print; returns the array of
+    what it gets of them, and None where there are no elements to print.
     """
-    if recorder() is None:
+    active = recorder()
+    if active is None:
         return value
-    how = recorder().printed(t)
+    how = active.shown(t)
     if not how:
-        recorder().data_dependent("the text of a tensor", t)
-        return told_exit("the text", t, value)
+        return active.read("the text of a tensor", t, value)
     return None if how == "shape" else value

@@ -20,6 +20,7 @@ from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import array_module, to_host
 from probtorch.core.dispatch import grad_enabled, set_recorder, wrap
+from probtorch.core.interpreter import NUMBERS
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -38,6 +39,8 @@ RANDOMNESS = ("error", "different", "same")
 class Batch(Listener):
     """A listener that carries out every operation on all slices; see the module docstring."""
 
+    reruns = True
+
     def __init__(self, size, randomness, common=()):
         super().__init__()
         self.size, self.randomness = size, randomness
@@ -51,7 +54,7 @@ class Batch(Listener):
 
     # -------------------------------------------------------------------------------------- wholes
 
-    def argument(self, whole):
+    def _argument(self, whole):
         """Return the first slice of a batch, to be given to the function."""
         shape = whole._data.shape[1:]
         # A copy, as nothing may be written to the batch through it.
@@ -59,16 +62,16 @@ class Batch(Listener):
         data = whole._data[0].copy() if self.size else xp.zeros(shape, whole._data.dtype)
         t = wrap(data)
         t.requires_grad = whole.requires_grad and grad_enabled()
-        self.set(t, whole)
+        self._set(t, whole)
         self._arguments.add(id(t))
         return t
 
-    def set(self, t, whole):
+    def _set(self, t, whole):
         """Note that the slices of `whole` are what `t` is the first one of."""
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._wholes[id(t)] = (t, whole)
 
-    def whole(self, t):
+    def _whole(self, t):
         """Return the batch that `t` is the first slice of, None if it is the same for all."""
         if id(t) in self._stale:
             raise _refusal(
@@ -80,18 +83,18 @@ class Batch(Listener):
             return None
         return entry[1]
 
-    def full(self, t):
+    def _full(self, t):
         """Return the batch of `t`; copies of it if it is the same for all slices."""
-        whole = self.whole(t)
+        whole = self._whole(t)
         return spread(t, False, self.size) if whole is None else whole
 
     def batched(self, t):
         """Whether `t` differs between slices, here or in a vmap further out."""
-        return self.whole(t) is not None or super().batched(t)
+        return self._whole(t) is not None or super().batched(t)
 
     def holds_somewhere(self, t):
         """Whether a boolean tensor with one element is true in any slice."""
-        whole = self.whole(t)
+        whole = self._whole(t)
         if whole is None:
             return super().holds_somewhere(t)
         with _Outside(self):
@@ -101,48 +104,54 @@ class Batch(Listener):
         """Return `t` of one slice for which `test` holds, off the tape; where it holds nowhere
         within an outer slice, that of another outer slice.
         """
-        tests = self.whole(test)
+        tests = self._whole(test)
         if tests is None:
             return super().of_one_where(test, t)
         with _Outside(self):
             tests = reshape(tests, (self.size,))
-            found = self.full(t).detach()[argmax(where(tests, 1, 0))]
+            found = self._full(t).detach()[argmax(where(tests, 1, 0))]
             anywhere = any_(tests)
             if not super().batched(anywhere):
                 return found
             return where(anywhere, found, super().of_one_where(anywhere, found))
 
-    def demand(self, inside):
-        """Whether a test holds in all slices, which must be so: no error speaks of one slice."""
-        whole = self.whole(inside)
+    def demand(self, inside, error):
+        """Demand that a test holds in all slices; no error speaks of one slice."""
+        whole = self._whole(inside)
         if whole is None:
-            return super().demand(inside)
+            super().demand(inside, error)
+            return
         with _Outside(self):
-            if not super().demand(whole):
-                raise super().failed(_one_outside(whole._data))
-        return True
+            super().demand(whole, lambda: _one_outside(whole._data))
 
     def demanded(self, t, constraint):
         """Whether the batch of `t` was tested before."""
-        return super().demanded(t if self.whole(t) is None else self.whole(t), constraint)
+        return super().demanded(t if self._whole(t) is None else self._whole(t), constraint)
 
     def without_nan(self, t):
         """Whether it is seen to elsewhere that the batch of `t` has no nan."""
-        return super().without_nan(t if self.whole(t) is None else self.whole(t))
+        return super().without_nan(t if self._whole(t) is None else self._whole(t))
 
     # ------------------------------------------------------------------- called by the dispatcher
+
+    def op_failed(self, op, inputs, attrs, error):
+        """Of one slice nobody outside knows the operands, but that something was raised."""
+        if any(isinstance(x, TensorBase) and self._whole(x) is not None for x in inputs):
+            super().raised(error)
+        else:
+            super().op_failed(op, inputs, attrs, error)
 
     def fresh(self, t):
         """Note a new tensor, which may be changed in place."""
         super().fresh(t)
         self._made[id(t)] = t
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Carry out one operation on the whole batch, if it depends on it."""
-        wholes = [self.whole(x) if isinstance(x, TensorBase) else None for x in inputs]
+        wholes = [self._whole(x) if isinstance(x, TensorBase) else None for x in inputs]
         flags = [w is not None for w in wholes]
         if not any(flags):
-            super().record(op, inputs, attrs, out)
+            super().applied(op, inputs, attrs, out)
             for t in out if type(out) is tuple else (out,):
                 self._made[id(t)] = t
                 self._note_view(t)
@@ -154,14 +163,14 @@ class Batch(Listener):
             found = batched(op, operands, flags, attrs, self.size)
         several = type(out) is tuple
         for t, whole in zip(out if several else (out,), found if several else (found,)):
-            self.set(t, whole)
+            self._set(t, whole)
             self._note_view(t)
 
-    def custom(self, function, ctx, inputs, outs):
+    def function_applied(self, function, ctx, inputs, outs):
         """Put a custom function on the tape slice by slice, if somebody asks for a gradient."""
-        wholes = [self.whole(x) if isinstance(x, TensorBase) else None for x in inputs]
+        wholes = [self._whole(x) if isinstance(x, TensorBase) else None for x in inputs]
         if all(w is None for w in wholes):
-            super().custom(function, ctx, inputs, outs)
+            super().function_applied(function, ctx, inputs, outs)
             return
         taped = grad_enabled() and any(
             x.requires_grad if w is None else w.requires_grad
@@ -179,13 +188,13 @@ class Batch(Listener):
                 rows.append([x for x in found if isinstance(x, TensorBase)])
             columns = [stack(list(column)) for column in zip(*rows, strict=True)]
         for t, whole in zip(outs, columns):
-            self.set(t, whole)
+            self._set(t, whole)
 
-    def inplace(self, target, value):
+    def in_place(self, target, value):
         """Let `target` take the batch of `value`."""
-        new, old = self.whole(value), self.whole(target)
+        new, old = self._whole(value), self._whole(target)
         if new is None and old is None:
-            super().inplace(target, value)
+            super().in_place(target, value)
             return
         if target._base is not None:
             raise _refusal(
@@ -202,25 +211,16 @@ class Batch(Listener):
             )
         self._stale.update(id(t) for t in self._views.pop(id(target), ()))
         with _Outside(self):
-            self.set(target, self.full(value))
+            self._set(target, self._full(value))
 
-    def alias(self, source, t):
-        """Let `t` have the batch of `source`, without its gradient."""
-        whole = self.whole(source)
+    def alias(self, source, t, taped):
+        """Let `t` have the batch of `source`, with its gradient or without."""
+        whole = self._whole(source)
         if whole is None:
-            super().alias(source, t)
+            super().alias(source, t, taped)
             return
         with _Outside(self):
-            self.set(t, whole.detach())
-        self._note_view(t)
-
-    def carry(self, source, t):
-        """Let `t` have the batch of `source`."""
-        whole = self.whole(source)
-        if whole is None:
-            super().carry(source, t)
-            return
-        self.set(t, whole)
+            self._set(t, whole if taped else whole.detach())
         self._note_view(t)
 
     def _note_view(self, t):
@@ -229,43 +229,39 @@ class Batch(Listener):
 
     # ----------------------------------------------------------------------------- what is refused
 
-    def guard(self, t, value):
-        """Refuse a Python branch or number that differs between slices."""
-        if self.whole(t) is not None:
+    def read(self, what, t, value):
+        """Refuse what differs between slices: branches, numbers, values that leave for Python,
+        shapes; and what cannot be repeated for each slice.
+        """
+        if t is None:
+            raise _refusal(what, "move it out of the function")
+        if self._whole(t) is None:
+            return super().read(what, t, value)
+        if isinstance(value, NUMBERS):
             raise _refusal(
                 f"bool(), int(), float() or item() of a tensor of shape {t._data.shape}",
                 "write the branch with probtorch.where, cond or while_loop",
             )
-        super().guard(t, value)
+        raise _refusal(
+            f"{what}, whose result depends on the values of a tensor",
+            "use operations whose shapes are fixed (where, a sum over a mask, stack)",
+        )
 
-    def data_dependent(self, what, t):
-        """Refuse values that leave for Python, and shapes that differ between slices."""
-        if self.whole(t) is not None:
-            raise _refusal(
-                f"{what}, whose result depends on the values of a tensor",
-                "use operations whose shapes are fixed (where, a sum over a mask, stack)",
-            )
-        super().data_dependent(what, t)
-
-    def printed(self, t):
+    def shown(self, t):
         """Never of what differs between slices: it has no one value to show."""
-        return super().printed(t) if self.whole(t) is None else ""
+        return super().shown(t) if self._whole(t) is None else ""
 
     def gradient_kept(self, leaf):
         """Refuse `backward()`, which adds up what belongs to different slices."""
         raise _refusal("backward()", "take the gradient with probtorch.func.grad")
 
-    def refuse(self, reason):
-        """Refuse what cannot be repeated for each slice."""
-        raise _refusal(reason, "move it out of the function")
-
     def is_constant(self, t):
         """Whether `t` is the same for all slices and at every replay."""
-        return self.whole(t) is None and super().is_constant(t)
+        return self._whole(t) is None and super().is_constant(t)
 
     # ------------------------------------------------------------------------------------- draws
 
-    def draw(self, what, generator, count):
+    def drawn(self, what, generator, count):
         """Reserve draws: of one slice, or of each."""
         if self.randomness == "error":
             raise ArgumentError(
@@ -276,14 +272,14 @@ class Batch(Listener):
             )
         if self.randomness == "same":
             return self._common_draw(what, generator, count)
-        words = super().draw(what, generator, count * self.size)
+        words = super().drawn(what, generator, count * self.size)
         with _Outside(self):
             if words is None:
                 words = _reserved(generator, count * self.size)
             seed, stream, first = words
             whole = first + wrap(np.arange(self.size) * count)
             t = wrap(first._data.copy())
-        self.set(t, whole)
+        self._set(t, whole)
         return seed, stream, t
 
     def _common_draw(self, what, generator, count):
@@ -293,7 +289,7 @@ class Batch(Listener):
             self.repeated += 1
             if key == (generator, count):
                 return words
-        words = super().draw(what, generator, count)
+        words = super().drawn(what, generator, count)
         if words is None:
             words = _reserved(generator, count)
         self.common.append(((generator, count), words))
@@ -437,12 +433,12 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
 
 def _mapped(func, items, flags, structure, batch):
     """Run `func` on all slices; returns the batches of its results and their structure."""
-    own = [batch.argument(x) if f else x for x, f in zip(items, flags, strict=True)]
+    own = [batch._argument(x) if f else x for x, f in zip(items, flags, strict=True)]
     with batch:
         args, kwargs = unflatten(structure, own)
         outs, out_structure = flatten(func(*args, **kwargs))
         outs = [as_tensor(x, "vmap") for x in outs]
-    return [batch.full(x) for x in outs], out_structure
+    return [batch._full(x) for x in outs], out_structure
 
 
 def _rows(x, start, stop):

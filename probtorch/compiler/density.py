@@ -42,7 +42,7 @@ from probtorch.compiler.verify import (
 )
 from probtorch.config import settings
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import set_grad_enabled, set_recorder, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, CompileError, DeviceError
@@ -278,13 +278,18 @@ class NativeDensity:
             self.device = device_of(to_device(np.zeros(1), "cuda"))
             return evaluate()
 
-    def _evaluate(self, q):
+    def _record(self, point):
+        """Record the function and its gradient at a 1-d tensor; returns `record`'s result."""
+        rec = Recorder()
+        return record(lambda q: self._evaluate(q, rec), [point], recorder=rec)
+
+    def _evaluate(self, q, rec=None):
+        """Return value and gradient at a 1-d tensor, of which `rec` is the recording, if any."""
         q.requires_grad = True
-        active = recorder()
         try:
             value = as_tensor(self.fn(q if self.device is None else q.to(self.device)), self.name)
         except OUTSIDE as error:
-            if not (isinstance(active, Recorder) and active.is_due_to_guard(error)):
+            if rec is None or not rec.is_due_to_guard(error):
                 raise
             # Every point that comes to this line is outside, too: a path as any other.
             value = wrap(np.array(-math.inf))
@@ -296,13 +301,13 @@ class NativeDensity:
                 fix="sum the terms of the log density",
             )
         value = cast(value, float64)
-        if isinstance(active, Recorder):
-            active.settle(value)
-        long = isinstance(active, Recorder) and len(active.graph.nodes) >= rolling.MIN_NODES
-        if long and self._rolls and (value.requires_grad or active.graph.guards):
+        if rec is not None:
+            rec.settle(value)
+        long = rec is not None and len(rec.graph.nodes) >= rolling.MIN_NODES
+        if long and self._rolls and (value.requires_grad or rec.graph.guards):
             # Before the backward pass, which would be as long again.
             with contextlib.suppress(Exception):  # what cannot be rolled stays as it is
-                self._loops = rolling.rolled(active.forward(value))
+                self._loops = rolling.rolled(rec.forward(value))
             if self._loops is not None:
                 return value.detach(), wrap(np.full(self.dim, math.nan))
         if not value.requires_grad:
@@ -324,7 +329,7 @@ class NativeDensity:
         point = wrap(np.array(q))
         self._loops = None
         with np.errstate(all="ignore"):
-            rec, (value, g) = self._placed(lambda: record(self._evaluate, [point]))
+            rec, (value, g) = self._placed(lambda: self._record(point))
             loops, self._loops = self._loops, None
             if loops is not None:
                 again = self._rolled(rec, loops, q)

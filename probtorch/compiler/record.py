@@ -15,32 +15,30 @@ anew when they are read again. Tensors made outside may be changed where a repla
 Loops and branches are recorded as subgraphs by child recorders. In `abstract` recordings
 (samplers: programs whose shapes do not depend on values) the bodies run once only for their
 shapes, and guards are refused.
+
+What is known of tensors while it goes on, and what the owner asks afterwards, is in recording.py.
 """
 
-import contextlib
 import gc
 import threading
 
 import numpy as np
 
-from probtorch.backends.registry import device_of, shares_memory, to_host
-from probtorch.compiler.graph import Graph, Node, Value
-from probtorch.compiler.passes.nan import nan_reaches
-from probtorch.core import rng
-from probtorch.core.dispatch import apply, recorder, set_grad_enabled, set_recorder, wrap
+from probtorch.backends.registry import to_host
+from probtorch.compiler.graph import Node, Value
+from probtorch.compiler.recording import Recording
+from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
+from probtorch.core.interpreter import NUMBERS
 from probtorch.core.making import as_tensor
-from probtorch.core.op import REGISTRY
 from probtorch.core.printing import shown_at
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.errors import CompileError, DomainError, user_frame, user_location
+from probtorch.errors import DomainError, user_frame
 from probtorch.ops.control import check_same_state, while_loop
-from probtorch.ops.elementwise import eq, isnan, logical_and, logical_not
-from probtorch.ops.reduction import all as every
+from probtorch.ops.elementwise import isnan, logical_and, logical_not
 from probtorch.ops.reduction import any as some
-from probtorch.ops.sampling import demand
-from probtorch.ops.view_places import place_in, read_place, written
+from probtorch.ops.view_places import place_in, written
 
 __all__ = ["OUTSIDE", "Recorder", "record", "recording_lock"]
 
@@ -62,126 +60,10 @@ UNCHECKED = ("cholesky", "inv")
 recording_lock = threading.RLock()
 
 
-class Recorder:
-    """Collects the nodes of one function call; see the module docstring."""
+class Recorder(Recording):
+    """Hears of one function call, and notes it in the `Recording` that it is."""
 
-    def __init__(self, *, frozen=True, abstract=False, parent=None):
-        self.graph = Graph()
-        self.frozen = frozen
-        self.abstract = abstract
-        self.parent = parent
-        self.unsupported = []
-        self.prints = []  # lines of the user's that show values
-        self.captures = []
-        self.thread = threading.get_ident() if parent is None else parent.thread
-        self._values = {}
-        self._alive = []
-        self._inputs = []
-        self._made = set()  # ids of the tensors that came into being while this recorded
-        self._views = {}  # id of a tensor -> the views of its memory
-        self._stale = set()  # ids of views whose base changed since
-        self.updates = {}  # id -> tensor made outside and changed in place
-        self.originals = []  # copies of what these held before
-        # (generator, count, seed, stream, first counter), the last three tensors
-        self.draws = []
-        # Number of draws before -> (generator, how, state): those that the function makes or seeds
-        self.restarts = {}
-        # Tensors made outside: those whose .grad is None, and has to be at each replay; what .grad
-        # was before it was set here; leaves that a gradient reached, whose hooks count.
-        self.ungraded, self._gradients, self.reached = [], {}, []
-        self.layout = False  # whether Python looked at how elements lie in memory
-        # Whether a check that fails ends the run: not where only the shapes of results count, nor
-        # in a body that is recorded before it is known whether it is carried out.
-        self.checks = not abstract and parent is None
-        self.failures = []  # errors that each replay of this path would raise, too
-        self._demanded = set()  # what has been tested: (id of a value, constraint)
-        self._errors = []  # errors that depend on the elements of tensors
-        self._numbers = []  # (value, line): what may not have nan among its elements
-
-    # --------------------------------------------------------------------------------------- values
-
-    def add_input(self, t, *, owned=False):
-        """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
-        v = Value(t._data.shape, t._data.dtype, "input")
-        self.graph.inputs.append(v)
-        self._inputs.append(t)
-        self._bind(t, v)
-        if owned:
-            self._made.add(id(t))
-        return v
-
-    def _bind(self, t, v):
-        self._values[id(t)] = v
-        self._alive.append(t)
-
-    def known(self, t):
-        """Return the value of `t` if this recorder or a parent has one, else None."""
-        if id(t) in self._stale:
-            self._read_again(t)
-        v = self._values.get(id(t))
-        if v is None and self.parent is not None:
-            outer = self.parent.known(t)
-            if outer is not None:
-                v = self._capture(t, outer)
-        return v
-
-    def _read_again(self, t):
-        """Give `t`, a view of a tensor that changed, the elements that this has now."""
-        self._stale.discard(id(t))
-        with self._alone():
-            now = read_place(t._base, place_in(t._data, t._base._data, "view"))
-        self._bind(t, self.value_of(now))
-        self._views.setdefault(id(t._base), []).append(t)
-
-    @contextlib.contextmanager
-    def _alone(self):
-        """Record what is done inside here, off the tape, and not where loops or listeners are."""
-        before, taped = set_recorder(self), set_grad_enabled(False)
-        try:
-            yield
-        finally:
-            set_recorder(before)
-            set_grad_enabled(taped)
-
-    def _capture(self, t, outer):
-        v = outer
-        if outer.kind not in ("const", "ref"):
-            v = Value(outer.shape, outer.dtype, "input")
-            self.captures.append((outer, v))
-        self._bind(t, v)
-        return v
-
-    def _made_here(self, t):
-        return id(t) in self._made or (self.parent is not None and self.parent._made_here(t))
-
-    def value_of(self, t):
-        """Return the value of any tensor; one not computed here is a constant or a reference."""
-        v = self.known(t)
-        if v is None:
-            if self.frozen or self._made_here(t):
-                v = Value(t._data.shape, t._data.dtype, "const", array=t._data)
-            else:
-                v = Value(t._data.shape, t._data.dtype, "ref", array=t)
-            self._bind(t, v)
-        return v
-
-    @property
-    def given(self):
-        """The tensors that were inputs."""
-        return self._inputs
-
-    def forward(self, result):
-        """Return a graph of what was recorded so far, with `result` as its output."""
-        graph = Graph()
-        graph.inputs, graph.nodes = self.graph.inputs, list(self.graph.nodes)
-        graph.outputs, graph.guards = [self.value_of(result)], list(self.graph.guards)
-        return graph
-
-    def is_constant(self, t):
-        """Whether the elements of `t` are the same at every replay."""
-        return self.value_of(t).static
-
-    # --------------------------------------------------------------------- called by the dispatcher
+    reruns = records_loops = True
 
     def fresh(self, t):
         """Hear of a new tensor with memory of its own: a factory's, or an unrecorded result."""
@@ -189,7 +71,7 @@ class Recorder:
             self._made.add(id(t))
             self._alive.append(t)
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Append one op; an op with a decomposition is recorded as its parts."""
         if threading.get_ident() != self.thread:
             return
@@ -197,7 +79,7 @@ class Recorder:
         if decompose is not None:
             parts = decompose(*inputs, **attrs)
             for part, t in zip(parts, out) if type(out) is tuple else ((parts, out),):
-                self.alias(part, t)
+                self.alias(part, t, False)
             return
         # The hot path of recording: long Python loops come through here a million times.
         known, stale = self._values, self._stale
@@ -226,7 +108,37 @@ class Recorder:
             if o._base is not None:
                 self._views.setdefault(id(o._base), []).append(o)
 
-    def alias(self, source, t):
+    def op_failed(self, op, inputs, attrs, error):
+        """Note that an operation raised `error`; of some, that they do so is a guard."""
+        if threading.get_ident() != self.thread:
+            return
+        if all(self.value_of(x).static for x in inputs if isinstance(x, TensorBase)):
+            self.failures.append(error)
+            return
+        if isinstance(error, (*OUTSIDE, LookupError)) and not any(e is error for e in self._errors):
+            self._errors.append(error)
+        if op.name in UNCHECKED and attrs.get("check") and self.parent is None and self.checks:
+            before = set_grad_enabled(False)
+            try:
+                out = apply(op, inputs, {**attrs, "check": False})
+                # One with nan among its elements is another matter, for eager execution.
+                failed, given = (some(isnan(x), (-2, -1)) for x in (out, inputs[0]))
+                failed = logical_and(failed, logical_not(given))
+                if failed._data.any():
+                    self._guard(some(failed), True)
+                    self._failed(error)
+            finally:
+                set_grad_enabled(before)
+
+    def raised(self, error):
+        """Note an error that depends on the elements of tensors.
+
+        Where the recording comes to its end all the same, it went another way because of it.
+        """
+        if threading.get_ident() == self.thread:
+            self._errors.append(error)
+
+    def alias(self, source, t, taped):
         """Let `t` stand for the value of `source` (detach, decompositions)."""
         if threading.get_ident() != self.thread:
             return
@@ -235,7 +147,7 @@ class Recorder:
         if t._base is not None:
             self._views.setdefault(id(t._base), []).append(t)
 
-    def inplace(self, target, value):
+    def in_place(self, target, value):
         """Note that `target` takes the value of `value`; called before its memory changes."""
         if threading.get_ident() != self.thread:
             return
@@ -243,7 +155,7 @@ class Recorder:
         if owner is not None:
             place = place_in(target._data, owner._data, "in-place change")
             with self._alone():
-                self.inplace(owner, written(owner, value, place))
+                self.in_place(owner, written(owner, value, place))
             self._stale.discard(id(target))
             self._bind(target, self.value_of(value))
             self._views.setdefault(id(owner), []).append(target)
@@ -266,31 +178,33 @@ class Recorder:
         self._stale.update(map(id, views))
         self._bind(target, self.value_of(value))
 
-    def _replays_effects(self):
-        """Whether a replay can draw random numbers and write to tensors made outside."""
-        return not (self.frozen or self.abstract or self.parent is not None)
+    def read(self, what, t, value):
+        """Note a number as a guard; a replay does nothing else that Python does by itself."""
+        if t is None:
+            self.refuse(what)
+        elif isinstance(value, NUMBERS):
+            self._guard(t, value)
+        elif not self.value_of(t).static:
+            self.refuse(f"{what}, whose result depends on the values of a tensor")
+        return value
 
-    def references(self):
-        """Return the tensors outside of the arguments that a replay reads anew."""
-        return [v.array for v in self._values.values() if v.kind == "ref"]
+    def shown(self, t):
+        """Note that a line of the user's only shows `t`, which replays leave out; "" if it does
+        more with it. Where only shapes count there are no elements to show: "shape".
+        """
+        place = shown_at()
+        if place is None:
+            return ""
+        self.prints.append(place)
+        return "shape" if self.abstract and not self.value_of(t).static else "value"
 
-    def device(self):
-        """Return the device of the first tensor met that is not on the host, None without one."""
-        for v in self._values.values():
-            array = v.array._data if v.kind == "ref" else v.array
-            if array is not None and device_of(array) != "cpu":
-                return device_of(array)
-        return None
+    def layout_read(self):
+        """Note that Python looks at how elements lie in memory."""
+        self.layout = True
+        if self.parent is not None:
+            self.parent.layout_read()
 
-    def shared_updates(self):
-        """Refuse a recording that changes memory which it also reads under another name."""
-        others = self._inputs + self.references()
-        for t in self.updates.values():
-            if any(o is not t and shares_memory(o._data, t._data) for o in others):
-                self.refuse("an in-place change of memory that an argument or other tensor shares")
-                return
-
-    def draw(self, what, generator, count):
+    def drawn(self, what, generator, count):
         """Reserve `count` draws for this run and for each replay.
 
         Returns
@@ -332,48 +246,18 @@ class Recorder:
         elif how != "made":
             self.refuse(f"a Generator that is {how}")
 
-    def guard(self, t, value):
-        """Note that Python saw `value` in tensor `t`."""
-        v = self.value_of(t)
-        if v.static:
-            return
-        what = "a Python branch or number taken from a tensor inside a loop body, branch or sampler"
-        if self.abstract:
-            raise CompileError(
-                what,
-                expected="while_loop, cond or where",
-                got=f"bool(), int(), float() or item() of a tensor of shape {v.shape}",
-                fix="write the branch with probtorch.cond or probtorch.where",
-            )
-        if self.parent is not None:
-            self.refuse(what)
-            return
-        attrs = {"value": value, "index": len(self.graph.guards)}
-        node = Node(None, "guard", (v,), attrs, (), user_frame(2))
-        self.graph.guards.append((v, value, node))
-        self.graph.nodes.append(node)
+    def is_constant(self, t):
+        """Whether the elements of `t` are the same at every replay."""
+        return self.value_of(t).static
 
-    def demand(self, inside):
-        """Note a test that eager execution makes; returns whether it holds here.
+    def demand(self, inside, error):
+        """Note a test that eager execution makes.
 
         At each replay it has to come out the same way. One that holds is part of a loop nest; one
-        that fails is a guard.
+        that fails is a guard, and raises the error each time.
         """
-        if threading.get_ident() != self.thread:
-            return bool(inside._data.all())
-        v = self.value_of(inside)
-        fine = bool(inside._data.all())
-        if v.static:
-            return fine or not self.checks
-        before = set_grad_enabled(False)
-        try:
-            if fine or not self.checks:
-                demand(inside, inside)
-                return True
-            self.guard(every(inside), False)
-            return False
-        finally:
-            set_grad_enabled(before)
+        if not self._demand(inside):
+            raise self._failed(error())
 
     def demanded(self, t, constraint):
         """Whether the elements of `t` were tested for a constraint before; from now on they were,
@@ -395,97 +279,6 @@ class Recorder:
                 return False
             self._numbers.append((v, user_frame(2)))
         return True
-
-    def settle(self, root=None):
-        """Demand that what was noted by `without_nan` has none.
-
-        Most of it needs no test: a nan there would reach a number that is tested anyway, such as
-        the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
-        """
-        if not self._numbers:
-            return
-        numbers, self._numbers = self._numbers, []
-        roots = [
-            v.node.inputs[0]
-            for v, value, _ in self.graph.guards
-            if value is True and v.kind == "node" and v.node.name == "isfinite"
-        ]
-        if root is not None and not np.isnan(to_host(root._data)):
-            roots.append(self.value_of(root))
-            self.demand(eq(root, root))
-        reached = nan_reaches(self.graph, roots)
-        for v, line in numbers:
-            if v.id not in reached:
-                flag, out = (Value(v.shape, np.dtype(bool), "node") for _ in range(2))
-                self.graph.nodes += [
-                    Node(REGISTRY["eq"], "eq", (v, v), {}, (flag,), line),
-                    Node(REGISTRY["demand"], "demand", (flag, flag), {}, (out,), line),
-                ]
-
-    def failed(self, error):
-        """Return `error`, which is raised because of the demand that failed last."""
-        self.failures.append(error)
-        return error
-
-    def caught(self):
-        """Refuse a recording that has come to its end after an error that is no guard."""
-        for error in self._errors:
-            if self.is_due_to_guard(error):
-                continue
-            what = f"{type(error).__name__} was raised and caught, which depends on values"
-            place = getattr(error, "location", None) or user_location(2)
-            self.unsupported.append((what, place))
-
-    def hear_of(self, error):
-        """Note an error that depends on the elements of tensors.
-
-        Where the recording comes to its end all the same, it went another way because of it.
-        """
-        if threading.get_ident() == self.thread:
-            self._errors.append(error)
-
-    def op_failed(self, op, inputs, attrs, error):
-        """Note that an operation raised `error`; of some, that they do so is a guard."""
-        if threading.get_ident() != self.thread:
-            return
-        if all(self.value_of(x).static for x in inputs if isinstance(x, TensorBase)):
-            self.failures.append(error)
-            return
-        if isinstance(error, (*OUTSIDE, LookupError)) and not any(e is error for e in self._errors):
-            self._errors.append(error)
-        if op.name in UNCHECKED and attrs.get("check") and self.parent is None and self.checks:
-            before = set_grad_enabled(False)
-            try:
-                out = apply(op, inputs, {**attrs, "check": False})
-                # One with nan among its elements is another matter, for eager execution.
-                failed, given = (some(isnan(x), (-2, -1)) for x in (out, inputs[0]))
-                failed = logical_and(failed, logical_not(given))
-                if failed._data.any():
-                    self.guard(some(failed), True)
-                    self.failed(error)
-            finally:
-                set_grad_enabled(before)
-
-    def is_due_to_guard(self, error):
-        """Whether what led to this very error would do so at each replay."""
-        while error is not None and not any(e is error for e in self.failures):
-            error = error.__cause__
-        return error is not None
-
-    def data_dependent(self, what, t):
-        """Note a use of `t` that leaves the tape (its array, a shape that depends on it)."""
-        if not self.value_of(t).static:
-            self.refuse(f"{what}, whose result depends on the values of a tensor")
-
-    def printed(self, t):
-        """Note that a line of the user's only shows `t`, which replays leave out; "" if it does
-        more with it. Where only shapes count there are no elements to show: "shape".
-        """
-        place = shown_at()
-        if place is None:
-            return ""
-        self.prints.append(place)
-        return "shape" if self.abstract and not self.value_of(t).static else "value"
 
     def gradient_kept(self, leaf):
         """Note that a gradient was added to the `.grad` of `leaf`, where callers will find it."""
@@ -521,24 +314,6 @@ class Recorder:
         """Note that Python changes what `t` is on the tape."""
         if threading.get_ident() == self.thread and not self._made_here(t):
             self.refuse(f"{what} of an argument or of a tensor made outside")
-
-    def layout_read(self):
-        """Note that Python looks at how elements lie in memory."""
-        self.layout = True
-        if self.parent is not None:
-            self.parent.layout_read()
-
-    def _is_input(self, t):
-        return any(x is t for x in self._inputs)
-
-    def gradients_left(self):
-        """Refuse a recording that leaves a gradient behind with a tensor made outside."""
-        if any(t._grad is not None for t in self._gradients.values()):
-            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
-
-    def refuse(self, reason):
-        """Note something that a replay could not repeat."""
-        self.unsupported.append((reason, user_location(2)))
 
     # --------------------------------------------------------------------------- loops and branches
 
@@ -649,18 +424,6 @@ class Recorder:
         return unflatten(yes_structure, out)
 
 
-def _hear_of_generator(generator, how):
-    """Tell what records this thread of a generator whose draws are no longer what follows."""
-    active = recorder()
-    while active is not None and not isinstance(active, Recorder):
-        active = getattr(active, "outer", None)
-    if active is not None:
-        active.restarted(generator, how)
-
-
-rng.HEARD_BY.append(_hear_of_generator)
-
-
 def _unsigned(t):
     return int(t._data.view(np.uint64))
 
@@ -670,7 +433,7 @@ def _spread(fn):
     return lambda arguments: fn(*arguments)
 
 
-def record(fn, inputs, *, frozen=True, abstract=False):
+def record(fn, inputs, *, frozen=True, abstract=False, recorder=None):
     """Run ``fn(*inputs)`` with a recorder; returns ``(recorder, result)``, the graph's outputs
     being the result's leaves.
 
@@ -684,6 +447,8 @@ def record(fn, inputs, *, frozen=True, abstract=False):
     abstract : bool
         Whether only shapes matter (samplers); then loops run once and guards are refused, and
         inputs may be changed in place.
+    recorder : Recorder, optional
+        A new one, where `fn` itself asks what was recorded so far.
 
     Notes
     -----
@@ -691,7 +456,7 @@ def record(fn, inputs, *, frozen=True, abstract=False):
     threads do meanwhile is not recorded.
     """
     with recording_lock:
-        rec = Recorder(frozen=frozen, abstract=abstract)
+        rec = Recorder(frozen=frozen, abstract=abstract) if recorder is None else recorder
         for t in inputs:
             rec.add_input(t, owned=abstract)
         before = set_recorder(rec)

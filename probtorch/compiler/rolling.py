@@ -33,7 +33,8 @@ from probtorch.compiler.places import (
     gathered,
     positions,
 )
-from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.dispatch import apply, wrap
+from probtorch.core.told import read
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import expand, movedim, reshape
 
@@ -415,9 +416,7 @@ class _Run:
     def node(self, node):
         """Carry out one node outside of loops."""
         if node.name == "guard":
-            t, active = self.value(node.inputs[0]), recorder()
-            if active is not None:
-                active.guard(t, node.attrs["value"])
+            read("bool()", self.value(node.inputs[0]), node.attrs["value"])
             return
         together = self._concatenated(node) if node.name == "cat" else None
         if together is None:

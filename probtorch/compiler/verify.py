@@ -265,15 +265,13 @@ class OtherRounding(Listener):
         None moves nothing.
     """
 
-    only_watches = True
-
     def __init__(self, seed):
         super().__init__()
         self._rng = None if seed is None else np.random.default_rng((1, seed))
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Move the result of an operation, if it rounds and its memory is nobody else's."""
-        super().record(op, inputs, attrs, out)
+        super().applied(op, inputs, attrs, out)
         if self._rng is None or op.family in _EXACT_FAMILIES or op.name in _EXACT:
             return
         read = [x._data for x in inputs if isinstance(x, TensorBase)]

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.core.interpreter import Interpreter
 from probtorch.core.refusals import (
     complex_refused,
     library_refused,
@@ -45,7 +46,6 @@ __all__ = [
     "mark_changed",
     "recent_changes",
     "recorder",
-    "recording",
     "set_grad_enabled",
     "set_recorder",
     "set_tensor_class",
@@ -59,7 +59,7 @@ class _Mode(threading.local):
     """What is switched on in this thread, so that threads cannot switch it for each other."""
 
     grad = True
-    recorder: Any = None
+    recorder: Interpreter | None = None
 
     def __environment__(self) -> list[Any]:
         """Nothing in it is a function's own (see compiler/guards/entering.py)."""
@@ -115,23 +115,12 @@ def set_grad_enabled(value):
     return before
 
 
-def recorder():
-    """Return the active recorder or None; that of another thread is not active in this one."""
+def recorder() -> Interpreter | None:
+    """Return the active interpreter or None; that of another thread is not active in this one."""
     return _MODE.recorder if _RECORDING else None
 
 
-def recording():
-    """Return what hears of all that happens, to run it again or as something else; None without.
-
-    Listeners that only watch do not count.
-    """
-    active = recorder()
-    while active is not None and getattr(active, "only_watches", False):
-        active = active.outer
-    return active
-
-
-def set_recorder(new):
+def set_recorder(new: Interpreter | None) -> Interpreter | None:
     """Install `new` as this thread's recorder (None for none); returns the one before."""
     global _RECORDING
     before, _MODE.recorder = _MODE.recorder, new
@@ -145,24 +134,17 @@ def _tell(op, inputs, attrs, out):
     """Tell this thread's recorder, if it has one, of one operation."""
     active = _MODE.recorder
     if active is not None:
-        active.record(op, inputs, attrs, out)
+        active.applied(op, inputs, attrs, out)
 
 
-def _tell_failed(op, inputs, attrs, error):
-    """Tell what records this thread of an operation that raised an error."""
-    tell = getattr(recording(), "op_failed", None)
-    if tell is not None:
-        tell(op, inputs, attrs, error)
+def _tell_raised(error):
+    """Tell this thread's recorder of an error that depends on the elements of tensors."""
+    active = recorder()
+    if active is not None:
+        active.raised(error)
 
 
-def _hear_of(error):
-    """Tell what records this thread of an error that depends on the elements of tensors."""
-    hear = getattr(recording(), "hear_of", None)
-    if hear is not None:
-        hear(error)
-
-
-HEARD_BY.append(_hear_of)
+HEARD_BY.append(_tell_raised)
 
 
 class Node:
@@ -256,8 +238,9 @@ def apply(op, inputs, attrs=EMPTY):
     try:
         result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     except Exception as error:
-        if _RECORDING:
-            _tell_failed(op, inputs, attrs, error)
+        active = recorder()
+        if active is not None:
+            active.op_failed(op, inputs, attrs, error)
         raw = isinstance(error, (TypeError, ValueError, IndexError, ZeroDivisionError))
         if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
             raise

@@ -10,7 +10,7 @@ from probtorch.core.casting import CAST, cast
 from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
 from probtorch.core.history import change_root, refresh, root_of, take_over
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import carry
+from probtorch.core.told import alias
 from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 
 __all__ = ["assign"]
@@ -68,7 +68,7 @@ def assign(target, value, op="copy_"):
             return change_root(target, root, value, op)
     active = recorder()
     if active is not None:
-        active.inplace(target, value)
+        active.in_place(target, value)
     data[...] = value._data
     changed = mark_changed(target)
     if taped:
@@ -110,7 +110,7 @@ def _keep_old_value(target, value):
     old = wrap(target._data.copy() if _reads(node, target) else target._data)
     old.requires_grad, old.grad_fn = target.requires_grad, target.grad_fn
     old._index = target._index
-    carry(target, old)
+    alias(target, old, taped=True)
     node.inputs = tuple(old if x is target else x for x in node.inputs)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import around, wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import told_entry
+from probtorch.core.told import entered
 from probtorch.errors import DTypeError
 
 __all__ = ["as_tensor", "use_nesting"]
@@ -29,7 +29,7 @@ def as_tensor(value, op="tensor"):
     kind = type(value)
     if kind is float:
         t = wrap(np.array(value, dtypes.default_dtype()))
-        told_entry(value, t)
+        entered(value, t)
         return t
     if kind is bool or kind is int:
         return wrap(np.array(value))
@@ -46,7 +46,7 @@ def as_tensor(value, op="tensor"):
             )
         # A number of NumPy's never changes, as an array may.
         t = wrap(array) if array is not value else around(array)
-        told_entry(value, t)
+        entered(value, t)
         return t
     if isinstance(value, (list, tuple)):
         return _nesting(value, None, op)

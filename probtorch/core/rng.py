@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.config import settings
+from probtorch.core.dispatch import recorder
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
 
@@ -55,10 +56,6 @@ ROUNDS = 10
 
 _LOW = 0xFFFFFFFF
 _WORD = 0xFFFFFFFFFFFFFFFF
-
-# What is called with each generator that is made or whose state is set, and with "made", "seeded",
-# "set" or "spawned": whoever records a function has to repeat that, or refuse to.
-HEARD_BY: list[Callable[[Generator, str], None]] = []
 
 # Key under which a stream's children are hashed: ASCII "spawning". Any constant does; it only has
 # to stay the same.
@@ -282,8 +279,10 @@ class Generator:
         self._tell("made")
 
     def _tell(self, how):
-        for hear in HEARD_BY:
-            hear(self, how)
+        """Tell who listens: whoever records a function has to repeat this, or refuse to."""
+        active = recorder()
+        if active is not None:
+            active.restarted(self, how)
 
     @property
     def stream(self) -> int:

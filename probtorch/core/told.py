@@ -1,40 +1,109 @@
-"""What a recorder is told beside operations: values that enter and leave, other names.
+"""What the house tells whoever listens: its three verbs, and the names that tensors get.
 
-Operations it hears of in dispatch.py. Here it learns where Python's numbers became tensors, where
-Python took values out of them, and that a tensor stands for another.
+1. *An operation was applied*: `dispatch.apply` and the doors of elementwise ops say so themselves.
+2. *Python read this value*: `read`.
+3. *Random bits were drawn*: `drawn`.
+
+The floors that make tensors and their tape also tell of other names of a tensor (`alias`), of
+Python's numbers that became tensors (`entered`), and of places on the tape. Two questions go the
+other way: `is_constant` and `rerun`. Where nobody listens, nothing happens.
 """
 
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
 from probtorch.core import dispatch
-from probtorch.core.dispatch import recorder
 
-__all__ = ["carry", "told_entry", "told_exit"]
+__all__ = [
+    "alias",
+    "drawn",
+    "entered",
+    "is_constant",
+    "layout_read",
+    "place_changed",
+    "read",
+    "rerun",
+]
+
+T = TypeVar("T")
 
 
-def told_entry(value, t):
-    """Tell the active listener, if it asks for that, that Python's `value` became tensor `t`."""
-    if dispatch._RECORDING:  # looked at here: every number that becomes a tensor comes by
-        entered = getattr(recorder(), "entered", None)
-        if entered is not None:
-            entered(value, t)
+def read(what: str, t: Any = None, value: T = None) -> T:  # type: ignore[assignment]
+    """Tell that Python reads something that the operations on tensors do not say.
 
-
-def told_exit(how, t, value):
-    """Tell the active listener, if it asks for that, that Python takes `value` out of `t`.
+    Parameters
+    ----------
+    what : str
+        What it reads, or by which function, for messages: "item()", "nonzero".
+    t : Tensor, optional
+        Whose elements it depends on; without one it is the state of something else, such as a
+        loader, and no replay can know what that would be.
+    value
+        What Python is about to get. A replay can compare a number with its own; nothing else can
+        be compared. None if elements only decide on something, such as the shape of a result.
 
     Returns
     -------
     What Python gets: mostly `value`.
     """
-    active = recorder()
-    if active is not None:
-        left = getattr(active, "left", None)
-        if left is not None:
-            return left(how, t, value)
+    if dispatch._RECORDING:
+        active = dispatch.recorder()
+        if active is not None:
+            return active.read(what, t, value)
     return value
 
 
-def carry(source, t):
-    """Tell the active recorder that `t` is another name for `source`, gradient and all."""
-    active = recorder()
+def drawn(what: str, generator: Any, count: int) -> tuple[Any, Any, Any] | None:
+    """Tell that the function `what` draws `count` times 64 bits from a generator.
+
+    Returns
+    -------
+    tuple of Tensor, or None
+        Seed, stream and first counter of the draws, 0-d int64 tensors that a replay sets anew; None
+        if the caller is to reserve them: ``generator.advance(count)``.
+    """
+    active = dispatch.recorder()
+    return None if active is None else active.drawn(what, generator, count)
+
+
+def entered(value: Any, t: Any) -> None:
+    """Tell that Python's `value` became the tensor `t`."""
+    if dispatch._RECORDING:  # looked at here: every number that becomes a tensor comes by
+        active = dispatch.recorder()
+        if active is not None:
+            active.entered(value, t)
+
+
+def alias(source: Any, t: Any, *, taped: bool) -> None:
+    """Tell that `t` has the elements of `source`, and where `taped` its gradient too."""
+    if dispatch._RECORDING:
+        active = dispatch.recorder()
+        if active is not None:
+            active.alias(source, t, taped)
+
+
+def place_changed(t: Any, what: str) -> None:
+    """Tell that Python changes, by the method `what`, what the tensor `t` is on the tape."""
+    active = dispatch.recorder()
     if active is not None:
-        getattr(active, "carry", active.alias)(source, t)
+        active.place_changed(t, what)
+
+
+def layout_read() -> None:
+    """Tell that Python looks at how elements lie in memory."""
+    active = dispatch.recorder()
+    if active is not None:
+        active.layout_read()
+
+
+def is_constant(t: Any) -> bool:
+    """Whether the elements of `t` are the same at every replay and for every slice."""
+    active = dispatch.recorder()
+    return active is None or active.is_constant(t)
+
+
+def rerun() -> bool:
+    """Whether what happens here is carried out again: on other slices, or by a replay."""
+    active = dispatch.recorder()
+    return active is not None and active.reruns

@@ -16,10 +16,11 @@ import re
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import recorder, recording, set_recorder, wrap
+from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_constant, read
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
@@ -580,8 +581,7 @@ class PositiveDefinite(Symmetric):
 
     def check(self, value):
         near = super().check(value)
-        active = recording()
-        if active is not None and not active.is_constant(value):
+        if not is_constant(value):
             return logical_and(near, _has_factor(value))
         return logical_and(near, gt(_eigenvalues(value).amin(-1), 0.0))
 
@@ -606,8 +606,7 @@ def _eigenvalues(value):
     A test of membership has no derivative, so no op is needed; a recording is told that it cannot
     repeat this one.
     """
-    if recorder() is not None:
-        recorder().data_dependent("a test for positive definiteness", value)
+    read("a test for positive definiteness", value)
     matrix = to_host(value._data)
     return as_tensor(np.linalg.eigvalsh(np.where(np.isfinite(matrix), matrix, 0.0)))
 

@@ -30,6 +30,7 @@ from probtorch.core.rng import default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_constant
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
@@ -671,10 +672,7 @@ def known_small(*values, beside=()):
 
 def known_true(mask):
     """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
-    active = recorder()
-    if active is not None and not active.is_constant(mask):
-        return False
-    return bool(mask._data.all())
+    return is_constant(mask) and bool(mask._data.all())
 
 
 explain_calls(globals(), methods={"Distribution": "sample rsample expand"})

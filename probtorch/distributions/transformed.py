@@ -5,9 +5,10 @@ import operator
 import weakref
 
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, last_change, recording
+from probtorch.core.dispatch import grad_enabled, last_change
 from probtorch.core.saved import changed_since
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import rerun
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -215,7 +216,7 @@ class TransformedDistribution(Distribution):
         n = len(self.base_dist._event_shape)
         ends = every(isfinite(x), tuple(range(-n, 0))) if n else isfinite(x)
         known = known_true(ends)
-        if not known and not recording():
+        if not known and not rerun():
             here = with_event_dims(ends, len(self._event_shape))
             y = where(here, y, self.support.interior(y))
             x, ladj = whole._inverse_and_ladj(y)

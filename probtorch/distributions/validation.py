@@ -12,7 +12,7 @@ import functools
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import recording, set_grad_enabled, wrap
+from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.validation import enable_validation, validation_enabled, validation_in_force
 from probtorch.distributions import constraints
 from probtorch.errors import DomainError
@@ -32,7 +32,7 @@ __all__ = [
 
 def check_parameter(owner, name, value, constraint, instance):
     """Raise DomainError unless a parameter of the distribution `instance` is in its set."""
-    active = recording()
+    active = recorder()
     if constraints.is_dependent(constraint):
         constraint = constraint.resolve(instance)
     elif active is not None and not active.is_constant(value):
@@ -62,12 +62,11 @@ def require(inside, error):
     """Raise ``error()`` unless a boolean tensor is true throughout; each replay of what is being
     recorded requires the same.
     """
-    active = recording()
-    if active is None:
-        if not inside._data.all():
-            raise error()
-    elif not active.demand(inside):
-        raise active.failed(error())
+    active = recorder()
+    if active is not None:
+        active.demand(inside, error)
+    elif not inside._data.all():
+        raise error()
 
 
 @functools.lru_cache(4096)

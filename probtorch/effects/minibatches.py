@@ -21,6 +21,7 @@ import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
 from probtorch.core.tree import leaves
 from probtorch.effects.runtime import STATE
 from probtorch.errors import ArgumentError, ModelError, ShapeError
@@ -140,8 +141,7 @@ def draw_rows(count: int, size: int, generator: Any) -> Any:
 
 def next_minibatch(name: str, loader: Any) -> Minibatch:
     """Return the next batch of a loader for a run that no inference makes."""
-    if recorder() is not None:
-        recorder().refuse("the next batch of a loader")
+    read("the next batch of a loader")
     for _ in range(2):
         if loader not in _LOOSE:
             _LOOSE[loader] = iter(loader), loader.epoch
@@ -261,7 +261,7 @@ class Feed(RowSource):
         if recorder() is None:
             return batch
         if self._lent is None:
-            recorder().refuse("the next batch of a loader")
+            read("the next batch of a loader")
             return batch
         if id(loader) not in self._lent:
             raise StrangeLoader(f"the loader of plate {name!r} is not that of the step before")

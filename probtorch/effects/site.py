@@ -23,7 +23,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import told_entry
+from probtorch.core.told import entered
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
 from probtorch.ops.elementwise import where
 
@@ -330,7 +330,7 @@ def as_value(data: Any, name: str) -> Any:
         return data
     if isinstance(data, (bool, int, float)):
         t = wrap(np.array(data))
-        told_entry(data, t)
+        entered(data, t)
         return t
     if isinstance(data, (list, tuple)):
         if any(isinstance(row, TensorBase) for row in data):

@@ -11,14 +11,17 @@ What the library itself looks at, to check parameters say, goes by: it looks at 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from probtorch.autograd.closures import captured
 from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
+from probtorch.core.interpreter import NUMBERS
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import leaves, unflatten
 from probtorch.errors import InferenceError, ShapeError, is_users
@@ -92,8 +95,6 @@ class SummedValues(Listener):
         Shared by the runs of a guide and its model.
     """
 
-    only_watches = True
-
     def __init__(self, marks: Marks) -> None:
         super().__init__()
         self.marks = marks
@@ -112,36 +113,31 @@ class SummedValues(Listener):
                         found = found | entry[1] if found else entry[1]
         return found
 
-    def record(self, op: Any, inputs: Any, attrs: Any, out: Any) -> None:
+    def applied(self, op: Any, inputs: Any, attrs: Any, out: Any) -> None:
         """Let results depend on what their inputs depend on."""
         if self.outer is not None:
-            self.outer.record(op, inputs, attrs, out)
+            self.outer.applied(op, inputs, attrs, out)
         if self.marks:
             names = self._among(inputs)
             if names:
                 for t in out if type(out) is tuple else (out,):
                     self.marks.add(t, names)
 
-    def custom(self, function: Any, ctx: Any, inputs: Any, outs: Any) -> None:
+    def function_applied(self, function: Any, ctx: Any, inputs: Any, outs: Any) -> None:
         """The same for a custom function, which may compute with arrays."""
-        super().custom(function, ctx, inputs, outs)
+        super().function_applied(function, ctx, inputs, outs)
         names = self._among(inputs)
         for t in outs:
             self.marks.add(t, names)
 
-    def inplace(self, target: Any, value: Any) -> None:
+    def in_place(self, target: Any, value: Any) -> None:
         """Let `target` depend on what is written into it."""
-        super().inplace(target, value)
+        super().in_place(target, value)
         self.marks.add(target, self.marks.of(value))
 
-    def alias(self, source: Any, t: Any) -> None:
+    def alias(self, source: Any, t: Any, taped: bool) -> None:
         """Let `t` depend on what `source` depends on."""
-        super().alias(source, t)
-        self.marks.add(t, self.marks.of(source))
-
-    def carry(self, source: Any, t: Any) -> None:
-        """The same for another name."""
-        super().carry(source, t)
+        super().alias(source, t, taped)
         self.marks.add(t, self.marks.of(source))
 
     def __exit__(self, *exc: Any) -> Any:
@@ -165,29 +161,32 @@ class SummedValues(Listener):
     # -------------------------------------------------------------- loops that are recorded whole
 
     @property
-    def records_loops(self) -> bool:  # type: ignore[override]  # a constant of other listeners
+    def records_loops(self) -> bool:
         """Whether the recorder outside takes loops whole."""
-        return self.outer is not None and getattr(self.outer, "records_loops", True)
+        return self.outer is not None and self.outer.records_loops
 
     def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
         """Have a loop recorded; its result depends on what its body reads."""
-        out = self._outside("while_loop", cond_fn, body_fn, items, structure)
+        with self._silent() as outer:
+            out = outer.while_loop(cond_fn, body_fn, items, structure)
         self._follow(out, items, structure, lambda state: (cond_fn(state), body_fn(state)))
         return out
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
         """Have a branch recorded, if it is not one on a value that is summed out."""
         self._refuse(pred, "bool()")
-        out = self._outside("cond", pred, true_fn, false_fn, items, structure)
+        with self._silent() as outer:
+            out = outer.cond(pred, true_fn, false_fn, items, structure)
         self._follow(out, items, structure, lambda state: (true_fn(*state), false_fn(*state)))
         return out
 
-    def _outside(self, kind, *arguments):
-        """What the outer recorder makes of a loop, whose parts this listener does not hear."""
+    @contextlib.contextmanager
+    def _silent(self) -> Iterator[Any]:
+        """Context manager: the recorder outside takes a loop, whose parts are not heard here."""
         # Not installed while it runs: the recorder of the body would not be the outer one.
         self.__exit__()
         try:
-            return getattr(self.outer, kind)(*arguments)
+            yield self.outer
         finally:
             self.__enter__()
 
@@ -214,22 +213,18 @@ class SummedValues(Listener):
 
     # ------------------------------------------------------------------------------------- reads
 
-    def guard(self, t: Any, value: Any) -> None:
-        """Refuse a branch on a value, or its use as a number."""
-        kind = type(value).__name__
-        self._refuse(t, "bool()" if kind == "bool" else f"{kind}() or item()")
-        super().guard(t, value)
+    def read(self, what: str, t: Any, value: Any) -> Any:
+        """Refuse branches, numbers, lists, arrays, and results whose shape depends on a value."""
+        if t is not None and what not in HARMLESS:
+            kind = type(value).__name__ if isinstance(value, NUMBERS) else ""
+            number = "bool()" if kind == "bool" else f"{kind}() or item()"
+            self._refuse(t, number if kind else what.removesuffix("()"))
+        return super().read(what, t, value)
 
-    def not_one(self, t: Any, what: str) -> None:
+    def not_one(self, what: str, t: Any) -> None:
         """Refuse the same where the shape refuses it too, for another reason."""
         self._refuse(t, what)
-        super().not_one(t, what)
-
-    def data_dependent(self, what: str, t: Any) -> None:
-        """Refuse lists, arrays, and results whose shape depends on a value."""
-        if what not in HARMLESS:
-            self._refuse(t, what)
-        super().data_dependent(what, t)
+        super().not_one(what, t)
 
     def _refuse(self, t, what):
         names = sorted(self.marks.of(t))

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import read
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
@@ -74,8 +75,7 @@ class Outcomes:
     """
 
     def __init__(self, problem: Problem, owner: str, max_outcomes: int) -> None:
-        if recorder() is not None:
-            recorder().refuse(f"estimators.{owner}: a choice of outcomes by their probability")
+        read(f"estimators.{owner}: a choice of outcomes by their probability")
         q, batch = problem.q, tuple(problem.q.batch_shape)
         self.values = q.enumerate_support()
         k = self.values._data.shape[0]

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.autograd.escapes import NotAlike, Watch, cure
+from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, hold, restore
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.config import settings
-from probtorch.core.dispatch import recorder, set_recorder, wrap
+from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
@@ -154,7 +154,7 @@ class DensityCheck:
             if value.requires_grad:
                 with _alone(), np.errstate(all="ignore"):
                     gradient = grad(value, point, materialize_grads=True)[0]._data
-        watch.restore()
+        restore(watch)
         return float(value._data.sum()), gradient, watch
 
     def _value_at(self, density, q, first):
@@ -162,8 +162,8 @@ class DensityCheck:
         point.requires_grad = True
         with _alone(), Watch(first) as watch, np.errstate(all="ignore"):
             value = as_tensor(density.fn(point), self.name)
-        watch.restore()
-        watch.end()
+        restore(watch)
+        check_alike(watch)
         return float(value._data.sum())
 
     def _judge(self, q, value, gradient, probe, watch, left=None):
@@ -302,16 +302,20 @@ def _alone() -> Iterator[None]:
 class _Names(Handler):
     """Tells the watch what the values of sites and parameters are called."""
 
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
     def after_sample(self, site):
         if site.observed or not isinstance(site.value, TensorBase):
             return
-        recorder().named(site.value, f"site {site.name!r}")
+        self._watch.named(site.value, f"site {site.name!r}")
         if not site.value.requires_grad and not isinstance(site.fn, Delta):
-            recorder().drawn(site.value)
+            hold(self._watch, site.value)
 
     def after_param(self, site):
         if isinstance(site.value, TensorBase):
-            recorder().named(site.value, f"param {site.name!r}")
+            self._watch.named(site.value, f"param {site.name!r}")
 
 
 def check_svi(svi: Any, args: Any, kwargs: Any, start: Any) -> None:
@@ -384,7 +388,7 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
     def run(like):
         svi._set_generator_states(start)
         with _alone(), in_float64() if precise else contextlib.nullcontext():
-            with Watch(like) as watch, svi._active(), _Names(), np.errstate(all="ignore"):
+            with Watch(like) as watch, svi._active(), _Names(watch), np.errstate(all="ignore"):
                 for name, p in zip(names, tensors, strict=True):
                     watch.named(p, f"parameter {name!r}")
                 found = _surrogate(svi, args, kwargs)
@@ -392,7 +396,7 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
             if like is None and found.requires_grad:
                 with svi._active():
                     gradients = grad(found, tensors, allow_unused=True)
-            watch.restore()
+            restore(watch)
             return float(found._data), gradients, watch
 
     value, gradients, watch = run(None)
@@ -411,7 +415,7 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
         finally:
             for p, array in zip(tensors, base, strict=True):
                 p._data = array
-        again.end()
+        check_alike(again)
         return found
 
     every = range(len(tensors))

@@ -136,9 +136,9 @@ class Evaluation(Handler):
         if site.value._data.shape != shape:
             raise _moving_support(site)
         self.values[site.name] = site.value
-        told = getattr(recorder(), "named", None)
-        if told is not None:
-            told(site.value, f"site {site.name!r}")
+        active = recorder()
+        if active is not None:
+            active.named(site.value, f"site {site.name!r}")
         # The bijection keeps the value in the support: its density needs no check.
         site.inside = True
 

@@ -76,11 +76,11 @@ class _FirstNan(Listener):
 
     origin = ""
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         """Look at the result of one operation."""
         if not self.origin and any(map(_has_nan, out if type(out) is tuple else (out,))):
             self.origin = f"{op.name} at {user_location(2)}"
-        super().record(op, inputs, attrs, out)
+        super().applied(op, inputs, attrs, out)
 
 
 def _has_nan(t):

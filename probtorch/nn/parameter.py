@@ -6,10 +6,10 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 
 import numpy as np
 
-from probtorch.core.dispatch import recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
 from probtorch.tensor import Tensor, tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -17,8 +17,7 @@ __all__ = ["Buffer", "Parameter"]
 
 def _around(cls, data):
     """Return a new leaf of class `cls` on the memory of the tensor `data`."""
-    if recorder() is not None:
-        recorder().data_dependent(f"a {cls.__name__} made of a tensor", data)
+    read(f"a {cls.__name__} made of a tensor", data)
     t = object.__new__(cls)
     t._data = data._data
     t.requires_grad = False

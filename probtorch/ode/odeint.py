@@ -7,9 +7,10 @@ from typing import Any
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import grad_enabled, recording
+from probtorch.core.dispatch import grad_enabled
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained, misfit
+from probtorch.core.told import rerun
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
@@ -155,7 +156,7 @@ class Problem:
         if not self.method.adaptive:
             return fixed(self.method, self.f, self.y, self.times, self.step_size)
         outputs, reached = self._adaptive(adjoint)
-        if not recording() and int(reached) < self.times._data.shape[0]:
+        if not rerun() and int(reached) < self.times._data.shape[0]:
             at = float(self.times[int(reached) - 1])
             raise DomainError(
                 f"odeint: no solution beyond t = {at:.6g}",

@@ -11,6 +11,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.refusals import no_numbers, refuse_masked
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import alias
 from probtorch.ops import elementwise
 
 __all__ = ["array_of", "copied", "tensors_in"]
@@ -23,7 +24,7 @@ def copied(data, dtype, leaf):
     array = data._data.copy()
     t = wrap(array if dtype is None else array.astype(dtype))
     if recorder() is not None:
-        recorder().alias(cast(data.detach(), t._data.dtype), t)
+        alias(cast(data.detach(), t._data.dtype), t, taped=False)
     return t
 
 

@@ -43,27 +43,27 @@ def while_loop(cond_fn, body_fn, init):
     items, structure = flatten(init)
     items = [as_tensor(x, "while_loop") for x in items]
     active = recorder()
-    if _records_loops(active) and not _differentiated(items):
+    if active is not None and active.records_loops and not _differentiated(items):
         return active.while_loop(cond_fn, body_fn, items, structure)
     items = [clone(x) for x in items]
     state = unflatten(structure, items)
     while True:
         going = cond_fn(state)
-        differs = _differs(active, going)
-        if not (active.holds_somewhere(going) if differs else bool(going)):
+        batch = _batch_of(going)
+        if not (bool(going) if batch is None else batch.holds_somewhere(going)):
             return state
         before = items
         given = state
-        if differs:
+        if batch is not None:
             # Slices that are done take the state of one that is not: theirs may be where the body
             # cannot be evaluated, such as past the end of a series.
-            others = [active.of_one_where(going, x) for x in items]
+            others = [batch.of_one_where(going, x) for x in items]
             given = unflatten(structure, _chosen(going, items, others))
         items, after = flatten(body_fn(given))
         items = [as_tensor(x, "while_loop") for x in items]
         arrays = [x._data for x in before], [x._data for x in items]
         check_same_state("while_loop", *arrays, structure == after)
-        if differs:
+        if batch is not None:
             items = _chosen(going, items, before)
         state = unflatten(structure, items)
 
@@ -86,22 +86,25 @@ def cond(pred, true_fn, false_fn, *operands):
     items, structure = flatten(operands)
     items = [as_tensor(x, "cond") for x in items]
     active = recorder()
-    whole = isinstance(pred, TensorBase) and _records_loops(active)
-    if whole and not _differentiated(items):
-        return active.cond(pred, true_fn, false_fn, items, structure)
-    if _differs(active, pred):
-        return _both(active, reshape(pred, ()), true_fn, false_fn, items, structure)
+    if active is not None and active.records_loops:
+        if isinstance(pred, TensorBase) and not _differentiated(items):
+            return active.cond(pred, true_fn, false_fn, items, structure)
+    batch = _batch_of(pred)
+    if batch is not None:
+        return _both(batch, reshape(pred, ()), true_fn, false_fn, items, structure)
     branch = true_fn if bool(pred) else false_fn
     return branch(*unflatten(structure, [clone(x) for x in items]))
 
 
-def _differs(active, t):
-    """Whether a test differs between the slices of a `vmap`."""
-    asked = getattr(active, "batched", None)
-    return asked is not None and isinstance(t, TensorBase) and asked(t)
+def _batch_of(test):
+    """Who listens, where a test differs between the slices of a `vmap`; else None."""
+    active = recorder()
+    if active is None or not isinstance(test, TensorBase) or not active.batched(test):
+        return None
+    return active
 
 
-def _both(active, pred, true_fn, false_fn, items, structure):
+def _both(batch, pred, true_fn, false_fn, items, structure):
     """Evaluate the branches that any slice takes, and choose slice by slice.
 
     Slices that do not take a branch are given the operands of one that does: theirs may be where
@@ -109,8 +112,8 @@ def _both(active, pred, true_fn, false_fn, items, structure):
     """
     sides = []
     for test, fn in ((pred, true_fn), (logical_not(pred), false_fn)):
-        if active.holds_somewhere(test):
-            given = _chosen(test, items, [active.of_one_where(test, x) for x in items])
+        if batch.holds_somewhere(test):
+            given = _chosen(test, items, [batch.of_one_where(test, x) for x in items])
             out, found = flatten(fn(*unflatten(structure, given)))
             sides.append(([as_tensor(x, "cond") for x in out], found))
     (yes, one), (no, other) = sides[0], sides[-1]
@@ -122,11 +125,6 @@ def _chosen(test, yes, no):
     """Return the leaves of `yes` where the test holds, else those of `no`."""
     test = reshape(test, ())
     return [where(test, a, b) for a, b in zip(yes, no, strict=True)]
-
-
-def _records_loops(active):
-    """Whether the active recorder takes loops whole; listeners hear of their steps one by one."""
-    return active is not None and getattr(active, "records_loops", True)
 
 
 def _differentiated(items):

@@ -10,6 +10,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
+from probtorch.core.told import is_constant, read
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.elementwise import lt, where
 from probtorch.ops.index_keys import bad_key
@@ -104,7 +105,7 @@ def _counted_from_0(index, dim, x, op):
             got=str(int(index._data.min())),
             fix="add the size of the dim to count from the end, or use x[index]",
         )
-    if recorder() is not None and not recorder().is_constant(index):
+    if not is_constant(index):
         # At each run: out of bounds, where compiled code looks for that.
         return where(index < 0, x._data.shape[dim], index)
     return index
@@ -124,8 +125,8 @@ def masked_select(x, mask):
 def one_hot(x, num_classes=-1):
     """Return int64 indicator vectors along a new last dim."""
     x = as_tensor(x, "one_hot")
-    if recorder() is not None and num_classes < 0:
-        recorder().data_dependent("one_hot without num_classes", x)
+    if num_classes < 0:
+        read("one_hot without num_classes", x)
     if x._data.dtype.kind not in "iu":
         raise DTypeError(
             "one_hot", expected="integers", got=str(x._data.dtype), fix="use .long() first"

@@ -9,10 +9,11 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
 from probtorch.errors import (
     DTypeError,
     InferenceError,
@@ -222,8 +223,7 @@ def nonzero(x, *, as_tuple=False):
         A 0-d tensor counts as one of shape (1,) in the tuple form.
     """
     x = as_tensor(x, "nonzero")
-    if recorder() is not None:
-        recorder().data_dependent("nonzero", x)
+    read("nonzero", x)
     places = tuple(wrap(i) for i in namespace(x._data).atleast_1d(x._data).nonzero())
     if as_tuple:
         return places

@@ -12,10 +12,11 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, grad_enabled, recorder
+from probtorch.core.dispatch import apply, grad_enabled
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
+from probtorch.core.told import layout_read
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import clone
 from probtorch.ops.families import linear, structured, unbroadcast
@@ -112,8 +113,7 @@ def view(x, *shape):
     """Return `x` with another shape, in the same memory; an error where that needs a copy."""
     x = as_tensor(x, "view")
     out = reshape(x, *shape)
-    if recorder() is not None:
-        recorder().layout_read()
+    layout_read()
     if not (x._data.flags.c_contiguous or _in_place(x._data, out._data.shape)):
         raise ShapeError(
             "view",

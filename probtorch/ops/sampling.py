@@ -24,6 +24,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
+from probtorch.core.told import drawn
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clamp, log, minimum, to_float
 from probtorch.ops.families import elementwise, structured
@@ -94,8 +95,8 @@ def element_counters(name, shape, generator):
     A recording takes them anew at each replay, or refuses.
     """
     generator = default_generator if generator is None else generator
-    active, count = recorder(), math.prod(shape)
-    words = None if active is None else active.draw(name, generator, count)
+    count = math.prod(shape)
+    words = drawn(name, generator, count)
     if words is None:
         first = generator.advance(count)
         numbers = (generator.initial_seed(), generator.stream, first)

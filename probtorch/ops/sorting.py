@@ -12,11 +12,12 @@ import numpy as np
 from probtorch.backends.registry import array_module as namespace
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_constant, read
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import (
     ceil,
@@ -316,7 +317,7 @@ def _levels(q, x):
             got=f"{found.tolist()}",
             fix="divide percentages by 100",
         )
-    if recorder() is not None and not recorder().is_constant(level):
+    if not is_constant(level):
         # At each run: out of bounds, where compiled code looks for that.
         return where(logical_and(ge(level, 0.0), le(level, 1.0)), level, 2.0)
     return level
@@ -332,7 +333,7 @@ def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
     how often each occurs. No gradient; `sorted` is accepted for PyTorch's sake.
     """
     x = as_tensor(x, "unique")
-    _depends_on_values("unique", x)
+    read("unique", x)
     if dim is not None:
         dim = normalize_dim(dim, x._data.ndim, "unique")
         dim = dim if x._data.ndim else None
@@ -343,11 +344,6 @@ def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
         inverse = reshape(inverse, x._data.shape)
     out = [values] + [inverse] * bool(return_inverse) + [counts] * bool(return_counts)
     return out[0] if len(out) == 1 else tuple(out)
-
-
-def _depends_on_values(name, x):
-    if recorder() is not None:
-        recorder().data_dependent(name, x)
 
 
 def bincount(x, weights=None, minlength=0):
@@ -370,7 +366,7 @@ def bincount(x, weights=None, minlength=0):
             got=f"shape {x._data.shape} and dtype {x._data.dtype}",
             fix="use .long() and reshape(-1)",
         )
-    _depends_on_values("bincount", x)
+    read("bincount", x)
     if x._data.size and int(x._data.min()) < 0:
         raise DomainError(
             "bincount",
@@ -391,7 +387,7 @@ def histc(x, bins=100, min=0, max=0):
     its upper end. No gradient.
     """
     x = to_float(as_tensor(x, "histc"))
-    _depends_on_values("histc", x)
+    read("histc", x)
     host = to_host(x._data).reshape(-1)
     if min == max and host.size:
         min, max = float(host.min()), float(host.max())

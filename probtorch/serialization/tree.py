@@ -29,10 +29,11 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import device_of
-from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import GeneratorState
 from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import read
 from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
 from probtorch.serialization.blobs import Arrays, is_dtype, is_storable, view_of
@@ -182,9 +183,7 @@ class _Writer:
         raise self._refusal(f"a {kind.__module__}.{kind.__qualname__}", _advice(value))
 
     def _tensor(self, value):
-        active = recorder()
-        if active is not None:
-            active.data_dependent("save", value)
+        read("save", value)
         kind, note = "tensor", bool(value.requires_grad)
         if type(value) is not Tensor:
             module, name = type(value).__module__, type(value).__name__

@@ -2,15 +2,12 @@
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
 import probtorch
 import probtorch.distributions
 from probtorch.autograd import Function, detect_anomaly, set_detect_anomaly
-from probtorch.autograd.listener import Listener
-from probtorch.compiler.record import Recorder
 from probtorch.core.dispatch import recorder
 from probtorch.errors import AutogradError
 
@@ -111,16 +108,3 @@ def test_draws_and_densities_are_what_they_are_without_it():
         watched = density()
     for a, b in zip(plain, watched, strict=True):
         assert a.tolist() == b.tolist()
-
-
-def test_listeners_answer_everything_that_is_asked_of_a_recorder():
-    """What the package calls on the active recorder must exist on a listener as well."""
-    asked = set()
-    for path in Path(probtorch.__file__).parent.rglob("*.py"):
-        if "compiler" not in path.parts:
-            text = path.read_text()
-            asked |= set(re.findall(r"(?:recorder\(\)|\b_RECORDER|\bactive)\.(\w+)\(", text))
-    known = {name for name in dir(Recorder) if not name.startswith("_")}
-    loops = {"while_loop", "cond"}  # asked for only where `records_loops`
-    assert {"draw", "is_constant", "guard"} <= asked
-    assert [name for name in (asked & known) - loops if not hasattr(Listener, name)] == []

@@ -49,8 +49,6 @@ class _Mover(Listener):
     by plus or minus one unit cancel too often.)
     """
 
-    records_loops = False
-
     def __init__(self, seed):
         super().__init__()
         self.rng = np.random.default_rng(seed)
@@ -93,7 +91,7 @@ class _Mover(Listener):
         for o, x in zip(outs, new if isinstance(new, tuple) else (new,), strict=True):
             o._data[...] = self.moved(np.asarray(x), units)
 
-    def record(self, op, inputs, attrs, out):
+    def applied(self, op, inputs, attrs, out):
         if "sampler" in op.extra:
             # Their bits are the same; moved parameters would jump to other draws.
             return

@@ -212,3 +212,20 @@ def test_a_step_of_svi_takes_the_way_that_an_error_takes():
         return [svi.step(x * EYE) for x in (1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 2.0, -2.0)]
 
     np.testing.assert_allclose(losses(False), losses(True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("transform", ["jvp", "vmap"])
+def test_an_error_caught_inside_a_transform_is_no_part_of_a_recording(transform):
+    """The recording around `jvp` and `vmap` hears of it: a replay would take that way each time."""
+
+    def f(x):
+        if transform == "jvp":
+            return probtorch.func.jvp(jitter, (x,), (EYE,))[0]
+        return probtorch.func.vmap(jitter)(probtorch.stack([x, x]))
+
+    compiled = compile(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        for x in (tensor([[1.0, 2.0], [2.0, 1.0]]), tensor([[2.0, 0.5], [0.5, 1.0]])):
+            for _ in range(3):
+                assert compiled(x).tolist() == f(x).tolist()

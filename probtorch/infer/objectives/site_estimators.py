@@ -22,9 +22,9 @@ import numpy as np
 from probtorch.autograd.modes import set_grad_enabled
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
+from probtorch.core.told import read
 from probtorch.effects.runtime import Handler, generator_in_force
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
@@ -256,14 +256,13 @@ def site_term(
         if _leaves_one_out(estimator):
             base, loss = _mean_of_others(run, site, cost, peers), None
         else:
-            if estimator._is("moving_average") and recorder() is not None:
-                recorder().refuse("a baseline that is a moving average")
+            if estimator._is("moving_average"):
+                read("a baseline that is a moving average")
             cost = expand(cost, log_q._data.shape)
             base, loss = _own_baseline(estimator, run, cost, memory.setdefault(site.name, {}))
         term = total(site.unscaled_log_prob * (cost - base))
     else:
-        if recorder() is not None:
-            recorder().refuse(f"reruns of the model for estimator {type(estimator).__name__}")
+        read(f"reruns of the model for estimator {type(estimator).__name__}")
         q, _ = unwrapped(site.fn)
         costs = SiteCosts(run, site, relevant, costs_of, estimator.mixes)
         problem = Problem(q, costs, _SiteDraws(site, q), learn=isinstance(estimator, RELAX))

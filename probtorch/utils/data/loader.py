@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection
 from typing import Any
 
-from probtorch.core.dispatch import recorder
 from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
+from probtorch.core.told import read
 from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
 from probtorch.utils.data.dataset import IterableDataset, dataset_length
@@ -287,9 +287,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch, or go on with the one that `load_state_dict` brought."""
-        active = recorder()
-        if active is not None:
-            active.refuse("a pass over a DataLoader")
+        read("a pass over a DataLoader")
         epoch = self._epoch = self._begin()
         if not self.num_workers:
             return _here(self._fetcher, epoch)

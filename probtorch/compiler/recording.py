@@ -1,0 +1,266 @@
+"""What was recorded: the graph, the values of tensors, tests, and what no replay could repeat.
+
+A `Recording` is what its owner, who compiles it, sees of one run. The `Recorder` of record.py fills
+it as it hears of the run.
+"""
+
+import contextlib
+import threading
+
+import numpy as np
+
+from probtorch.backends.registry import device_of, shares_memory, to_host
+from probtorch.compiler.graph import Graph, Node, Value
+from probtorch.compiler.passes.nan import nan_reaches
+from probtorch.core.dispatch import set_grad_enabled, set_recorder
+from probtorch.core.interpreter import Interpreter
+from probtorch.core.op import REGISTRY
+from probtorch.errors import CompileError, user_frame, user_location
+from probtorch.ops.elementwise import eq
+from probtorch.ops.reduction import all as every
+from probtorch.ops.sampling import demand
+from probtorch.ops.view_places import place_in, read_place
+
+__all__ = ["Recording"]
+
+
+class Recording(Interpreter):
+    """The graph of one function call, and all that its owner has to know of that; see `record`."""
+
+    def __init__(self, *, frozen=True, abstract=False, parent=None):
+        self.graph = Graph()
+        self.frozen = frozen
+        self.abstract = abstract
+        self.parent = parent
+        self.unsupported = []
+        self.prints = []  # lines of the user's that show values
+        self.captures = []
+        self.thread = threading.get_ident() if parent is None else parent.thread
+        self._values = {}
+        self._alive = []
+        self._inputs = []
+        self._made = set()  # ids of the tensors that came into being while this recorded
+        self._views = {}  # id of a tensor -> the views of its memory
+        self._stale = set()  # ids of views whose base changed since
+        self.updates = {}  # id -> tensor made outside and changed in place
+        self.originals = []  # copies of what these held before
+        # (generator, count, seed, stream, first counter), the last three tensors
+        self.draws = []
+        # Number of draws before -> (generator, how, state): those that the function makes or seeds
+        self.restarts = {}
+        # Tensors made outside: those whose .grad is None, and has to be at each replay; what .grad
+        # was before it was set here; leaves that a gradient reached, whose hooks count.
+        self.ungraded, self._gradients, self.reached = [], {}, []
+        self.layout = False  # whether Python looked at how elements lie in memory
+        # Whether a check that fails ends the run: not where only the shapes of results count, nor
+        # in a body that is recorded before it is known whether it is carried out.
+        self.checks = not abstract and parent is None
+        self.failures = []  # errors that each replay of this path would raise, too
+        self._demanded = set()  # what has been tested: (id of a value, constraint)
+        self._errors = []  # errors that depend on the elements of tensors
+        self._numbers = []  # (value, line): what may not have nan among its elements
+
+    # --------------------------------------------------------------------------------------- values
+
+    def add_input(self, t, *, owned=False):
+        """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
+        v = Value(t._data.shape, t._data.dtype, "input")
+        self.graph.inputs.append(v)
+        self._inputs.append(t)
+        self._bind(t, v)
+        if owned:
+            self._made.add(id(t))
+        return v
+
+    def _bind(self, t, v):
+        self._values[id(t)] = v
+        self._alive.append(t)
+
+    def known(self, t):
+        """Return the value of `t` if this recorder or a parent has one, else None."""
+        if id(t) in self._stale:
+            self._read_again(t)
+        v = self._values.get(id(t))
+        if v is None and self.parent is not None:
+            outer = self.parent.known(t)
+            if outer is not None:
+                v = self._capture(t, outer)
+        return v
+
+    def _read_again(self, t):
+        """Give `t`, a view of a tensor that changed, the elements that this has now."""
+        self._stale.discard(id(t))
+        with self._alone():
+            now = read_place(t._base, place_in(t._data, t._base._data, "view"))
+        self._bind(t, self.value_of(now))
+        self._views.setdefault(id(t._base), []).append(t)
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """Record what is done inside here, off the tape, and not where loops or listeners are."""
+        before, taped = set_recorder(self), set_grad_enabled(False)
+        try:
+            yield
+        finally:
+            set_recorder(before)
+            set_grad_enabled(taped)
+
+    def _capture(self, t, outer):
+        v = outer
+        if outer.kind not in ("const", "ref"):
+            v = Value(outer.shape, outer.dtype, "input")
+            self.captures.append((outer, v))
+        self._bind(t, v)
+        return v
+
+    def _made_here(self, t):
+        return id(t) in self._made or (self.parent is not None and self.parent._made_here(t))
+
+    def value_of(self, t):
+        """Return the value of any tensor; one not computed here is a constant or a reference."""
+        v = self.known(t)
+        if v is None:
+            if self.frozen or self._made_here(t):
+                v = Value(t._data.shape, t._data.dtype, "const", array=t._data)
+            else:
+                v = Value(t._data.shape, t._data.dtype, "ref", array=t)
+            self._bind(t, v)
+        return v
+
+    def _is_input(self, t):
+        return any(x is t for x in self._inputs)
+
+    def _replays_effects(self):
+        """Whether a replay can draw random numbers and write to tensors made outside."""
+        return not (self.frozen or self.abstract or self.parent is not None)
+
+    # -------------------------------------------------------------------------- what its owner asks
+
+    @property
+    def given(self):
+        """The tensors that were inputs."""
+        return self._inputs
+
+    def forward(self, result):
+        """Return a graph of what was recorded so far, with `result` as its output."""
+        graph = Graph()
+        graph.inputs, graph.nodes = self.graph.inputs, list(self.graph.nodes)
+        graph.outputs, graph.guards = [self.value_of(result)], list(self.graph.guards)
+        return graph
+
+    def references(self):
+        """Return the tensors outside of the arguments that a replay reads anew."""
+        return [v.array for v in self._values.values() if v.kind == "ref"]
+
+    def device(self):
+        """Return the device of the first tensor met that is not on the host, None without one."""
+        for v in self._values.values():
+            array = v.array._data if v.kind == "ref" else v.array
+            if array is not None and device_of(array) != "cpu":
+                return device_of(array)
+        return None
+
+    # ------------------------------------------------------------------------------ what it refuses
+
+    def refuse(self, reason):
+        """Note something that a replay could not repeat."""
+        self.unsupported.append((reason, user_location(2)))
+
+    def caught(self):
+        """Refuse a recording that has come to its end after an error that is no guard."""
+        for error in self._errors:
+            if self.is_due_to_guard(error):
+                continue
+            what = f"{type(error).__name__} was raised and caught, which depends on values"
+            place = getattr(error, "location", None) or user_location(2)
+            self.unsupported.append((what, place))
+
+    def is_due_to_guard(self, error):
+        """Whether what led to this very error would do so at each replay."""
+        while error is not None and not any(e is error for e in self.failures):
+            error = error.__cause__
+        return error is not None
+
+    def gradients_left(self):
+        """Refuse a recording that leaves a gradient behind with a tensor made outside."""
+        if any(t._grad is not None for t in self._gradients.values()):
+            self.refuse("a gradient accumulated in the .grad of a tensor made outside")
+
+    def shared_updates(self):
+        """Refuse a recording that changes memory which it also reads under another name."""
+        others = self._inputs + self.references()
+        for t in self.updates.values():
+            if any(o is not t and shares_memory(o._data, t._data) for o in others):
+                self.refuse("an in-place change of memory that an argument or other tensor shares")
+                return
+
+    # ----------------------------------------------------------------------------- guards and tests
+
+    def _guard(self, t, value):
+        v = self.value_of(t)
+        if v.static:
+            return
+        what = "a Python branch or number taken from a tensor inside a loop body, branch or sampler"
+        if self.abstract:
+            raise CompileError(
+                what,
+                expected="while_loop, cond or where",
+                got=f"bool(), int(), float() or item() of a tensor of shape {v.shape}",
+                fix="write the branch with probtorch.cond or probtorch.where",
+            )
+        if self.parent is not None:
+            self.refuse(what)
+            return
+        attrs = {"value": value, "index": len(self.graph.guards)}
+        node = Node(None, "guard", (v,), attrs, (), user_frame(2))
+        self.graph.guards.append((v, value, node))
+        self.graph.nodes.append(node)
+
+    def _demand(self, inside):
+        """Note a test; returns whether it holds, or is not known to fail."""
+        if threading.get_ident() != self.thread:
+            return bool(inside._data.all())
+        v = self.value_of(inside)
+        fine = bool(inside._data.all())
+        if v.static:
+            return fine or not self.checks
+        before = set_grad_enabled(False)
+        try:
+            if fine or not self.checks:
+                demand(inside, inside)
+                return True
+            self._guard(every(inside), False)
+            return False
+        finally:
+            set_grad_enabled(before)
+
+    def _failed(self, error):
+        """Return `error`, which is raised because of the demand that failed last."""
+        self.failures.append(error)
+        return error
+
+    def settle(self, root=None):
+        """Demand that what was noted by `without_nan` has none.
+
+        Most of it needs no test: a nan there would reach a number that is tested anyway, such as
+        the log density `root` (a 0-d tensor), or a loss that Python finds to be finite.
+        """
+        if not self._numbers:
+            return
+        numbers, self._numbers = self._numbers, []
+        roots = [
+            v.node.inputs[0]
+            for v, value, _ in self.graph.guards
+            if value is True and v.kind == "node" and v.node.name == "isfinite"
+        ]
+        if root is not None and not np.isnan(to_host(root._data)):
+            roots.append(self.value_of(root))
+            self._demand(eq(root, root))
+        reached = nan_reaches(self.graph, roots)
+        for v, line in numbers:
+            if v.id not in reached:
+                flag, out = (Value(v.shape, np.dtype(bool), "node") for _ in range(2))
+                self.graph.nodes += [
+                    Node(REGISTRY["eq"], "eq", (v, v), {}, (flag,), line),
+                    Node(REGISTRY["demand"], "demand", (flag, flag), {}, (out,), line),
+                ]
