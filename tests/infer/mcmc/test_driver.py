@@ -1,11 +1,11 @@
 """MCMC: the same draws however it is run, what it returns, and what it does in trouble."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-import re
 import warnings
 from pathlib import Path
 
