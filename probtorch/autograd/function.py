@@ -189,8 +189,7 @@ def _not_an_input(x, args):
 
 def _attach(cls, ctx, args, tensors, outs):
     """Put one node for the whole call on the tape."""
-    op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs))
-    op.reads_inputs = False
+    op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs), saves=())
     ctx._specs = [(o._data.shape, o._data.dtype, array_module(o._data)) for o in outs]
     node = Node(op, tensors, {"ctx": ctx, "args": len(args)})
     ctx._node = weakref.ref(node)  # the node holds the context, not the other way round
@@ -296,7 +295,7 @@ def _refuse(g, out, inputs, attrs, needs):
     )
 
 
-_ONCE = Op("once_differentiable", "custom", _refuse, _refuse, reads_inputs=False)
+_ONCE = Op("once_differentiable", "custom", _refuse, _refuse, saves=())
 
 
 explain_calls(globals())

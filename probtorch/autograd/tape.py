@@ -336,7 +336,7 @@ def _sweep(seeds, targets, keep, create_graph):
                     if half:
                         gx = partial_in_single(partial, g, out, inputs)
                     else:
-                        gx = partial(g, out, *inputs)
+                        gx = partial(g, out, inputs)
                     shape = t._data.shape
                     if gx._data.shape != shape:
                         gx = unbroadcast(gx, shape)
@@ -350,11 +350,8 @@ def _sweep(seeds, targets, keep, create_graph):
             else:
                 edges = _edges(node)
                 out = saved_output(node) if op.reads_output else None
-                if careful and op.reads_inputs:
-                    whole = range(len(inputs))
-                    _check_fresh(
-                        node, inputs, whole if op.reads_inputs is True else whole[op.reads_inputs]
-                    )
+                if careful and op.saves:
+                    _check_fresh(node, inputs, op.saved_inputs(len(inputs)))
                 needs = [
                     wanted and (needed is None or wanted_by_target(t, fn, index))
                     for t, fn, index, wanted in edges

@@ -52,7 +52,7 @@ CAST = register(
         _run_cast,
         _cast_vjp,
         _cast_jvp,
-        reads_inputs=False,
+        saves=(),
         samples=lambda rng: [
             ((rng.standard_normal((2, 3)).astype(np.float32),), {"dtype": dtypes.float64}),
             ((np.arange(3),), {"dtype": dtypes.float64}),

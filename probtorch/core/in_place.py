@@ -116,7 +116,7 @@ def _keep_old_value(target, value):
 
 def _reads(node, t):
     """Whether a wanted gradient of `node` depends on the elements of its input `t`."""
-    inputs, reads = node.inputs, node.op.reads_inputs
+    inputs = node.inputs
     if node.op.rules:
         return any(
             inputs[j] is t
@@ -124,6 +124,4 @@ def _reads(node, t):
             if isinstance(inputs[i], TensorBase) and inputs[i].requires_grad
             for j in read
         )
-    if type(reads) is slice:
-        inputs = inputs[reads]
-    return bool(reads) and any(x is t for x in inputs)
+    return any(inputs[i] is t for i in node.op.saved_inputs(len(inputs)))

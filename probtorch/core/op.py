@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from probtorch.errors import ArgumentError
+
 __all__ = ["REGISTRY", "Op", "register"]
 
 REGISTRY: dict[str, "Op"] = {}
@@ -41,15 +43,16 @@ class Op:
     result : str
         Elementwise dtype rule: "same", "float" (integers become the default float dtype) or "bool".
     partials : tuple of callable or None
-        Elementwise ops: ``(g, out, *inputs) -> cotangent`` per input, None where there is none.
+        Elementwise ops: ``(g, *saved) -> cotangent`` per input, None where there is none.
     rules : tuple of (int, callable, tuple of int, bool)
-        Elementwise ops: for each input that has one, its position, its partial, the positions of
-        the inputs that the partial looks at, and whether it looks at the output.
-    reads_inputs : bool or slice
-        Whether `vjp` looks at the elements of the inputs, or of the inputs in a slice (else a later
-        in-place change of them is harmless).
-    reads_output : bool
-        Whether `vjp` looks at the output.
+        Elementwise ops: for each input that has one, its position, its partial as a function of
+        ``(g, out, inputs)``, the positions of the inputs that it is given, and whether it is given
+        the output.
+    inputs : tuple of str
+        Names of the inputs; a last one with a star stands for all that follow.
+    saves : tuple of str
+        What the derivative reads the elements of: names of inputs, and "out". What is not among
+        them may change in place before the derivative is taken.
     num_outputs : int
         Number of output tensors. With several, `vjp` and the hooks see a list of cotangents, None
         for an output that took no part.
@@ -77,8 +80,9 @@ class Op:
     partials: tuple[Any, ...] = ()
     result: str = "same"
     rules: tuple[Any, ...] = ()
-    reads_inputs: bool | slice = True
-    reads_output: bool = False
+    inputs: tuple[str, ...] = ()
+    saves: tuple[str, ...] | None = None
+    reads_output: bool = field(init=False)
     num_outputs: int = 1
     domain: tuple[Any, ...] = ()
     reference: Callable[..., Any] | None = None
@@ -86,6 +90,32 @@ class Op:
     doc: str = ""
     public: Callable[..., Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        known = {name.removeprefix("*") for name in self.inputs}
+        if self.vjp is not None and self.saves is None:
+            raise ArgumentError(
+                f"op {self.name!r}",
+                expected="saves=, what its derivative reads",
+                got="a derivative without it",
+                fix="name the inputs whose elements it reads, and out; if there are none, say so",
+            )
+        if unknown := set(self.saves or ()) - known - {"out"}:
+            raise ArgumentError(
+                f"op {self.name!r}",
+                expected=f"saves= of {', '.join(sorted(known))} or out",
+                got=", ".join(sorted(unknown)),
+                fix="the names of the inputs are those in the signature of the run or the formula",
+            )
+        self.reads_output = "out" in (self.saves or ())
+
+    def saved_inputs(self, count):
+        """Return the positions, among `count` inputs, of those that the derivative reads."""
+        if not self.saves:
+            return []
+        last = len(self.inputs) - 1
+        names = [self.inputs[min(i, last)].removeprefix("*") for i in range(count)]
+        return [i for i, name in enumerate(names) if name in self.saves]
 
     def __repr__(self):
         return f"<op {self.name}>"

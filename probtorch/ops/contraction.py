@@ -57,6 +57,7 @@ _MATMUL = structured(
     run=lambda x, y: x @ y,
     vjp=_matmul_vjp,
     jvp=_matmul_jvp,
+    saves="x y",
     samples=_samples,
     reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
     doc="Product of matrices, batched over leading dims.",

@@ -22,7 +22,7 @@ LN2 = math.log(2.0)
 LN10 = math.log(10.0)
 
 
-def _flat(g, *_):
+def _flat(g):
     """Cotangent of an operand that the result does not change with: zeros."""
     return wrap(array_module(g._data).zeros_like(g._data))
 
@@ -32,7 +32,7 @@ def _flat(g, *_):
 add = elementwise(
     "add",
     formula=lambda s, x, y: x + y,
-    partials=(lambda g, *_: g, lambda g, *_: g),
+    partials=(lambda g: g, lambda g: g),
     domain=("real", "real"),
     eager=np.add,
     reference=np.add,
@@ -41,7 +41,7 @@ add = elementwise(
 sub = elementwise(
     "sub",
     formula=lambda s, x, y: x - y,
-    partials=(lambda g, *_: g, lambda g, *_: -g),
+    partials=(lambda g: g, lambda g: -g),
     domain=("real", "real"),
     eager=np.subtract,
     reference=np.subtract,
@@ -50,7 +50,8 @@ sub = elementwise(
 mul = elementwise(
     "mul",
     formula=lambda s, x, y: x * y,
-    partials=(lambda g, _, _x, y: g * y, lambda g, _, x, _y: g * x),
+    partials=(lambda g, y: g * y, lambda g, x: g * x),
+    saves=("y", "x"),
     domain=("real", "real"),
     eager=np.multiply,
     reference=np.multiply,
@@ -59,7 +60,8 @@ mul = elementwise(
 div = elementwise(
     "div",
     formula=lambda s, x, y: x / y,
-    partials=(lambda g, _, _x, y: g / y, lambda g, z, _x, y: -(g * z) / y),
+    partials=(lambda g, y: g / y, lambda g, z, y: -(g * z) / y),
+    saves=("y", "out y"),
     domain=("real", "nonzero"),
     eager=np.true_divide,
     reference=np.true_divide,
@@ -105,7 +107,7 @@ def divide(x, y, *, rounding_mode=None, out=None):
 clone = elementwise(
     "clone",
     formula=lambda s, x: x,
-    partials=(lambda g, *_: g,),
+    partials=(lambda g: g,),
     domain=("real",),
     eager=lambda x: x.copy(),
     reference=lambda x: x,
@@ -114,7 +116,7 @@ clone = elementwise(
 neg = elementwise(
     "neg",
     formula=lambda s, x: -x,
-    partials=(lambda g, *_: -g,),
+    partials=(lambda g: -g,),
     domain=("real",),
     eager=np.negative,
     reference=np.negative,
@@ -123,7 +125,8 @@ neg = elementwise(
 reciprocal = elementwise(
     "reciprocal",
     formula=lambda s, x: 1.0 / x,
-    partials=(lambda g, y, _x: -(g * y) * y,),
+    partials=(lambda g, y: -(g * y) * y,),
+    saves=("out",),
     domain=("nonzero",),
     eager=lambda x: 1.0 / x,
     reference=lambda x: 1.0 / x,
@@ -133,7 +136,8 @@ reciprocal = elementwise(
 square = elementwise(
     "square",
     formula=lambda s, x: x * x,
-    partials=(lambda g, _, x: g * (x * 2.0),),
+    partials=(lambda g, x: g * (x * 2.0),),
+    saves=("x",),
     domain=("real",),
     eager=np.square,
     reference=np.square,
@@ -143,7 +147,8 @@ square = elementwise(
 sqrt = elementwise(
     "sqrt",
     formula=lambda s, x: s.sqrt(x),
-    partials=(lambda g, y, _x: g / (y * 2.0),),
+    partials=(lambda g, y: g / (y * 2.0),),
+    saves=("out",),
     domain=("positive",),
     eager=np.sqrt,
     reference=np.sqrt,
@@ -154,6 +159,7 @@ rsqrt = elementwise(
     "rsqrt",
     formula=lambda s, x: 1.0 / s.sqrt(x),
     partials=(lambda g, y, x: g * y / (x * -2.0),),
+    saves=("out x",),
     domain=("positive",),
     reference=lambda x: x**-0.5,
     result="float",
@@ -162,7 +168,8 @@ rsqrt = elementwise(
 cbrt = elementwise(
     "cbrt",
     formula=lambda s, x: s.cbrt(x),
-    partials=(lambda g, y, _x: g / (y * y * 3.0),),
+    partials=(lambda g, y: g / (y * y * 3.0),),
+    saves=("out",),
     domain=("nonzero",),
     eager=np.cbrt,
     reference=np.cbrt,
@@ -173,7 +180,8 @@ abs = elementwise(
     "abs",
     formula=lambda s, x: s.abs(x),
     # Detached, as its derivative is 0 anyway.
-    partials=(lambda g, _, x: g * sign(x.detach()),),
+    partials=(lambda g, x: g * sign(x.detach()),),
+    saves=("x",),
     domain=("nonzero",),
     eager=np.abs,
     reference=np.abs,
@@ -190,7 +198,7 @@ sign = elementwise(
 )
 
 
-def _pow_base(g, _, x, y):
+def _pow_base(g, x, y):
     if isinstance(y, (int, float)):
         return g * (y * pow(x, y - 1)) if y else g * 0.0
     zero = eq(y, 0.0)
@@ -213,6 +221,7 @@ pow = elementwise(
     "pow",
     formula=lambda s, x, y: s.pow(x, y),
     partials=(_pow_base, _pow_exponent),
+    saves=("x y", "out x y"),
     domain=("positive", "real"),
     eager=np.power,
     reference=np.power,
@@ -241,7 +250,8 @@ def _checked(name, ufunc):
 fmod = elementwise(
     "fmod",
     formula=lambda s, x, y: s.fmod(x, y),
-    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * _trunc_divide(x, y))),
+    partials=(lambda g: g, lambda g, x, y: -(g * _trunc_divide(x, y))),
+    saves=("", "x y"),
     domain=("real", "nonzero"),
     eager=_checked("fmod", np.fmod),
     reference=np.fmod,
@@ -260,7 +270,8 @@ remainder = elementwise(
     "remainder",
     formula=_remainder,
     # Quotients of one op, flat in both, as the slope of x / y at 0 is no number.
-    partials=(lambda g, *_: g, lambda g, _, x, y: -(g * floor_divide(x, y))),
+    partials=(lambda g: g, lambda g, x, y: -(g * floor_divide(x, y))),
+    saves=("", "x y"),
     domain=("real", "nonzero"),
     eager=_checked("remainder", np.remainder),
     reference=np.mod,
@@ -304,7 +315,8 @@ _trunc_divide = elementwise(
 exp = elementwise(
     "exp",
     formula=lambda s, x: s.exp(x),
-    partials=(lambda g, y, _x: g * y,),
+    partials=(lambda g, y: g * y,),
+    saves=("out",),
     domain=("real",),
     eager=np.exp,
     reference=np.exp,
@@ -314,7 +326,8 @@ exp = elementwise(
 exp2 = elementwise(
     "exp2",
     formula=lambda s, x: s.exp2(x),
-    partials=(lambda g, y, _x: g * (y * LN2),),
+    partials=(lambda g, y: g * (y * LN2),),
+    saves=("out",),
     domain=("real",),
     eager=np.exp2,
     reference=np.exp2,
@@ -324,7 +337,8 @@ exp2 = elementwise(
 expm1 = elementwise(
     "expm1",
     formula=lambda s, x: s.expm1(x),
-    partials=(lambda g, y, _x: g * (y + 1.0),),
+    partials=(lambda g, y: g * (y + 1.0),),
+    saves=("out",),
     domain=("real",),
     eager=np.expm1,
     reference=np.expm1,
@@ -334,7 +348,8 @@ expm1 = elementwise(
 log = elementwise(
     "log",
     formula=lambda s, x: s.log(x),
-    partials=(lambda g, _, x: g / x,),
+    partials=(lambda g, x: g / x,),
+    saves=("x",),
     domain=("positive",),
     eager=np.log,
     reference=np.log,
@@ -344,7 +359,8 @@ log = elementwise(
 log2 = elementwise(
     "log2",
     formula=lambda s, x: s.log2(x),
-    partials=(lambda g, _, x: g / (x * LN2),),
+    partials=(lambda g, x: g / (x * LN2),),
+    saves=("x",),
     domain=("positive",),
     eager=np.log2,
     reference=np.log2,
@@ -354,7 +370,8 @@ log2 = elementwise(
 log10 = elementwise(
     "log10",
     formula=lambda s, x: s.log10(x),
-    partials=(lambda g, _, x: g / (x * LN10),),
+    partials=(lambda g, x: g / (x * LN10),),
+    saves=("x",),
     domain=("positive",),
     eager=np.log10,
     reference=np.log10,
@@ -364,7 +381,8 @@ log10 = elementwise(
 log1p = elementwise(
     "log1p",
     formula=lambda s, x: s.log1p(x),
-    partials=(lambda g, _, x: g / (x + 1.0),),
+    partials=(lambda g, x: g / (x + 1.0),),
+    saves=("x",),
     domain=("positive",),
     eager=np.log1p,
     reference=np.log1p,
@@ -382,7 +400,8 @@ def _sigmoid(s, x):
 sigmoid = elementwise(
     "sigmoid",
     formula=_sigmoid,
-    partials=(lambda g, y, _x: g * y * (1.0 - y),),
+    partials=(lambda g, y: g * y * (1.0 - y),),
+    saves=("out",),
     domain=("real",),
     reference=lambda x: 1.0 / (1.0 + np.exp(-x)),
     result="float",
@@ -398,7 +417,8 @@ def _softplus(s, x):
 softplus = elementwise(
     "softplus",
     formula=_softplus,
-    partials=(lambda g, _, x: g * sigmoid(x),),
+    partials=(lambda g, x: g * sigmoid(x),),
+    saves=("x",),
     domain=("real",),
     reference=lambda x: np.logaddexp(0.0, x),
     result="float",
@@ -407,7 +427,8 @@ softplus = elementwise(
 log_sigmoid = elementwise(
     "log_sigmoid",
     formula=lambda s, x: -_softplus(s, -x),
-    partials=(lambda g, _, x: g * sigmoid(-x),),
+    partials=(lambda g, x: g * sigmoid(-x),),
+    saves=("x",),
     domain=("real",),
     reference=lambda x: -np.logaddexp(0.0, -x),
     result="float",
@@ -425,7 +446,8 @@ def _logaddexp(s, x, y):
 logaddexp = elementwise(
     "logaddexp",
     formula=_logaddexp,
-    partials=(lambda g, _, x, y: _share(g, x, y), lambda g, _, x, y: _share(g, y, x)),
+    partials=(lambda g, x, y: _share(g, x, y), lambda g, x, y: _share(g, y, x)),
+    saves=("x y", "x y"),
     domain=("real", "real"),
     eager=np.logaddexp,
     reference=np.logaddexp,
@@ -446,7 +468,8 @@ def _share(g, x, y):
 sin = elementwise(
     "sin",
     formula=lambda s, x: s.sin(x),
-    partials=(lambda g, _, x: g * cos(x),),
+    partials=(lambda g, x: g * cos(x),),
+    saves=("x",),
     domain=("real",),
     eager=np.sin,
     reference=np.sin,
@@ -456,7 +479,8 @@ sin = elementwise(
 cos = elementwise(
     "cos",
     formula=lambda s, x: s.cos(x),
-    partials=(lambda g, _, x: -(g * sin(x)),),
+    partials=(lambda g, x: -(g * sin(x)),),
+    saves=("x",),
     domain=("real",),
     eager=np.cos,
     reference=np.cos,
@@ -466,7 +490,8 @@ cos = elementwise(
 tan = elementwise(
     "tan",
     formula=lambda s, x: s.tan(x),
-    partials=(lambda g, y, _x: g * (y * y + 1.0),),
+    partials=(lambda g, y: g * (y * y + 1.0),),
+    saves=("out",),
     domain=("unit",),
     eager=np.tan,
     reference=np.tan,
@@ -476,7 +501,8 @@ tan = elementwise(
 asin = elementwise(
     "asin",
     formula=lambda s, x: s.asin(x),
-    partials=(lambda g, _, x: g * rsqrt(1.0 - x * x),),
+    partials=(lambda g, x: g * rsqrt(1.0 - x * x),),
+    saves=("x",),
     domain=("unit",),
     eager=np.arcsin,
     reference=np.arcsin,
@@ -486,7 +512,8 @@ asin = elementwise(
 acos = elementwise(
     "acos",
     formula=lambda s, x: s.acos(x),
-    partials=(lambda g, _, x: -(g * rsqrt(1.0 - x * x)),),
+    partials=(lambda g, x: -(g * rsqrt(1.0 - x * x)),),
+    saves=("x",),
     domain=("unit",),
     eager=np.arccos,
     reference=np.arccos,
@@ -496,7 +523,8 @@ acos = elementwise(
 atan = elementwise(
     "atan",
     formula=lambda s, x: s.atan(x),
-    partials=(lambda g, _, x: g / (x * x + 1.0),),
+    partials=(lambda g, x: g / (x * x + 1.0),),
+    saves=("x",),
     domain=("real",),
     eager=np.arctan,
     reference=np.arctan,
@@ -506,7 +534,8 @@ atan = elementwise(
 sinh = elementwise(
     "sinh",
     formula=lambda s, x: s.sinh(x),
-    partials=(lambda g, _, x: g * cosh(x),),
+    partials=(lambda g, x: g * cosh(x),),
+    saves=("x",),
     domain=("real",),
     eager=np.sinh,
     reference=np.sinh,
@@ -516,7 +545,8 @@ sinh = elementwise(
 cosh = elementwise(
     "cosh",
     formula=lambda s, x: s.cosh(x),
-    partials=(lambda g, _, x: g * sinh(x),),
+    partials=(lambda g, x: g * sinh(x),),
+    saves=("x",),
     domain=("real",),
     eager=np.cosh,
     reference=np.cosh,
@@ -526,7 +556,8 @@ cosh = elementwise(
 tanh = elementwise(
     "tanh",
     formula=lambda s, x: s.tanh(x),
-    partials=(lambda g, y, _x: g * (1.0 - y * y),),
+    partials=(lambda g, y: g * (1.0 - y * y),),
+    saves=("out",),
     domain=("real",),
     eager=np.tanh,
     reference=np.tanh,
@@ -536,7 +567,8 @@ tanh = elementwise(
 asinh = elementwise(
     "asinh",
     formula=lambda s, x: s.asinh(x),
-    partials=(lambda g, _, x: g * rsqrt(x * x + 1.0),),
+    partials=(lambda g, x: g * rsqrt(x * x + 1.0),),
+    saves=("x",),
     domain=("real",),
     eager=np.arcsinh,
     reference=np.arcsinh,
@@ -546,7 +578,8 @@ asinh = elementwise(
 acosh = elementwise(
     "acosh",
     formula=lambda s, x: s.acosh(x),
-    partials=(lambda g, _, x: g * rsqrt(x * x - 1.0),),
+    partials=(lambda g, x: g * rsqrt(x * x - 1.0),),
+    saves=("x",),
     domain=("above_one",),
     eager=np.arccosh,
     reference=np.arccosh,
@@ -556,7 +589,8 @@ acosh = elementwise(
 atanh = elementwise(
     "atanh",
     formula=lambda s, x: s.atanh(x),
-    partials=(lambda g, _, x: g / (1.0 - x * x),),
+    partials=(lambda g, x: g / (1.0 - x * x),),
+    saves=("x",),
     domain=("unit",),
     eager=np.arctanh,
     reference=np.arctanh,
@@ -576,9 +610,10 @@ atan2 = elementwise(
     "atan2",
     formula=lambda s, y, x: s.atan2(y, x),
     partials=(
-        lambda g, _, y, x: _over_radius(g * x, x, y),
-        lambda g, _, y, x: _over_radius(-(g * y), x, y),
+        lambda g, y, x: _over_radius(g * x, x, y),
+        lambda g, y, x: _over_radius(-(g * y), x, y),
     ),
+    saves=("y x", "y x"),
     domain=("nonzero", "nonzero"),
     eager=np.arctan2,
     reference=np.arctan2,
@@ -639,7 +674,8 @@ def _flip_sign(g, flipped):
 copysign = elementwise(
     "copysign",
     formula=lambda s, x, y: s.copysign(x, y),
-    partials=(lambda g, _, x, y: _flip_sign(g * sign(x.detach()), signbit(y)), _flat),
+    partials=(lambda g, x, y: _flip_sign(g * sign(x.detach()), signbit(y)), _flat),
+    saves=("x y", ""),
     domain=("nonzero", "nonzero"),
     eager=np.copysign,
     reference=np.copysign,
@@ -654,9 +690,10 @@ where = elementwise(
     formula=lambda s, c, x, y: s.where(c, x, y),
     partials=(
         None,
-        lambda g, _, c, _x, _y: where(c, g, 0.0),
-        lambda g, _, c, _x, _y: where(c, 0.0, g),
+        lambda g, c: where(c, g, 0.0),
+        lambda g, c: where(c, 0.0, g),
     ),
+    saves=("", "c", "c"),
     domain=("boolean", "real", "real"),
     eager=np.where,
     reference=np.where,
@@ -674,9 +711,10 @@ maximum = elementwise(
     "maximum",
     formula=lambda s, x, y: s.maximum(x, y),
     partials=(
-        lambda g, _, x, y: _tied(g, gt(x, y), x, y),
-        lambda g, _, x, y: _tied(g, lt(x, y), x, y),
+        lambda g, x, y: _tied(g, gt(x, y), x, y),
+        lambda g, x, y: _tied(g, lt(x, y), x, y),
     ),
+    saves=("x y", "x y"),
     domain=("real", "real"),
     eager=np.maximum,
     reference=np.maximum,
@@ -686,9 +724,10 @@ minimum = elementwise(
     "minimum",
     formula=lambda s, x, y: s.minimum(x, y),
     partials=(
-        lambda g, _, x, y: _tied(g, lt(x, y), x, y),
-        lambda g, _, x, y: _tied(g, gt(x, y), x, y),
+        lambda g, x, y: _tied(g, lt(x, y), x, y),
+        lambda g, x, y: _tied(g, gt(x, y), x, y),
     ),
+    saves=("x y", "x y"),
     domain=("real", "real"),
     eager=np.minimum,
     reference=np.minimum,
@@ -697,7 +736,8 @@ minimum = elementwise(
 relu = elementwise(
     "relu",
     formula=lambda s, x: s.where(x < 0.0, 0.0, x),
-    partials=(lambda g, _, x: where(gt(x, 0.0), g, 0.0),),
+    partials=(lambda g, x: where(gt(x, 0.0), g, 0.0),),
+    saves=("x",),
     domain=("nonzero",),
     eager=lambda x: np.maximum(x, 0),
     reference=lambda x: np.maximum(x, 0),
@@ -707,10 +747,11 @@ _clamp = elementwise(
     "clamp",
     formula=lambda s, x, lo, hi: s.minimum(s.maximum(x, lo), hi),
     partials=(
-        lambda g, _, x, lo, hi: where(logical_or(lt(x, lo), gt(x, hi)), 0.0, g),
-        lambda g, _, x, lo, hi: where(logical_and(lt(x, lo), lt(lo, hi)), g, 0.0),
-        lambda g, _, x, lo, hi: where(logical_or(gt(x, hi), gt(lo, hi)), g, 0.0),
+        lambda g, x, lo, hi: where(logical_or(lt(x, lo), gt(x, hi)), 0.0, g),
+        lambda g, x, lo, hi: where(logical_and(lt(x, lo), lt(lo, hi)), g, 0.0),
+        lambda g, x, lo, hi: where(logical_or(gt(x, hi), gt(lo, hi)), g, 0.0),
     ),
+    saves=("x lo hi", "x lo hi", "x lo hi"),
     domain=("real", "negative", "positive"),
     eager=lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),
     reference=lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),

@@ -6,9 +6,11 @@
   of this kind.
 - `structured`: everything stated, side by side (cholesky, matmul, prod ...).
 
-Partials are written in Tensor ops, as ``lambda g, y, x: ...``: cotangent, output, inputs. The name
-of an argument that a partial does not look at starts with an underscore, or is swallowed by ``*_``:
-that is how the tape knows what it must guard against later in-place changes.
+What a derivative reads is declared by `saves`, as names of inputs and "out": that is what the tape
+guards against later in-place changes. A partial of an elementwise op is called with the cotangent
+and what its entry of `saves` names, in that order, and cannot see anything else; so an entry that
+says nothing needs not be written. For the others, whose rules also look at shapes, `saves` must be
+stated, and the laws in tests/contracts/test_saves.py hold it to what the rule does.
 """
 
 import functools
@@ -43,25 +45,55 @@ def unbroadcast(g, shape):
     return g if g._data.shape == shape else _sum_to(g, shape)
 
 
-def _rules(partials):
-    """Return `Op.rules`, and whether any partial looks at the output (see the module docstring)."""
-    rules, output = [], False
-    for i, p in enumerate(partials):
-        if p is None:
-            continue
-        code = p.__code__
-        names = list(code.co_varnames[: code.co_argcount])
-        if code.co_flags & inspect.CO_VARARGS:  # one name for all that follow
-            names += code.co_varnames[len(names) :][:1] * (len(partials) + 2 - len(names))
-        reads = tuple(j for j, n in enumerate(names[2:]) if not n.startswith("_"))
-        reads_output = len(names) > 1 and not names[1].startswith("_")
-        output |= reads_output
-        rules.append((i, p, reads, reads_output))
-    return tuple(rules), output
+def _names(fn, skip=0):
+    """Return the names of the positional parameters of `fn`, a star before one for all others."""
+    named = []
+    for p in list(inspect.signature(fn).parameters.values())[skip:]:
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL):
+            named.append("*" * (p.kind is p.VAR_POSITIONAL) + p.name)
+    return tuple(named)
+
+
+def _rule(name, i, partial, saves, inputs):
+    """Return the entry of `Op.rules` for the partial in input `i`, given what it reads."""
+    reads = saves.split()
+    try:
+        inspect.signature(partial).bind(None, *reads)
+    except TypeError:
+        raise ArgumentError(
+            f"op {name!r}",
+            expected=f"a partial in {inputs[i]} of {', '.join(['the cotangent', *reads])}",
+            got=f"one of the parameters {inspect.signature(partial)}",
+            fix="declare in saves= what it reads, and take that in this order",
+        ) from None
+    at = [inputs.index(r) if r in inputs else -1 for r in reads]
+    return i, _given(partial, at), tuple(j for j in at if j >= 0), -1 in at
+
+
+def _given(partial, at):
+    """Return `partial` as a function of `(g, out, inputs)`, given those at `at`; -1 is `out`."""
+    if not at:
+        return lambda g, out, inputs: partial(g)
+    if at == [-1]:
+        return lambda g, out, inputs: partial(g, out)
+    if len(at) == 1:
+        (j,) = at
+        return lambda g, out, inputs: partial(g, inputs[j])
+    return lambda g, out, inputs: partial(g, *[out if j < 0 else inputs[j] for j in at])
 
 
 def elementwise(
-    name, *, formula, partials, domain, reference, eager=None, result="same", doc="", extra=None
+    name,
+    *,
+    formula,
+    partials,
+    domain,
+    reference,
+    saves=None,
+    eager=None,
+    result="same",
+    doc="",
+    extra=None,
 ):
     """Declare an elementwise op and return its public function.
 
@@ -72,8 +104,12 @@ def elementwise(
         ``formula(s, x, ...)``: the scalar definition over the algebra `s` (operators and the names
         in ops/scalar.py).
     partials : tuple of callable or None
-        One per input, ``(g, y, *inputs) -> cotangent``; None where not differentiable. Used for vjp
-        and jvp alike.
+        One per input, ``(g, *saved) -> cotangent``, written in Tensor ops; None where not
+        differentiable. Used for vjp and jvp alike.
+    saves : tuple of str, optional
+        For each partial what it is given beside the cotangent: names of inputs, which are those of
+        the parameters of `formula`, and "out", as in ``("y", "out x")``. Without it none is given
+        anything else.
     domain : tuple of str
         One interval per input (names in testing/domains.py).
     reference : callable
@@ -85,7 +121,13 @@ def elementwise(
         Dtype rule; "float" turns integers into the default float dtype first.
     """
     differentiable = any(p is not None for p in partials)
-    rules, reads_output = _rules(partials)
+    inputs = _names(formula, 1)
+    saves = ("",) * len(partials) if saves is None else saves
+    rules = tuple(
+        _rule(name, i, partial, reads, inputs)
+        for i, (partial, reads) in enumerate(zip(partials, saves, strict=True))
+        if partial is not None
+    )
     if isinstance(eager, str):
         eager = special_function(eager.removeprefix("special."))
     fn = eager or functools.partial(formula, numpy_algebra)
@@ -100,8 +142,8 @@ def elementwise(
             partials=partials,
             rules=rules,
             result=result,
-            reads_inputs=any(reads for _, _, reads, _ in rules),
-            reads_output=reads_output,
+            inputs=inputs,
+            saves=tuple(dict.fromkeys(" ".join(saves).split())),
             domain=domain,
             reference=reference,
             doc=doc,
@@ -174,41 +216,34 @@ def partial_in_single(partial, g, out, inputs):
         for x in inputs
     ]
     out = None if out is None else cast(out, dtypes.float32)
-    return cast(partial(cast(g, dtypes.float32), out, *wide), dtypes.float16)
+    return cast(partial(cast(g, dtypes.float32), out, wide), dtypes.float16)
 
 
 def _bind_vjp(op):
-    partials = op.partials
-
     def vjp(g, out, inputs, attrs, needs):
-        grads = []
-        for partial, x, need in zip(partials, inputs, needs, strict=True):
-            if need and partial is not None:
+        grads = [None] * len(inputs)
+        for i, partial, _, _ in op.rules:
+            if needs[i]:
                 if g._data.dtype is dtypes.float16:
                     gx = partial_in_single(partial, g, out, inputs)
                 else:
-                    gx = partial(g, out, *inputs)
-                grads.append(
-                    gx if gx._data.shape == x._data.shape else unbroadcast(gx, x._data.shape)
-                )
-            else:
-                grads.append(None)
+                    gx = partial(g, out, inputs)
+                grads[i] = unbroadcast(gx, inputs[i]._data.shape)
         return grads
 
     return vjp
 
 
 def _bind_jvp(op):
-    partials = op.partials
-
     def jvp(tangents, out, inputs, attrs):
         total = None
-        for partial, t in zip(partials, tangents, strict=True):
-            if t is not None and partial is not None:
+        for i, partial, _, _ in op.rules:
+            t = tangents[i]
+            if t is not None:
                 if t._data.dtype is dtypes.float16:
                     term = partial_in_single(partial, t, out, inputs)
                 else:
-                    term = partial(t, out, *inputs)
+                    term = partial(t, out, inputs)
                 total = term if total is None else total + term
         if total is not None and total._data.shape != out._data.shape:
             total = total.expand(out._data.shape)
@@ -218,7 +253,10 @@ def _bind_jvp(op):
 
 
 def linear(name, family, *, run, transpose, samples, reference=None, view=False, doc=""):
-    """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint."""
+    """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint.
+
+    `x` is there for its shape: the derivative of a linear op reads nothing.
+    """
 
     def vjp(g, out, inputs, attrs, needs):
         return (transpose(g, inputs[0], **attrs),)
@@ -233,7 +271,8 @@ def linear(name, family, *, run, transpose, samples, reference=None, view=False,
             run,
             vjp,
             jvp,
-            reads_inputs=False,
+            inputs=_names(run),
+            saves=(),
             samples=samples,
             reference=reference,
             doc=doc,
@@ -253,13 +292,16 @@ def structured(
     vjp=None,
     jvp=None,
     reference=None,
-    reads_inputs=True,
-    reads_output=False,
+    saves=None,
     num_outputs=1,
     doc="",
     extra=None,
 ):
-    """Declare an op by stating every rule; see `Op` for the meaning of each."""
+    """Declare an op by stating every rule; see `Op` for the meaning of each.
+
+    `saves` is what `vjp` reads the elements of, as in ``"a out"``: names of parameters of `run`
+    that are inputs, and "out". An op with a `vjp` must state it, be it as ``""``.
+    """
     return register(
         Op(
             name,
@@ -267,8 +309,8 @@ def structured(
             run,
             vjp,
             jvp,
-            reads_inputs=reads_inputs,
-            reads_output=reads_output,
+            inputs=_names(run),
+            saves=None if saves is None else tuple(saves.split()),
             samples=samples,
             reference=reference,
             num_outputs=num_outputs,

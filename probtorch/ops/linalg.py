@@ -202,8 +202,7 @@ _CHOLESKY = structured(
     run=_run_cholesky,
     vjp=_cholesky_vjp,
     jvp=_cholesky_jvp,
-    reads_output=True,
-    reads_inputs=False,
+    saves="out",
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {"check": True}),
         ((positive_definite_samples(rng, 2, 4),), {"check": True}),
@@ -370,7 +369,7 @@ _SOLVE_TRIANGULAR = structured(
     run=_run_solve_triangular,
     vjp=_solve_triangular_vjp,
     jvp=_solve_triangular_jvp,
-    reads_output=True,
+    saves="a out",
     samples=_triangular_samples,
     reference=_solve_triangular_reference,
     doc="x with a @ x = b for triangular a; the other triangle is not read.",
@@ -484,7 +483,7 @@ _SOLVE = structured(
     run=_run_solve,
     vjp=_solve_vjp,
     jvp=_solve_jvp,
-    reads_output=True,
+    saves="a out",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3), rng.standard_normal((3, 2))), {}),
         ((general_samples(rng, 2, 1, 3, 3), rng.standard_normal((4, 3, 1))), {}),
@@ -551,8 +550,7 @@ INV = structured(
     "inv",
     "linalg",
     run=_run_inv,
-    reads_output=True,
-    reads_inputs=False,
+    saves="out",
     vjp=lambda g, y, inputs, attrs, needs: (-matmul(matmul(mt(y), g), mt(y)),),
     jvp=lambda tangents, y, inputs, attrs: -matmul(matmul(y, tangents[0]), y),
     samples=lambda rng: [

@@ -113,7 +113,7 @@ _RECURRENCE = structured(
     run=_run_recurrence,
     vjp=_recurrence_vjp,
     jvp=_recurrence_jvp,
-    reads_output=True,
+    saves="a out",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)), rng.standard_normal((2, 4))), {"dim": 1}),
         ((rng.standard_normal((3, 2)), rng.standard_normal((3, 2))), {"dim": 0}),
@@ -178,7 +178,7 @@ _CUMPROD = structured(
     run=lambda x, dim: wider(x).cumprod(axis=dim).astype(x.dtype, copy=False),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
-    reads_output=True,
+    saves="x out",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((np.array([2.0, 0.0, 3.0, 0.0]),), {"dim": 0}),
@@ -236,7 +236,7 @@ _LOGCUMSUMEXP = structured(
     run=_run_logcumsumexp,
     vjp=_logcumsumexp_vjp,
     jvp=_logcumsumexp_jvp,
-    reads_output=True,
+    saves="x out",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((rng.standard_normal((3, 2)),), {"dim": 0}),

@@ -170,7 +170,7 @@ _ORDER_STATISTIC = structured(
     run=_run_order_statistic,
     vjp=_order_statistic_vjp,
     jvp=_order_statistic_jvp,
-    reads_output=True,
+    saves="x out",
     samples=lambda rng: [
         ((rng.standard_normal((2, 5)),), {"dims": (1,), "k": 2, "keepdim": False}),
         ((rng.standard_normal((4, 3)),), {"dims": (0,), "k": 0, "keepdim": True}),

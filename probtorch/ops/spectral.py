@@ -196,6 +196,7 @@ _DET_HESSIAN = structured(
     run=_run_det_hessian,
     vjp=_det_hessian_vjp,
     jvp=_det_hessian_jvp,
+    saves="a",
     samples=lambda rng: [((general_samples(rng, 2, 3, 3), rng.standard_normal((2, 3, 3))), {})],
     reference=_det_hessian_reference,
     extra={"not_differentiable": (0,), "decompose": _det_hessian_parts},
@@ -207,6 +208,7 @@ _COFACTOR = structured(
     run=_run_cofactor,
     vjp=lambda g, out, inputs, attrs, needs: (apply(_DET_HESSIAN, (inputs[0], g)),),
     jvp=lambda tangents, out, inputs, attrs: apply(_DET_HESSIAN, (inputs[0], tangents[0])),
+    saves="a",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 2, 2),), {}),
@@ -237,6 +239,7 @@ _DET = structured(
     "linalg",
     run=lambda a: namespace(a).linalg.det(a),
     jvp=_det_jvp,
+    saves="a",
     vjp=lambda g, out, inputs, attrs, needs: (
         unsqueeze(unsqueeze(g, -1), -1) * apply(_COFACTOR, inputs),
     ),
@@ -272,6 +275,7 @@ _SLOGDET = structured(
     run=lambda a: tuple(namespace(a).linalg.slogdet(a)),
     vjp=_slogdet_vjp,
     jvp=_slogdet_jvp,
+    saves="a",
     num_outputs=2,
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
@@ -368,8 +372,7 @@ _EIGH = structured(
     vjp=_eigh_vjp,
     jvp=_eigh_jvp,
     num_outputs=2,
-    reads_output=True,
-    reads_inputs=False,
+    saves="out",
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {}),
         ((positive_definite_samples(rng, 2, 3),), {}),
@@ -447,8 +450,7 @@ _QR = structured(
     vjp=_qr_vjp,
     jvp=_qr_jvp,
     num_outputs=2,
-    reads_output=True,
-    reads_inputs=False,
+    saves="out",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 4, 2),), {}),
@@ -553,8 +555,7 @@ _SVD = structured(
     vjp=_svd_vjp,
     jvp=_svd_jvp,
     num_outputs=3,
-    reads_output=True,
-    reads_inputs=False,
+    saves="out",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 4, 2),), {}),
@@ -641,7 +642,7 @@ _PINV = structured(
     run=_run_pinv,
     vjp=_pinv_vjp,
     jvp=_pinv_jvp,
-    reads_output=True,
+    saves="a out",
     samples=lambda rng: [
         ((general_samples(rng, 4, 2),), {"rtol": 1e-12}),
         ((general_samples(rng, 2, 2, 3),), {"rtol": 1e-12}),

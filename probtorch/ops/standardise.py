@@ -78,8 +78,7 @@ _STANDARDISE = structured(
     run=_run_standardise,
     vjp=_standardise_vjp,
     jvp=_standardise_jvp,
-    reads_inputs=False,
-    reads_output=True,
+    saves="out",
     num_outputs=3,
     samples=lambda rng: [
         ((rng.standard_normal((2, 3, 4)),), {"dims": (1, 2), "eps": 1e-5}),

@@ -140,7 +140,7 @@ _TAKE = structured(
     vjp=_take_vjp,
     jvp=_first_only(lambda: _TAKE),
     samples=_take_samples,
-    reads_inputs=slice(1, None),
+    saves="index",
     reference=lambda x, *index, dims: x[_key(x.ndim, dims, index)],
     doc="Elements at integer indices along some dims.",
 )
@@ -151,7 +151,7 @@ _UNTAKE = structured(
     vjp=_untake_vjp,
     jvp=_first_only(lambda: _UNTAKE),
     samples=_untake_samples,
-    reads_inputs=slice(1, None),
+    saves="index",
     reference=_untake_reference,
     doc="Zeros with values added at integer indices: the transpose of `take`.",
 )
@@ -210,7 +210,7 @@ _PUT = structured(
     jvp=_put_jvp,
     samples=_put_samples,
     reference=_put_reference,
-    reads_inputs=slice(2, None),
+    saves="index",
     doc="A copy with values written (or added) at integer indices along some dims.",
 )
 
@@ -249,7 +249,7 @@ _SLICE_PUT = structured(
     vjp=_slice_put_vjp,
     jvp=_slice_put_jvp,
     samples=_slice_put_samples,
-    reads_inputs=False,
+    saves="",
     reference=_run_slice_put,
     doc="A copy with values written at slices.",
 )

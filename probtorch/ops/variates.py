@@ -33,8 +33,8 @@ __all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_m
 def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
     """Declare an op of parameters, seed, stream and counters; `parameters` give its test inputs."""
 
-    def run(*operands):
-        *given, seed, stream, counters = operands
+    def run(first, *others):
+        *given, seed, stream, counters = first, *others
         like = given[-1]
         host = [to_host(p).astype(np.float64, copy=False) for p in given]
         draws = draw(sampler, int(seed), int(stream), to_host(counters), *host)
@@ -52,8 +52,7 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
         samples=samples,
         vjp=vjp,
         jvp=jvp,
-        reads_inputs=slice(0, len(parameters)),
-        reads_output=True,
+        saves=None if vjp is None else "first out",
         extra={"random": True, "implicit": vjp is not None, "sampler": sampler},
         doc=doc,
     )
@@ -276,6 +275,7 @@ _ANGLE_SLOPE = structured(
     run=_run_angle_slope,
     vjp=_once,
     jvp=_once,
+    saves="",
     samples=lambda rng: [
         ((rng.uniform(0.2, 9.0, (3, 4)), rng.uniform(-3.0, 3.0, (3, 4))), {}),
     ],

@@ -264,7 +264,7 @@ _WINDOW_MAX = structured(
     run=_reduce(np.maximum),
     vjp=_window_max_vjp,
     jvp=_window_max_jvp,
-    reads_output=True,
+    saves="x out",
     samples=_window_samples,
     reference=lambda x, sizes, stride, dilation: _windows_reference(x, sizes, stride, dilation).max(
         tuple(range(len(sizes)))

@@ -239,7 +239,7 @@ HALVES = Op(
     lambda x: (x[: len(x) // 2].copy(), x[len(x) // 2 :].copy()),
     _halves_vjp,
     num_outputs=2,
-    reads_inputs=False,
+    saves=(),
 )
 
 

@@ -24,7 +24,7 @@ _J1_SERIES = [
 ]
 
 
-def _sinc_slope(g, _, x):
+def _sinc_slope(g, x):
     # sinc'(x) = -pi j1(pi x), j1(z) = sin z / z^2 - cos z / z: near 0 its series, whose derivatives
     # are right as well.
     z = x * math.pi
@@ -41,6 +41,7 @@ sinc = elementwise(
     "sinc",
     formula=_sinc,
     partials=(_sinc_slope,),
+    saves=("x",),
     domain=("real",),
     eager=np.sinc,
     reference=lambda x: np.sin(np.pi * x) / (np.pi * x),
@@ -50,7 +51,8 @@ sinc = elementwise(
 i0 = elementwise(
     "i0",
     formula=lambda s, x: s.i0(x),
-    partials=(lambda g, _, x: g * i1(x),),
+    partials=(lambda g, x: g * i1(x),),
+    saves=("x",),
     domain=("real",),
     eager="special.i0",
     reference=lambda x: scipy_value("iv", 0, x),
@@ -60,7 +62,8 @@ i0 = elementwise(
 i1 = elementwise(
     "i1",
     formula=lambda s, x: s.i1(x),
-    partials=(lambda g, _, x: g * ((i0(x) + iv(2.0, x)) * 0.5),),
+    partials=(lambda g, x: g * ((i0(x) + iv(2.0, x)) * 0.5),),
+    saves=("x",),
     domain=("real",),
     eager="special.i1",
     reference=lambda x: scipy_value("iv", 1, x),
@@ -71,6 +74,7 @@ i0e = elementwise(
     "i0e",
     formula=lambda s, x: s.i0e(x),
     partials=(lambda g, y, x: g * (i1e(x) - sign(x) * y),),
+    saves=("out x",),
     domain=("nonzero",),
     eager="special.i0e",
     reference=lambda x: scipy_value("ive", 0, x),
@@ -81,6 +85,7 @@ i1e = elementwise(
     "i1e",
     formula=lambda s, x: s.i1e(x),
     partials=(lambda g, y, x: g * ((i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * y),),
+    saves=("out x",),
     domain=("nonzero",),
     eager="special.i1e",
     reference=lambda x: scipy_value("ive", 1, x),
@@ -115,6 +120,7 @@ mean_cosine_loss = elementwise(
     "mean_cosine_loss",
     formula=_mean_cosine_loss,
     partials=(_mean_cosine_loss_slope,),
+    saves=("out x",),
     domain=("positive",),
     eager=quiet(_mean_cosine_loss),
     reference=lambda x: 1.0 - scipy_value("iv", 1, x) / scipy_value("iv", 0, x),
@@ -124,7 +130,8 @@ mean_cosine_loss = elementwise(
 log_i0e = elementwise(
     "log_i0e",
     formula=lambda s, x: s.log(s.i0e(x)),
-    partials=(lambda g, _, x: -(g * mean_cosine_loss(x)),),
+    partials=(lambda g, x: -(g * mean_cosine_loss(x)),),
+    saves=("x",),
     domain=("positive",),
     eager=quiet(lambda s, x: s.log(s.i0e(x))),
     reference=lambda x: np.log(scipy_value("iv", 0, x)) - x,
@@ -135,7 +142,8 @@ log_i0e = elementwise(
 iv = elementwise(
     "iv",
     formula=lambda s, v, x: s.iv(v, x),
-    partials=(None, lambda g, _, v, x: g * ((iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5)),
+    partials=(None, lambda g, v, x: g * ((iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5)),
+    saves=("", "v x"),
     domain=("positive", "positive"),
     eager="special.iv",
     reference=lambda v, x: scipy_value("ive", v, x) * np.exp(x),
@@ -156,6 +164,7 @@ ive = elementwise(
         None,
         lambda g, y, v, x: g * ((ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * y),
     ),
+    saves=("", "out v x"),
     domain=("positive", "positive"),
     eager=quiet(_ive),
     reference=lambda v, x: scipy_value("iv", v, x) * np.exp(-x),

@@ -59,7 +59,8 @@ def _eager_lgamma(x):
 lgamma = elementwise(
     "lgamma",
     formula=_lgamma,
-    partials=(lambda g, _, x: g * digamma(x),),
+    partials=(lambda g, x: g * digamma(x),),
+    saves=("x",),
     domain=("positive",),
     eager=_eager_lgamma,
     reference=lambda x: scipy_value("loggamma", x + 0j).real,
@@ -70,7 +71,8 @@ gammaln = lgamma
 digamma = elementwise(
     "digamma",
     formula=lambda s, x: s.digamma(x),
-    partials=(lambda g, _, x: g * polygamma(1, x),),
+    partials=(lambda g, x: g * polygamma(1, x),),
+    saves=("x",),
     domain=("positive",),
     eager="special.digamma",
     reference=lambda x: scipy_value("psi", x + 0j).real,
@@ -90,7 +92,8 @@ def _zeta_reference(x, q):
 zeta = elementwise(
     "zeta",
     formula=lambda s, x, q: s.zeta(x, q),
-    partials=(None, lambda g, _, x, q: g * (-x * zeta(x + 1.0, q))),
+    partials=(None, lambda g, x, q: g * (-x * zeta(x + 1.0, q))),
+    saves=("", "x q"),
     domain=("above_one", "positive"),
     eager="special.zeta",
     reference=_zeta_reference,
@@ -169,9 +172,10 @@ lgamma_difference = elementwise(
     "lgamma_difference",
     formula=_lgamma_difference,
     partials=(
-        lambda g, _, x, y: g * digamma_difference(x, y),
-        lambda g, _, x, y: g * digamma(tensor_like(x + y, g)),
+        lambda g, x, y: g * digamma_difference(x, y),
+        lambda g, x, y: g * digamma(tensor_like(x + y, g)),
     ),
+    saves=("x y", "x y"),
     domain=("positive", "positive"),
     eager=quiet(_lgamma_difference),
     reference=lambda x, y: scipy_value("gammaln", x + y) - scipy_value("gammaln", x),
@@ -182,9 +186,10 @@ digamma_difference = elementwise(
     "digamma_difference",
     formula=_digamma_difference,
     partials=(
-        lambda g, _, x, y: g * (polygamma(1, tensor_like(x + y, g)) - polygamma(1, x)),
-        lambda g, _, x, y: g * polygamma(1, tensor_like(x + y, g)),
+        lambda g, x, y: g * (polygamma(1, tensor_like(x + y, g)) - polygamma(1, x)),
+        lambda g, x, y: g * polygamma(1, tensor_like(x + y, g)),
     ),
+    saves=("x y", "x y"),
     domain=("positive", "positive"),
     eager=quiet(_digamma_difference),
     reference=lambda x, y: scipy_value("psi", x + y) - scipy_value("psi", x),
@@ -196,9 +201,10 @@ betaln = elementwise(
     "betaln",
     formula=lambda s, a, b: s.betaln(a, b),
     partials=(
-        lambda g, _, a, b: -(g * digamma_difference(a, b)),
-        lambda g, _, a, b: -(g * digamma_difference(b, a)),
+        lambda g, a, b: -(g * digamma_difference(a, b)),
+        lambda g, a, b: -(g * digamma_difference(b, a)),
     ),
+    saves=("a b", "a b"),
     domain=("positive", "positive"),
     eager="special.betaln",
     reference=lambda a, b: (

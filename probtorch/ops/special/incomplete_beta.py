@@ -57,6 +57,7 @@ beta_density = elementwise(
         lambda g, y, a, b, x: xlog1py(g * y, -tensor_like(x, g)) + g * y * digamma_difference(b, a),
         _beta_density_in_x,
     ),
+    saves=("out a b x", "out a b x", "out a b x"),
     domain=("positive", "positive", "probability"),
     eager=quiet(_beta_density),
     reference=lambda a, b, x: np.exp(
@@ -69,10 +70,11 @@ betainc = elementwise(
     "betainc",
     formula=lambda s, a, b, x: s.betainc(a, b, x),
     partials=(
-        lambda g, _, a, b, x: g * betainc_grad(a, b, x, (1, 0)),
-        lambda g, _, a, b, x: g * betainc_grad(a, b, x, (0, 1)),
-        lambda g, _, a, b, x: g * beta_density(a, b, x),
+        lambda g, a, b, x: g * betainc_grad(a, b, x, (1, 0)),
+        lambda g, a, b, x: g * betainc_grad(a, b, x, (0, 1)),
+        lambda g, a, b, x: g * beta_density(a, b, x),
     ),
+    saves=("a b x", "a b x", "a b x"),
     domain=("positive", "positive", "probability"),
     eager="special.betainc",
     reference=lambda a, b, x: 1.0 - scipy_value("betainc", b, a, 1.0 - x),
@@ -118,7 +120,7 @@ def _betainc_grad_reference(a, b, x, order):
 
 _vjp, _jvp = rules_from_parts(_betainc_grad_parts, "betainc_grad")
 _BETAINC_GRAD = structured(
-    "betainc_grad", "special", run=on_host(_run_betainc_grad), vjp=_vjp, jvp=_jvp,
+    "betainc_grad", "special", run=on_host(_run_betainc_grad), vjp=_vjp, jvp=_jvp, saves="a b x",
     samples=lambda rng: [
         (
             (rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.5, 4.0, (2,)), np.array(0.7)),

@@ -52,6 +52,7 @@ gamma_density = elementwise(
     "gamma_density",
     formula=_gamma_density,
     partials=(_gamma_density_in_a, _gamma_density_in_x),
+    saves=("out a x", "out a x"),
     domain=("positive", "positive"),
     eager=quiet(_gamma_density),
     reference=lambda a, x: np.exp((a - 1.0) * np.log(x) - x - scipy_value("gammaln", a)),
@@ -62,9 +63,10 @@ gammainc = elementwise(
     "gammainc",
     formula=lambda s, a, x: s.gammainc(a, x),
     partials=(
-        lambda g, _, a, x: g * gammainc_grad_a(a, x),
-        lambda g, _, a, x: g * gamma_density(a, x),
+        lambda g, a, x: g * gammainc_grad_a(a, x),
+        lambda g, a, x: g * gamma_density(a, x),
     ),
+    saves=("a x", "a x"),
     domain=("positive", "positive"),
     eager="special.gammainc",
     reference=lambda a, x: scipy_value("chdtr", 2.0 * a, 2.0 * x),
@@ -75,9 +77,10 @@ gammaincc = elementwise(
     "gammaincc",
     formula=lambda s, a, x: s.gammaincc(a, x),
     partials=(
-        lambda g, _, a, x: -(g * gammainc_grad_a(a, x)),
-        lambda g, _, a, x: -(g * gamma_density(a, x)),
+        lambda g, a, x: -(g * gammainc_grad_a(a, x)),
+        lambda g, a, x: -(g * gamma_density(a, x)),
     ),
+    saves=("a x", "a x"),
     domain=("positive", "positive"),
     eager="special.gammaincc",
     reference=lambda a, x: scipy_value("chdtrc", 2.0 * a, 2.0 * x),
@@ -108,7 +111,8 @@ def _log_implicit_reference(a, y, order):
 
 _vjp, _jvp = rules_from_parts(_log_implicit_parts, "gamma_log_implicit")
 _GAMMA_LOG_IMPLICIT = structured(
-    "gamma_log_implicit", "special", run=on_host(gamma_tail), vjp=_vjp, jvp=_jvp, reads_output=True,
+    "gamma_log_implicit", "special", run=on_host(gamma_tail), vjp=_vjp, jvp=_jvp,
+    saves="a log_x out",
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(-1.0, 1.5, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(-1.0, 1.5))), {"order": 1}),
@@ -172,7 +176,7 @@ def _grad_a_reference(a, x, order):
 
 _vjp, _jvp = rules_from_parts(_grad_a_parts, "gammainc_grad_a")
 _GAMMAINC_GRAD_A = structured(
-    "gammainc_grad_a", "special", run=on_host(_run_grad_a), vjp=_vjp, jvp=_jvp,
+    "gammainc_grad_a", "special", run=on_host(_run_grad_a), vjp=_vjp, jvp=_jvp, saves="a x",
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.3, 5.0, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(0.3, 5.0))), {"order": 1}),

@@ -196,7 +196,7 @@ def _times(g, slope):
 
 def _all_like(partial):
     """Return a rule for a partial derivative of tensors: numbers among the operands become some."""
-    return lambda g, _, *operands: _times(g, partial(*(tensor_like(v, g) for v in operands)))
+    return lambda g, *operands: _times(g, partial(*(tensor_like(v, g) for v in operands)))
 
 
 def _declared(name, *, formula, **stated):
@@ -204,12 +204,13 @@ def _declared(name, *, formula, **stated):
     return elementwise(name, formula=formula, eager=quiet(formula), result="float", **stated)
 
 
-def _ratio(name, formula, partials, domain, reference, doc):
+def _ratio(name, formula, partials, saves, domain, reference, doc):
     """Declare the derivative of a kernel, a logarithm of a ratio."""
     return _declared(
         name,
         formula=formula,
         partials=tuple(map(_all_like, partials)),
+        saves=saves,
         domain=domain,
         reference=reference,
         doc=doc,
@@ -223,10 +224,11 @@ gamma_slope = _ratio(
     "gamma_kernel_slope",
     _gamma_slope,
     (
-        lambda a, b, x: -_inverse_from_one(a - 1.0),
-        lambda a, b, x: _inverse(b, a - 1.0),
-        lambda a, b, x: _inverse(x, a - 1.0),
+        lambda a: -_inverse_from_one(a - 1.0),
+        lambda a, b: _inverse(b, a - 1.0),
+        lambda a, x: _inverse(x, a - 1.0),
     ),
+    ("a", "a b", "a x"),
     ("above_two", "positive", "positive"),
     lambda a, b, x: _ratio_reference(b * x, a - 1.0),
     "log(b x / (a - 1)), and log(b x) for a < 2.",
@@ -235,10 +237,11 @@ beta_slope = _ratio(
     "beta_kernel_slope",
     _beta_slope,
     (
-        lambda a, b, x: _inverse_from_one(a + b - 1.0) - _inverse_from_one(a - 1.0),
-        lambda a, b, x: _inverse_from_one(a + b - 1.0),
-        lambda a, b, x: _inverse(x, a - 1.0),
+        lambda a, b: _inverse_from_one(a + b - 1.0) - _inverse_from_one(a - 1.0),
+        lambda a, b: _inverse_from_one(a + b - 1.0),
+        lambda a, x: _inverse(x, a - 1.0),
     ),
+    ("a b", "a b", "a x"),
     _TWOS,
     lambda a, b, x: _ratio_reference((a + b - 1.0) * x, a - 1.0),
     "Derivative of beta_kernel in a.",
@@ -247,10 +250,11 @@ beta_other_slope = _ratio(
     "beta_kernel_other_slope",
     _beta_other_slope,
     (
-        lambda a, b, x: _inverse_from_one(a + b - 1.0),
-        lambda a, b, x: _inverse_from_one(a + b - 1.0) - _inverse_from_one(b - 1.0),
-        lambda a, b, x: -_inverse(1.0 - x, b - 1.0),
+        lambda a, b: _inverse_from_one(a + b - 1.0),
+        lambda a, b: _inverse_from_one(a + b - 1.0) - _inverse_from_one(b - 1.0),
+        lambda b, x: -_inverse(1.0 - x, b - 1.0),
     ),
+    ("a b", "a b", "b x"),
     _TWOS,
     lambda a, b, x: _ratio_reference((a + b - 1.0) * (1.0 - x), b - 1.0),
     "Derivative of beta_kernel in b.",
@@ -259,10 +263,11 @@ binomial_slope = _ratio(
     "binomial_kernel_slope",
     _binomial_slope,
     (
-        lambda k, l, p: _inverse(k + l, k) - _inverse_from_one(k),
-        lambda k, l, p: _inverse(k + l, k),
-        lambda k, l, p: _inverse(p, k),
+        lambda k, l: _inverse(k + l, k) - _inverse_from_one(k),
+        lambda k, l: _inverse(k + l, k),
+        lambda k, p: _inverse(p, k),
     ),
+    ("k l", "k l", "k p"),
     _COUNTS,
     lambda k, l, p: _ratio_reference((k + l) * p, k),
     "Derivative of binomial_kernel in k.",
@@ -271,10 +276,11 @@ binomial_other_slope = _ratio(
     "binomial_kernel_other_slope",
     _binomial_other_slope,
     (
-        lambda k, l, p: _inverse(k + l, l),
-        lambda k, l, p: _inverse(k + l, l) - _inverse_from_one(l),
-        lambda k, l, p: -_inverse(1.0 - p, l),
+        lambda k, l: _inverse(k + l, l),
+        lambda k, l: _inverse(k + l, l) - _inverse_from_one(l),
+        lambda l, p: -_inverse(1.0 - p, l),
     ),
+    ("k l", "k l", "l p"),
     _COUNTS,
     lambda k, l, p: _ratio_reference((k + l) * (1.0 - p), l),
     "Derivative of binomial_kernel in l.",
@@ -283,10 +289,11 @@ binomial_logits_slope = _ratio(
     "binomial_logits_kernel_slope",
     _binomial_logits_slope,
     (
-        lambda k, l, x: _inverse(k + l, k) - _inverse_from_one(k),
-        lambda k, l, x: _inverse(k + l, k),
-        lambda k, l, x: sigmoid(-x),
+        lambda k, l: _inverse(k + l, k) - _inverse_from_one(k),
+        lambda k, l: _inverse(k + l, k),
+        lambda x: sigmoid(-x),
     ),
+    ("k l", "k l", "x"),
     ("above_one", "above_one", "real"),
     lambda k, l, x: _ratio_reference((k + l) * _sigmoid(x), k),
     "Derivative of binomial_logits_kernel in k.",
@@ -295,10 +302,11 @@ binomial_logits_score = _ratio(
     "binomial_logits_kernel_score",
     _binomial_logits_score,
     (
-        lambda k, l, x: sigmoid(-x),
-        lambda k, l, x: -sigmoid(x),
+        lambda x: sigmoid(-x),
+        lambda x: -sigmoid(x),
         lambda k, l, x: -(k + l) * (sigmoid(x) * sigmoid(-x)),
     ),
+    ("x", "x", "k l x"),
     ("above_one", "above_one", "real"),
     lambda k, l, x: k * _sigmoid(-x) - l * _sigmoid(x),
     "Derivative of binomial_logits_kernel in x.",
@@ -314,6 +322,7 @@ beta_binomial_slope = _ratio(
         lambda a, b, k, l: 1.0 / (k + a) - 1.0 / (k + l + (a + b)),
         lambda a, b, k, l: -1.0 / (k + l + (a + b)),
     ),
+    ("a b k l", "a b k l", "a b k l", "a b k l"),
     ("above_one",) * 4,
     lambda a, b, k, l: _ratio_reference((k + a) * (a + b) / (k + l + a + b), a),
     "Derivative of beta_binomial_kernel in a.",
@@ -322,7 +331,7 @@ beta_binomial_slope = _ratio(
 # ------------------------------------------------------------------------ kernels
 
 
-def _beta_kernel_in_x(g, _, a, b, x):
+def _beta_kernel_in_x(g, a, b, x):
     return _over(g * (tensor_like(a, g) - 1.0), x) - _over(g * (tensor_like(b, g) - 1.0), 1.0 - x)
 
 
@@ -330,9 +339,10 @@ poisson_kernel = _declared(
     "poisson_kernel",
     formula=_poisson_kernel,
     partials=(
-        lambda g, _, k, m: _times(g, gamma_slope(tensor_like(k, g) + 1.0, m, 1.0)),
-        lambda g, _, k, m: _over(g * tensor_like(k, g), tensor_like(m, g)) - g,
+        lambda g, k, m: _times(g, gamma_slope(tensor_like(k, g) + 1.0, m, 1.0)),
+        lambda g, k, m: _over(g * tensor_like(k, g), tensor_like(m, g)) - g,
     ),
+    saves=("k m", "k m"),
     domain=("above_one", "positive"),
     reference=lambda k, m: k * np.log(m) - m - _power_and_scale(k),
     doc="k log m - m less its largest value over m, and less -1 for k < 1; 0 log 0 is 0.",
@@ -341,10 +351,11 @@ gamma_kernel = _declared(
     "gamma_kernel",
     formula=_gamma_kernel,
     partials=(
-        lambda g, _, a, b, x: _times(g, gamma_slope(a, b, x)),
-        lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(b, g)) - g * x,
-        lambda g, _, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(x, g)) - g * b,
+        lambda g, a, b, x: _times(g, gamma_slope(a, b, x)),
+        lambda g, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(b, g)) - g * x,
+        lambda g, a, b, x: _over(g * (tensor_like(a, g) - 1.0), tensor_like(x, g)) - g * b,
     ),
+    saves=("a b x", "a b x", "a b x"),
     domain=("above_two", "positive", "positive"),
     reference=_gamma_kernel_reference,
     doc="poisson_kernel(a - 1, b x), without rounding the product.",
@@ -353,10 +364,11 @@ beta_kernel = _declared(
     "beta_kernel",
     formula=_beta_kernel,
     partials=(
-        lambda g, _, a, b, x: _times(g, beta_slope(a, b, x)),
-        lambda g, _, a, b, x: _times(g, beta_other_slope(a, b, x)),
+        lambda g, a, b, x: _times(g, beta_slope(a, b, x)),
+        lambda g, a, b, x: _times(g, beta_other_slope(a, b, x)),
         _beta_kernel_in_x,
     ),
+    saves=("a b x", "a b x", "a b x"),
     domain=("above_two", "above_two", "probability"),
     reference=_beta_kernel_reference,
     doc="gamma_kernel(a, c, x) + gamma_kernel(b, c, 1 - x) + log c with c = max(a + b - 1, 1).",
@@ -366,12 +378,11 @@ binomial_kernel = _declared(
     formula=_binomial_kernel,
     # That in k + l is 0.
     partials=(
-        lambda g, _, k, l, p: _times(g, binomial_slope(k, l, p)),
-        lambda g, _, k, l, p: _times(g, binomial_other_slope(k, l, p)),
-        lambda g, _, k, l, p: (
-            _over(g * k, tensor_like(p, g)) - _over(g * l, 1.0 - tensor_like(p, g))
-        ),
+        lambda g, k, l, p: _times(g, binomial_slope(k, l, p)),
+        lambda g, k, l, p: _times(g, binomial_other_slope(k, l, p)),
+        lambda g, k, l, p: _over(g * k, tensor_like(p, g)) - _over(g * l, 1.0 - tensor_like(p, g)),
     ),
+    saves=("k l p", "k l p", "k l p"),
     domain=_COUNTS,
     reference=_binomial_kernel_reference,
     doc="poisson_kernel(k, n p) + poisson_kernel(l, n (1 - p)) with n = k + l.",
@@ -380,10 +391,11 @@ binomial_logits_kernel = _declared(
     "binomial_logits_kernel",
     formula=_binomial_logits_kernel,
     partials=(
-        lambda g, _, k, l, x: _times(g, binomial_logits_slope(k, l, x)),
-        lambda g, _, k, l, x: _times(g, binomial_logits_slope(l, k, -x)),
-        lambda g, _, k, l, x: g * binomial_logits_score(k, l, x),
+        lambda g, k, l, x: _times(g, binomial_logits_slope(k, l, x)),
+        lambda g, k, l, x: _times(g, binomial_logits_slope(l, k, -x)),
+        lambda g, k, l, x: g * binomial_logits_score(k, l, x),
     ),
+    saves=("k l x", "k l x", "k l x"),
     domain=("above_one", "above_one", "real"),
     reference=lambda k, l, x: _binomial_kernel_reference(k, l, _sigmoid(x)),
     doc="binomial_kernel(k, l, sigmoid(x)), also where a probability underflows.",
@@ -393,11 +405,12 @@ beta_binomial_kernel = _declared(
     formula=_beta_binomial_kernel,
     # It stays the same with what is seen and what is imagined exchanged.
     partials=(
-        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(a, b, k, l)),
-        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(b, a, l, k)),
-        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(k, l, a, b)),
-        lambda g, _, a, b, k, l: _times(g, beta_binomial_slope(l, k, b, a)),
+        lambda g, a, b, k, l: _times(g, beta_binomial_slope(a, b, k, l)),
+        lambda g, a, b, k, l: _times(g, beta_binomial_slope(b, a, l, k)),
+        lambda g, a, b, k, l: _times(g, beta_binomial_slope(k, l, a, b)),
+        lambda g, a, b, k, l: _times(g, beta_binomial_slope(l, k, b, a)),
     ),
+    saves=("a b k l", "a b k l", "a b k l", "a b k l"),
     domain=("above_one",) * 4,
     reference=_beta_binomial_kernel_reference,
     doc="Kernels of k of k + a and l of l + b with probability (k + l) / (k + l + a + b).",
@@ -406,34 +419,34 @@ beta_binomial_kernel = _declared(
 # ------------------------------------------------------------------------ rests
 
 
-def _gamma_rest(s, a):
-    a = s.wide(a)
-    return lgamma_less_power(s, a, a - 1.0, 0.5)
+def _gamma_rest(s, x):
+    x = s.wide(x)
+    return lgamma_less_power(s, x, x - 1.0, 0.5)
 
 
-def _gamma_rest_slope(s, a):
-    a = s.wide(a)
-    return digamma_less_log(s, a, a - 1.0, 0.5)
+def _gamma_rest_slope(s, x):
+    x = s.wide(x)
+    return digamma_less_log(s, x, x - 1.0, 0.5)
 
 
-def _factorial_rest(s, k):
-    k = s.wide(k)
-    return lgamma_less_power(s, k + 1.0, k, 0.5)
+def _factorial_rest(s, x):
+    x = s.wide(x)
+    return lgamma_less_power(s, x + 1.0, x, 0.5)
 
 
-def _factorial_rest_slope(s, k):
-    k = s.wide(k)
-    return digamma_less_log(s, k + 1.0, k, 0.5)
+def _factorial_rest_slope(s, x):
+    x = s.wide(x)
+    return digamma_less_log(s, x + 1.0, x, 0.5)
 
 
-def _stirling_rest(s, a):
-    a = s.wide(a)
-    return lgamma_less_power(s, a, a, -0.5)
+def _stirling_rest(s, x):
+    x = s.wide(x)
+    return lgamma_less_power(s, x, x, -0.5)
 
 
-def _stirling_rest_slope(s, a):
-    a = s.wide(a)
-    return digamma_less_log(s, a, a, -0.5)
+def _stirling_rest_slope(s, x):
+    x = s.wide(x)
+    return digamma_less_log(s, x, x, -0.5)
 
 
 def _with_slope(name, formula, slope, curvature, domain, reference, slope_reference, doc):
@@ -441,7 +454,8 @@ def _with_slope(name, formula, slope, curvature, domain, reference, slope_refere
     first = _declared(
         name + "_slope",
         formula=slope,
-        partials=(lambda g, _, a: g * curvature(a),),
+        partials=(lambda g, x: g * curvature(x),),
+        saves=("x",),
         domain=(domain,),
         reference=slope_reference,
         doc=f"Derivative of {name}.",
@@ -449,7 +463,8 @@ def _with_slope(name, formula, slope, curvature, domain, reference, slope_refere
     return _declared(
         name,
         formula=formula,
-        partials=(lambda g, _, a: g * first(a),),
+        partials=(lambda g, x: g * first(x),),
+        saves=("x",),
         domain=(domain,),
         reference=reference,
         doc=doc,

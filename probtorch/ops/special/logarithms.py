@@ -41,13 +41,13 @@ def _no_part(g, both):
     return logical_or(both, eq(g, 0.0))
 
 
-def _xlogy_first(g, _, x, y):
+def _xlogy_first(g, x, y):
     y = tensor_like(y, g)
     none = _no_part(g, logical_and(eq(x, 0.0), le(y, 0.0)))
     return where(none, 0.0, g * log(where(none, 1.0, y)))
 
 
-def _xlogy_second(g, _, x, y):
+def _xlogy_second(g, x, y):
     # 0 / 0 is 0: a count of 0, or an outcome without probability that nothing depends on.
     top = g * tensor_like(x, g)
     both = logical_and(eq(top, 0.0), eq(y, 0.0))
@@ -58,6 +58,7 @@ xlogy = elementwise(
     "xlogy",
     formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log(y)),
     partials=(_xlogy_first, _xlogy_second),
+    saves=("x y", "x y"),
     domain=("positive", "positive"),
     eager="special.xlogy",
     reference=lambda x, y: x * np.log(y),
@@ -66,13 +67,13 @@ xlogy = elementwise(
 )
 
 
-def _xlog1py_first(g, _, x, y):
+def _xlog1py_first(g, x, y):
     y = tensor_like(y, g)
     none = _no_part(g, logical_and(eq(x, 0.0), le(y, -1.0)))
     return where(none, 0.0, g * log1p(where(none, 0.0, y)))
 
 
-def _xlog1py_second(g, _, x, y):
+def _xlog1py_second(g, x, y):
     top = g * tensor_like(x, g)
     both = logical_and(eq(top, 0.0), eq(y, -1.0))
     return where(both, 0.0, top / (where(both, 0.0, y) + 1.0))
@@ -82,6 +83,7 @@ xlog1py = elementwise(
     "xlog1py",
     formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log1p(y)),
     partials=(_xlog1py_first, _xlog1py_second),
+    saves=("x y", "x y"),
     domain=("positive", "positive"),
     eager="special.xlog1py",
     reference=lambda x, y: x * np.log1p(y),
@@ -93,7 +95,8 @@ entr = elementwise(
     formula=lambda s, x: s.where(
         x > 0.0, -x * s.log(x), s.where(x == 0.0, 0.0, s.where(x < 0.0, -math.inf, x))
     ),
-    partials=(lambda g, _, x: g * (-1.0 - log(x)),),
+    partials=(lambda g, x: g * (-1.0 - log(x)),),
+    saves=("x",),
     domain=("positive",),
     eager="special.entr",
     reference=lambda x: -x * np.log(x),
@@ -110,7 +113,8 @@ def _log1mexp(s, x):
 log1mexp = elementwise(
     "log1mexp",
     formula=_log1mexp,
-    partials=(lambda g, _, x: g / expm1(x),),
+    partials=(lambda g, x: g / expm1(x),),
+    saves=("x",),
     domain=("positive",),
     eager=quiet(_log1mexp),
     reference=lambda x: np.log(1.0 - np.exp(-x)),
@@ -128,7 +132,7 @@ def _log1p_square(s, x):
     return s.log1p(s.where(far, a, a * a)) * s.where(far, 2.0, 1.0)
 
 
-def _log1p_square_slope(g, _, x):
+def _log1p_square_slope(g, x):
     far = gt(absolute(x), FAR)
     return g * where(far, 2.0, x + x) / where(far, x, x * x + 1.0)
 
@@ -137,6 +141,7 @@ log1p_square = elementwise(
     "log1p_square",
     formula=_log1p_square,
     partials=(_log1p_square_slope,),
+    saves=("x",),
     domain=("real",),
     eager=quiet(_log1p_square),
     reference=lambda x: np.log1p(x * x),
@@ -157,9 +162,10 @@ log_ratio = elementwise(
     "log_ratio",
     formula=_log_ratio,
     partials=(
-        lambda g, _, x, y: g / tensor_like(x, g),
-        lambda g, _, x, y: -(g / tensor_like(y, g)),
+        lambda g, x: g / tensor_like(x, g),
+        lambda g, y: -(g / tensor_like(y, g)),
     ),
+    saves=("x", "y"),
     domain=("positive", "positive"),
     eager=quiet(_log_ratio),
     reference=lambda x, y: np.log(x / y),
@@ -171,8 +177,9 @@ _logit = elementwise(
     formula=lambda s, p: s.log(p) - s.log1p(-p),
     # Outside [0, 1] nan, as the value is.
     partials=(
-        lambda g, _, p: where(logical_or(lt(p, 0.0), gt(p, 1.0)), math.nan, g / (p * (1.0 - p))),
+        lambda g, p: where(logical_or(lt(p, 0.0), gt(p, 1.0)), math.nan, g / (p * (1.0 - p))),
     ),
+    saves=("p",),
     domain=("probability",),
     eager="special.logit",
     reference=lambda p: np.log(p / (1.0 - p)),

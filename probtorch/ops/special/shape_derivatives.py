@@ -4,6 +4,8 @@ Such an op has an order, runs in float64 on the host (quadrature, ops/incomplete
 own partial derivatives as far as there are any. Used by incomplete_gamma.py and incomplete_beta.py.
 """
 
+import functools
+
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
@@ -33,6 +35,7 @@ def shape_operands(op, *operands):
 def on_host(fn):
     """Run a float64 NumPy routine on arrays of any float dtype and backend."""
 
+    @functools.wraps(fn)
     def run(*arrays, **attrs):
         device, dtype = device_of(arrays[0]), arrays[0].dtype
         result = fn(*(to_host(a).astype(np.float64, copy=False) for a in arrays), **attrs)
