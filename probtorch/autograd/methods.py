@@ -94,7 +94,7 @@ def register_hook(t, hook):
         if t.grad_fn.hooks is None:
             t.grad_fn.hooks = {}
         table, entry = t.grad_fn.hooks, (t._index, hook)
-    return _Handle(table, entry)
+    return HookHandle(table, entry)
 
 
 def retain_grad(t):
@@ -113,7 +113,7 @@ def retain_grad(t):
         retain(t)
 
 
-class _Handle:
+class HookHandle:
     """Removes a hook again."""
 
     def __init__(self, table, hook):

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 
-class Size(tuple):
+class Size(tuple[int, ...]):
     """A shape: a tuple of ints that can also say how many elements it has."""
 
     __slots__ = ()

@@ -1,0 +1,34 @@
+"""Names for what functions take and give, in annotations.
+
+What a function computes with is a `TensorLike`; what it returns is a `Tensor`. Text is neither a
+number nor a sequence of numbers here, though Python calls it a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from probtorch.core.tensor_base import TensorBase
+
+__all__ = ["DType", "DTypeLike", "Dims", "Index", "Shape", "SizeLike", "TensorLike", "Tree"]
+
+# The type of `float32` and its kin, and what stands for one.
+DType: TypeAlias = np.dtype[Any]
+DTypeLike: TypeAlias = np.dtype[Any] | str | type
+
+# What becomes a tensor: also arrays, numbers (float admits int and bool), nested lists of those.
+TensorLike: TypeAlias = TensorBase | np.ndarray | np.generic | float | list[Any] | tuple[Any, ...]
+
+# Sizes of all dims; what sizes are given as; a dim, several, or all of them.
+Shape: TypeAlias = tuple[int, ...]
+SizeLike: TypeAlias = int | Sequence[int]
+Dims: TypeAlias = int | Sequence[int] | None
+
+# What stands in square brackets.
+Index: TypeAlias = Any
+
+# Nested tuples, lists, dicts and records: their leaves are whatever the function takes.
+Tree: TypeAlias = Any
