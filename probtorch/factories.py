@@ -5,7 +5,11 @@ default float dtype unless given, or follows from the numbers where PyTorch lets
 `arange`). `tensor` and `from_numpy` are in tensor.py.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from probtorch.core.making import as_tensor as wrap_value
 from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
 from probtorch.ops.elementwise import clone
@@ -45,7 +50,7 @@ __all__ = [
 ]
 
 
-def _made(array, device, requires_grad):
+def _made(array: Any, device: str | None, requires_grad: bool) -> Tensor:
     """Wrap a new array, on its device, as a leaf."""
     t = wrap(array if device is None else to_device(array, device))
     return t.requires_grad_() if requires_grad else t
@@ -61,7 +66,14 @@ def _dtype_of(value):
 # ------------------------------------------------------------------------------------------- filled
 
 
-def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
+def full(
+    size: SizeLike,
+    fill_value: float | Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return a tensor filled with one value.
 
     Parameters
@@ -94,26 +106,48 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
     return _made(np.full(sizes("full", (size,)), value, dtype), device, requires_grad)
 
 
-def _floating(dtype):
+def _floating(dtype: DTypeLike | None) -> DType:
     return dtypes.default_dtype() if dtype is None else dtypes.as_dtype(dtype)
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False):
+def zeros(
+    *size: SizeLike,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return zeros of the default float dtype; arguments as in `full`."""
     return _made(np.zeros(sizes("zeros", size), _floating(dtype)), device, requires_grad)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False):
+def ones(
+    *size: SizeLike,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return ones of the default float dtype; arguments as in `full`."""
     return _made(np.ones(sizes("ones", size), _floating(dtype)), device, requires_grad)
 
 
-def empty(*size, dtype=None, device=None, requires_grad=False):
+def empty(
+    *size: SizeLike,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return a tensor whose values are whatever its memory held; arguments as in `full`."""
     return _made(np.empty(sizes("empty", size), _floating(dtype)), device, requires_grad)
 
 
-def full_like(x, fill_value, *, dtype=None, device=None, requires_grad=False):
+def full_like(
+    x: TensorLike,
+    fill_value: float | TensorBase,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return a filled tensor in the shape of `x`, by default in its dtype and on its device."""
     x = wrap_value(x, "full_like")
     dtype = x._data.dtype if dtype is None else dtype
@@ -121,17 +155,35 @@ def full_like(x, fill_value, *, dtype=None, device=None, requires_grad=False):
     return full(x._data.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def zeros_like(x, *, dtype=None, device=None, requires_grad=False):
+def zeros_like(
+    x: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return zeros in the shape of `x`, by default in its dtype and on its device."""
     return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def ones_like(x, *, dtype=None, device=None, requires_grad=False):
+def ones_like(
+    x: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return ones in the shape of `x`, by default in its dtype and on its device."""
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def empty_like(x, *, dtype=None, device=None, requires_grad=False):
+def empty_like(
+    x: TensorLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return an uninitialised tensor in the shape, dtype and on the device of `x`."""
     x = wrap_value(x, "empty_like")
     dtype = x._data.dtype if dtype is None else dtype
@@ -142,12 +194,20 @@ def empty_like(x, *, dtype=None, device=None, requires_grad=False):
 # ------------------------------------------------------------------------------------------- ranges
 
 
-def _number(x):
+def _number(x: float | Tensor) -> Any:
     """Return a tensor with one element as a Python number, and anything else as it is."""
     return x.item() if isinstance(x, Tensor) else x
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def arange(
+    start: float | Tensor,
+    end: float | Tensor | None = None,
+    step: float | Tensor = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return ``start, start + step, ...`` up to but without `end`; `arange(end)` starts at 0.
 
     Parameters
@@ -164,34 +224,42 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     """
     if end is None:
         start, end = 0, start
-    start, end, step = _number(start), _number(end), _number(step)
-    if not all(math.isfinite(v) for v in (start, end, step)):
+    first, last, by = _number(start), _number(end), _number(step)
+    if not all(math.isfinite(v) for v in (first, last, by)):
         raise ArgumentError(
             "arange",
             expected="finite numbers",
-            got=f"start={start}, end={end}, step={step}",
+            got=f"start={first}, end={last}, step={by}",
             fix="an endless range has no tensor",
         )
-    if step == 0 or (end - start) / step < 0:
+    if by == 0 or (last - first) / by < 0:
         raise ArgumentError(
             "arange",
             expected="a step that leads from start to end",
-            got=f"start={start}, end={end}, step={step}",
+            got=f"start={first}, end={last}, step={by}",
             fix="change the sign of step, or swap start and end",
         )
     if dtype is None:
-        whole = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+        whole = all(isinstance(v, (int, np.integer)) for v in (first, last, by))
         dtype = dtypes.int64 if whole else dtypes.default_dtype()
     dtype = dtypes.as_dtype(dtype)
     if dtype.kind == "f":
         # Elements from their index, in float64, so that the last one carries no sum of roundings.
-        array = (start + step * np.arange(math.ceil((end - start) / step))).astype(dtype)
+        array = (first + by * np.arange(math.ceil((last - first) / by))).astype(dtype)
     else:
-        array = np.arange(start, end, step).astype(dtype)
+        array = np.arange(first, last, by).astype(dtype)
     return _made(array, device, requires_grad)
 
 
-def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+def linspace(
+    start: float | Tensor,
+    end: float | Tensor,
+    steps: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return `steps` numbers at equal distances from `start` to `end`, both included."""
     if steps < 0:
         raise ArgumentError(
@@ -201,7 +269,16 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
     return _made(array, device, requires_grad)
 
 
-def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
+def logspace(
+    start: float | Tensor,
+    end: float | Tensor,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return ``base ** x`` for `steps` equally spaced x from `start` to `end`, both included."""
     if steps < 0:
         raise ArgumentError(
@@ -214,13 +291,20 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_
 # ------------------------------------------------------------------------------- matrices and grids
 
 
-def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the identity matrix of shape (n, n), or ones on the diagonal of shape (n, m)."""
     shape = sizes("eye", (n, n if m is None else m))
     return _made(np.eye(*shape, dtype=_floating(dtype)), device, requires_grad)
 
 
-def diag(x, diagonal=0):
+def diag(x: TensorLike, diagonal: int = 0) -> Tensor:
     """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
     x = wrap_value(x, "diag")
     if x._data.ndim == 1:
@@ -243,17 +327,33 @@ def _indices(name, find, row, col, offset, dtype, device):
     return _made(np.stack(pair).astype(dtypes.as_dtype(dtype)), device, False)
 
 
-def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
+def tril_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DTypeLike | None = dtypes.int64,
+    device: str | None = None,
+) -> Tensor:
     """Return rows and columns, shape (2, count), of the places on and below a diagonal."""
     return _indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
-def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None):
+def triu_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DTypeLike | None = dtypes.int64,
+    device: str | None = None,
+) -> Tensor:
     """Return rows and columns, shape (2, count), of the places on and above a diagonal."""
     return _indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 
 
-def meshgrid(*tensors, indexing="ij"):
+def meshgrid(
+    *tensors: TensorLike | Sequence[TensorLike], indexing: str = "ij"
+) -> tuple[Tensor, ...]:
     """Return the vectors expanded to a grid, one tensor per vector.
 
     Parameters
@@ -286,7 +386,9 @@ def meshgrid(*tensors, indexing="ij"):
 # --------------------------------------------------------------------------------------- conversion
 
 
-def as_tensor(data, dtype=None, device=None):
+def as_tensor(
+    data: TensorLike, dtype: DTypeLike | None = None, device: str | None = None
+) -> Tensor:
     """Return `data` as a tensor, without a copy where possible.
 
     Parameters

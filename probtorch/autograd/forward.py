@@ -7,6 +7,11 @@ custom functions without a `jvp`) is done by two reverse passes instead: the pul
 its cotangent, and its own transpose is the push-forward.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 from probtorch.autograd import tape
 from probtorch.autograd.listener import Listener
 from probtorch.autograd.transforms import (
@@ -25,6 +30,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import clone
 
@@ -115,7 +121,7 @@ class TangentSweep(Listener):
             self._set(t, tangent)
 
 
-def jvp(fn, primals, tangents, *, has_aux=False):
+def jvp(fn: Callable[..., Any], primals: Tree, tangents: Tree, *, has_aux: bool = False) -> Any:
     """Evaluate `fn` and its derivative along a direction, in forward mode.
 
     Parameters
@@ -205,7 +211,7 @@ def _by_two_reverse_passes(fn, items, directions, structure, has_aux, before):
     return unflatten(out_structure, values), unflatten(out_structure, tangents), aux
 
 
-def _zeros(o):
+def _zeros(o: TensorBase) -> TensorBase:
     return wrap(array_module(o._data).zeros(o._data.shape, o._data.dtype))
 
 

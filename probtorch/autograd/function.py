@@ -4,8 +4,12 @@ The forward pass runs off the tape; then one node stands for all of it, whose ru
 `backward`. Forward mode asks for a `jvp` method and otherwise falls back on two reverse passes.
 """
 
+from __future__ import annotations
+
 import functools
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
@@ -33,31 +37,31 @@ class Context:
         What `save_for_backward` was given.
     """
 
-    def __init__(self, needs_input_grad):
+    def __init__(self, needs_input_grad: Sequence[bool]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved = ()
-        self._fixed = ()
+        self._saved: tuple[Any, ...] = ()
+        self._fixed: tuple[TensorBase, ...] = ()
         self._materialize = True
         self._node = None
 
-    def save_for_backward(self, *tensors):
+    def save_for_backward(self, *tensors: TensorBase) -> None:
         """Keep inputs, outputs or other tensors (or None) for `backward`."""
         self._saved = tensors
 
-    def save_for_forward(self, *tensors):
+    def save_for_forward(self, *tensors: TensorBase) -> None:
         """Keep tensors for `jvp`; they are the same as for `backward`."""
         self._saved = tensors
 
-    def mark_non_differentiable(self, *outputs):
+    def mark_non_differentiable(self, *outputs: TensorBase) -> None:
         """Declare that these outputs have no gradient."""
         self._fixed = outputs
 
-    def set_materialize_grads(self, value):
+    def set_materialize_grads(self, value: bool) -> None:
         """Choose whether `backward` sees zeros (True) or None for outputs that took no part."""
         self._materialize = bool(value)
 
     @property
-    def saved_tensors(self):
+    def saved_tensors(self) -> tuple[TensorBase, ...]:
         """The tensors given to `save_for_backward`.
 
         Raises
@@ -113,17 +117,17 @@ class Function:
     jvp = None
 
     @staticmethod
-    def forward(ctx, *args):
+    def forward(ctx: Context, *args: Any) -> Any:
         """Return the result, a tensor or a tuple of tensors and other values."""
         raise NotImplementedError("a Function needs a static method forward(ctx, *args)")
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Context, *gradients: Any) -> Any:
         """Return the gradients of the arguments, given those of the outputs."""
         raise NotImplementedError("a Function needs a static method backward(ctx, *gradients)")
 
     @classmethod
-    def apply(cls, *args):
+    def apply(cls, *args: Any) -> Any:
         """Carry out the operation.
 
         Parameters
@@ -173,7 +177,7 @@ class Function:
             return result
 
 
-def _on_tape(x):
+def _on_tape(x: TensorBase) -> bool:
     return isinstance(x, TensorBase) and x.requires_grad
 
 
@@ -255,7 +259,7 @@ def _fitting(cls, g, x, i):
     return unbroadcast(g, shape)
 
 
-def once_differentiable(backward):
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a `backward` that must not be differentiated again: doing so raises.
 
     Use it where the body leaves the tape, for instance to call NumPy.
@@ -276,7 +280,7 @@ def once_differentiable(backward):
     return wrapped
 
 
-def _marked(t, sources):
+def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
     """Return `t` with a place on the tape where any gradient raises."""
     if not isinstance(t, TensorBase) or not sources:
         return t

@@ -3,11 +3,17 @@
 There functions return functions; here they take the inputs at once, as one tensor or a tuple.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 from probtorch.autograd import forward, jacobians, transforms
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.ops.reduction import sum
 
@@ -28,7 +34,7 @@ def _finished(tree, create_graph):
     return unflatten(structure, [transforms.untracked(x) for x in items])
 
 
-def jacobian(func, inputs, create_graph=False):
+def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
     """Return the Jacobian of `func` at `inputs`.
 
     Parameters
@@ -50,14 +56,16 @@ def jacobian(func, inputs, create_graph=False):
     return _finished(found, create_graph)
 
 
-def hessian(func, inputs, create_graph=False):
+def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
     """Return the second derivatives of the scalar function `func`; see `jacobian`."""
     xs, one = _call(func, inputs)
     found = jacobians.hessian(_scalar(func, "hessian"), 0 if one else tuple(range(len(xs))))(*xs)
     return _finished(found, create_graph)
 
 
-def vjp(func, inputs, v=None, create_graph=False):
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
+) -> tuple[Any, Any]:
     """Return ``(value, v @ jacobian)``; `v` is structured like the value, 1 for scalars."""
     xs, one = _call(func, inputs)
     value, pull = transforms.vjp(func, *xs)
@@ -65,7 +73,9 @@ def vjp(func, inputs, v=None, create_graph=False):
     return _finished((value, found[0] if one else found), create_graph)
 
 
-def jvp(func, inputs, v=None, create_graph=False):
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
+) -> tuple[Any, Any]:
     """Return ``(value, jacobian @ v)``; `v` is structured like the inputs, 1 for one element."""
     xs, one = _call(func, inputs)
     v = _ones_like(xs[0] if one else xs, "jvp") if v is None else v
@@ -73,7 +83,9 @@ def jvp(func, inputs, v=None, create_graph=False):
     return _finished(found, create_graph)
 
 
-def hvp(func, inputs, v=None, create_graph=False):
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
+) -> tuple[Any, Any]:
     """Return ``(value, hessian @ v)`` of the scalar function `func`, forward over reverse."""
     xs, one = _call(func, inputs)
     v = _ones_like(xs[0] if one else xs, "hvp") if v is None else v
@@ -82,7 +94,9 @@ def hvp(func, inputs, v=None, create_graph=False):
     return _finished((value, found[0] if one else found), create_graph)
 
 
-def vhp(func, inputs, v=None, create_graph=False):
+def vhp(
+    func: Callable[..., Any], inputs: Any, v: Tree = None, create_graph: bool = False
+) -> tuple[Any, Any]:
     """Return ``(value, v @ hessian)``, which equals `hvp` as Hessians are symmetric."""
     return hvp(func, inputs, v, create_graph)
 
@@ -102,7 +116,7 @@ def _scalar(func, op):
     return checked
 
 
-def _ones_like(tree, op):
+def _ones_like(tree: Tree, op: str) -> TensorBase:
     """Return 1 for a tensor with one element; anything else needs a vector from the caller."""
     if isinstance(tree, TensorBase) and tree._data.size == 1:
         return as_tensor(tree._data * 0 + 1)

@@ -1,6 +1,10 @@
 """Jacobians and Hessians: rows many at a time (`vmap` of a pull-back), or column by column."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -10,6 +14,7 @@ from probtorch.autograd.vmap import vmap
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import AutogradError, NotDifferentiableError
 from probtorch.ops.movement import cat, reshape, stack
@@ -21,6 +26,8 @@ CHUNK = 64
 # For fewer rows, one pass for each costs less than hearing of every operation.
 FEWEST_ROWS = 4
 
+P = ParamSpec("P")
+
 
 def _basis(t):
     """Yield the unit vectors of the space that `t` lives in."""
@@ -31,11 +38,17 @@ def _basis(t):
         yield wrap(one.reshape(t._data.shape)).to(t.device)
 
 
-def _zeros(t):
+def _zeros(t: TensorBase) -> TensorBase:
     return t.new_zeros(t._data.shape)
 
 
-def jacrev(fn, argnums=0, has_aux=False, *, chunk_size=None):
+def jacrev(
+    fn: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
+) -> Callable[P, Any]:
     """Return a function that computes the Jacobian of `fn` by reverse mode, many rows per pass.
 
     Parameters
@@ -107,7 +120,9 @@ def _stacked(rows, o, chosen):
     return unflatten(structure, out)
 
 
-def jacfwd(fn, argnums=0, has_aux=False):
+def jacfwd(
+    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, Any]:
     """Return a function that computes the Jacobian of `fn` by forward mode, one run per input.
 
     Parameters and result are those of `jacrev`. Prefer it for few inputs and many outputs.
@@ -148,7 +163,7 @@ def jacfwd(fn, argnums=0, has_aux=False):
     return wrapped
 
 
-def hessian(fn, argnums=0):
+def hessian(fn: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Any]:
     """Return a function that computes the second derivatives of `fn`.
 
     Parameters

@@ -3,12 +3,18 @@
 `Tensor` has these functions as methods; tape.py goes backwards, core/history.py keeps the places.
 """
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from probtorch.autograd import tape
 from probtorch.core.dispatch import wrap
 from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias, place_changed
+from probtorch.core.typed import TensorLike
 from probtorch.errors import AutogradError, DTypeError
 
 __all__ = [
@@ -25,12 +31,18 @@ __all__ = [
 _backward = inspect.unwrap(tape.backward)
 
 
-def backward(t, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+def backward(
+    t: TensorBase,
+    gradient: TensorLike | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: TensorBase | Sequence[TensorBase] | None = None,
+) -> None:
     """Accumulate the gradient of this tensor into the `.grad` of the leaves it came from."""
     _backward(t, gradient, inputs=inputs, retain_graph=retain_graph, create_graph=create_graph)
 
 
-def requires_grad_(t, requires_grad=True):
+def requires_grad_(t: TensorBase, requires_grad: bool = True) -> TensorBase:
     """Ask for (or stop) the recording of operations on this leaf; returns it."""
     if requires_grad and t._data.dtype.kind != "f":
         raise DTypeError(
@@ -52,7 +64,7 @@ def requires_grad_(t, requires_grad=True):
     return t
 
 
-def detach(t):
+def detach(t: TensorBase) -> TensorBase:
     """Return the same memory without its place on the tape."""
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
@@ -61,7 +73,7 @@ def detach(t):
     return out
 
 
-def detach_(t):
+def detach_(t: TensorBase) -> TensorBase:
     """Take this tensor off the tape in place."""
     place_changed(t, "detach_()")
     leave_tape(t)
@@ -69,7 +81,7 @@ def detach_(t):
     return t
 
 
-def register_hook(t, hook):
+def register_hook(t: TensorBase, hook: Callable[[TensorBase], TensorBase | None]) -> HookHandle:
     """Call ``hook(grad)`` when the gradient of this tensor is computed; a result replaces it.
 
     Returns
@@ -89,7 +101,8 @@ def register_hook(t, hook):
     if t.grad_fn is None:
         if t._extra is None:
             t._extra = {}
-        table, entry = t._extra.setdefault("hooks", {}), hook
+        entry: Any = hook
+        table = t._extra.setdefault("hooks", {})
     else:
         if t.grad_fn.hooks is None:
             t.grad_fn.hooks = {}
@@ -97,7 +110,7 @@ def register_hook(t, hook):
     return HookHandle(table, entry)
 
 
-def retain_grad(t):
+def retain_grad(t: TensorBase) -> None:
     """Fill `.grad` of this non-leaf tensor too."""
     if not t.requires_grad:
         raise AutogradError(
@@ -116,18 +129,20 @@ def retain_grad(t):
 class HookHandle:
     """Removes a hook again."""
 
-    def __init__(self, table, hook):
+    def __init__(
+        self, table: dict[int, Any], hook: Callable[[TensorBase], TensorBase | None]
+    ) -> None:
         self._table, self._key = table, max(table.keys() | {-1}) + 1
         table[self._key] = hook
         hooks_changed(1)
 
-    def remove(self):
+    def remove(self) -> None:
         """Take the hook off."""
         self._table.pop(self._key, None)
         hooks_changed(1)
 
 
-def meant(t):
+def meant(t: TensorBase) -> TensorBase:
     """Return the tensor that `t` stands for while a function is watched: mostly `t` itself."""
     extra = t._extra
     return extra["stands_for"] if extra is not None and "stands_for" in extra else t

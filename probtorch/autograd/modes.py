@@ -1,11 +1,16 @@
 """Switching the tape on and off, as context managers and decorators."""
 
+from __future__ import annotations
+
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree
+from probtorch.core.typed import Tree
 
 __all__ = [
     "enable_grad",
@@ -16,25 +21,28 @@ __all__ = [
     "stop_gradient",
 ]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class _Mode:
     """Set grad mode inside a block or a function, and restore it after, errors included."""
 
-    def __init__(self, value):
+    def __init__(self, value: bool) -> None:
         self._value = value
         self._before = []
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"set_grad_enabled({self._value})"
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._before.append(dispatch.set_grad_enabled(self._value))
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         dispatch.set_grad_enabled(self._before.pop())
 
-    def __call__(self, fn):
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(fn):
             return _in_each_turn(fn, self._value)
 
@@ -74,17 +82,29 @@ def _in_each_turn(fn, value):
     return wrapped
 
 
-def no_grad(fn=None):
+@overload
+def no_grad(fn: None = None) -> _Mode: ...
+@overload
+def no_grad(fn: Callable[P, R]) -> Callable[P, R]: ...
+def no_grad(fn: Callable[P, R] | None = None) -> _Mode | Callable[P, R]:
     """Context manager or decorator: operations inside are not put on the tape."""
     return _Mode(False) if fn is None else _Mode(False)(fn)
 
 
-def enable_grad(fn=None):
+@overload
+def enable_grad(fn: None = None) -> _Mode: ...
+@overload
+def enable_grad(fn: Callable[P, R]) -> Callable[P, R]: ...
+def enable_grad(fn: Callable[P, R] | None = None) -> _Mode | Callable[P, R]:
     """Context manager or decorator: operations inside are put on the tape."""
     return _Mode(True) if fn is None else _Mode(True)(fn)
 
 
-def stop_gradient(x=None):
+@overload
+def stop_gradient(x: None = None) -> _Mode: ...
+@overload
+def stop_gradient(x: Tree) -> Any: ...
+def stop_gradient(x: Tree = None) -> Any:
     """Let values count as constants, on purpose.
 
     Parameters
@@ -115,7 +135,11 @@ def _detached(t):
     return t.detach() if isinstance(t, TensorBase) else t
 
 
-def inference_mode(mode=True):
+@overload
+def inference_mode(mode: bool = True) -> _Mode: ...
+@overload
+def inference_mode(mode: Callable[P, R]) -> Callable[P, R]: ...
+def inference_mode(mode: Any = True) -> Any:
     """Context manager or decorator: `no_grad` if `mode`, as PyTorch spells it for inference."""
     if callable(mode):
         return no_grad(mode)
@@ -125,21 +149,21 @@ def inference_mode(mode=True):
 class set_grad_enabled(_Mode):
     """Switch the tape at once; as a context manager, restore the setting before at the end."""
 
-    def __init__(self, mode):
+    def __init__(self, mode: object) -> None:
         super().__init__(bool(mode))
         self._initial = dispatch.set_grad_enabled(self._value)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._before.append(self._initial)
         dispatch.set_grad_enabled(self._value)
         return self
 
-    def __call__(self, fn):
+    def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function; outside of it the setting is what it was before."""
         dispatch.set_grad_enabled(self._initial)
         return _Mode(self._value)(fn)
 
 
-def is_grad_enabled():
+def is_grad_enabled() -> bool:
     """Whether operations are put on the tape."""
     return dispatch.grad_enabled()

@@ -10,7 +10,10 @@ A step with Python branches on tensors or with random draws cannot be recorded o
 the loop is then unrolled on the tape.
 """
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from probtorch.autograd.closures import another, captured, cut_off, is_float, stand_in
@@ -20,7 +23,9 @@ from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.control import check_same_state, while_loop
 from probtorch.ops.elementwise import clone
@@ -30,7 +35,13 @@ from probtorch.ops.movement import expand, stack
 __all__ = ["scan"]
 
 
-def scan(f, init, xs=None, length=None, reverse=False):
+def scan(
+    f: Callable[..., Any],
+    init: Tree,
+    xs: Tree = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` over the slices of `xs` along dim 0; stack what it puts out.
 
     Parameters
@@ -85,7 +96,9 @@ def scan(f, init, xs=None, length=None, reverse=False):
 class _Loop:
     """One call of `scan`, on flat lists of tensors."""
 
-    def __init__(self, f, init, xs, length, reverse):
+    def __init__(
+        self, f: Callable[..., Any], init: Tree, xs: Tree, length: int | None, reverse: bool
+    ) -> None:
         self.f, self.reverse = f, bool(reverse)
         items, self.carry_structure = flatten(init)
         self.carry = [as_tensor(x, "scan") for x in items]
@@ -134,7 +147,7 @@ class _Loop:
             rows.reverse()
         return self.result(carry, [stack(list(column)) for column in zip(*rows, strict=True)])
 
-    def _nothing(self):
+    def _nothing(self) -> tuple[TensorBase, ...]:
         """No steps: outputs of length 0, whose form one step on zeros tells."""
         with no_grad():
             slices = [x.new_zeros(x.shape[1:]) for x in self.xs]
@@ -167,7 +180,7 @@ class _Loop:
         count = len(self.carry)
         return self.result(outs[:count], outs[count:])
 
-    def forward(self, carry, xs, keep):
+    def forward(self, carry: list[TensorBase], xs: Tree, keep: bool) -> Any:
         """Run all steps; returns the last state, the outputs and, if asked for, all states."""
         ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
         states = [_room(self.n, x._data.shape, x._data.dtype, carry, xs) for x in carry]
@@ -297,7 +310,7 @@ class _Scan(Function):
         return (None, None, *found)
 
 
-def _steps(xs, length):
+def _steps(xs: Tree, length: int | None) -> int:
     sizes = {x._data.shape[0] for x in xs if x._data.ndim}
     if len(sizes) > 1 or any(not x._data.ndim for x in xs):
         raise ShapeError(
@@ -324,7 +337,7 @@ def _steps(xs, length):
     return n.__index__()
 
 
-def _number(n):
+def _number(n: int) -> TensorBase:
     return as_tensor(n, "scan")
 
 

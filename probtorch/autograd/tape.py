@@ -7,6 +7,9 @@ inputs as it goes unless the graph is kept. Rules (`Op.vjp`) are written in Tens
 input hangs on are left out.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 from weakref import ref
@@ -31,14 +34,21 @@ _NUMBERS = frozenset((bool, int, float, complex))
 _inspector = None
 
 
-def set_inspector(fn):
+def set_inspector(fn: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """Call ``fn(node, i, g)`` with the cotangents sent to inputs; returns the inspector before."""
     global _inspector
     before, _inspector = _inspector, fn
     return before
 
 
-def backward(outputs, gradients=None, *, inputs=None, retain_graph=None, create_graph=False):
+def backward(
+    outputs: TensorBase | Sequence[TensorBase],
+    gradients: TensorBase | None = None,
+    *,
+    inputs: TensorBase | Sequence[TensorBase] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
     """Accumulate the gradients of `outputs` into the `.grad` of the leaves they were computed from.
 
     Parameters
@@ -74,15 +84,15 @@ def backward(outputs, gradients=None, *, inputs=None, retain_graph=None, create_
 
 
 def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: TensorBase | Sequence[TensorBase],
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
     *,
-    retain_graph=None,
-    create_graph=False,
-    allow_unused=None,
-    materialize_grads=False,
-):
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[TensorBase, ...]:
     """Return the gradients of the sum of `outputs` with respect to `inputs`, leaving every `.grad`.
 
     Parameters
@@ -201,7 +211,7 @@ def _seeds(outputs, gradients):
     return seeds
 
 
-def _why_not(out):
+def _why_not(out: TensorBase) -> str:
     return " (its dtype is not floating)" if out._data.dtype.kind not in "fc" else ""
 
 

@@ -7,7 +7,11 @@ to it: so transforms nest, and gradients flow to outer variables as well. The pa
 not a stand-in, or forward mode is on.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from probtorch.autograd import tape
 from probtorch.backends.registry import array_module
@@ -17,6 +21,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clone
 
@@ -35,12 +40,16 @@ __all__ = [
     "vjp",
 ]
 
+First = TypeVar("First")
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 # Identities of the stand-ins of transforms that have not returned yet.
 _at_work: set[int] = set()
 
 
-def stand_ins(items, op):
+def stand_ins(items: list[TensorBase], op: str) -> list[TensorBase]:
     """Return a differentiable stand-in for each tensor of `items`; call it with the tape on."""
     out = []
     for x in items:
@@ -57,18 +66,18 @@ def stand_ins(items, op):
             continue
         y = same(x)
         y.requires_grad = True
-        y._extra["stand_in"] = True
+        y._extra = {**(y._extra or {}), "stand_in": True}
         _at_work.add(id(y))
         out.append(y)
     return out
 
 
-def release(own):
+def release(own: list[TensorBase]) -> None:
     """Note that the transform which made these stand-ins is over."""
     _at_work.difference_update(map(id, own))
 
 
-def same(t):
+def same(t: TensorBase) -> TensorBase:
     """Return `t` under a new name and off the tape, with its tangent if forward mode is on."""
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
@@ -77,36 +86,36 @@ def same(t):
     return out
 
 
-def untracked(t):
+def untracked(t: TensorBase) -> TensorBase:
     """Return `t`, or the same under a new name if it is on the tape."""
     return same(t) if t.requires_grad else t
 
 
-def foreign(outputs, own):
+def foreign(outputs: Sequence[TensorBase], own: Sequence[TensorBase]) -> bool:
     """Whether `outputs` depend on a leaf of the tape that is not among `own`.
 
     Stand-ins of transforms that are over do not count: nobody can ask for their gradient.
     """
-    own = {id(t) for t in own}
+    mine = {id(t) for t in own}
     stack = [t for t in outputs if t.requires_grad]
     seen = set()
     while stack:
         t = stack.pop()
         if t.grad_fn is None:
             over = t._extra and "stand_in" in t._extra and id(t) not in _at_work
-            if id(t) not in own and not over:
+            if id(t) not in mine and not over:
                 return True
-        elif t.grad_fn not in seen and id(t) not in own:
+        elif t.grad_fn not in seen and id(t) not in mine:
             seen.add(t.grad_fn)
             inputs = t.grad_fn.inputs or ()
             stack += [x for x in inputs if isinstance(x, TensorBase) and x.requires_grad]
-        elif id(t) in own:
+        elif id(t) in mine:
             # A connected stand-in: what it copies is somebody else's.
             return True
     return False
 
 
-def select(args, argnums, op):
+def select(args: tuple[Any, ...], argnums: Any, op: str) -> tuple[Any, Any]:
     """Return the arguments at `argnums`, and a function that puts others in their place."""
     several = not isinstance(argnums, int)
     numbers = tuple(argnums) if several else (argnums,)
@@ -129,7 +138,13 @@ def select(args, argnums, op):
     return (chosen if several else chosen[0]), (put if several else lambda v: put((v,)))
 
 
-def pull_back(outputs, gs, own, create_graph, keep=False):
+def pull_back(
+    outputs: TensorBase | Sequence[TensorBase],
+    gs: list[TensorBase],
+    own: list[TensorBase],
+    create_graph: bool,
+    keep: bool = False,
+) -> list[TensorBase]:
     """Return the cotangents of `own`, zeros where `outputs` do not depend on them.
 
     Parameters
@@ -159,7 +174,19 @@ def pull_back(outputs, gs, own, create_graph, keep=False):
     return list(grads) if create_graph else [untracked(g) for g in grads]
 
 
-def value_and_grad(fn, argnums=0, has_aux=False):
+@overload
+def value_and_grad(
+    fn: Callable[Concatenate[First, P], Any],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+) -> Callable[Concatenate[First, P], tuple[TensorBase, First]]: ...
+@overload
+def value_and_grad(
+    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]: ...
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the value of `fn` and its gradient.
 
     Parameters
@@ -214,7 +241,19 @@ def value_and_grad(fn, argnums=0, has_aux=False):
     return wrapped
 
 
-def grad(fn, argnums=0, has_aux=False):
+@overload
+def grad(
+    fn: Callable[Concatenate[First, P], Any],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+) -> Callable[Concatenate[First, P], First]: ...
+@overload
+def grad(
+    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, Any]: ...
+def grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes the gradient of `fn`; arguments as for `value_and_grad`.
 
     Examples
@@ -233,7 +272,19 @@ def grad(fn, argnums=0, has_aux=False):
     return wrapped
 
 
-def grad_and_value(fn, argnums=0, has_aux=False):
+@overload
+def grad_and_value(
+    fn: Callable[Concatenate[First, P], Any],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+) -> Callable[Concatenate[First, P], tuple[First, TensorBase]]: ...
+@overload
+def grad_and_value(
+    fn: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]: ...
+def grad_and_value(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """Return a function that computes ``(gradient, value)``, torch.func's order."""
     both = value_and_grad(fn, argnums, has_aux)
 
@@ -245,7 +296,13 @@ def grad_and_value(fn, argnums=0, has_aux=False):
     return wrapped
 
 
-def vjp(fn, *primals, has_aux=False):
+@overload
+def vjp(
+    fn: Callable[..., R], *primals: Tree, has_aux: Literal[False] = False
+) -> tuple[R, Callable[..., Any]]: ...
+@overload
+def vjp(fn: Callable[..., Any], *primals: Tree, has_aux: bool) -> Any: ...
+def vjp(fn: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
     """Evaluate `fn` and return its value and the function that pulls cotangents back.
 
     Parameters
@@ -302,7 +359,7 @@ def _filled(t, value):
     return wrap(array_module(t._data).full(t._data.shape, value, t._data.dtype))
 
 
-def split_aux(out, has_aux, op):
+def split_aux(out: Any, has_aux: bool, op: str) -> tuple[Any, Any]:
     """Return the value and the rest of what a function with `has_aux` returned."""
     if not has_aux:
         return out, None
@@ -316,7 +373,7 @@ def split_aux(out, has_aux, op):
     return out
 
 
-def _map_tensors(fn, tree):
+def _map_tensors(fn: Callable[..., Any], tree: Tree) -> dict[str, TensorBase]:
     items, structure = flatten(tree)
     return unflatten(structure, [fn(x) if isinstance(x, TensorBase) else x for x in items])
 

@@ -5,7 +5,10 @@ know. A number becomes a guard of the recording, an array or a text ends it, unl
 to it is that it is printed (core/printing.py). `Tensor` has these functions as methods.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +17,9 @@ from probtorch.autograd.methods import meant
 from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import grad_enabled, recorder
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
+from probtorch.core.typed import DTypeLike
 from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError, ShapeError
 
 __all__ = [
@@ -34,7 +39,7 @@ __all__ = [
 ]
 
 
-def item(t):
+def item(t: TensorBase) -> Any:
     """Return the one element as a Python number. While recording this becomes a guard."""
     if t._data.size != 1:
         _not_one(t, "item()")
@@ -48,13 +53,13 @@ def item(t):
     return _told("item()", t, value)
 
 
-def tolist(t):
+def tolist(t: TensorBase) -> Any:
     """Return nested lists of Python numbers."""
     value = to_host(t._data).tolist()
     return _told("tolist()", t, value)
 
 
-def numpy(t, *, force=False):
+def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
     """Return the memory as a NumPy array (shared; a copy with ``force=True`` where needed).
 
     Raises
@@ -85,22 +90,22 @@ def _on_host(t, force):
     return to_host(t._data)
 
 
-def truth(t):
+def truth(t: TensorBase) -> bool:
     """Whether the one element is not 0."""
     return _number(t, bool, "bool()")
 
 
-def integer(t):
+def integer(t: TensorBase) -> int:
     """Return the one element as an int."""
     return _number(t, int, "int()")
 
 
-def real(t):
+def real(t: TensorBase) -> float:
     """Return the one element as a float."""
     return _number(t, float, "float()")
 
 
-def index(t):
+def index(t: TensorBase) -> int:
     """Return the one element of an integer tensor, as an index of Python's sequences."""
     if t._data.dtype.kind not in "iub":
         raise DTypeError(
@@ -154,14 +159,14 @@ def _not_one(t, what):
         active.not_one(what, t)
 
 
-def array(t, dtype=None, copy=None):
+def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
     """Return the elements as NumPy asks for them."""
     if t.requires_grad and grad_enabled():
         raise refuse_array(t)
     return _told("numpy()", t, np.array(_on_host(t, t.requires_grad), dtype, copy=copy))
 
 
-def dlpack(t, **kwargs):
+def dlpack(t: TensorBase, **kwargs: Any) -> Any:
     """Return the memory as a DLPack capsule."""
     if t.requires_grad:
         raise ExportError(
@@ -173,12 +178,12 @@ def dlpack(t, **kwargs):
     return read("__dlpack__()", t, t._data.__dlpack__(**kwargs))
 
 
-def dlpack_device(t):
+def dlpack_device(t: TensorBase) -> tuple[int, int]:
     """Return the device as DLPack numbers it."""
     return t._data.__dlpack_device__()
 
 
-def other_attribute(t, name):
+def other_attribute(t: TensorBase, name: str) -> Any:
     """Return what other libraries look for and tensors have no method for."""
     if name == "__cuda_array_interface__" and t.is_cuda:
         return t._data.__cuda_array_interface__
@@ -190,7 +195,7 @@ def other_attribute(t, name):
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
 
-def text(t):
+def text(t: TensorBase) -> str:
     """Return what is printed: elements, dtype, device, the node that made them."""
     shown = _read(t, to_host(t._data))
     if shown is None:
@@ -209,7 +214,7 @@ def text(t):
     return f"tensor({', '.join([body, *notes])})"
 
 
-def formatted(t, spec):
+def formatted(t: TensorBase, spec: str) -> str:
     """Return the text of a number by `spec`, of others the whole text."""
     if t._data.ndim == 0 and spec:
         value = _read(t, to_host(t._data))

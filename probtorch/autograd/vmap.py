@@ -12,7 +12,11 @@ that differs between slices is refused. `while_loop` and `cond` are the way to w
 a loop runs until all slices are done, and finished ones keep their state.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -34,6 +38,9 @@ from probtorch.ops.reduction import argmax
 __all__ = ["Batch", "vmap"]
 
 RANDOMNESS = ("error", "different", "same")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Batch(Listener):
@@ -336,7 +343,14 @@ def _refusal(what, fix):
 # --------------------------------------------------------------------------------------------- vmap
 
 
-def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
+def vmap(
+    func: Callable[P, R],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[P, R]:
     """Return a function that applies `func` to each slice of its arguments, all at once.
 
     Parameters
@@ -441,12 +455,12 @@ def _mapped(func, items, flags, structure, batch):
     return [batch._full(x) for x in outs], out_structure
 
 
-def _rows(x, start, stop):
+def _rows(x: TensorBase, start: float | TensorBase, stop: int) -> TensorBase:
     spec = ((start, 1, stop - start), *((0, 1, n) for n in x._data.shape[1:]))
     return slice_(x, spec)
 
 
-def _moved(x, dim):
+def _moved(x: TensorBase, dim: Any) -> TensorBase:
     """Return a mapped argument with its batch in front."""
     if dim is None:
         return x

@@ -11,6 +11,7 @@ changed between a call and its backward pass is an error.
 
 import threading
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -166,7 +167,7 @@ class Differentiable:
             outs = self.on_tape(tensors)
             pairs = [(o, g) for o, g in zip(outs, cotangents, strict=True) if o.requires_grad]
             wanted = [x for x in sources if x.requires_grad]
-            found = [None] * len(wanted)
+            found: Sequence[TensorBase | None] = [None] * len(wanted)
             if pairs:
                 ends, given = [o for o, _ in pairs], [g for _, g in pairs]
                 found = grad(ends, wanted, given, create_graph=create_graph, allow_unused=True)

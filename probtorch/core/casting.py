@@ -1,5 +1,9 @@
 """`cast`: the one op that promotion needs, from one dtype to another."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from probtorch.backends.registry import array_module
@@ -7,11 +11,13 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import apply
 from probtorch.core.op import Op, register
 from probtorch.core.refusals import complex_refused
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, DTypeLike
 
 __all__ = ["CAST", "cast"]
 
 
-def _run_cast(x, dtype):
+def _run_cast(x: Any, dtype: DTypeLike | None) -> np.ndarray:
     kind = np.dtype(dtype).kind
     if x.dtype.kind == "f" and kind in "iu":
         return _to_integers(x, np.dtype(dtype))
@@ -64,7 +70,7 @@ CAST = register(
 )
 
 
-def cast(x, dtype):
+def cast(x: TensorBase, dtype: DType) -> TensorBase:
     """Return `x` in `dtype`: the same tensor if it already is."""
     if x._data.dtype == dtype:
         return x

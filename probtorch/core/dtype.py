@@ -5,10 +5,15 @@ operands of one category, tensors with dimensions beat 0-d tensors, which beat P
 docs/internals/decisions.md.
 """
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from probtorch.core.typed import DType, DTypeLike
 from probtorch.errors import DomainError, DTypeError
 
 __all__ = [
@@ -60,7 +65,7 @@ class _Rules(threading.local):
     below tensors with dims (1), or among them (0).
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.default: np.dtype | None = None
         self.scalar_rank = 1
 
@@ -68,12 +73,12 @@ class _Rules(threading.local):
 _RULES = _Rules()
 
 
-def get_default_dtype():
+def get_default_dtype() -> DType:
     """Return the dtype of new tensors made from Python floats (float32 unless changed)."""
     return _RULES.default or _default
 
 
-def set_default_dtype(dtype):
+def set_default_dtype(dtype: DTypeLike) -> None:
     """Set the dtype of new floating tensors made from Python numbers, as in PyTorch.
 
     It holds for all threads; inside a `default_dtype_as` block for this one, until the block ends.
@@ -91,7 +96,7 @@ def set_default_dtype(dtype):
         _RULES.default = dtype
 
 
-def _floating(dtype):
+def _floating(dtype: DTypeLike | None) -> DType:
     dtype = as_dtype(dtype)
     if dtype.kind != "f":
         raise DTypeError(
@@ -114,16 +119,16 @@ class default_dtype_as:
         scalar parameter times float32 data is float64 there.
     """
 
-    def __init__(self, dtype, *, strong_scalars=False):
+    def __init__(self, dtype: DTypeLike, *, strong_scalars: bool = False) -> None:
         self.dtype = dtype
         self.strong_scalars = strong_scalars
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         dtype = _floating(self.dtype)
         self.before = _RULES.default, _RULES.scalar_rank
         _RULES.default, _RULES.scalar_rank = dtype, 0 if self.strong_scalars else 1
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         _RULES.default, _RULES.scalar_rank = self.before
 
 
@@ -132,7 +137,7 @@ def promotion_rules():
     return default_dtype(), _RULES.scalar_rank
 
 
-def default_dtype():
+def default_dtype() -> DType:
     """Alias of `get_default_dtype` for internal use."""
     return _RULES.default or _default
 
@@ -151,12 +156,12 @@ _CLASSES = {
 }
 
 
-def class_name(dtype):
+def class_name(dtype: DType) -> str:
     """Return the name of the class that PyTorch had for tensors of `dtype`."""
     return next((name for name, of in _CLASSES.items() if of == dtype.name), f"{dtype.name}Tensor")
 
 
-def as_dtype(dtype):
+def as_dtype(dtype: Any) -> DType:
     """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
     if dtype is float:
         return default_dtype()
@@ -184,17 +189,17 @@ def as_dtype(dtype):
     return out
 
 
-def is_floating(dtype):
+def is_floating(dtype: DType) -> bool:
     """Whether `dtype` is a real floating dtype."""
     return dtype.kind == "f"
 
 
-def category(dtype):
+def category(dtype: DType) -> int:
     """Return where `dtype` stands among boolean (0), integer (1), floating (2) and complex (3)."""
     return _CATEGORY[dtype.kind]
 
 
-def promote_types(a, b):
+def promote_types(a: DType, b: DType) -> DType:
     """Return the common dtype of two; integers never widen a float or complex, as in PyTorch."""
     ca, cb = _CATEGORY[a.kind], _CATEGORY[b.kind]
     if ca == cb or min(ca, cb) == 0:
@@ -204,7 +209,7 @@ def promote_types(a, b):
     return np.promote_types(a, b)
 
 
-def promote(operands):
+def promote(operands: Iterable[Any]) -> Any:
     """Return the result dtype of operands: Python numbers, and what has a dtype and ndim."""
     ranks: list[np.dtype | None] = [None, None, None]  # with dims, 0-d, Python numbers
     for x in operands:
@@ -213,7 +218,8 @@ def promote(operands):
             rank, dtype = 2, _PYTHON[type(x)] or default_dtype()
         else:
             rank = 0 if x.ndim else _RULES.scalar_rank
-        ranks[rank] = dtype if ranks[rank] is None else promote_types(ranks[rank], dtype)
+        before = ranks[rank]
+        ranks[rank] = dtype if before is None else promote_types(before, dtype)
     out = None
     for dtype in ranks:
         if dtype is None:
@@ -225,7 +231,7 @@ def promote(operands):
     return out
 
 
-def check_fits(op, value, dtype):
+def check_fits(op: str, value: Any, dtype: DType) -> None:
     """Raise unless a number can be an element of a dtype; floats are cut to integers."""
     if np.dtype(dtype).kind not in "iu":
         return

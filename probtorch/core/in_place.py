@@ -5,6 +5,10 @@ know their gradients; what remains is to keep the old elements where a gradient 
 give the tensor the place of the value. Read history.py first.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import CAST, cast
 from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
@@ -16,7 +20,7 @@ from probtorch.errors import ArgumentError, AutogradError, DTypeError, ShapeErro
 __all__ = ["assign"]
 
 
-def assign(target, value, op="copy_"):
+def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBase:
     """Write `value` into the memory of `target`, which takes over its place on the tape.
 
     `value` must be the fresh result of an operation, known to nobody else. Where `target` is a view
@@ -76,7 +80,7 @@ def assign(target, value, op="copy_"):
     return target
 
 
-def _check_in_place(target, root, op):
+def _check_in_place(target: TensorBase, root: TensorBase | None, op: str) -> None:
     """Refuse the in-place changes that the tape cannot express."""
     base = target if root is None else root
     if base.requires_grad and base.grad_fn is None:
@@ -100,7 +104,7 @@ def _check_in_place(target, root, op):
         )
 
 
-def _keep_old_value(target, value):
+def _keep_old_value(target: TensorBase, value: Any) -> None:
     """Put the old `target` among the inputs of the node of `value`, with its elements if read."""
     node = value.grad_fn
     while node is not None and node.op is CAST:

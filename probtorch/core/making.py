@@ -4,6 +4,9 @@ Memory is shared where it can be; `probtorch.tensor.tensor`, which users call, c
 the business of probtorch/nesting.py, since tensors among them have to be stacked.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ __all__ = ["as_tensor", "use_nesting"]
 _nesting: Any = None
 
 
-def as_tensor(value, op="tensor"):
+def as_tensor(value: Any, op: str = "tensor") -> TensorBase:
     """Return `value` as a tensor.
 
     Tensors come back as they are, arrays without a copy, Python numbers in their default dtype.
@@ -60,7 +63,7 @@ def as_tensor(value, op="tensor"):
     )
 
 
-def use_nesting(fn):
+def use_nesting(fn: Callable[..., Any]) -> None:
     """Register what makes tensors of nested sequences; called once, by probtorch/nesting.py."""
     global _nesting
     _nesting = fn

@@ -1,7 +1,11 @@
 """Shapes: broadcasting, dims and sizes, with messages that show what does not fit."""
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex, overload
 
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 
@@ -21,20 +25,24 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
-    def numel(self):
+    def numel(self) -> int:
         """Return the product of the sizes (1 for a scalar)."""
         return math.prod(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Size({list(self)})"
 
-    def __add__(self, other):
+    def __add__(self, other: Iterable[Any]) -> Size:
         return Size(tuple.__add__(self, tuple(other)))
 
-    def __radd__(self, other):
+    def __radd__(self, other: Iterable[int]) -> Size:
         return Size(tuple(other) + tuple(self))
 
-    def __getitem__(self, key):
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, key: slice) -> Size: ...
+    def __getitem__(self, key: Any) -> Any:
         got = tuple.__getitem__(self, key)
         return Size(got) if isinstance(key, slice) else got
 
@@ -42,7 +50,7 @@ class Size(tuple[int, ...]):
 numel = math.prod
 
 
-def broadcast_shapes(*shapes, op="broadcast"):
+def broadcast_shapes(*shapes: Sequence[int], op: str = "broadcast") -> tuple[int, ...]:
     """Return the shape that all `shapes` broadcast to.
 
     Raises
@@ -71,7 +79,7 @@ def _mismatch(op, shapes, dim, one, other):
     )
 
 
-def normalize_dim(dim, ndim, op="dim"):
+def normalize_dim(dim: int, ndim: int, op: str = "dim") -> int:
     """Return `dim` in 0..ndim-1; a 0-d tensor accepts 0 and -1, as in PyTorch."""
     span = ndim or 1
     try:
@@ -101,7 +109,7 @@ def _listed(dims, op):
         raise _no_dim(dims, op) from None
 
 
-def normalize_dims(dims, ndim, op="dim"):
+def normalize_dims(dims: Any, ndim: int, op: str = "dim") -> tuple[int, ...]:
     """Return a sorted tuple of distinct dims; None means all of them."""
     if dims is None:
         return tuple(range(ndim))
@@ -117,7 +125,7 @@ def normalize_dims(dims, ndim, op="dim"):
     return out if ndim else ()
 
 
-def sizes(op, size):
+def sizes(op: str, size: Any) -> tuple[int, ...]:
     """Return a tuple of sizes for a new tensor, none of them negative; as `parse_size`."""
     shape = parse_size(size)
     if min(shape, default=0) < 0:
@@ -127,7 +135,7 @@ def sizes(op, size):
     return shape
 
 
-def parse_size(size):
+def parse_size(size: Any) -> tuple[int, ...]:
     """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
     if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
         size = size[0]

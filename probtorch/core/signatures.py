@@ -10,15 +10,22 @@ operation on tensors: there Python's own words have to do.
 that other libraries use throughout; what only one class is asked for stands beside that class.
 """
 
+from __future__ import annotations
+
 import difflib
 import functools
 import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from types import FunctionType, MappingProxyType
+from typing import Any, ParamSpec, TypeVar
 
 from probtorch.errors import ArgumentError
 
 __all__ = ["closest", "explain_calls", "explained", "misfit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Names that a message lists of a signature before it says how many more there are.
 SHOWN = 8
@@ -78,7 +85,7 @@ SPELLINGS = {
 }
 
 
-def explain_calls(namespace, *, methods=None):
+def explain_calls(namespace: dict[str, Any], *, methods: Mapping[str, str] | None = None) -> None:
     """Let calls of what a module shows raise `ArgumentError` where they do not fit.
 
     Parameters
@@ -110,7 +117,12 @@ def explain_calls(namespace, *, methods=None):
 _MARK = "__explained__"
 
 
-def explained(subject, *, meant=None, advice=None):
+def explained(
+    subject: str | None,
+    *,
+    meant: Mapping[str, str] | None = None,
+    advice: Callable[..., str | None] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator: calls that do not fit the signature raise `ArgumentError`.
 
     Parameters
@@ -154,7 +166,15 @@ def explained(subject, *, meant=None, advice=None):
     return decorate
 
 
-def misfit(subject, parameters, args, kwargs, *, meant=None, advice=None):
+def misfit(
+    subject: str,
+    parameters: Sequence[Parameter],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    meant: Mapping[str, str] | None = None,
+    advice: Callable[..., str | None] | None = None,
+) -> ArgumentError | None:
     """Return the error for arguments that do not fit `parameters`, or None if they fit.
 
     Parameters
@@ -225,7 +245,9 @@ def misfit(subject, parameters, args, kwargs, *, meant=None, advice=None):
     return None
 
 
-def closest(name, known, spellings=MappingProxyType({})):
+def closest(
+    name: str, known: Iterable[str], spellings: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> str | None:
     """Return the name among `known` that `name` was probably meant to be, or None.
 
     That is the first of ``spellings[name]`` that is known, else the name that is most alike.
@@ -238,7 +260,7 @@ def closest(name, known, spellings=MappingProxyType({})):
     return folded[found[0]] if found else None
 
 
-def _instead(name, known, meant):
+def _instead(name: str, known: list[str], meant: Mapping[str, str]) -> str:
     if name in meant:
         told = meant[name]
         return f"write {told}=..." if told in known else told
@@ -264,7 +286,7 @@ def _class_of(made, init):
     return type(made).__name__
 
 
-def _few(names):
+def _few(names: Iterable[str]) -> str:
     names = list(names)
     if len(names) <= SHOWN + 2:
         return ", ".join(names)

@@ -8,10 +8,14 @@ Other classes join by stating `__tree_fields__` and `__static_fields__`; where a
 are not its constructor's arguments, a class method `__tree_build__(values)` rebuilds it.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import dataclass_transform
+from collections.abc import Callable, Iterable
+from typing import Any, dataclass_transform
 
 from probtorch.core.sameness import is_value, token
+from probtorch.core.typed import Tree
 
 __all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unflatten"]
 
@@ -36,7 +40,7 @@ def record(cls):
     return cls
 
 
-def flatten(tree):
+def flatten(tree: Tree) -> tuple[list[Any], Any]:
     """Return ``(leaves, structure)``; dicts go in insertion order, None is a leafless node."""
     out = []
     return out, _flatten(tree, out)
@@ -76,7 +80,7 @@ def _flatten(tree, out):
     return _LEAF
 
 
-def unflatten(structure, items):
+def unflatten(structure: Any, items: Iterable[Any]) -> Any:
     """Rebuild a tree from its structure and an iterable of leaves."""
     return _unflatten(structure, iter(items))
 
@@ -99,12 +103,12 @@ def _unflatten(structure, items):
     return kind(**values) if build is None else build(values)
 
 
-def leaves(tree):
+def leaves(tree: Tree) -> list[Any]:
     """Return the leaves of `tree` in order."""
     return flatten(tree)[0]
 
 
-def map_tree(fn, tree, *rest):
+def map_tree(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Any:
     """Apply `fn` leaf by leaf to one or several trees of one structure."""
     items, structure = flatten(tree)
     others = [flatten(t)[0] for t in rest]

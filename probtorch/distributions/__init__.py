@@ -4,6 +4,10 @@ Names and signatures are those of `torch.distributions` and Pyro. Read `normal.p
 distribution, then `distribution.py` for what its base class makes of it.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from probtorch.distributions import constraints, transforms
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.beta import Beta, Dirichlet
@@ -89,7 +93,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # Protocols of Python and of notebooks ask for names with underscores on any module.
     if name.startswith("_"):
         raise AttributeError(f"module 'probtorch.distributions' has no attribute {name!r}")

@@ -5,13 +5,17 @@ With logits no logarithm of a probability is taken: log p = -softplus(-l) and lo
 nothing is clamped.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import (
     eq,
     exp,
@@ -25,11 +29,12 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.special import entr, logit, xlog1py, xlogy
+from probtorch.tensor import Tensor
 
 __all__ = ["Bernoulli", "Geometric", "Trial", "count_times"]
 
 
-def count_times(count, x):
+def count_times(count: Tensor, x: Tensor) -> Tensor:
     """Count * x, and 0 where the count is 0, x infinite included."""
     return where(eq(count, 0.0), 0.0, count * x)
 
@@ -41,14 +46,14 @@ class Trial(Distribution):
     logits: Parameter = param(constraints.real, default=None)
     given = one_of("probs", "logits")
 
-    def _as_given(self):
+    def _as_given(self) -> Tensor:
         """Return the probabilities, or the log odds, that the distribution was made with."""
         return self.logits if self._given("logits") else self.probs
 
-    def _probs(self):
+    def _probs(self) -> Tensor:
         return sigmoid(self.logits)
 
-    def _logits(self):
+    def _logits(self) -> Tensor:
         return logit(self.probs)
 
 
@@ -65,35 +70,35 @@ class Bernoulli(Trial):
     support = constraints.boolean
     has_enumerate_support = True
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return cast(lt(rng.uniform(shape), self.probs), rng.dtype)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         if self._given("logits"):
             return -softplus(self.logits * (1.0 - 2.0 * x))
         return xlogy(x, self.probs) + xlog1py(1.0 - x, -self.probs)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         below, above = lt(x, 0.0), lt(x, 1.0)
         return where(below, 0.0, where(above, 1.0 - self.probs, 1.0))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         if self._given("logits"):
             up, down = softplus(-self.logits), softplus(self.logits)
             return count_times(self.probs, up) + count_times(sigmoid(-self.logits), down)
         return entr(self.probs) + entr(1.0 - self.probs)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         dtype = self.probs._data.dtype
         return wrap(np.arange(2).astype(dtype))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.probs
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return where(self.probs > 0.5, 1.0, 0.0)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.probs * (1.0 - self.probs)
 
 
@@ -112,32 +117,32 @@ class Geometric(Trial):
     logits: Parameter = param(constraints.real, default=None)
     support = constraints.nonnegative_integer
 
-    def _log_failure(self):
+    def _log_failure(self) -> Tensor:
         """log(1 - p)."""
         return -softplus(self.logits) if self._given("logits") else log1p(-self.probs)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         # With p = 1 the quotient is a number over -inf: 0 failures.
         return rng.finite(floor(log(rng.uniform(shape)) / self._log_failure()))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         if self._given("logits"):
             return -(count_times(x, softplus(self.logits)) + softplus(-self.logits))
         return xlog1py(x, -self.probs) + log(self.probs)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         trials = maximum(floor(x) + 1.0, 0.0)
         return 1.0 - exp(count_times(trials, self._log_failure()))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         p = self.probs
         return (entr(p) + entr(1.0 - p)) / p
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return exp(-self.logits) if self._given("logits") else (1.0 - self.probs) / self.probs
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.probs * 0.0
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self._mean() / self.probs

@@ -5,11 +5,15 @@ their ratio would be decided by the floor (PyTorch's Beta(1e-3, 1e-3) puts a qua
 near 1/2; the truth is 0.0004).
 """
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double, known_small
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import log, maximum, sigmoid, where
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import amax as largest
@@ -26,6 +30,7 @@ from probtorch.ops.special import (
     xlog1py,
     xlogy,
 )
+from probtorch.tensor import Tensor
 
 __all__ = ["Beta", "Dirichlet"]
 
@@ -45,7 +50,7 @@ class Beta(Distribution):
     concentration0: Parameter = param(constraints.positive)
     support = constraints.unit_interval
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         a = rng.log_gamma(self.concentration1, shape)
         b = rng.log_gamma(self.concentration0, shape)
         return rng.inside_unit(sigmoid(a - b))
@@ -56,27 +61,27 @@ class Beta(Distribution):
             return xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b)
         return beta_kernel(a, b, x) + (gamma_rest(a + b) - gamma_rest(a) - gamma_rest(b))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         inside = (x > 0.0) & (x < 1.0)
         p = betainc(self.concentration1, self.concentration0, where(inside, x, 0.5))
         return where(inside, p, where(x < 0.5, 0.0, 1.0))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         spread = (a + b - 2.0) * digamma(a + b)
         return betaln(a, b) - (a - 1.0) * digamma(a) - (b - 1.0) * digamma(b) + spread
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         hill = (a > 1.0) & (b > 1.0)
         top = where(hill, a - 1.0, 1.0) / where(hill, a + b - 2.0, 2.0)
         # Without a hill the density is highest at the end with the smaller exponent.
         return where(hill, top, where(a < b, 0.0, 1.0))
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         n = a + b
         return (a / n) * (b / n) / (n + 1.0)
@@ -94,10 +99,10 @@ class Dirichlet(Distribution):
     concentration: Parameter = param(constraints.independent(constraints.positive, 1))
     support = constraints.simplex
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         return self.concentration._data.shape[-1:]
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         logs = rng.log_gamma(self.concentration, shape)
         # A part that has underflowed would lie on the boundary, where the density is 0 or infinite.
         return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
@@ -108,16 +113,16 @@ class Dirichlet(Distribution):
             return in_double(_plain_log_density, c, x)
         return in_double(_log_density_by_parts, c, x)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         c = self.concentration
         n, k = total(c, -1), c._data.shape[-1]
         terms = total(lgamma(c) - (c - 1.0) * digamma(c), -1)
         return terms - lgamma(n) + (n - k) * digamma(n)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.concentration / total(self.concentration, -1, True)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         c = self.concentration
         hill = (c > 1.0).all(-1, True)
         above = where(hill, c - 1.0, 1.0)
@@ -125,17 +130,17 @@ class Dirichlet(Distribution):
         # With an exponent below 0 the density has no highest point: it grows towards the boundary.
         return where(hill, top, math.nan)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         n = total(self.concentration, -1, True)
         m = self.concentration / n
         return m * (1.0 - m) / (n + 1.0)
 
 
-def _plain_log_density(c, x):
+def _plain_log_density(c: Tensor, x: Tensor) -> Tensor:
     return total(xlogy(c - 1.0, x), -1) + (lgamma(total(c, -1)) - total(lgamma(c), -1))
 
 
-def _log_density_by_parts(c, x):
+def _log_density_by_parts(c: Tensor, x: Tensor) -> Tensor:
     # As for a beta: any scale would do, with this one all terms are small. The last is 0 on the
     # simplex; with it slopes are those of the plain form.
     n, k = total(c, -1), c._data.shape[-1]

@@ -6,6 +6,8 @@ in PyTorch; inside, the weights as given serve where the sum cancels or is taken
 of weight 0 has log density -inf and is never drawn.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -15,10 +17,13 @@ from probtorch.backends.registry import to_host
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import count_times
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, setting
+from probtorch.distributions.source import Source
 from probtorch.distributions.validation import require, without_tape
 from probtorch.errors import DomainError
 from probtorch.ops.elementwise import eq, exp, log, where
@@ -49,7 +54,7 @@ class _Weights(Parameter):
         instance.__dict__[self.name] = value
 
 
-def _normalised(constraint) -> Any:
+def _normalised(constraint: Constraint) -> Any:
     return _Weights(constraint, None)
 
 
@@ -60,12 +65,12 @@ class _Categories(Distribution):
     logits: Parameter = _normalised(constraints.real_vector)
     given = one_of("probs", "logits")
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         super()._check_parameters()
         if self._given("probs"):
             self._check_weights()
 
-    def _check_weights(self):
+    def _check_weights(self) -> None:
         """Refuse weights that are all 0."""
         some = without_tape(lambda p: total(p, -1) != 0.0, self.__dict__["probs"])
 
@@ -81,30 +86,30 @@ class _Categories(Distribution):
         require(some, error)
 
     @property
-    def num_categories(self):
+    def num_categories(self) -> int:
         """Number of categories."""
         return self._as_given()._data.shape[-1]
 
-    def _as_given(self):
+    def _as_given(self) -> Tensor:
         """Return the weights, or the logits, that the distribution was made with."""
         return self.__dict__["probs" if self._given("probs") else "logits"]
 
-    def _weights(self):
+    def _weights(self) -> Tensor:
         """Normalised probabilities."""
         given = self._as_given()
         return given / total(given, -1, True) if self._given("probs") else softmax(given, -1)
 
-    def _log_weights(self):
+    def _log_weights(self) -> Tensor:
         """Normalised log-probabilities, -inf with gradient 0 where a weight is 0."""
         given = self._as_given()
         if self._given("logits"):
             return log_softmax(given, -1)
         return _log_weight(given) - log(total(given, -1, True))
 
-    def _probs(self):
+    def _probs(self) -> Tensor:
         return self._weights()
 
-    def _logits(self):
+    def _logits(self) -> Tensor:
         return self._log_weights()
 
 
@@ -127,10 +132,10 @@ class Categorical(_Categories):
         """Whole numbers below the number of categories."""
         return constraints.integer_interval(0, self.num_categories - 1)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.categorical(self._weights(), shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         # The given weights are indexed first, so that only one logarithm per value is taken.
         x, given = x.long(), self._as_given()
         if self._given("logits"):
@@ -141,7 +146,7 @@ class Categorical(_Categories):
             return _pick(given, x) - log(total(exp(given), -1))
         return _log_weight(_pick(given, x)) - log(total(given, -1))
 
-    def log_prob_of_all(self, dim):
+    def log_prob_of_all(self, dim: int) -> Tensor:
         """Return the log mass of every category, along a batch dim that has size 1.
 
         Parameters
@@ -164,22 +169,22 @@ class Categorical(_Categories):
             logs = permute(reshape(logs, (math.prod(left), rows, size)), (0, 2, 1))
         return self._to_batch(reshape(logs, (*left, size, *right)))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return _entropy(self)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         return wrap(np.arange(self.num_categories))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self._weights()[..., 0] * np.nan
 
     _variance = _mean
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return argmax(self._as_given(), -1)
 
 
-def _log_weight(weight):
+def _log_weight(weight: Tensor) -> Tensor:
     """Logarithm of a weight; -inf with gradient 0 where it is 0.
 
     Sums over all categories meet impossible ones, where 0 times the slope of the log is nan.
@@ -188,7 +193,7 @@ def _log_weight(weight):
     return where(none, -np.inf, log(where(none, 1.0, weight)))
 
 
-def _pick(table, index):
+def _pick(table: Tensor, index: Tensor) -> Tensor:
     """table[..., index], the batch dims of both broadcast.
 
     The table is not expanded: its gradient is as small as it is, whatever the number of values.
@@ -218,32 +223,32 @@ class OneHotCategorical(_Categories):
     support = constraints.one_hot
     has_enumerate_support = True
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         return (self.num_categories,)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         index = rng.categorical(self._weights(), shape[:-1])
         return cast(one_hot(index, self.num_categories), rng.dtype)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         return total(count_times(x, self._log_weights()), -1)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return _entropy(self)
 
-    def enumerate_support(self, expand=True):
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self.num_categories
         values = wrap(np.eye(n, dtype=(self._dtype or np.dtype(np.float64))))
         values = reshape(values, (n, *(1,) * len(self._batch_shape), n))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self._weights()
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return one_hot(argmax(self._log_weights(), -1), self.num_categories)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         p = self._weights()
         return p * (1.0 - p)
 
@@ -268,7 +273,7 @@ class Multinomial(_Categories):
         """Vectors of counts that add up to `total_count`."""
         return constraints.multinomial(self.total_count)
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         return (self.num_categories,)
 
     def _sample(self, rng, shape):
@@ -285,7 +290,7 @@ class Multinomial(_Categories):
         counts.append(expand(_full(left, p[..., 0]), shape[:-1]))
         return stack(counts, -1)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         n = float(self.total_count)
         logs = self._log_weights()
         if n <= _FEW:
@@ -299,10 +304,10 @@ class Multinomial(_Categories):
         constant = factorial_rest(wrap(np.array(n)))
         return total(where(lost, far, near) - rest, -1) + constant
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self._weights() * float(self.total_count)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         p = self._weights()
         return p * (1.0 - p) * float(self.total_count)
 

@@ -4,7 +4,11 @@ They carry flows whose parameters are functions of a context (`ConditionalTransf
 amortised guides and conditional density estimation.
 """
 
+from __future__ import annotations
+
 import abc
+from collections.abc import Sequence
+from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.distribution import Distribution
@@ -12,6 +16,7 @@ from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.flows.module import ConditionalTransform, conditioned
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ArgumentError
+from probtorch.tensor import Tensor
 
 __all__ = ["ConditionalDistribution", "ConditionalTransformedDistribution"]
 
@@ -20,7 +25,7 @@ class ConditionalDistribution(abc.ABC):
     """A distribution for every context."""
 
     @abc.abstractmethod
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the distribution for a context.
 
         Parameters
@@ -53,7 +58,9 @@ class ConditionalTransformedDistribution(ConditionalDistribution):
     Size([5, 3])
     """
 
-    def __init__(self, base_dist, transforms):
+    def __init__(
+        self, base_dist: Distribution, transforms: Transform | Sequence[Transform]
+    ) -> None:
         kinds = (Transform, ConditionalTransform)
         transforms = [transforms] if isinstance(transforms, kinds) else list(transforms)
         if not isinstance(base_dist, (Distribution, ConditionalDistribution)) or not all(
@@ -68,7 +75,7 @@ class ConditionalTransformedDistribution(ConditionalDistribution):
             )
         self.base_dist, self.transforms = base_dist, transforms
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the `TransformedDistribution` for a context."""
         base = self.base_dist
         base = base.condition(context) if isinstance(base, ConditionalDistribution) else base

@@ -9,9 +9,13 @@ another. The maps from unconstrained space onto these sets are in transforms/reg
 Names follow `torch.distributions.constraints` and Pyro's additions. Read the scalar ones first.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +25,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import eq, floor, ge, gt, le, logical_and, lt
@@ -30,6 +35,7 @@ from probtorch.ops.movement import diagonal, slice_, tril, unsqueeze
 from probtorch.ops.movement import stack as pile
 from probtorch.ops.reduction import all as every
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "Constraint",
@@ -96,7 +102,7 @@ class Constraint:
     is_discrete: bool = False
     _name: str
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         """Return whether each element lies in the set.
 
         Parameters
@@ -109,14 +115,14 @@ class Constraint:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define check")
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         """Return an element of the set, a number or a tensor that broadcasts against `value`."""
         raise NotImplementedError(f"{type(self).__name__} does not define interior")
 
-    def __call__(self, value):
+    def __call__(self, value: Tensor) -> Tensor:
         return self.check(value)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if "_name" in self.__dict__:
             return self._name
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
@@ -127,12 +133,12 @@ class Constraint:
         """Return what tells this constraint from others of its class."""
         return {k: v for k, v in self.__dict__.items() if k not in _DERIVED}
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         return type(self) is type(other) and _same(self._fields(), other._fields())
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(type(self))
 
 
@@ -148,7 +154,7 @@ def _same(a, b):
     )
 
 
-def _short(bound):
+def _short(bound: float) -> str:
     if isinstance(bound, TensorBase):
         return (
             f"{bound._data.item():g}" if bound._data.size == 1 else f"<shape {bound._data.shape}>"
@@ -162,7 +168,7 @@ def _named(name, constraint):
     return constraint
 
 
-def _is_integral(value):
+def _is_integral(value: Tensor) -> Tensor:
     return eq(value, floor(value)) if value._data.dtype.kind == "f" else eq(value, value)
 
 
@@ -172,16 +178,22 @@ def _is_integral(value):
 class Dependent(Constraint):
     """A set that is known only for an instance: ``resolve(instance)`` tells it."""
 
-    def __init__(self, resolve=None, *, event_dim=0, is_discrete=False):
+    def __init__(
+        self,
+        resolve: Any = None,
+        *,
+        event_dim: int = 0,
+        is_discrete: bool = False,
+    ) -> None:
         self._resolve = resolve
         self.event_dim = event_dim
         self.is_discrete = is_discrete
 
-    def resolve(self, owner):
+    def resolve(self, owner: Any) -> Constraint:
         """Return the constraint that holds for `owner`."""
         return self._resolve(owner)
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         raise ArgumentError(
             "dependent constraint",
             expected="a constraint of one distribution, such as Uniform(0, 1).support",
@@ -189,7 +201,7 @@ class Dependent(Constraint):
             fix="ask an instance for its support",
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "dependent"
 
 
@@ -203,20 +215,20 @@ class dependent_property(property, Dependent):
     instance, the constraint itself.
     """
 
-    def __init__(self, fn=None, *, event_dim=0, is_discrete=False):
+    def __init__(self, fn: Any = None, *, event_dim: int = 0, is_discrete: bool = False) -> None:
         property.__init__(self, fn)
         Dependent.__init__(self, fn, event_dim=event_dim, is_discrete=is_discrete)
 
-    def __call__(self, fn):
+    def __call__(self, fn: Callable[..., Any]) -> dependent_property:  # type: ignore[override]  # a decorator
         return type(self)(fn, event_dim=self.event_dim, is_discrete=self.is_discrete)
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else self._resolve(instance)
 
     __hash__ = Constraint.__hash__
 
 
-def is_dependent(constraint):
+def is_dependent(constraint: Constraint) -> bool:
     """Whether `constraint` is one whose bounds are known only for an instance."""
     return isinstance(constraint, Dependent)
 
@@ -227,10 +239,10 @@ def is_dependent(constraint):
 class Real(Constraint):
     """Real numbers; infinities count, nan does not."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return eq(value, value)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0.0
 
 
@@ -241,82 +253,82 @@ class Circular(Real):
 class GreaterThan(Constraint):
     """x > lower_bound."""
 
-    def __init__(self, lower_bound):
+    def __init__(self, lower_bound: float | Tensor) -> None:
         self.lower_bound = lower_bound
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return gt(value, self.lower_bound)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return self.lower_bound + 1.0
 
 
 class GreaterThanEq(GreaterThan):
     """x >= lower_bound."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return ge(value, self.lower_bound)
 
 
 class SoftplusPositive(GreaterThan):
     """Positive reals that are reached by softplus instead of exp: kinder to large values."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(0.0)
 
 
 class LessThan(Constraint):
     """x < upper_bound."""
 
-    def __init__(self, upper_bound):
+    def __init__(self, upper_bound: float | Tensor) -> None:
         self.upper_bound = upper_bound
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return lt(value, self.upper_bound)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return self.upper_bound - 1.0
 
 
 class LessThanEq(LessThan):
     """x <= upper_bound."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return le(value, self.upper_bound)
 
 
 class Interval(Constraint):
     """lower_bound <= x <= upper_bound."""
 
-    def __init__(self, lower_bound, upper_bound):
+    def __init__(self, lower_bound: float | Tensor, upper_bound: float | Tensor) -> None:
         self.lower_bound = lower_bound
         self.upper_bound = upper_bound
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(ge(value, self.lower_bound), le(value, self.upper_bound))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0.5 * self.lower_bound + 0.5 * self.upper_bound
 
 
 class HalfOpenInterval(Interval):
     """lower_bound <= x < upper_bound."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(ge(value, self.lower_bound), lt(value, self.upper_bound))
 
 
 class LeftOpenInterval(Interval):
     """lower_bound < x <= upper_bound."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(gt(value, self.lower_bound), le(value, self.upper_bound))
 
 
 class OpenInterval(Interval):
     """lower_bound < x < upper_bound."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(gt(value, self.lower_bound), lt(value, self.upper_bound))
 
 
@@ -344,10 +356,10 @@ class Boolean(Constraint):
 
     is_discrete = True
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return eq(value * value, value) if value._data.dtype.kind != "b" else eq(value, value)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0
 
 
@@ -356,10 +368,10 @@ class Integer(Constraint):
 
     is_discrete = True
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return _is_integral(value)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0
 
 
@@ -368,13 +380,13 @@ class IntegerGreaterThanEq(Constraint):
 
     is_discrete = True
 
-    def __init__(self, lower_bound):
+    def __init__(self, lower_bound: float | Tensor) -> None:
         self.lower_bound = lower_bound
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(_is_integral(value), ge(value, self.lower_bound))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return self.lower_bound
 
 
@@ -383,15 +395,15 @@ class IntegerInterval(Constraint):
 
     is_discrete = True
 
-    def __init__(self, lower_bound, upper_bound):
+    def __init__(self, lower_bound: float | Tensor, upper_bound: float | Tensor) -> None:
         self.lower_bound = lower_bound
         self.upper_bound = upper_bound
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         inside = logical_and(ge(value, self.lower_bound), le(value, self.upper_bound))
         return logical_and(_is_integral(value), inside)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return self.lower_bound
 
 
@@ -401,10 +413,10 @@ class OneHot(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(every(boolean.check(value), -1), eq(total(value, -1), 1))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return _corner(value)
 
 
@@ -414,21 +426,21 @@ class Multinomial(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def __init__(self, total_count):
+    def __init__(self, total_count: TensorLike) -> None:
         self.total_count = total_count
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         counts = every(nonnegative_integer.check(value), -1)
         return logical_and(counts, eq(total(value, -1), self.total_count))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         count = self.total_count
         if isinstance(count, TensorBase) and count._data.ndim:
             count = unsqueeze(count, -1)
         return _corner(value) * count
 
 
-def _corner(value):
+def _corner(value: Tensor) -> Tensor:
     """The first unit vector of the size of the last dim of `value`."""
     return wrap(np.eye(1, value._data.shape[-1], dtype=value._data.dtype)[0])
 
@@ -451,11 +463,11 @@ class Simplex(Constraint):
 
     event_dim = 1
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         inside = every(ge(value, 0.0), -1)
         return logical_and(inside, le(absolute(total(value, -1) - 1.0), _slack(value)))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 1.0 / value._data.shape[-1]
 
 
@@ -464,17 +476,17 @@ class OrderedVector(Constraint):
 
     event_dim = 1
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return every(gt(_from(value, 1), _until(value, -1)), -1)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return wrap(np.arange(1, value._data.shape[-1] + 1, dtype=value._data.dtype))
 
 
 class PositiveOrderedVector(OrderedVector):
     """Strictly increasing vectors of positive numbers."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(super().check(value), every(gt(value, 0.0), -1))
 
 
@@ -483,22 +495,22 @@ class Sphere(Constraint):
 
     event_dim = 1
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         length = total(value * value, -1)
         return le(absolute(length - 1.0), _slack(value))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return _corner(value)
 
 
 class ZeroSum(Constraint):
     """Arrays whose sums along each of the last `event_dim` dims are 0."""
 
-    def __init__(self, event_dim=1):
+    def __init__(self, event_dim: int = 1) -> None:
         self.event_dim = event_dim
 
-    def check(self, value):
-        inside = None
+    def check(self, value: Tensor) -> Tensor:
+        inside: Any = None
         for d in range(1, self.event_dim + 1):
             size = total(absolute(value), -d, True)
             near = le(absolute(total(value, -d, True)), (size + 1.0) * _slack(value))
@@ -507,26 +519,26 @@ class ZeroSum(Constraint):
             inside = near if inside is None else logical_and(inside, near)
         return inside
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0.0
 
     def _fields(self):
         return {"event_dim": self.event_dim}
 
 
-def _from(x, start):
+def _from(x: Tensor, start: int) -> Tensor:
     """x[..., start:] of the last dim."""
     shape = x._data.shape
     return slice_(x, (*((0, 1, n) for n in shape[:-1]), (start, 1, max(shape[-1] - start, 0))))
 
 
-def _until(x, stop):
+def _until(x: Tensor, stop: int) -> Tensor:
     """x[..., :stop] of the last dim, for a negative stop."""
     shape = x._data.shape
     return slice_(x, (*((0, 1, n) for n in shape[:-1]), (0, 1, max(shape[-1] + stop, 0))))
 
 
-def _slack(value):
+def _slack(value: Tensor) -> float:
     """How far a sum along the last dim may be off: rounding, or data written to 6 digits."""
     dtype, size = value._data.dtype, value._data.shape[-1]
     eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
@@ -548,19 +560,19 @@ class Square(Constraint):
 
     event_dim = 2
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         shape = value._data.shape
         same = every(eq(value, value), (-2, -1))
         return same if shape[-1] == shape[-2] else same & False
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return wrap(np.eye(value._data.shape[-1], dtype=value._data.dtype))
 
 
 class Symmetric(Square):
     """Matrices equal to their transpose, within rounding."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         gap = absolute(value - value.mT)
         size = absolute(value) + absolute(value.mT)
         near = every(le(gap, size * 1e-6), (-2, -1))
@@ -570,7 +582,7 @@ class Symmetric(Square):
 class PositiveSemidefinite(Symmetric):
     """Symmetric matrices without a negative eigenvalue (beyond rounding)."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         values = _eigenvalues(value)
         least = values.amin(-1)
         return logical_and(super().check(value), ge(least, -_slack(value) * values.amax(-1)))
@@ -579,14 +591,14 @@ class PositiveSemidefinite(Symmetric):
 class PositiveDefinite(Symmetric):
     """Symmetric matrices whose eigenvalues are all positive."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         near = super().check(value)
         if not is_constant(value):
             return logical_and(near, _has_factor(value))
         return logical_and(near, gt(_eigenvalues(value).amin(-1), 0.0))
 
 
-def _has_factor(value):
+def _has_factor(value: Tensor) -> Tensor:
     """Whether matrices have Cholesky factors, for a recording, which then has the very factors that
     a distribution computes with.
     """
@@ -600,7 +612,7 @@ def _has_factor(value):
     return every(eq(ends, ends), -1)
 
 
-def _eigenvalues(value):
+def _eigenvalues(value: Tensor) -> Tensor:
     """Eigenvalues of symmetric matrices, by LAPACK on the host; nan and inf count as 0.
 
     A test of membership has no derivative, so no op is needed; a recording is told that it cannot
@@ -614,14 +626,14 @@ def _eigenvalues(value):
 class LowerTriangular(Square):
     """Square matrices with zeros above the diagonal."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(super().check(value), every(eq(value, tril(value)), (-2, -1)))
 
 
 class LowerCholesky(LowerTriangular):
     """Lower-triangular matrices with a positive diagonal."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(super().check(value), every(gt(_diagonal(value), 0.0), -1))
 
 
@@ -632,14 +644,14 @@ class SoftplusLowerCholesky(LowerCholesky):
 class UnitLowerCholesky(LowerTriangular):
     """Lower-triangular matrices with ones on the diagonal."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return logical_and(super().check(value), every(eq(_diagonal(value), 1.0), -1))
 
 
 class CorrCholesky(LowerCholesky):
     """Cholesky factors of correlation matrices: lower Cholesky with rows of length 1."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         length = total(value * value, -1)
         unit = every(le(absolute(length - 1.0), _slack(value)), -1)
         return logical_and(super().check(value), unit)
@@ -648,12 +660,12 @@ class CorrCholesky(LowerCholesky):
 class CorrMatrix(PositiveDefinite):
     """Positive definite matrices with ones on the diagonal."""
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         unit = every(le(absolute(_diagonal(value) - 1.0), _slack(value)), -1)
         return logical_and(super().check(value), unit)
 
 
-def _diagonal(x):
+def _diagonal(x: Tensor) -> Tensor:
     return diagonal(x, 0, -2, -1)
 
 
@@ -675,7 +687,7 @@ corr_matrix = _named("corr_matrix", CorrMatrix())
 class Independent(Constraint):
     """Arrays whose elements each satisfy `base`; the last dims count as one event."""
 
-    def __init__(self, base_constraint, reinterpreted_batch_ndims):
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         if isinstance(base_constraint, Independent):
             reinterpreted_batch_ndims += base_constraint.reinterpreted_batch_ndims
             base_constraint = base_constraint.base_constraint
@@ -684,7 +696,7 @@ class Independent(Constraint):
         self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
         self.is_discrete = base_constraint.is_discrete
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         inside = self.base_constraint.check(value)
         n = self.reinterpreted_batch_ndims
         if n == 0:
@@ -698,10 +710,10 @@ class Independent(Constraint):
             )
         return every(inside, tuple(range(-n, 0)))
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return self.base_constraint.interior(value)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if "_name" in self.__dict__:
             return self._name
         return f"independent({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
@@ -710,18 +722,20 @@ class Independent(Constraint):
 class Cat(Constraint):
     """Arrays made of pieces along `dim`, each with a constraint of its own."""
 
-    def __init__(self, cseq, dim=0, lengths=None):
+    def __init__(
+        self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
         self.cseq = list(cseq)
         self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
         self.dim = dim
         self.event_dim = max(c.event_dim for c in self.cseq)
         self.is_discrete = any(c.is_discrete for c in self.cseq)
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         parts = value.split(self.lengths, self.dim)
         return _joined(self, parts, value, join)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         parts = value.split(self.lengths, self.dim)
         return join([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
 
@@ -729,7 +743,7 @@ class Cat(Constraint):
 class Stack(Constraint):
     """Arrays whose slices along `dim` each have a constraint of their own."""
 
-    def __init__(self, cseq, dim=0):
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         self.cseq = list(cseq)
         self.dim = dim
         inner = max(c.event_dim for c in self.cseq)
@@ -737,10 +751,10 @@ class Stack(Constraint):
         self.event_dim = inner + 1 if self.dim + inner >= 0 > self.dim else inner
         self.is_discrete = any(c.is_discrete for c in self.cseq)
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return _joined(self, value.unbind(self.dim), value, pile)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         parts = value.unbind(self.dim)
         return pile([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
 

@@ -8,15 +8,19 @@ While a function is recorded, counts known to be small take the plain form, whic
 them: what it has of logarithms is of the parameters alone, and one number for many counts.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
 from probtorch.distributions.distribution import Distribution, finite, known_small
 from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
     eq,
@@ -44,21 +48,22 @@ from probtorch.ops.special import (
     xlog1py,
     xlogy,
 )
+from probtorch.tensor import Tensor
 
 __all__ = ["BetaBinomial", "Binomial", "NegativeBinomial", "Poisson"]
 
 
-def log_choose(n, k):
+def log_choose(n: Tensor, k: Tensor) -> Tensor:
     """Log of n choose k; one special function instead of three."""
     return -(log(n + 1.0) + betaln(k + 1.0, n - k + 1.0))
 
 
-def log_factorial_rest(n):
+def log_factorial_rest(n: int) -> Tensor:
     """log(n!) - (n log n - n) for whole n; `factorial_rest` but for n = 0, where it is 0."""
     return where(eq(n, 0.0), 0.0, factorial_rest(n))
 
 
-def counts_up_to(total_count, owner):
+def counts_up_to(total_count: Tensor, owner: Any) -> Tensor:
     """Return 0, ..., total_count; the counts of a batch must agree."""
     counts = total_count._data
     largest = int(total_count.max())
@@ -94,10 +99,10 @@ class Binomial(Trial):
         """Whole numbers from 0 to `total_count`."""
         return constraints.integer_interval(0, self.total_count)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         return counts_up_to(self.total_count, type(self).__name__)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.binomial(self.total_count, self.probs, shape)
 
     def _log_prob(self, x):
@@ -114,20 +119,20 @@ class Binomial(Trial):
             return binomial_logits_kernel(x, rest, self.logits) + orders
         return binomial_kernel(x, rest, self.probs) + orders
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         k, n = floor(x), self.total_count
         inside = (k >= 0.0) & (k < n)
         k = where(inside, k, 0.0)
         p = betainc(where(inside, n - k, 1.0), k + 1.0, 1.0 - self.probs)
         return where(inside, p, where(x < 0.0, 0.0, 1.0))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.total_count * self.probs
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return minimum(floor((self.total_count + 1.0) * self.probs), self.total_count)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.total_count * self.probs * (1.0 - self.probs)
 
 
@@ -154,7 +159,7 @@ class BetaBinomial(Distribution):
     def _enumerate_support(self):
         return counts_up_to(self.total_count, type(self).__name__)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         a = rng.log_gamma(self.concentration1, shape)
         b = rng.log_gamma(self.concentration0, shape)
         return rng.binomial(self.total_count, sigmoid(a - b), shape)
@@ -169,11 +174,11 @@ class BetaBinomial(Distribution):
         imagined = factorial_rest(a) - log(a) + (factorial_rest(b) - log(b)) - stirling_rest(s)
         return kernel + seen + (both - imagined)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return self.total_count * a / (a + b)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         a, b, n = self.concentration1, self.concentration0, self.total_count
         s = a + b
         return n * (a / s) * (b / s) * ((s + n) / (s + 1.0))
@@ -191,7 +196,7 @@ class Poisson(Distribution):
     rate: Parameter = param(constraints.nonnegative)
     support = constraints.nonnegative_integer
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.poisson(self.rate, shape)
 
     def _log_prob(self, x):
@@ -199,17 +204,17 @@ class Poisson(Distribution):
             return xlogy(x, finite(self.rate)) - self.rate - lgamma(x + 1.0)
         return poisson_kernel(x, self.rate) - factorial_rest(x)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         k = floor(x)
         inside = k >= 0.0
         return where(inside, gammaincc(where(inside, k, 0.0) + 1.0, self.rate), 0.0)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.rate
 
     _variance = _mean
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return floor(self.rate)
 
 
@@ -235,15 +240,15 @@ class NegativeBinomial(Distribution):
     _probs, _logits = Trial._probs, Trial._logits
     _as_given: Any = Trial._as_given
 
-    def _odds(self):
+    def _odds(self) -> Tensor:
         return exp(self.logits) if self._given("logits") else self.probs / (1.0 - self.probs)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         some = self.total_count > 0.0
         rate = rng.gamma(where(some, self.total_count, 1.0), shape) * self._odds()
         return rng.poisson(rng.finite(where(some, rate, 0.0)), shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         r, none = self.total_count, eq(x, 0.0)
         logits = self._given("logits")
         failures = -(r * softplus(self.logits)) if logits else xlog1py(r, -self.probs)
@@ -266,18 +271,18 @@ class NegativeBinomial(Distribution):
         several = where(eq(r, 0.0), -np.inf, log(known))
         return where(none, failures, kernel + (orders + several))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         k = floor(x)
         inside = (k >= 0.0) & (self.total_count > 0.0)
         r = where(self.total_count > 0.0, self.total_count, 1.0)
         p = betainc(r, where(inside, k, 0.0) + 1.0, 1.0 - self.probs)
         return where(inside, p, where(x < 0.0, 0.0, 1.0))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.total_count * self._odds()
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return floor(maximum(self.total_count - 1.0, 0.0) * self._odds())
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self._mean() * (1.0 + self._odds())

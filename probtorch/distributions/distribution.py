@@ -17,8 +17,11 @@ Three rules shape this file.
   a float32 one.
 """
 
+from __future__ import annotations
+
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +29,12 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import default_generator
+from probtorch.core.rng import Generator, default_generator
 from probtorch.core.shape import Size, broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
 from probtorch.distributions.source import Source
@@ -39,6 +43,7 @@ from probtorch.errors import NotDifferentiableError, ShapeError
 from probtorch.ops.elementwise import exp, minimum, sqrt, where
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "Distribution",
@@ -91,50 +96,50 @@ class Distribution(WithFields):
 
     # ------------------------------------------------------------------------------ for subclasses
 
-    def _log_prob(self, value):
+    def _log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no density")
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self._rsample(rng, shape)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no sampler")
 
     # ------------------------------------------------------------------------------ facts
 
     @property
-    def batch_shape(self):
+    def batch_shape(self) -> Size:
         """Shape of independent copies with parameters of their own."""
         return Size(self._batch_shape)
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> Size:
         """Shape of one draw of one copy."""
         return Size(self._event_shape)
 
     @property
-    def event_dim(self):
+    def event_dim(self) -> int:
         """Number of event dims."""
         return len(self._event_shape)
 
     @property
-    def has_rsample(self):
+    def has_rsample(self) -> bool:
         """Whether `rsample` exists: draws that are differentiable in the parameters."""
         return type(self)._rsample is not Distribution._rsample
 
     @property
-    def is_discrete(self):
+    def is_discrete(self) -> bool:
         """Whether the support is discrete."""
         return self.support.is_discrete
 
-    def shape(self, sample_shape=()):
+    def shape(self, sample_shape: SizeLike = ()) -> Size:
         """Return the shape of `sample(sample_shape)`."""
         return Size((*_as_shape(sample_shape), *self._batch_shape, *self._event_shape))
 
     # ------------------------------------------------------------------------------ validation
 
     @staticmethod
-    def set_default_validate_args(value):
+    def set_default_validate_args(value: bool) -> None:
         """Switch the default of `validate_args`; PyTorch's name for `enable_validation`."""
         enable_validation(value)
 
@@ -160,7 +165,7 @@ class Distribution(WithFields):
 
     # ------------------------------------------------------------------------------ draws
 
-    def sample(self, sample_shape=(), generator=None):
+    def sample(self, sample_shape: SizeLike = (), generator: Generator | None = None) -> Tensor:
         """Draw without a gradient.
 
         Parameters
@@ -180,7 +185,7 @@ class Distribution(WithFields):
             set_grad_enabled(before)
         return x.detach() if x.requires_grad else x
 
-    def rsample(self, sample_shape=(), generator=None):
+    def rsample(self, sample_shape: SizeLike = (), generator: Generator | None = None) -> Tensor:
         """Draw by a differentiable function of the parameters; otherwise as `sample`.
 
         Raises
@@ -197,7 +202,7 @@ class Distribution(WithFields):
             )
         return self._draw(self._rsample, sample_shape, generator)
 
-    def __call__(self, sample_shape=(), generator=None):
+    def __call__(self, sample_shape: SizeLike = (), generator: Generator | None = None) -> Tensor:
         """Draw, with a gradient where there is one."""
         draw = self.rsample if self.has_rsample else self.sample
         return draw(sample_shape, generator)
@@ -211,7 +216,9 @@ class Distribution(WithFields):
             x = cast(x, dtype)
         return x if x._data.shape == shape else expand(x, shape)
 
-    def sample_and_log_prob(self, sample_shape=(), generator=None):
+    def sample_and_log_prob(
+        self, sample_shape: SizeLike = (), generator: Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return a draw (`rsample` where it exists) and its log density.
 
         Flows compute the density from the draw's pre-image instead of inverting themselves.
@@ -219,7 +226,7 @@ class Distribution(WithFields):
         x = self(sample_shape, generator)
         return x, self.log_prob_inside(x)
 
-    def remembering(self):
+    def remembering(self) -> Distribution:
         """Return the distribution that a sample statement draws from: this one, or a copy.
 
         Where a draw's pre-image is hard to find again, as in some flows, it is a copy that knows
@@ -230,7 +237,7 @@ class Distribution(WithFields):
 
     # ------------------------------------------------------------------------------ densities
 
-    def log_prob(self, value):
+    def log_prob(self, value: TensorLike) -> Tensor:
         """Return the log density (log mass) at `value`.
 
         Parameters
@@ -252,7 +259,7 @@ class Distribution(WithFields):
             self._check_value(value)
         return self._to_batch(self._density(value, self._validate_args))
 
-    def log_prob_inside(self, value):
+    def log_prob_inside(self, value: TensorLike) -> Tensor:
         """`log_prob` of a value known to lie in the support: neither checked nor masked.
 
         For values made by `biject_to(support)` or by `sample`, whose density then has fewer ops.
@@ -285,31 +292,31 @@ class Distribution(WithFields):
             value = where(with_event_dims(holds, support.event_dim), value, support.interior(value))
         return where(holds, self._log_prob(value), -math.inf)
 
-    def _to_batch(self, x):
+    def _to_batch(self, x: Tensor) -> Tensor:
         batch = self._batch_shape
         shape = x._data.shape
         if not batch or shape[len(shape) - len(batch) :] == batch:
             return x
         return expand(x, broadcast_shapes(shape, batch, op=f"{type(self).__name__}.log_prob"))
 
-    def cdf(self, value):
+    def cdf(self, value: TensorLike) -> Tensor:
         """Return the probability of a draw at or below `value`."""
         return self._to_batch(self._ask("_cdf", "cdf", self._as_value(value)))
 
-    def icdf(self, value):
+    def icdf(self, value: TensorLike) -> Tensor:
         """Return the quantile: the least x with ``cdf(x) >= value``, for value in [0, 1]."""
         p = value if isinstance(value, TensorBase) else as_tensor(value, "icdf")
         return self._to_batch(self._ask("_icdf", "icdf", p))
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         """Return the entropy in nats, shape `batch_shape`."""
         return self._to_batch(self._ask("_entropy", "closed-form entropy"))
 
-    def perplexity(self):
+    def perplexity(self) -> Tensor:
         """Return exp(entropy)."""
         return exp(self.entropy())
 
-    def enumerate_support(self, expand=True):
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """Return all values of a finite support along a new first dim.
 
         Parameters
@@ -329,32 +336,32 @@ class Distribution(WithFields):
     # ------------------------------------------------------------------------------ moments
 
     @property
-    def mean(self):
+    def mean(self) -> Tensor:
         """Mean, shape ``batch_shape + event_shape``."""
         return self._moment("_mean", "mean")
 
     @property
-    def mode(self):
+    def mode(self) -> Tensor:
         """A point of highest density, shape ``batch_shape + event_shape``."""
         return self._moment("_mode", "mode")
 
     @property
-    def variance(self):
+    def variance(self) -> Tensor:
         """Variance of each element, shape ``batch_shape + event_shape``."""
         return self._moment("_variance", "variance")
 
     @property
-    def stddev(self):
+    def stddev(self) -> Tensor:
         """Standard deviation of each element."""
         return sqrt(self.variance)
 
-    def _moment(self, method, what):
+    def _moment(self, method: str, what: str) -> Tensor:
         x = self._ask(method, f"closed-form {what}")
         if self._dtype is not None or x._data.dtype.kind != "f":
             return _grown(x, self._batch_shape + self._event_shape)
         return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
 
-    def _ask(self, method, what, *args):
+    def _ask(self, method: str, what: str, *args: Any) -> Tensor:
         found = getattr(self, method, None)
         if found is None:
             raise NotImplementedError(f"{type(self).__name__} has no {what}")
@@ -362,7 +369,7 @@ class Distribution(WithFields):
 
     # ------------------------------------------------------------------------------ shapes
 
-    def expand(self, batch_shape):
+    def expand(self, batch_shape: SizeLike) -> Distribution:
         """Return the distribution with a larger batch shape; the new copies share the parameters.
 
         Parameters
@@ -394,17 +401,17 @@ class Distribution(WithFields):
             out._expanded = new
         return out
 
-    def expand_by(self, sample_shape):
+    def expand_by(self, sample_shape: SizeLike) -> Distribution:
         """Return the distribution with `sample_shape` put in front of its batch shape."""
         return self.expand((*_as_shape(sample_shape), *self._batch_shape))
 
-    def to_event(self, reinterpreted_batch_ndims=None):
+    def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution:
         """Return the distribution whose rightmost batch dims (all if None) count as event dims."""
         n = reinterpreted_batch_ndims
         n = len(self._batch_shape) if n is None else n
         return self if n == 0 else Independent(self, n)
 
-    def mask(self, mask):
+    def mask(self, mask: Tensor | np.ndarray | bool) -> Distribution:
         """Return the distribution with log density 0, and gradient 0, where `mask` is False."""
         return self if mask is True else MaskedDistribution(self, mask)
 
@@ -412,7 +419,7 @@ class Distribution(WithFields):
 # ------------------------------------------------------------------------------ wrappers
 
 
-def ExpandedDistribution(base_dist, batch_shape=()):
+def ExpandedDistribution(base_dist: Distribution, batch_shape: SizeLike = ()) -> Distribution:
     """Return ``base_dist.expand(batch_shape)``: NumPyro's and Pyro's name for it.
 
     No class of its own: every distribution carries a batch shape that may be larger than that of
@@ -443,7 +450,13 @@ class Independent(Distribution):
     __static_fields__ = ("reinterpreted_batch_ndims", *INSTANCE_STATE)
     __tree_fields__ = ("base_dist",)
 
-    def __init__(self, base_distribution, reinterpreted_batch_ndims, *, validate_args=None):
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        reinterpreted_batch_ndims: int,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         n, batch = reinterpreted_batch_ndims, tuple(base_distribution._batch_shape)
         if not 0 <= n <= len(batch):
             raise ShapeError(
@@ -479,17 +492,17 @@ class Independent(Distribution):
         return constraints.independent(self.base_dist.support, n) if n else self.base_dist.support
 
     @property
-    def has_rsample(self):
+    def has_rsample(self) -> bool:
         """As the base."""
         return self.base_dist.has_rsample
 
-    def remembering(self):
+    def remembering(self) -> Distribution:
         return _with_base(self, self.base_dist.remembering())
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._rsample(rng, shape)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._sample(rng, shape)
 
     def _density(self, value, inside):
@@ -498,7 +511,7 @@ class Independent(Distribution):
             base._to_batch(base._density(value, inside)), self.reinterpreted_batch_ndims
         )
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def _enumerate_support(self):
@@ -508,13 +521,13 @@ class Independent(Distribution):
             )
         return self.base_dist._enumerate_support()
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.base_dist.mean
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.base_dist.mode
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.base_dist.variance
 
 
@@ -529,7 +542,7 @@ class MaskedDistribution(Distribution):
 
     __tree_fields__ = ("base_dist", "_mask")
 
-    def __init__(self, base_distribution, mask):
+    def __init__(self, base_distribution: Distribution, mask: Tensor | np.ndarray | bool) -> None:
         if not isinstance(mask, bool):
             mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
             shape = tuple(base_distribution._batch_shape)
@@ -561,15 +574,15 @@ class MaskedDistribution(Distribution):
         return self.base_dist.support
 
     @property
-    def has_rsample(self):
+    def has_rsample(self) -> bool:
         """As the base."""
         return self.base_dist.has_rsample
 
-    def log_prob(self, value):
+    def log_prob(self, value: TensorLike) -> Tensor:
         """Return the base's log density where the mask is True, else 0 with gradient 0."""
         return self._masked(value, self.base_dist.log_prob)
 
-    def log_prob_inside(self, value):
+    def log_prob_inside(self, value: TensorLike) -> Tensor:
         """`log_prob` of a value known to lie in the support wherever the mask is True."""
         return self._masked(value, self.base_dist.log_prob_inside)
 
@@ -590,50 +603,50 @@ class MaskedDistribution(Distribution):
             value, self.base_dist.log_prob_inside if inside else self.base_dist.log_prob
         )
 
-    def remembering(self):
+    def remembering(self) -> Distribution:
         return _with_base(self, self.base_dist.remembering())
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._rsample(rng, shape)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._sample(rng, shape)
 
     def _enumerate_support(self):
         return self.base_dist._enumerate_support()
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.base_dist.mean
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.base_dist.mode
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.base_dist.variance
 
 
 # ------------------------------------------------------------------------------ helpers
 
 
-def sum_rightmost(x, n):
+def sum_rightmost(x: Tensor, n: int) -> Tensor:
     """Sum the last `n` dims of `x`."""
     return total(x, tuple(range(-n, 0))) if n else x
 
 
-def _as_shape(shape):
+def _as_shape(shape: SizeLike) -> Shape:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _grown(x, shape):
+def _grown(x: Tensor, shape: SizeLike) -> Tensor:
     return x if x._data.shape == shape else expand(x, shape)
 
 
-def with_event_dims(mask, n):
+def with_event_dims(mask: Tensor, n: int) -> Tensor:
     """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
     return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
 
 
-def finite(rate):
+def finite(rate: Tensor) -> Tensor:
     """A positive parameter, the largest float for an infinite one.
 
     Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
@@ -641,7 +654,7 @@ def finite(rate):
     return minimum(rate, float(dtypes.finfo(rate._data.dtype).max))
 
 
-def in_double(fn, *operands):
+def in_double(fn: Callable[..., Any], *operands: Tensor) -> Tensor:
     """Return ``fn(*operands)`` computed in double precision, in the dtype that they have.
 
     For densities whose terms cancel too badly in single precision, where no kernel does it better.
@@ -657,7 +670,7 @@ def in_double(fn, *operands):
 _SMALL = {8: 500.0, 4: 16.0}
 
 
-def known_small(*values, beside=()):
+def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
     """Whether `values` are constants of a recording for which plain forms of densities are exact.
 
     `beside` are the other operands, of any size. Without a recorder the answer is False: to look
@@ -670,7 +683,7 @@ def known_small(*values, beside=()):
     return size in _SMALL and all(bool((x._data <= _SMALL[size]).all()) for x in values)
 
 
-def known_true(mask):
+def known_true(mask: Tensor) -> bool:
     """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
     return is_constant(mask) and bool(mask._data.all())
 

@@ -21,7 +21,9 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.validation import check_parameter, validation_in_force
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import to_float
@@ -55,21 +57,23 @@ class Parameter:
 
     if TYPE_CHECKING:
         # For type checkers: what `__init__` takes.
-        def __set__(self, instance: Any, value: Tensor | np.ndarray | Sequence | float | None): ...
+        def __set__(
+            self, instance: Any, value: Tensor | np.ndarray | Sequence | float | None
+        ) -> None: ...
 
-    def __init__(self, constraint, default):
+    def __init__(self, constraint: Constraint | None, default: Any) -> None:
         self.constraint = constraint
         self.default = default
         self.name = ""
 
-    def __set_name__(self, owner, name):
+    def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Parameter: ...
     @overload
     def __get__(self, instance: object, owner: Any = None) -> Tensor: ...
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
         derive = getattr(instance, "_" + self.name, None)
@@ -77,17 +81,17 @@ class Parameter:
             raise AttributeError(f"{type(instance).__name__} was made without {self.name!r}")
         return derive()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<parameter {self.name}: {self.constraint!r}>"
 
-    def convert(self, value):
+    def convert(self, value: Any) -> tuple[Any, bool]:
         """Return ``(value, weak)``; see `as_parameter`."""
         if self.constraint is None:
             return value, True
         return as_parameter(value, self.name)
 
 
-def as_parameter(value, name, *, as_is=False):
+def as_parameter(value: Any, name: str, *, as_is: bool = False) -> tuple[Tensor, bool]:
     """Return ``(tensor, weak)``: the parameter, and whether it came from a Python number.
 
     Python numbers become float64 tensors without dims: exact, and weak in promotion. Integers
@@ -125,10 +129,10 @@ def setting(*, default: Any = MISSING, kw_only: bool = False) -> Any:
 class one_of:
     """Say that exactly one of the named parameters is given; `Distribution` keeps the names."""
 
-    def __init__(self, *names):
+    def __init__(self, *names: str) -> None:
         self.names = names
 
-    def __set_name__(self, owner, name):
+    def __set_name__(self, owner: Any, name: str) -> None:
         owner._alternatives = self.names
 
 
@@ -141,7 +145,7 @@ class WithFields:
     _alternatives: ClassVar[tuple[str, ...]] = ()
     __static_fields__: ClassVar[tuple[str, ...]] = INSTANCE_STATE
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
         inherited = {n: f for n, f in cls._fields.items() if n not in own}
@@ -151,7 +155,7 @@ class WithFields:
             cls.__static_fields__ = (*settings, *INSTANCE_STATE)
             cls.__signature__ = _signature(cls._fields)
 
-    def __init__(self, *args, validate_args=None, **kwargs):
+    def __init__(self, *args: Any, validate_args: bool | None = None, **kwargs: Any) -> None:
         cls, fields = type(self), self._fields
         values = _bind(cls, fields, args, kwargs)
         if self._alternatives:
@@ -183,7 +187,15 @@ class WithFields:
         if self._validate_args:
             self._check_parameters()
 
-    def _set_shapes(self, batch_shape, event_shape, *, dtype=None, device=None, validate_args=None):
+    def _set_shapes(
+        self,
+        batch_shape,
+        event_shape,
+        *,
+        dtype=None,
+        device=None,
+        validate_args=None,
+    ):
         """Set what every instance has; `dtype` is that of draws, None for the default dtype, and
         `device` where random numbers are wanted, None for the host.
         """
@@ -194,22 +206,22 @@ class WithFields:
             validation_in_force() if validate_args is None else bool(validate_args)
         )
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         """Return the event shape from the parameters; () for distributions of single numbers."""
         return ()
 
-    def _given(self, name):
+    def _given(self, name: str) -> bool:
         """Whether the alternative `name` is the one given at construction."""
         return name in self.__dict__
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         for name, field in self._fields.items():
             value, constraint = self.__dict__.get(name), field.constraint
             if constraint is not None and value is not None:
                 check_parameter(type(self).__name__, name, value, constraint, self)
 
     @property
-    def arg_constraints(self):
+    def arg_constraints(self) -> dict[str, Constraint]:
         """Dict from parameter name to its constraint, for the parameters given."""
         return {
             name: _resolved(field.constraint, self)
@@ -217,7 +229,7 @@ class WithFields:
             if field.constraint is not None and name in self.__dict__
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = [
             f"{n}={_shown(self.__dict__[n])}" for n in self._tree_names() if n in self.__dict__
         ]
@@ -227,22 +239,22 @@ class WithFields:
 
     # ------------------------------------------------------------------------------ as a tree
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return tuple(self._fields)
 
     @property
-    def __tree_fields__(self):
+    def __tree_fields__(self) -> tuple[str, ...]:
         return tuple(
             n for n, f in self._fields.items() if f.constraint is not None and n in self.__dict__
         )
 
     @property
-    def _weak(self):
+    def _weak(self) -> bool:
         """Whether all parameters came from Python numbers, so that draws have the default dtype."""
         return self._dtype is None
 
     @classmethod
-    def __tree_build__(cls, values):
+    def __tree_build__(cls, values: dict[str, Any]) -> WithFields:
         expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
         weak = values.pop("_weak")
         out = cls._from_tree(values)
@@ -366,7 +378,7 @@ def _resolved(constraint, owner):
     return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
 
 
-def _shown(value):
+def _shown(value: Tensor) -> str:
     if isinstance(value, TensorBase):
         return f"{value._data.item():g}" if value._data.ndim == 0 else f"{tuple(value._data.shape)}"
     return repr(value)

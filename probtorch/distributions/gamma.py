@@ -5,12 +5,15 @@ concentrations most of the mass lies below the smallest float: such draws end at
 float instead of 0, where the density is finite.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -20,6 +23,7 @@ from probtorch.distributions.distribution import (
     known_true,
 )
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import exp, isinf, log, maximum, where
 from probtorch.ops.reduction import mean
 from probtorch.ops.special import (
@@ -32,6 +36,7 @@ from probtorch.ops.special import (
     log_ratio,
     xlogy,
 )
+from probtorch.tensor import Tensor
 
 __all__ = ["Chi2", "Gamma", "InverseGamma"]
 
@@ -41,11 +46,11 @@ class GammaFamily(Distribution):
 
     support = constraints.nonnegative
 
-    def as_gamma(self):
+    def as_gamma(self) -> tuple[Tensor, Tensor]:
         """Return the concentration and the rate of the gamma this is."""
         raise NotImplementedError(f"{type(self).__name__} does not say which gamma it is")
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         a, b = self.as_gamma()
         return rng.positive(rng.gamma(a, shape) / b)
 
@@ -57,28 +62,28 @@ class GammaFamily(Distribution):
             return in_double(_log_density_of_data, a, b, x)
         return _log_density(a, b, x)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         a, b = self.as_gamma()
         return gammainc(a, b * maximum(x, 0.0))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         a, b = self.as_gamma()
         return a - log(b) + lgamma(a) + (1.0 - a) * digamma(a)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         a, b = self.as_gamma()
         return a / b
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         a, b = self.as_gamma()
         return maximum(a - 1.0, 0.0) / b
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         a, b = self.as_gamma()
         return a / (b * b)
 
 
-def _log_density(a, b, x):
+def _log_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
 
 
@@ -113,7 +118,7 @@ class Gamma(GammaFamily):
     concentration: Parameter = param(constraints.positive)
     rate: Parameter = param(constraints.positive, default=1.0)
 
-    def as_gamma(self):
+    def as_gamma(self) -> tuple[Tensor, Tensor]:
         """Return the concentration and the rate."""
         return self.concentration, self.rate
 
@@ -129,7 +134,7 @@ class Chi2(GammaFamily):
 
     df: Parameter = param(constraints.positive)
 
-    def as_gamma(self):
+    def as_gamma(self) -> tuple[Tensor, Tensor]:
         """Return the concentration and the rate of the gamma this is."""
         return self.df * 0.5, _HALF
 
@@ -152,7 +157,7 @@ class InverseGamma(Distribution):
     rate: Parameter = param(constraints.positive, default=1.0)
     support = constraints.positive
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(self.rate / rng.gamma(self.concentration, shape))
 
     def _log_prob(self, x):
@@ -164,24 +169,24 @@ class InverseGamma(Distribution):
             return in_double(_log_density_of_data, a, b, 1.0 / x) - 2.0 * log(x)
         return _log_density(a, b, 1.0 / x) - 2.0 * log(x)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         inside = x > 0.0
         ratio = self.rate / where(inside, x, 1.0)
         return where(inside, gammaincc(self.concentration, ratio), 0.0)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         a = self.concentration
         return a + log(self.rate) + lgamma(a) - (1.0 + a) * digamma(a)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         finite = self.concentration > 1.0
         a = where(finite, self.concentration, 2.0)
         return where(finite, self.rate / (a - 1.0), math.inf)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.rate / (self.concentration + 1.0)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         finite = self.concentration > 2.0
         a = where(finite, self.concentration, 3.0)
         b = self.rate / (a - 1.0)

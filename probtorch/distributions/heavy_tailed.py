@@ -1,13 +1,18 @@
 """Heavy-tailed distributions: Cauchy, half-Cauchy, Student's t."""
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import atan2, exp, log, minimum, sqrt, tan, where
 from probtorch.ops.special import betainc, digamma, lgamma_difference, log1p_square
+from probtorch.tensor import Tensor
 
 __all__ = ["Cauchy", "HalfCauchy", "StudentT"]
 
@@ -29,31 +34,31 @@ class Cauchy(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self.loc + self.scale * tan((rng.uniform(shape) - 0.5) * math.pi))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return -(log1p_square(z) + (log(self.scale) + LOG_PI))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         # The angle of (-z, 1) keeps its precision in both tails; 1/2 + atan(z) / pi loses the left
         # one.
         return atan2(self.scale, self.loc - x) * (1.0 / math.pi)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc - self.scale / tan(p * math.pi)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + math.log(4.0 * math.pi)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc * math.nan
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.loc
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * math.inf
 
 
@@ -70,28 +75,28 @@ class HalfCauchy(Distribution):
     support = constraints.nonnegative
     _total = True
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.finite(self.scale * absolute(tan((rng.uniform(shape) - 0.5) * math.pi)))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         z = x / self.scale
         return -(log1p_square(z) + (log(self.scale) + (LOG_PI - math.log(2.0))))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return where(x > 0.0, 1.0 - atan2(self.scale, x) * (2.0 / math.pi), 0.0)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * tan(p * (0.5 * math.pi))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + math.log(2.0 * math.pi)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.scale * math.inf
 
     _variance = _mean
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.scale * 0.0
 
 
@@ -112,7 +117,7 @@ class StudentT(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # normal * sqrt(df / chi2); the gamma draw stays in logs, so that small df cannot divide by
         # 0.
         half = self.df * 0.5
@@ -121,35 +126,35 @@ class StudentT(Distribution):
         x = rng.finite(rng.normal(shape) * ratio, minimum(sqrt(self.df), 1.0))
         return rng.finite(self.loc + self.scale * x)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         # With infinitely many degrees of freedom a normal, as with very many.
         df, z = minimum(self.df, 1e30), (x - self.loc) / self.scale
         constant = log_beta(df) + log(df) * 0.5 + log(self.scale)
         return log1p_square(z * (1.0 / sqrt(df))) * ((df + 1.0) * -0.5) - constant
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         tail = betainc(self.df * 0.5, 0.5, self.df / (self.df + z * z)) * 0.5
         return where(z < 0.0, tail, 1.0 - tail)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         half = self.df * 0.5
         spread = (half + 0.5) * (digamma(half + 0.5) - digamma(half))
         return spread + log_beta(self.df) + log(self.df) * 0.5 + log(self.scale)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return where(self.df > 1.0, self.loc, math.nan)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.loc
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         finite = self.df > 2.0
         df = where(finite, self.df, 3.0)
         spread = self.scale * self.scale * (df / (df - 2.0))
         return where(finite, spread, where(self.df > 1.0, math.inf, math.nan))
 
 
-def log_beta(df):
+def log_beta(df: Tensor) -> Tensor:
     """Log of B(df / 2, 1 / 2): the difference of two lgammas that cancel for large df."""
     return 0.5 * LOG_PI - lgamma_difference(df * 0.5, 0.5)

@@ -4,7 +4,10 @@
 own words where the divergence is infinite: where p has mass outside the support of q.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
@@ -12,7 +15,7 @@ from probtorch.distributions.bernoulli import Bernoulli, Geometric, count_times
 from probtorch.distributions.beta import Beta, Dirichlet
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.counts import Binomial, Poisson
-from probtorch.distributions.distribution import Independent, sum_rightmost
+from probtorch.distributions.distribution import Distribution, Independent, sum_rightmost
 from probtorch.distributions.gamma import Gamma, GammaFamily
 from probtorch.distributions.heavy_tailed import Cauchy
 from probtorch.distributions.location_scale import EULER_GAMMA, Gumbel, Laplace
@@ -28,13 +31,16 @@ from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import diagonal
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import betaln, digamma, lgamma, xlogy
+from probtorch.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 
 _RULES = {}
 
 
-def register_kl(type_p, type_q):
+def register_kl(
+    type_p: type[Distribution], type_q: type[Distribution]
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Decorator: use ``fn(p, q)`` for KL(p || q) of these classes and their subclasses."""
 
     def add(fn):
@@ -44,7 +50,7 @@ def register_kl(type_p, type_q):
     return add
 
 
-def kl_divergence(p, q):
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Return KL(p || q), the mean of log p(x) - log q(x) over draws x of p, in nats.
 
     Parameters
@@ -77,7 +83,7 @@ def kl_divergence(p, q):
     return q._to_batch(p._to_batch(fn(p, q)))
 
 
-def _weighted_log_ratio(p, q):
+def _weighted_log_ratio(p: Distribution, q: Distribution) -> Tensor:
     """P log(p / q), 0 where p is 0 and inf where only q is."""
     none = eq(p, 0.0)
     safe = where(none, 1.0, p)

@@ -1,18 +1,23 @@
 """Cholesky factors of random correlation matrices."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param, setting
+from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import log, sigmoid, sqrt, where
 from probtorch.ops.movement import cat, diagonal, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import lgamma_difference
+from probtorch.tensor import Tensor
 
 __all__ = ["LKJCholesky"]
 
@@ -40,7 +45,7 @@ class LKJCholesky(Distribution):
     concentration: Parameter = param(constraints.positive, default=1.0)
     support = constraints.corr_cholesky
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         if not isinstance(self.dim, int) or self.dim < 2:
             raise ArgumentError(
                 "LKJCholesky",
@@ -50,7 +55,7 @@ class LKJCholesky(Distribution):
             )
         return (self.dim, self.dim)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # Onion: row i has squared length beta(i / 2, concentration + (dim - 1 - i) / 2) off the
         # diagonal, its direction is uniform on the sphere.
         batch, rows = shape[:-2], []
@@ -69,7 +74,7 @@ class LKJCholesky(Distribution):
             rows.append(cat([*parts, zeros], -1))
         return stack(rows, -2)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         d, c = self.dim, self.concentration
         # Row i of the factor (from 0) has exponent dim - 1 - i from the Jacobian, 2 (c - 1) from
         # det(R).
@@ -83,7 +88,7 @@ class LKJCholesky(Distribution):
         constant = total(lgamma_difference(start, c.new_tensor(0.5 * dims)), -1)
         return weighted + (constant - 0.25 * d * (d - 1) * math.log(math.pi))
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         # Below 1 the density grows towards singular matrices and has no highest point.
         peaked = reshape(self.concentration >= 1.0, (*self.concentration._data.shape, 1, 1))
         return where(peaked, wrap(np.eye(self.dim)), math.nan)

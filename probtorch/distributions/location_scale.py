@@ -1,13 +1,18 @@
 """Location-scale distributions of the line besides the normal: Laplace, logistic, Gumbel."""
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.scalar import log_sigmoid_derivative
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, log, log1p, minimum, sigmoid, where
+from probtorch.tensor import Tensor
 
 __all__ = ["Gumbel", "Laplace", "Logistic"]
 
@@ -29,30 +34,30 @@ class Laplace(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._icdf(rng.uniform(shape))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         return -(absolute(x - self.loc) / self.scale + (log(self.scale) + math.log(2.0)))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         tail = exp(-absolute(z)) * 0.5
         return where(z < 0.0, tail, 1.0 - tail)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         distance = -log(minimum(p, 1.0 - p) * 2.0)
         return self.loc + self.scale * where(p < 0.5, -distance, distance)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + (1.0 + math.log(2.0))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * self.scale * 2.0
 
 
@@ -70,27 +75,27 @@ class Logistic(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._icdf(rng.uniform(shape))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         return log_sigmoid_derivative((x - self.loc) / self.scale) - log(self.scale)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return sigmoid((x - self.loc) / self.scale)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc + self.scale * (log(p) - log1p(-p))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + 2.0
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * self.scale * (math.pi**2 / 3.0)
 
 
@@ -108,27 +113,27 @@ class Gumbel(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.loc - self.scale * log(rng.exponential(shape))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return -(z + exp(-z) + log(self.scale))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return exp(-exp((self.loc - x) / self.scale))
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc - self.scale * log(-log(p))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + (1.0 + EULER_GAMMA)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc + self.scale * EULER_GAMMA
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.loc
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * self.scale * (math.pi**2 / 6.0)

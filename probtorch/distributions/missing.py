@@ -6,6 +6,8 @@ the distribution's parameters (and `y`, where a density is stated by `factor`); 
 and compare their densities with SciPy's.
 """
 
+from __future__ import annotations
+
 import dis
 import sys
 
@@ -99,7 +101,7 @@ NOTES |= {
 }
 
 
-def missing(name, known):
+def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportError:
     """Return the error for a distribution that is not there; it is raised by the module.
 
     Parameters

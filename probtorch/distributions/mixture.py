@@ -1,15 +1,21 @@
 """Mixtures of one family."""
 
+from __future__ import annotations
+
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["MixtureSameFamily"]
 
@@ -32,7 +38,13 @@ class MixtureSameFamily(Distribution):
     __tree_fields__ = ("mixture_distribution", "component_distribution")
     __static_fields__ = ("_expanded", "_validate_args", "_weak")
 
-    def __init__(self, mixture_distribution, component_distribution, *, validate_args=None):
+    def __init__(
+        self,
+        mixture_distribution: Distribution,
+        component_distribution: Distribution,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         if not isinstance(mixture_distribution, Categorical):
             raise ArgumentError(
                 "MixtureSameFamily",
@@ -74,14 +86,14 @@ class MixtureSameFamily(Distribution):
             return AnyOf(component.support)
         return component.support
 
-    def _density(self, value, inside):
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
         component, n = self.component_distribution, len(self._event_shape)
         # Inside the union is not inside every component: those mask for themselves.
         inside = inside and not isinstance(self.support, AnyOf)
         each = component._density(unsqueeze(value, -1 - n), inside)
         return logsumexp(self.mixture_distribution._log_weights() + each, -1)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         count, n = self.mixture_distribution.num_categories, len(self._event_shape)
         batch, event = shape[: len(shape) - n], shape[len(shape) - n :]
         each = self.component_distribution._sample(rng, (*batch, count, *event))
@@ -89,20 +101,20 @@ class MixtureSameFamily(Distribution):
         index = expand(reshape(index, (*batch, *(1,) * (n + 1))), (*batch, 1, *event))
         return reshape(gather(each, len(batch), index), shape)
 
-    def _cdf(self, value):
+    def _cdf(self, value: Tensor) -> Tensor:
         weights = self.mixture_distribution._weights()
         return total(weights * self.component_distribution.cdf(unsqueeze(value, -1)), -1)
 
-    def _averaged(self, each):
+    def _averaged(self, each: Tensor) -> Tensor:
         """Average over the components, which are the dim before the event dims of `each`."""
         n, weights = len(self._event_shape), self.mixture_distribution._weights()
         weights = reshape(weights, (*weights._data.shape, *(1,) * n))
         return total(weights * each, -1 - n)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self._averaged(self.component_distribution.mean)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         component = self.component_distribution
         apart = component.mean - unsqueeze(self._mean(), -1 - len(self._event_shape))
         return self._averaged(component.variance + apart * apart)
@@ -111,15 +123,15 @@ class MixtureSameFamily(Distribution):
 class AnyOf(constraints.Constraint):
     """Union of a batch of sets of single numbers, along the last batch dim."""
 
-    def __init__(self, each):
+    def __init__(self, each: Constraint) -> None:
         self.each = each
         self.event_dim = each.event_dim
         self.is_discrete = each.is_discrete
 
-    def check(self, value):
+    def check(self, value: Tensor) -> Tensor:
         return self.each.check(unsqueeze(value, -1 - self.event_dim)).any(-1)
 
-    def interior(self, value):
+    def interior(self, value: Tensor) -> float | Tensor:
         return 0 if self.is_discrete else 0.0
 
 

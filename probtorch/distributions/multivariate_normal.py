@@ -1,25 +1,30 @@
 """The multivariate normal distribution."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, one_of, param
+from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import log
 from probtorch.ops.linalg import cholesky, solve_triangular
 from probtorch.ops.movement import diagonal, expand, flip, reshape, unsqueeze
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["MultivariateNormal", "squared_length"]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def squared_length(tril, x):
+def squared_length(tril: Tensor, x: Tensor) -> Tensor:
     """|tril^-1 x|^2 over the last dim: the squared Mahalanobis distance for tril tril^T."""
     n = tril._data.shape[-1]
     if tril._data.ndim == 2:
@@ -59,7 +64,7 @@ class MultivariateNormal(Distribution):
     given = one_of("covariance_matrix", "precision_matrix", "scale_tril")
     support = constraints.real_vector
 
-    def _infer_event_shape(self):
+    def _infer_event_shape(self) -> Shape:
         matrix = next(self.__dict__[n] for n in self._alternatives if self._given(n))
         n = self.loc._data.shape[-1]
         if matrix._data.shape[-2:] != (n, n):
@@ -71,7 +76,7 @@ class MultivariateNormal(Distribution):
             )
         return (n,)
 
-    def _scale_tril(self):
+    def _scale_tril(self) -> Tensor:
         if self._given("covariance_matrix"):
             return cholesky(self.covariance_matrix)
         # With the order of both dims reversed the factor of P gives U U^T = P, U upper; the factor
@@ -80,35 +85,35 @@ class MultivariateNormal(Distribution):
         n = upper._data.shape[-1]
         return solve_triangular(upper.mT, upper.new_tensor(np.eye(n)), upper=False)
 
-    def _covariance_matrix(self):
+    def _covariance_matrix(self) -> Tensor:
         tril = self.scale_tril
         return tril @ tril.mT
 
-    def _precision_matrix(self):
+    def _precision_matrix(self) -> Tensor:
         tril = self.scale_tril
         inverse = solve_triangular(tril, tril.new_tensor(np.eye(tril._data.shape[-1])), upper=False)
         return inverse.mT @ inverse
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         noise = unsqueeze(rng.normal(shape), -1)
         return self.loc + reshape(self.scale_tril @ noise, shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         tril, n = self.scale_tril, self._event_shape[0]
         half_log_det = total(log(diagonal(tril, 0, -2, -1)), -1)
         return squared_length(tril, x - self.loc) * -0.5 - (half_log_det + n * HALF_LOG_2PI)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         n = self._event_shape[0]
         half_log_det = total(log(diagonal(self.scale_tril, 0, -2, -1)), -1)
         return half_log_det + n * (0.5 + HALF_LOG_2PI)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         if self._given("covariance_matrix"):
             return diagonal(self.covariance_matrix, 0, -2, -1)
         tril = self.scale_tril

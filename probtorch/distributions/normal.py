@@ -5,14 +5,19 @@ are written so that terms without the value are combined first: they are scalars
 are.
 """
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import exp, expm1, log, where
 from probtorch.ops.special import erf, erfinv, ndtr, ndtri
+from probtorch.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "Normal"]
 
@@ -35,28 +40,28 @@ class Normal(Distribution):
     scale: Parameter = param(constraints.positive, default=1.0)
     support = constraints.real
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.loc + self.scale * rng.normal(shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         z = (x - self.loc) / self.scale
         return z * z * -0.5 - (log(self.scale) + HALF_LOG_2PI)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return ndtr((x - self.loc) / self.scale)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc + self.scale * ndtri(p)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + (0.5 + HALF_LOG_2PI)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * self.scale
 
 
@@ -75,32 +80,32 @@ class LogNormal(Distribution):
     scale: Parameter = param(constraints.positive)
     support = constraints.positive
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(exp(self.loc + self.scale * rng.normal(shape)))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         y = log(x)
         z = (y - self.loc) / self.scale
         return z * z * -0.5 - y - (log(self.scale) + HALF_LOG_2PI)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         inside = x > 0.0
         y = log(where(inside, x, 1.0))
         return where(inside, ndtr((y - self.loc) / self.scale), 0.0)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return exp(self.loc + self.scale * ndtri(p))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return self.loc + log(self.scale) + (0.5 + HALF_LOG_2PI)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return exp(self.loc + self.scale * self.scale * 0.5)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return exp(self.loc - self.scale * self.scale)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         square = self.scale * self.scale
         return expm1(square) * exp(self.loc * 2.0 + square)
 
@@ -118,28 +123,28 @@ class HalfNormal(Distribution):
     support = constraints.nonnegative
     _total = True
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self.scale * absolute(rng.normal(shape))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         z = x / self.scale
         return z * z * -0.5 - (log(self.scale) + (HALF_LOG_2PI - math.log(2.0)))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         # 2 ndtr(z) - 1 without the cancellation near 0.
         return where(x > 0.0, erf(x / (self.scale * ROOT_2)), 0.0)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * (erfinv(p) * ROOT_2)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale) + (0.5 + HALF_LOG_2PI - math.log(2.0))
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.scale * math.sqrt(2.0 / math.pi)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.scale * 0.0
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.scale * self.scale * (1.0 - 2.0 / math.pi)

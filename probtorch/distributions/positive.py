@@ -1,14 +1,19 @@
 """Distributions of the positive half-line by elementary functions: exponential, Weibull, Pareto."""
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import exp, expm1, log, log1p, maximum, where
 from probtorch.ops.elementwise import pow as power
 from probtorch.ops.special import lgamma, log_ratio, xlogy
+from probtorch.tensor import Tensor
 
 __all__ = ["Exponential", "Pareto", "Weibull"]
 
@@ -26,28 +31,28 @@ class Exponential(Distribution):
     support = constraints.nonnegative
     _total = True
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(rng.exponential(shape) / self.rate)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         return log(self.rate) - self.rate * x
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return -expm1(-(self.rate * maximum(x, 0.0)))
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return -(log1p(-p) / self.rate)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return 1.0 - log(self.rate)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return 1.0 / self.rate
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.rate * 0.0
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return 1.0 / (self.rate * self.rate)
 
 
@@ -65,7 +70,7 @@ class Weibull(Distribution):
     concentration: Parameter = param(constraints.positive)
     support = constraints.nonnegative
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         # Of scale 1 it stays finite, so that dividing the draw by its scale gives it back.
         k = self.concentration
         return rng.positive(self.scale * rng.positive(power(rng.exponential(shape), 1.0 / k)))
@@ -73,31 +78,31 @@ class Weibull(Distribution):
     def _from_exponential(self, e):
         return self.scale * power(e, 1.0 / self.concentration)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         k, z = self.concentration, x / self.scale
         return xlogy(k - 1.0, z) - power(z, k) + (log(k) - log(self.scale))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         inside = x > 0.0
         z = power(where(inside, x, 1.0) / self.scale, self.concentration)
         return where(inside, -expm1(-z), 0.0)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self._from_exponential(-log1p(-p))
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         k = self.concentration
         return (1.0 - 1.0 / k) * EULER_GAMMA + log(self.scale / k) + 1.0
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.scale * exp(lgamma(1.0 + 1.0 / self.concentration))
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         peaked = self.concentration > 1.0
         k = where(peaked, self.concentration, 2.0)
         return where(peaked, self.scale * power((k - 1.0) / k, 1.0 / k), 0.0)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         # E x^2 - (E x)^2 = (E x)^2 (ratio of gammas - 1), with the ratio formed in logs.
         r = 1.0 / self.concentration
         mean = self._mean()
@@ -123,32 +128,32 @@ class Pareto(Distribution):
         """Values from `scale` on."""
         return constraints.greater_than_eq(self.scale)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(self.scale * exp(rng.exponential(shape) / self.alpha))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         return log(self.alpha) - self.alpha * log_ratio(x, self.scale) - log(x)
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         inside = x > self.scale
         ratio = log(self.scale / where(inside, x, self.scale))
         return -expm1(self.alpha * ratio)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * exp(-log1p(-p) / self.alpha)
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.scale / self.alpha) + (1.0 + 1.0 / self.alpha)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         finite = self.alpha > 1.0
         a = where(finite, self.alpha, 2.0)
         return where(finite, self.scale * a / (a - 1.0), math.inf)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return self.scale
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         finite = self.alpha > 2.0
         a = where(finite, self.alpha, 3.0)
         spread = self.scale * self.scale * a / ((a - 1.0) * (a - 1.0) * (a - 2.0))

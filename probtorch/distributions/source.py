@@ -1,9 +1,13 @@
 """`Source`: where `_rsample` and `_sample` get their random numbers from."""
 
+from __future__ import annotations
+
 from probtorch.compiler import eager_draws  # noqa: F401  makes draws by rejection native
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator
+from probtorch.core.typed import DType, SizeLike, TensorLike
 from probtorch.ops.elementwise import clamp, log, maximum, neg
 from probtorch.ops.movement import expand
 from probtorch.ops.sampling import categorical, rand, randn
@@ -14,6 +18,7 @@ from probtorch.ops.variates import (
     standard_log_gamma,
     von_mises,
 )
+from probtorch.tensor import Tensor
 
 __all__ = ["Source"]
 
@@ -28,18 +33,20 @@ class Source:
 
     __slots__ = ("device", "dtype", "generator")
 
-    def __init__(self, generator, dtype, device=None):
+    def __init__(
+        self, generator: Generator | None, dtype: DType, device: str | None = None
+    ) -> None:
         self.generator, self.dtype, self.device = generator, dtype, device
 
-    def uniform(self, shape):
+    def uniform(self, shape: SizeLike) -> Tensor:
         """Return draws from Uniform(0, 1)."""
         return rand(shape, generator=self.generator, dtype=self.dtype, device=self.device)
 
-    def normal(self, shape):
+    def normal(self, shape: SizeLike) -> Tensor:
         """Return draws from Normal(0, 1)."""
         return randn(shape, generator=self.generator, dtype=self.dtype, device=self.device)
 
-    def exponential(self, shape):
+    def exponential(self, shape: SizeLike) -> Tensor:
         """Return draws from Exponential(1), always positive."""
         return neg(log(self.uniform(shape)))
 
@@ -47,33 +54,33 @@ class Source:
         """Return a parameter in the shape of the draws, on their device."""
         return expand(x if self.device is None else as_tensor(x).to(device=self.device), shape)
 
-    def gamma(self, concentration, shape):
+    def gamma(self, concentration: TensorLike, shape: SizeLike) -> Tensor:
         """Return draws from Gamma(concentration, 1), not below the smallest normal float."""
         draws = standard_gamma(self._spread(concentration, shape), generator=self.generator)
         return maximum(draws, float(dtypes.finfo(self.dtype).tiny))
 
-    def log_gamma(self, concentration, shape):
+    def log_gamma(self, concentration: TensorLike, shape: SizeLike) -> Tensor:
         """Return logarithms of draws from Gamma(concentration, 1), which do not underflow."""
         return standard_log_gamma(self._spread(concentration, shape), generator=self.generator)
 
-    def poisson(self, rate, shape):
+    def poisson(self, rate: TensorLike, shape: SizeLike) -> Tensor:
         """Return draws from Poisson(rate)."""
         return cast(poisson(self._spread(rate, shape), generator=self.generator), self.dtype)
 
-    def binomial(self, count, prob, shape):
+    def binomial(self, count: TensorLike, prob: TensorLike, shape: SizeLike) -> Tensor:
         """Return draws from Binomial(count, prob)."""
         count, prob = self._spread(count, shape), self._spread(prob, shape)
         return cast(binomial(count, prob, generator=self.generator), self.dtype)
 
-    def von_mises(self, concentration, shape):
+    def von_mises(self, concentration: TensorLike, shape: SizeLike) -> Tensor:
         """Return angles drawn from VonMises(0, concentration)."""
         return von_mises(self._spread(concentration, shape), generator=self.generator)
 
-    def categorical(self, weights, shape):
+    def categorical(self, weights: Tensor, shape: SizeLike) -> Tensor:
         """Return int64 draws of shape `shape` from rows of `weights`, shape (..., categories)."""
         return categorical(weights, shape, generator=self.generator)
 
-    def positive(self, x):
+    def positive(self, x: TensorLike) -> Tensor:
         """Move what has underflowed to 0, or overflowed, inside the range of normal floats.
 
         The upper end is half the largest float: a draw divided by its scale may round upwards.
@@ -81,12 +88,12 @@ class Source:
         info = dtypes.finfo(self.dtype)
         return clamp(x, float(info.tiny), 0.5 * float(info.max))
 
-    def finite(self, x, scale=1.0):
+    def finite(self, x: Tensor, scale: float | Tensor = 1.0) -> Tensor:
         """Move what has overflowed inside the range of floats, or `scale` times that range."""
         top = scale * (0.5 * float(dtypes.finfo(self.dtype).max))
         return clamp(x, -top, top)
 
-    def inside_unit(self, x):
+    def inside_unit(self, x: TensorLike) -> Tensor:
         """Move what rounding has put on 0 or 1 to the nearest float inside (0, 1)."""
         info = dtypes.finfo(self.dtype)
         return clamp(x, float(info.tiny), 1.0 - float(info.epsneg))

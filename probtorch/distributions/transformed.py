@@ -1,14 +1,20 @@
 """`TransformedDistribution`: the distribution of T(x) for x from a base."""
 
+from __future__ import annotations
+
 import math
 import operator
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, last_change
+from probtorch.core.rng import Generator
 from probtorch.core.saved import changed_since
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import rerun
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import (
     Distribution,
@@ -16,10 +22,12 @@ from probtorch.distributions.distribution import (
     sum_rightmost,
     with_event_dims,
 )
+from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import clamp, isfinite, sign, where
 from probtorch.ops.reduction import all as every
+from probtorch.tensor import Tensor
 
 __all__ = ["TransformedDistribution"]
 
@@ -29,7 +37,7 @@ __all__ = ["TransformedDistribution"]
 _ORIGINS: dict[int, tuple] = {}
 
 
-def drawn(y, x, whole, rng=None):
+def drawn(y: Tensor, x: Tensor, whole: Any, rng: Source | None = None) -> Tensor:
     """Return `y`, the draw T(x); where T has bounds that rounding reaches, `x` is remembered."""
     if any(map(_is_bounded, whole.parts)):
         # In the dtype that the caller will see, who gets this very tensor.
@@ -40,7 +48,7 @@ def drawn(y, x, whole, rng=None):
     return y
 
 
-def origin_of(y, whole):
+def origin_of(y: TensorLike, whole: Any) -> Tensor | None:
     """Return the x that `y` was drawn from through the parts of `whole`, or None."""
     found = _ORIGINS.get(id(y))
     if found is None or found[0]() is not y or changed_since(y, found[3]):
@@ -110,7 +118,13 @@ class TransformedDistribution(Distribution):
     __tree_fields__ = ("base_dist",)
     __static_fields__ = ("transforms", "_expanded", "_validate_args", "_weak")
 
-    def __init__(self, base_distribution, transforms, *, validate_args=None):
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | Sequence[Transform],
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         if not all(isinstance(t, Transform) for t in transforms):
             raise ArgumentError(
@@ -159,11 +173,11 @@ class TransformedDistribution(Distribution):
         return constraints.independent(support, extra) if extra else support
 
     @property
-    def has_rsample(self):
+    def has_rsample(self) -> bool:
         """As the base."""
         return self.base_dist.has_rsample
 
-    def remembering(self):
+    def remembering(self) -> Distribution:
         """Return a copy that knows the density of its last draw, if inverting it is costly."""
         if not self._transform.costly_inverse:
             return self
@@ -174,7 +188,7 @@ class TransformedDistribution(Distribution):
     # The last draw, its density, and whether that is on the tape; only for copies that remember.
     _remembers, _last = False, None
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         return {name: value for name, value in self.__dict__.items() if name != "_last"}
 
     def _rsample(self, rng, shape):
@@ -197,7 +211,7 @@ class TransformedDistribution(Distribution):
     def _density(self, value, inside):
         return super()._density(value, inside or origin_of(value, self._transform) is not None)
 
-    def _density_of_pair(self, x, ladj, inside):
+    def _density_of_pair(self, x: Tensor, ladj: Tensor, inside: bool) -> Tensor:
         base = self.base_dist
         dims = len(self._event_shape) - self._transform.codomain.event_dim
         return base._to_batch(base._density(x, inside)) - sum_rightmost(ladj, dims)
@@ -224,7 +238,9 @@ class TransformedDistribution(Distribution):
         lp = self._density_of_pair(x, ladj, False)
         return lp if known else where(ends, lp, -math.inf)
 
-    def sample_and_log_prob(self, sample_shape=(), generator=None):
+    def sample_and_log_prob(
+        self, sample_shape: SizeLike = (), generator: Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return a draw and its log density, computed from the draw's pre-image."""
         base = self.base_dist
         if self._expanded is not None:
@@ -234,12 +250,12 @@ class TransformedDistribution(Distribution):
         y, ladj = self._transform.call_and_ladj(x)
         return drawn(y, x, self._transform), self._to_batch(self._density_of_pair(x, ladj, True))
 
-    def _increasing(self):
+    def _increasing(self) -> float:
         """Sign of the derivative of the transforms of the line."""
         slope = self._transform.sign
         return slope if not hasattr(slope, "_data") else sign(slope)
 
-    def _cdf(self, y):
+    def _cdf(self, y: Tensor) -> Tensor:
         low = getattr(self.support, "lower_bound", None)
         high = getattr(self.support, "upper_bound", None)
         if low is not None or high is not None:
@@ -249,7 +265,7 @@ class TransformedDistribution(Distribution):
         # A decreasing map sends P(x <= t) to P(y >= T(t)).
         return 0.5 + self._increasing() * (p - 0.5)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         p = 0.5 + self._increasing() * (p - 0.5)
         return self._transform(self.base_dist.icdf(p))
 

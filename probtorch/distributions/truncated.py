@@ -5,12 +5,16 @@ here is done with log_ndtr on the side where it is small: intervals right of the
 to the left first.
 """
 
+from __future__ import annotations
+
 import math
 
 from probtorch.core.dispatch import set_grad_enabled
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
+from probtorch.distributions.source import Source
 from probtorch.ops.elementwise import (
     clamp,
     exp,
@@ -24,6 +28,7 @@ from probtorch.ops.elementwise import (
     where,
 )
 from probtorch.ops.special import log1mexp, log_ndtr, ndtri
+from probtorch.tensor import Tensor
 
 __all__ = ["TruncatedNormal"]
 
@@ -62,24 +67,24 @@ class TruncatedNormal(Distribution):
             return constraints.greater_than_eq(self.low)
         return constraints.interval(self.low, self.high)
 
-    def _reflected(self):
+    def _reflected(self) -> tuple[Tensor, ...]:
         return _reflected(self.loc, self.scale, self.low, self.high)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         # Between near bounds the slopes are differences of two densities divided by the mass.
         return in_double(_log_density_between, x, self.loc, self.scale, self.low, self.high)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return self._icdf(rng.uniform(shape))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         a, b, flipped = self._reflected()
         z = (clamp(x, self.low, self.high) - self.loc) / self.scale
         z = where(flipped, -z, z)
         left = exp(log_mass(a, z) - log_mass(a, b))
         return where(flipped, 1.0 - left, left)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         a, b, flipped = self._reflected()
         share = where(flipped, 1.0 - p, p)
         # log of ndtr(a) + share (ndtr(b) - ndtr(a)), as a mixture of the two ends.
@@ -88,20 +93,20 @@ class TruncatedNormal(Distribution):
         x = self.loc + self.scale * where(flipped, -z, z)
         return clamp(x, self.low, self.high)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.loc + self.scale * self._first_moment()
 
-    def _first_moment(self):
+    def _first_moment(self) -> Tensor:
         """Mean of the standardised distribution: (density at a - density at b) / mass."""
         a, b, flipped = self._reflected()
         mass = log_mass(a, b)
         shift = exp(_log_density(a) - mass) - exp(_log_density(b) - mass)
         return where(flipped, -shift, shift)
 
-    def _mode(self):
+    def _mode(self) -> Tensor:
         return clamp(self.loc, self.low, self.high)
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         a, b, _ = self._reflected()
         mass, shift = log_mass(a, b), self._first_moment()
         ends = _times_density(a, mass) - _times_density(b, mass)
@@ -115,20 +120,22 @@ def _standardised(bound, loc, scale):
     return where(endless, bound, z)
 
 
-def _reflected(loc, scale, low, high):
+def _reflected(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
     """Standardised bounds of the interval or its mirror image, whichever is further left."""
     a, b = _standardised(low, loc, scale), _standardised(high, loc, scale)
     flipped = a > 0.0
     return where(flipped, -b, a), where(flipped, -a, b), flipped
 
 
-def _log_density_between(x, loc, scale, low, high):
+def _log_density_between(
+    x: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+) -> Tensor:
     a, b, _ = _reflected(loc, scale, low, high)
     z = (x - loc) / scale
     return z * z * -0.5 - (log(scale) + HALF_LOG_2PI + log_mass(a, b))
 
 
-def log_mass(a, b):
+def log_mass(a: Tensor, b: Tensor) -> Tensor:
     """log(ndtr(b) - ndtr(a)) for a <= 0."""
     # Without a bound nothing is subtracted, and no slope is asked for at infinity.
     all_above, all_below = isinf(b), isinf(a)
@@ -137,18 +144,18 @@ def log_mass(a, b):
     return above + where(all_below, 0.0, log1mexp(gap))
 
 
-def _log_density(z):
+def _log_density(z: Tensor) -> Tensor:
     return z * z * -0.5 - HALF_LOG_2PI
 
 
-def _times_density(z, log_scale):
+def _times_density(z: Tensor, log_scale: Tensor) -> Tensor:
     """Z times the normal density at z over exp(log_scale), 0 at infinity."""
     endless = isinf(z)
     z = where(endless, 0.0, z)
     return where(endless, 0.0, z * exp(_log_density(z) - log_scale))
 
 
-def _normal_quantile_of_log(log_p):
+def _normal_quantile_of_log(log_p: Tensor) -> Tensor:
     """The z with log_ndtr(z) = log_p, also where p underflows; once differentiable.
 
     Newton's method on log_ndtr, which is concave, from the leading terms of its expansion

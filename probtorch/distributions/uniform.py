@@ -1,15 +1,21 @@
 """Flat and degenerate distributions: uniform, improper uniform, point mass."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.distribution import Distribution, sum_rightmost
 from probtorch.distributions.fields import Parameter, as_parameter, param
+from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clamp, log, where
 from probtorch.ops.movement import expand
+from probtorch.tensor import Tensor
 
 __all__ = ["Delta", "ImproperUniform", "Uniform"]
 
@@ -34,30 +40,30 @@ class Uniform(Distribution):
         """Values from `low` on, below `high`."""
         return constraints.half_open_interval(self.low, self.high)
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         x = self._icdf(rng.uniform(shape))
         # Rounding may reach `high`, which is outside.
         return where(x < self.high, x, self.low)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         width = self.high - self.low
         return expand(-log(width), broadcast_shapes(x._data.shape, width._data.shape))
 
-    def _cdf(self, x):
+    def _cdf(self, x: Tensor) -> Tensor:
         return clamp((x - self.low) / (self.high - self.low), 0.0, 1.0)
 
-    def _icdf(self, p):
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.low + (self.high - self.low) * p
 
-    def _entropy(self):
+    def _entropy(self) -> Tensor:
         return log(self.high - self.low)
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return (self.high + self.low) * 0.5
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         width = self.high - self.low
         return width * width * (1.0 / 12.0)
 
@@ -82,7 +88,14 @@ class ImproperUniform(Distribution):
         "_weak",
     )
 
-    def __init__(self, support, batch_shape=(), event_shape=(), *, validate_args=None):
+    def __init__(
+        self,
+        support: Any,
+        batch_shape: SizeLike = (),
+        event_shape: SizeLike = (),
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         self.support = support
         self._set_shapes(batch_shape, event_shape, validate_args=validate_args)
 
@@ -93,7 +106,7 @@ class ImproperUniform(Distribution):
     def _tree_names(self):
         return ("support",)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         shape = x._data.shape
         batch = shape[: len(shape) - len(self._event_shape)]
         return x.new_zeros(broadcast_shapes(batch, self._batch_shape))
@@ -121,7 +134,14 @@ class Delta(Distribution):
     __tree_fields__ = ("v", "log_density")
     __static_fields__ = ("event_dim", "_expanded", "_validate_args", "_weak")
 
-    def __init__(self, v, log_density=0.0, event_dim=0, *, validate_args=None):
+    def __init__(
+        self,
+        v: TensorLike,
+        log_density: TensorLike = 0.0,
+        event_dim: int = 0,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
         self.v, weak = as_parameter(v, "v", as_is=True)
         self.log_density, _ = as_parameter(log_density, "log_density")
         shape = self.v._data.shape
@@ -152,19 +172,19 @@ class Delta(Distribution):
         """Everything: away from `v` the density is 0, which is no error."""
         return constraints.independent(constraints.real, len(self._event_shape))
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return expand(self.v, shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         n = len(self._event_shape)
         return sum_rightmost(where(x == self.v, 0.0, -math.inf), n) + self.log_density
 
-    def _mean(self):
+    def _mean(self) -> Tensor:
         return self.v
 
     _mode = _mean
 
-    def _variance(self):
+    def _variance(self) -> Tensor:
         return self.v.new_zeros(self.v._data.shape)
 
 

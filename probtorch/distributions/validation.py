@@ -7,15 +7,22 @@ While a function is recorded for the compiler, a check that holds is recorded to
 demands it at every run, and what it refuses is evaluated eagerly, which raises the error.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.core.validation import enable_validation, validation_enabled, validation_in_force
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.errors import DomainError
+from probtorch.tensor import Tensor
 
 __all__ = [
     "check_parameter",
@@ -30,7 +37,7 @@ __all__ = [
 # ------------------------------------------------------------------------------ checks
 
 
-def check_parameter(owner, name, value, constraint, instance):
+def check_parameter(owner: Any, name: str, value: Tensor, constraint: Any, instance: Any) -> None:
     """Raise DomainError unless a parameter of the distribution `instance` is in its set."""
     active = recorder()
     if constraints.is_dependent(constraint):
@@ -52,13 +59,13 @@ def check_parameter(owner, name, value, constraint, instance):
     require(inside, error)
 
 
-def check_value(owner, value, support):
+def check_value(owner: Any, value: TensorLike, support: Constraint) -> None:
     """Raise DomainError unless all of a value lies in the support."""
     inside = without_tape(support.check, value)
     require(inside, lambda: _bad_value(owner, value, support, inside))
 
 
-def require(inside, error):
+def require(inside: Tensor, error: Callable[[], Exception]) -> None:
     """Raise ``error()`` unless a boolean tensor is true throughout; each replay of what is being
     recorded requires the same.
     """
@@ -70,12 +77,12 @@ def require(inside, error):
 
 
 @functools.lru_cache(4096)
-def _number_inside(constraint, number):
+def _number_inside(constraint: Constraint, number: float) -> bool:
     """Whether a number is inside a constraint; models repeat the same few numbers."""
     return bool(constraint.check(wrap(np.array(number)))._data)
 
 
-def without_tape(fn, value):
+def without_tape(fn: Callable[..., Any], value: TensorLike) -> Tensor:
     """Return ``fn(value)``, of which no gradient is wanted."""
     before = set_grad_enabled(False)
     try:
@@ -108,7 +115,7 @@ def _describe(value, inside, event_dim):
     return array, tuple(int(i) for i in np.argwhere(bad)[0]), int(bad.sum()), bad.size
 
 
-def _found(array, index, count, size):
+def _found(array: np.ndarray, index: Shape, count: Tensor, size: int) -> str:
     first = array[index]
     shown = f"{first:g}" if first.ndim == 0 else np.array2string(first, threshold=8, precision=4)
     if not size > 1:

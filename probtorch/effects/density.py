@@ -9,6 +9,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.trace import Trace
 from probtorch.errors import ModelError
+from probtorch.tensor import Tensor
 
 __all__ = ["log_density"]
 
@@ -18,7 +19,7 @@ def log_density(
     model_args: tuple[Any, ...] = (),
     model_kwargs: dict[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
-) -> tuple[Any, Trace]:
+) -> tuple[Tensor, Trace]:
     """Return the joint log density of a model at given latent values, and the trace of that run.
 
     Parameters

@@ -28,6 +28,7 @@ from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.distribution import Distribution
 from probtorch.effects.handlers import infer_config
 from probtorch.effects.markov import Link, Step
 from probtorch.effects.runtime import STATE, Handler
@@ -35,6 +36,7 @@ from probtorch.effects.site import Frame, Site
 from probtorch.effects.summed_values import Marks, SummedValues
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.ops.movement import expand, reshape
+from probtorch.tensor import Tensor
 
 __all__ = [
     "DeeperPlates",
@@ -81,8 +83,8 @@ class Variable:
     size: int
     plates: frozenset[str]
     frames: tuple[Frame, ...]
-    fn: Any
-    values: Any
+    fn: Distribution
+    values: Tensor
     location: str = ""
 
     @property
@@ -149,7 +151,7 @@ class enumerate_sites(Handler):
 
     def __init__(
         self,
-        fn: Any = None,
+        fn: Callable[..., Any] | None = None,
         enumeration: Enumeration | None = None,
         choose: Callable[[Site], str | None] | None = None,
     ) -> None:
@@ -171,7 +173,7 @@ class enumerate_sites(Handler):
         self._watches[-1].__enter__()
         return super().__enter__()
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
         self._watches.pop().__exit__(*exc)
 

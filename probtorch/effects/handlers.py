@@ -94,7 +94,7 @@ class trace(Handler):
         self.param_only = param_only
         self.trace = Trace()
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Trace:  # type: ignore[override]  # as in Pyro
         super().__enter__()
         self.trace = Trace()
         return self.trace
@@ -134,7 +134,7 @@ class _Values(Handler):
 
     _kinds: tuple[str, ...] = ("sample",)
 
-    def __init__(self, fn: Any, data: Any, strict: bool) -> None:
+    def __init__(self, fn: Callable[..., Any] | None, data: Any, strict: bool) -> None:
         if data is None and not callable(fn):
             fn, data = None, fn
         super().__init__(fn)
@@ -156,7 +156,7 @@ class _Values(Handler):
         # other.
         self._met: set[str] = set()
 
-    def __exit__(self, kind: Any = None, *exc: Any) -> None:
+    def __exit__(self, kind: object = None, *exc: object) -> None:
         super().__exit__(kind, *exc)
         if kind is None and self.strict and not self._met.issuperset(self.data):
             raise self._unknown()
@@ -199,7 +199,9 @@ class condition(_Values):
     2.0
     """
 
-    def __init__(self, fn: Any = None, data: Any = None, *, strict: bool = True) -> None:
+    def __init__(
+        self, fn: Callable[..., Any] | None = None, data: Any = None, *, strict: bool = True
+    ) -> None:
         super().__init__(fn, data, strict)
 
     def on_sample(self, site: Site) -> None:
@@ -228,7 +230,7 @@ class substitute(_Values):
 
     def __init__(
         self,
-        fn: Any = None,
+        fn: Callable[..., Any] | None = None,
         data: Any = None,
         *,
         substitute_fn: Callable[[Site], Any] | None = None,
@@ -274,7 +276,7 @@ class replay(Handler):
 
     def __init__(
         self,
-        fn: Any = None,
+        fn: Callable[..., Any] | None = None,
         trace: Mapping[str, Site] | None = None,
         params: dict[str, Any] | None = None,
         *,
@@ -456,11 +458,11 @@ class mask(Handler):
         switches the density off altogether. Masks of nested handlers are combined with "and".
     """
 
-    def __init__(self, fn: Any = None, mask: Any = None) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, mask: Any = None) -> None:
         if mask is None and not callable(fn):
             fn, mask = None, fn
         super().__init__(fn)
-        self.mask = as_mask(True if mask is None else mask, "mask")
+        self.mask: Any = as_mask(True if mask is None else mask, "mask")
 
     def on_sample(self, site: Site) -> None:
         """Combine the masks."""
@@ -484,7 +486,7 @@ class scale(Handler):
         Nested scales multiply, also with those of subsampling plates.
     """
 
-    def __init__(self, fn: Any = None, scale: Any = None) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, scale: Tensor | None = None) -> None:
         if scale is None and not callable(fn):
             fn, scale = None, fn
         super().__init__(fn)
@@ -520,7 +522,9 @@ class seed(Handler):
     such as ``probtorch.rand``, come from the default generator (`manual_seed`).
     """
 
-    def __init__(self, fn: Any = None, rng_seed: int | Generator | None = None) -> None:
+    def __init__(
+        self, fn: Callable[..., Any] | None = None, rng_seed: int | Generator | None = None
+    ) -> None:
         if rng_seed is None and not callable(fn):
             fn, rng_seed = None, fn
         super().__init__(fn)
@@ -561,7 +565,9 @@ class do(_Values):
         Whether a name that the model does not have is an error.
     """
 
-    def __init__(self, fn: Any = None, data: Any = None, *, strict: bool = True) -> None:
+    def __init__(
+        self, fn: Callable[..., Any] | None = None, data: Any = None, *, strict: bool = True
+    ) -> None:
         super().__init__(fn, data, strict)
 
     def on_sample(self, site: Site) -> None:
@@ -670,7 +676,9 @@ class scope(Handler):
         Put between prefix and name.
     """
 
-    def __init__(self, fn: Any = None, prefix: str = "", divider: str = "/") -> None:
+    def __init__(
+        self, fn: Callable[..., Any] | None = None, prefix: str = "", divider: str = "/"
+    ) -> None:
         if isinstance(fn, str):
             fn, prefix = None, fn
         super().__init__(fn)

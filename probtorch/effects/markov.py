@@ -143,7 +143,7 @@ class markov:
         self._enter(self._current())
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         STATE.chains = STATE.chains.outer
 
     def __iter__(self) -> Iterator[Any]:

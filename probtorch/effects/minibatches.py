@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.tree import leaves
@@ -29,6 +30,8 @@ from probtorch.ops.elementwise import where
 from probtorch.ops.movement import cat
 from probtorch.ops.sampling import randint, randperm
 from probtorch.ops.sorting import sort
+from probtorch.tensor import Tensor
+from probtorch.utils.data.loader import DataLoader
 from probtorch.utils.data.sampler import SubsetRandomSampler, WeightedRandomSampler
 
 __all__ = [
@@ -69,7 +72,7 @@ class Minibatch:
     size: int
 
 
-def rows_there_are(name: str, loader: Any, size: int | None) -> int:
+def rows_there_are(name: str, loader: DataLoader, size: int | None) -> int:
     """Return the number of rows that a loader's batches stand for.
 
     Parameters
@@ -117,7 +120,7 @@ def rows_there_are(name: str, loader: Any, size: int | None) -> int:
         ) from None
 
 
-def draw_rows(count: int, size: int, generator: Any) -> Any:
+def draw_rows(count: int, size: int, generator: Generator) -> Tensor:
     """Return `size` of `count` row numbers in random order, none twice; can be recorded.
 
     Where `size` is small, its cost does not depend on `count`: numbers are drawn with replacement,
@@ -139,7 +142,7 @@ def draw_rows(count: int, size: int, generator: Any) -> Any:
     return values[at[:size]]
 
 
-def next_minibatch(name: str, loader: Any) -> Minibatch:
+def next_minibatch(name: str, loader: DataLoader) -> Minibatch:
     """Return the next batch of a loader for a run that no inference makes."""
     read("the next batch of a loader")
     for _ in range(2):
@@ -168,7 +171,7 @@ class RowSource(abc.ABC):
     whole = False
 
     @abc.abstractmethod
-    def minibatch(self, name: str, loader: Any) -> Minibatch:
+    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
         """Return the rows that plate `name` is to work on."""
 
     @contextlib.contextmanager
@@ -200,7 +203,7 @@ class AllRows(RowSource):
     def __getstate__(self) -> dict[str, Any]:
         return {"convert": self.convert, "_loaded": {}}  # elsewhere loaders have other ids
 
-    def minibatch(self, name: str, loader: Any) -> Minibatch:
+    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
         """Return the whole dataset of `loader`, in order."""
         if id(loader) not in self._loaded:
             if loader.is_stream:
@@ -254,7 +257,7 @@ class Feed(RowSource):
         """Whether steps use loaders."""
         return bool(self._active)
 
-    def minibatch(self, name: str, loader: Any) -> Minibatch:
+    def minibatch(self, name: str, loader: DataLoader) -> Minibatch:
         """Return the batch of this step."""
         stream = self._met[id(loader)] = self._stream(name, loader)
         batch = stream.current(self.convert)

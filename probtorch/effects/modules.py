@@ -24,6 +24,7 @@ from probtorch.effects.priors import check_priors, fit_prior, prior_of
 from probtorch.errors import DTypeError
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_weights
+from probtorch.tensor import Tensor
 
 __all__ = [
     "module",
@@ -170,7 +171,7 @@ def random_module(name: str, nn_module: Module, prior: Any) -> Module:
 Weights = dict[int, tuple[Any, Any]]
 
 
-def stated_weights(name: str, net: Module) -> Iterator[tuple[str, Any]]:
+def stated_weights(name: str, net: Module) -> Iterator[tuple[str, Tensor]]:
     """Yield ``(site name, parameter)``, each parameter once; not those that hold a `PyroParam`."""
     seen = set()
     for path, m in net.named_modules(prefix=name):

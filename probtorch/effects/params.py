@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,17 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import mark_changed, set_grad_enabled, wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.runtime import STATE, SURROUNDINGS
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
 from probtorch.serialization import load, save
+from probtorch.tensor import Tensor
 
 __all__ = ["ParamStore", "clear_param_store", "get_param_store", "read_owned", "read_param"]
 
@@ -51,18 +54,18 @@ class ParamStore:
     """
 
     def __init__(self) -> None:
-        self._leaves: dict[str, Any] = {}
-        self._constraints: dict[str, Any] = {}
+        self._leaves: dict[str, Tensor] = {}
+        self._constraints: dict[str, Constraint] = {}
         # Running statistics and the like of the modules met, by dotted name: state, not parameters.
         self.buffers: dict[str, Any] = {}
 
     # -------------------------------------------------------------------- values
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Tensor:
         leaf = self.unconstrained(name)
         return transform_to(self._constraints[name])(leaf)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: TensorLike) -> None:
         """Give a parameter a new constrained value, keeping its constraint (real for a new one).
 
         One that belongs to a module gets it in place.
@@ -86,15 +89,20 @@ class ParamStore:
         """Return the names, in order of creation."""
         return self._leaves.keys()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> ItemsView[str, Tensor]:
         """Return names with constrained values."""
         return {name: self[name] for name in self._leaves}.items()
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[Tensor]:
         """Return the constrained values."""
         return [self[name] for name in self._leaves]
 
-    def setdefault(self, name: str, init: Any, constraint: Any = constraints.real) -> Any:
+    def setdefault(
+        self,
+        name: str,
+        init: TensorLike | Callable[[], TensorLike] | None,
+        constraint: Constraint = constraints.real,
+    ) -> Tensor:
         """Return the constrained value of `name`, made from `init` if there is none yet.
 
         Parameters
@@ -113,7 +121,7 @@ class ParamStore:
             self._put(name, init() if callable(init) else init, constraint)
         return self[name]
 
-    def adopt(self, name: str, leaf: Any, constraint: Any = constraints.real) -> Any:
+    def adopt(self, name: str, leaf: Tensor, constraint: Constraint = constraints.real) -> Tensor:
         """Make a tensor that belongs to a module the leaf behind `name`; return its value.
 
         Parameters
@@ -140,7 +148,7 @@ class ParamStore:
         self._constraints.setdefault(name, constraint)
         return self[name]
 
-    def unconstrained(self, name: str) -> Any:
+    def unconstrained(self, name: str) -> Tensor:
         """Return the leaf tensor of unconstrained numbers behind `name`."""
         try:
             return self._leaves[name]
@@ -183,7 +191,7 @@ class ParamStore:
 
     # -------------------------------------------------------------------- the whole store
 
-    def named_parameters(self) -> ItemsView[str, Any]:
+    def named_parameters(self) -> ItemsView[str, Tensor]:
         """Return names with the unconstrained leaves, what an optimizer updates."""
         return self._leaves.items()
 
@@ -276,7 +284,7 @@ class ParamStore:
         """Write the parameters with their constraints to a file; see `probtorch.save`."""
         save(self.state_dict(), path)
 
-    def load(self, path: str | os.PathLike[str], map_location: Any = None) -> None:
+    def load(self, path: str | os.PathLike[str], map_location: str | None = None) -> None:
         """Take over the parameters of a file that `save` wrote.
 
         Parameters
@@ -356,7 +364,9 @@ def _overwrite(tensor, saved):
     mark_changed(tensor)
 
 
-def read_param(name: str, init: Any, constraint: Any) -> Any:
+def read_param(
+    name: str, init: TensorLike | Callable[[], TensorLike] | None, constraint: Constraint
+) -> Tensor:
     """Return the constrained value of `name` in the store in use, made from `init` if new."""
     store = get_param_store()
     if not hasattr(constraint, "check"):
@@ -377,7 +387,7 @@ def read_param(name: str, init: Any, constraint: Any) -> Any:
     return store.setdefault(name, init, constraint)
 
 
-def read_owned(name: str, leaf: Any, constraint: Any, from_store: bool = False) -> Any:
+def read_owned(name: str, leaf: Tensor, constraint: Constraint, from_store: bool = False) -> Tensor:
     """Return the constrained value of a module's parameter, which the store in use refers to.
 
     Parameters

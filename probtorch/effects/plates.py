@@ -19,7 +19,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
+from probtorch.distributions.distribution import Distribution
 from probtorch.effects.minibatches import draw_rows, next_minibatch, rows_there_are
 from probtorch.effects.plate_arguments import (
     check_alone,
@@ -44,6 +46,8 @@ from probtorch.effects.runtime import (
 )
 from probtorch.effects.site import Frame, Site, as_value, calling_line
 from probtorch.errors import ArgumentError, CapacityError, ModelError, ShapeError, user_frame
+from probtorch.tensor import Tensor
+from probtorch.utils.data.loader import DataLoader
 
 __all__ = [
     "PARTICLES",
@@ -68,7 +72,7 @@ class EmptyPlateWarning(UserWarning):
 
 
 # Where it was told of plates without rows: once, not at each evaluation.
-_TOLD: Any = {}
+_TOLD: dict[Any, int] = {}
 
 
 class plate:
@@ -137,15 +141,15 @@ class plate:
     def __init__(
         self,
         name: str,
-        size: Any = None,
+        size: int | DataLoader | None = None,
         subsample_size: int | None = None,
-        subsample: Any = None,
+        subsample: TensorLike | None = None,
         dim: int | None = None,
         *,
         coords: Sequence[Any] | None = None,
-        loader: Any = None,
+        loader: DataLoader | None = None,
         use_cuda: bool | None = None,
-        device: Any = None,
+        device: str | None = None,
     ) -> None:
         if hasattr(size, "dataset"):
             size, loader = None, size
@@ -211,13 +215,13 @@ class plate:
         )
 
     @property
-    def indices(self) -> Any:
+    def indices(self) -> Tensor:
         """Rows in use, an int64 Tensor of shape (subsample_size,)."""
         if self._chosen is None and self.size != self.full_size:
             raise ModelError(
                 f"plate {self.name!r}: indices",
                 expected="a dataset whose samples have numbers",
-                got=f"a loader of the stream {type(self.loader.dataset).__name__}",
+                got=f"a loader of the stream {type(getattr(self.loader, 'dataset', None)).__name__}",
                 fix="let the stream yield the numbers with the data",
             )
         rows = _all_rows(self.full_size) if self._chosen is None else self._chosen
@@ -243,7 +247,7 @@ class plate:
         self._push(self._frame(self.dim), _with_size(now.shape, self.dim, self.size))
         return found
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         STATE.plates = STATE.plates.outer
 
     def __iter__(self) -> Iterator[int]:
@@ -320,7 +324,7 @@ def plate_stack(prefix: str, sizes: Sequence[int], rightmost_dim: int = -1) -> I
         yield
 
 
-def subsample(data: Any, event_dim: int) -> Any:
+def subsample(data: TensorLike, event_dim: int) -> Tensor:
     """Return the rows of `data` that the subsampling plates around the call work on.
 
     Parameters
@@ -343,7 +347,7 @@ def subsample(data: Any, event_dim: int) -> Any:
     return take_rows(as_value(data, "subsample"), event_dim, STATE.plates.frames, "subsample")
 
 
-def take_rows(value: Any, event_dim: int, frames: tuple[Frame, ...], subject: str) -> Any:
+def take_rows(value: Tensor, event_dim: int, frames: tuple[Frame, ...], subject: str) -> Tensor:
     """Return the rows of `value` that `frames` work on; `subject` names it in errors."""
     for frame in frames:
         if frame.dim is None or not frame.subsampled:
@@ -372,7 +376,9 @@ def take_rows(value: Any, event_dim: int, frames: tuple[Frame, ...], subject: st
     return value
 
 
-def place(fn: Any, name: str, frames: tuple[Frame, ...], shape: tuple[int, ...]) -> Any:
+def place(
+    fn: Distribution, name: str, frames: tuple[Frame, ...], shape: tuple[int, ...]
+) -> Distribution:
     """Return distribution `fn` of site `name` expanded to `shape`, that of the plates `frames`.
 
     Raises
@@ -429,7 +435,7 @@ class replicate(Handler):
         Left of every plate of the model. Dims at or to the left of it are held to no plate.
     """
 
-    def __init__(self, fn: Any = None, size: int = 1, dim: int = -1) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, size: int = 1, dim: int = -1) -> None:
         super().__init__(fn)
         self.size, self.dim = size, dim
 

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest, explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.distribution import Distribution
 from probtorch.effects.params import read_owned, read_param
 from probtorch.effects.plates import PARTICLES, place, take_rows
 from probtorch.effects.runtime import STATE, default_for, perform
 from probtorch.effects.site import Site, as_mask, as_value
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import where
+from probtorch.tensor import Tensor
 
 __all__ = ["deterministic", "factor", "owned_param", "param", "sample", "sample_from"]
 
+
+R = TypeVar("R")
 
 # The frame of the statement, seen from the function: `explain_calls` stands between.
 WRITTEN = 2
@@ -38,16 +45,39 @@ class _Absent:
 _ABSENT: Any = _Absent()
 
 
+@overload
+def sample(
+    name: str,
+    fn: Distribution,
+    *,
+    obs: TensorLike | None = _ABSENT,
+    obs_mask: TensorLike | None = None,
+    infer: Mapping[str, object] | None = None,
+    rng_key: object = None,
+    sample_shape: tuple[int, ...] = (),
+) -> Tensor: ...
+@overload
+def sample(
+    name: str,
+    fn: Callable[..., R],
+    *args: object,
+    obs: TensorLike | None = _ABSENT,
+    obs_mask: TensorLike | None = None,
+    infer: Mapping[str, object] | None = None,
+    rng_key: object = None,
+    sample_shape: tuple[int, ...] = (),
+    **kwargs: object,
+) -> R: ...
 def sample(
     name: str,
     fn: Any,
-    *args: Any,
-    obs: Any = _ABSENT,
-    obs_mask: Any = None,
-    infer: dict[str, Any] | None = None,
-    rng_key: Any = None,
+    *args: object,
+    obs: TensorLike | None = _ABSENT,
+    obs_mask: TensorLike | None = None,
+    infer: Mapping[str, object] | None = None,
+    rng_key: object = None,
     sample_shape: tuple[int, ...] = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Any:
     """Draw a value, or state that one was observed.
 
@@ -146,12 +176,12 @@ def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from, waiting=Fa
 
 def param(
     name: str,
-    init_tensor: Any = None,
-    constraint: Any = constraints.real,
+    init_tensor: TensorLike | Callable[[], TensorLike] | None = None,
+    constraint: Constraint = constraints.real,
     event_dim: int | None = None,
     *,
-    init_value: Any = None,
-) -> Any:
+    init_value: TensorLike | Callable[[], TensorLike] | None = None,
+) -> Tensor:
     """Return the value of a learnable parameter, made from its initial value at the first call.
 
     Parameters
@@ -199,7 +229,7 @@ def param(
     return site.value
 
 
-def factor(name: str, log_factor: Any, *, has_rsample: bool | None = None) -> None:
+def factor(name: str, log_factor: TensorLike, *, has_rsample: bool | None = None) -> None:
     """Add a term to the joint log density.
 
     Parameters
@@ -233,7 +263,7 @@ def factor(name: str, log_factor: Any, *, has_rsample: bool | None = None) -> No
     )
 
 
-def deterministic(name: str, value: Any, event_dim: int | None = None) -> Any:
+def deterministic(name: str, value: TensorLike, event_dim: int | None = None) -> Tensor:
     """Name a computed value, so that traces and results contain it; return it.
 
     Parameters

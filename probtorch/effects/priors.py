@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = ["check_priors", "fit_prior", "prior_of"]
 
 
-def prior_of(prior: Any, name: str, shape: tuple[int, ...]) -> Any:
+def prior_of(prior: Any, name: str, shape: tuple[int, ...]) -> Distribution:
     """Return the prior of the parameter `name`, None if it has none.
 
     Parameters
@@ -50,7 +51,7 @@ def check_priors(subject: str, prior: Any, names: Iterable[str]) -> None:
         )
 
 
-def fit_prior(prior: Any, shape: tuple[int, ...], subject: str) -> Any:
+def fit_prior(prior: Any, shape: tuple[int, ...], subject: str) -> Distribution:
     """Return `prior` as the distribution of one draw of `shape`: expanded, all dims of the event.
 
     Raises

@@ -20,12 +20,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, SupportsIndex
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.modules import name_tree, state_weights
 from probtorch.effects.primitives import owned_param, sample_from
@@ -104,7 +106,7 @@ class PyroParam(_Attribute):
     def __init__(
         self,
         init_value: Any = None,
-        constraint: Any = constraints.real,
+        constraint: Constraint = constraints.real,
         event_dim: int | None = None,
     ) -> None:
         self.init_value, self.constraint, self.event_dim = init_value, constraint, event_dim
@@ -208,7 +210,9 @@ class PyroModule(Module):
     # Guides with their parameters in float64 say so; see infer/guides.
     precise = False
 
-    def __init__(self, name: str = "", *, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, name: str = "", *, device: str | None = None, dtype: DTypeLike | None = None
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         _prepare(self, name)
 
@@ -277,7 +281,7 @@ class PyroModule(Module):
                 if p is not None:
                     yield f"{path}.{attribute}" if path else attribute, p
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         # A class made by PyroModule[...] is not to be found by its name.
         if "_generated" in type(self).__dict__:
             return _blank, (type(self).__mro__[1],), self.__dict__

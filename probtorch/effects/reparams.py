@@ -19,6 +19,7 @@ from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler, outside
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, ModelError
+from probtorch.tensor import Tensor
 
 __all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "reparam"]
 
@@ -27,7 +28,7 @@ __all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "reparam"]
 class Reparam(Protocol):
     """What `reparam` asks of a reparameterisation."""
 
-    def apply(self, site: Site) -> Any:
+    def apply(self, site: Site) -> Tensor:
         """State auxiliary sites and return the value that `site` takes."""
 
 
@@ -56,7 +57,7 @@ class reparam(Handler):
     ['theta_decentered', 'theta']
     """
 
-    def __init__(self, fn: Any = None, config: Any = None) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, config: Any = None) -> None:
         if isinstance(fn, Mapping):
             fn, config = None, fn
         super().__init__(fn)
@@ -121,7 +122,7 @@ class LocScaleReparam:
     def __repr__(self) -> str:
         return call_of(self)
 
-    def apply(self, site: Site) -> Any:
+    def apply(self, site: Site) -> Tensor:
         """State the decentred site and return the value."""
         fn, name = site.fn, site.name
         base, event_dim = _peeled(fn)
@@ -153,7 +154,7 @@ class LocScaleReparam:
 class TransformReparam:
     """Draw the base of a `TransformedDistribution` as ``{name}_base``, and transform it."""
 
-    def apply(self, site: Site) -> Any:
+    def apply(self, site: Site) -> Tensor:
         """State the base site and return its image."""
         fn = site.fn
         whole, event_dim = _peeled(fn)

@@ -23,7 +23,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
 from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
@@ -218,7 +218,7 @@ class Handler:
     fn: Callable[..., Any] | None = None
     generator: Generator | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         hooks = {
             name: getattr(cls, name) for name in dir(cls) if name.startswith(("on_", "after_"))
@@ -242,15 +242,15 @@ class Handler:
         made.__dict__.update(self.__dict__)
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         # A decorated function of a module is found by its name, as others are.
         return importable_name(self) or super().__reduce_ex__(protocol)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         STATE.handlers += (self,)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         STATE.handlers = STATE.handlers[:-1]
 
     def for_one_run(self) -> Handler:

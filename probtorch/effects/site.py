@@ -24,8 +24,10 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
+from probtorch.core.typed import TensorLike
 from probtorch.errors import DTypeError, ModelError, ProbtorchError
 from probtorch.ops.elementwise import where
+from probtorch.tensor import Tensor
 
 __all__ = ["Frame", "Site", "as_mask", "as_value", "calling_line", "line_of"]
 
@@ -181,7 +183,7 @@ class Site:
         """Whether the site is a term of the joint log density."""
         return self.kind == "sample" or self.kind == "factor"
 
-    def compute_log_prob(self) -> Any:
+    def compute_log_prob(self) -> Tensor:
         """Return the log density of the site's value, scaled and masked, and remember it.
 
         Returns
@@ -207,7 +209,7 @@ class Site:
         self.log_prob = raw
         return raw
 
-    def compute_log_prob_sum(self) -> Any:
+    def compute_log_prob_sum(self) -> Tensor:
         """Return the sum of `compute_log_prob` over all elements, a 0-d tensor, and remember it."""
         if self.log_prob_sum is None:
             log_prob = self.compute_log_prob()
@@ -319,7 +321,7 @@ class Site:
 _FIELDS = frozenset(Site.__slots__)
 
 
-def as_value(data: Any, name: str) -> Any:
+def as_value(data: TensorLike, name: str) -> Tensor:
     """Return what a user gave as the value of site `name` as a tensor, without losing digits.
 
     Tensors are kept as they are and arrays keep their dtype and memory. Python numbers become 0-d
@@ -347,7 +349,7 @@ def as_value(data: Any, name: str) -> Any:
         ) from None
 
 
-def as_mask(mask: Any, subject: str) -> Any:
+def as_mask(mask: TensorLike, subject: str) -> bool | Tensor:
     """Return a mask as a Python bool or a bool tensor; `subject` names it in errors."""
     if isinstance(mask, bool):
         return mask

@@ -17,6 +17,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tree import record
 from probtorch.effects.site import Site
 from probtorch.errors import ModelError
+from probtorch.tensor import Tensor
 
 __all__ = ["PlateInfo", "Trace", "plate_info"]
 
@@ -125,7 +126,7 @@ class Trace(Mapping):
             if site.has_density and site_filter(name, site):
                 site.compute_log_prob_sum()
 
-    def log_prob_sum(self, site_filter: Callable[[str, Site], bool] = _all_sites) -> Any:
+    def log_prob_sum(self, site_filter: Callable[[str, Site], bool] = _all_sites) -> Tensor:
         """Return the joint log density of all sites that ``site_filter(name, site)`` lets through.
 
         Returns

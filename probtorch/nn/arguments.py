@@ -1,15 +1,20 @@
 """What modules and functionals do with arguments: check names and numbers, read PyTorch's forms."""
 
+from __future__ import annotations
+
 import difflib
 import functools
 import inspect
 import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import device_of, parse_device
 from probtorch.core import dtype as dtypes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, DTypeLike
 from probtorch.errors import ArgumentError, DTypeError
 
 __all__ = [
@@ -23,7 +28,7 @@ __all__ = [
 ]
 
 
-def whole(owner, least=1, **numbers):
+def whole(owner: str, least: int = 1, **numbers: Any) -> None:
     """Check that each number is an integer of at least `least`.
 
     Raises
@@ -41,7 +46,7 @@ def whole(owner, least=1, **numbers):
             )
 
 
-def fraction(owner, name, value):
+def fraction(owner: str, name: str, value: float) -> None:
     """Check that `value` is a probability."""
     if not 0.0 <= value <= 1.0:
         raise ArgumentError(
@@ -52,7 +57,9 @@ def fraction(owner, name, value):
         )
 
 
-def reduction_of(owner, reduction, size_average=None, reduce=None):
+def reduction_of(
+    owner: str, reduction: str, size_average: bool | None = None, reduce: bool | None = None
+) -> str:
     """Return the reduction, which old code spells by two booleans (with a warning).
 
     Raises
@@ -77,7 +84,12 @@ def reduction_of(owner, reduction, size_average=None, reduce=None):
     return reduction
 
 
-def destination(*args, device=None, dtype=None, non_blocking=False):
+def destination(
+    *args: Any,
+    device: str | None = None,
+    dtype: DTypeLike | None = None,
+    non_blocking: bool = False,
+) -> tuple[str | None, DType | None]:
     """Return (device, dtype) from the ways of calling `to`; `non_blocking` changes nothing here."""
     for a in args:
         if isinstance(a, TensorBase):
@@ -114,7 +126,7 @@ def _keywords(cls):
     return tuple(p.name for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))[1:]
 
 
-def check_keywords(cls, kwargs):
+def check_keywords(cls: type, kwargs: Mapping[str, object]) -> None:
     """Refuse misspelt arguments by name, before Python does it without a hint."""
     allowed = _keywords(cls) if kwargs else None
     if allowed is None:
@@ -130,7 +142,7 @@ def check_keywords(cls, kwargs):
             )
 
 
-def shown(module, *names):
+def shown(module: object, *names: str) -> str:
     """Return ``name=value, ...`` of some attributes, with ``inplace=True`` last if it is so."""
     parts = [f"{name}={getattr(module, name)!r}" for name in names]
     if getattr(module, "inplace", False):
@@ -138,7 +150,7 @@ def shown(module, *names):
     return ", ".join(parts)
 
 
-def documented_by(base):
+def documented_by(base: type) -> Callable[[type], type]:
     """Decorator: the docstring of a class goes on with that of `base` after its first paragraph."""
 
     def decorate(cls):

@@ -1,10 +1,13 @@
 """Multi-head attention: queries, keys and values are projected, split into heads, and attended."""
 
+from __future__ import annotations
+
 import math
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.factories import zeros
 from probtorch.nn import functional as F
@@ -17,11 +20,12 @@ from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import where
 from probtorch.ops.movement import cat, chunk, expand, permute, reshape, swapaxes, unsqueeze
 from probtorch.ops.reduction import mean
+from probtorch.tensor import Tensor
 
 __all__ = ["MultiheadAttention", "additive_mask"]
 
 
-def additive_mask(owner, name, mask, dtype):
+def additive_mask(owner: str, name: str, mask: Tensor, dtype: DType) -> Tensor | None:
     """Return a mask to be added to scores: booleans say what to leave out.
 
     Raises
@@ -73,18 +77,18 @@ class MultiheadAttention(Module):
 
     def __init__(
         self,
-        embed_dim,
-        num_heads,
-        dropout=0.0,
-        bias=True,
-        add_bias_kv=False,
-        add_zero_attn=False,
-        kdim=None,
-        vdim=None,
-        batch_first=False,
-        device=None,
-        dtype=None,
-    ):
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         fraction("MultiheadAttention", "dropout", dropout)
@@ -116,15 +120,15 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights=True,
-        attn_mask=None,
-        average_attn_weights=True,
-        is_causal=False,
-    ):
+        query: TensorLike,
+        key: TensorLike,
+        value: TensorLike,
+        key_padding_mask: TensorLike | None = None,
+        need_weights: bool = True,
+        attn_mask: TensorLike | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """Return (output, weights).
 
         Parameters
@@ -170,7 +174,7 @@ class MultiheadAttention(Module):
         weights = mean(weights, 1) if average_attn_weights else weights
         return (output, weights) if batched else (output.squeeze(0), weights.squeeze(0))
 
-    def _check(self, q, k, v):
+    def _check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         sizes = [t._data.shape for t in (q, k, v)]
         fits = (
             all(len(s) == 3 for s in sizes)
@@ -187,7 +191,15 @@ class MultiheadAttention(Module):
                 fix="check batch_first, kdim and vdim",
             )
 
-    def _mask(self, q, k, padding, attn_mask, is_causal, batched):
+    def _mask(
+        self,
+        q,
+        k,
+        padding,
+        attn_mask,
+        is_causal,
+        batched,
+    ):
         """Return one floating mask that broadcasts to (N, heads, L, S), or None."""
         n, length, keys = q._data.shape[0], q._data.shape[1], k._data.shape[1]
         if attn_mask is None and is_causal:
@@ -218,7 +230,7 @@ class MultiheadAttention(Module):
         padding = reshape(padding, (n, 1, 1, keys))
         return padding if mask is None else mask + padding
 
-    def _projected(self, q, k, v):
+    def _projected(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         biases = (None,) * 3 if self.in_proj_bias is None else chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
@@ -226,7 +238,7 @@ class MultiheadAttention(Module):
             weights = chunk(self.in_proj_weight, 3)
         return tuple(F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases))
 
-    def _heads(self, x):
+    def _heads(self, x: Tensor) -> Tensor:
         """Split (N, L, E) into (N, heads, L, E / heads)."""
         n, length = x._data.shape[:2]
         return permute(reshape(x, (n, length, self.num_heads, self.head_dim)), (0, 2, 1, 3))

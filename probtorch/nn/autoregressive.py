@@ -7,12 +7,17 @@ parameters (`param_dims`), and both have a form with a context, which every outp
 arguments and shapes are those of `pyro.nn`.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
@@ -23,6 +28,7 @@ from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
 from probtorch.ops.movement import cat, expand, reshape, split, squeeze
 from probtorch.ops.sampling import randperm
+from probtorch.tensor import Tensor
 
 __all__ = [
     "AutoRegressiveNN",
@@ -48,7 +54,15 @@ class MaskedLinear(Module):
         Of the parameters, which start as those of `Linear`.
     """
 
-    def __init__(self, in_features, out_features, mask, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        mask: TensorLike,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole("MaskedLinear", 0, in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
@@ -64,14 +78,20 @@ class MaskedLinear(Module):
             )
         self.register_buffer("mask", wrap(given.astype(self.weight._data.dtype)))
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.linear(input, self.weight * self.mask, self.bias)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{shown(self, 'in_features', 'out_features')}, bias={self.bias is not None}"
 
 
-def made_masks(input_dim, context_dim, hidden_dims, permutation, multiplier):
+def made_masks(
+    input_dim: int,
+    context_dim: int,
+    hidden_dims: Sequence[int],
+    permutation: Sequence[int] | np.ndarray | Tensor | None,
+    multiplier: int,
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the masks of an autoregressive network, and that of its direct connection.
 
     Parameters
@@ -111,8 +131,15 @@ class _Shaped(Module):
     """What the networks share: layers with one nonlinearity, and an output in several parts."""
 
     def __init__(
-        self, input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
-    ):
+        self,
+        input_dim: int,
+        context_dim: int,
+        hidden_dims: Sequence[int],
+        param_dims: Sequence[int],
+        nonlinearity: Callable[[Tensor], Tensor] | None,
+        device: str | None,
+        dtype: DTypeLike | None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         name = type(self).__name__
         whole(name, 0, context_dim=context_dim)
@@ -131,7 +158,7 @@ class _Shaped(Module):
         self.f = ReLU() if nonlinearity is None else nonlinearity
         self.output_multiplier = sum(self.param_dims)
 
-    def _through(self, x):
+    def _through(self, x: Tensor) -> Tensor:
         h = x
         for layer in self.layers[:-1]:
             h = self.f(layer(h))
@@ -143,7 +170,7 @@ class _Shaped(Module):
         context = expand(context, (*lead, context._data.shape[-1]))
         return cat([context, x], -1)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "input_dim", "context_dim", "hidden_dims", "param_dims")
 
 
@@ -152,16 +179,16 @@ class _Made(_Shaped):
 
     def __init__(
         self,
-        input_dim,
-        context_dim,
-        hidden_dims,
-        param_dims=(1, 1),
-        permutation=None,
-        skip_connections=False,
-        nonlinearity=None,
-        device=None,
-        dtype=None,
-    ):
+        input_dim: int,
+        context_dim: int,
+        hidden_dims: Sequence[int],
+        param_dims: Sequence[int] = (1, 1),
+        permutation: Sequence[int] | np.ndarray | Tensor | None = None,
+        skip_connections: bool = False,
+        nonlinearity: Callable[[Tensor], Tensor] | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(
             input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
         )
@@ -179,13 +206,13 @@ class _Made(_Shaped):
         masks, skip = made_masks(
             input_dim, context_dim, self.hidden_dims, order, self.output_multiplier
         )
-        kind = {"device": device, "dtype": dtype}
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = ModuleList(MaskedLinear(m.shape[1], m.shape[0], m, **kind) for m in masks)
         self.skip_layer = None
         if skip_connections:
             self.skip_layer = MaskedLinear(skip.shape[1], skip.shape[0], skip, bias=False, **kind)
 
-    def get_permutation(self):
+    def get_permutation(self) -> Tensor:
         """Return the order, an int64 Tensor."""
         return self.permutation
 
@@ -236,7 +263,7 @@ class ConditionalAutoRegressiveNN(_Made):
     [germain2015]_; the context as in [paige2016]_.
     """
 
-    def forward(self, x, context):
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
         return self._outputs(self._joined(x, context))
 
 
@@ -261,15 +288,15 @@ class AutoRegressiveNN(_Made):
 
     def __init__(
         self,
-        input_dim,
-        hidden_dims,
-        param_dims=(1, 1),
-        permutation=None,
-        skip_connections=False,
-        nonlinearity=None,
-        device=None,
-        dtype=None,
-    ):
+        input_dim: int,
+        hidden_dims: Sequence[int],
+        param_dims: Sequence[int] = (1, 1),
+        permutation: Sequence[int] | np.ndarray | Tensor | None = None,
+        skip_connections: bool = False,
+        nonlinearity: Callable[[Tensor], Tensor] | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(
             input_dim,
             0,
@@ -282,7 +309,7 @@ class AutoRegressiveNN(_Made):
             dtype=dtype,
         )
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self._outputs(x)
 
 
@@ -291,19 +318,19 @@ class _Dense(_Shaped):
 
     def __init__(
         self,
-        input_dim,
-        context_dim,
-        hidden_dims,
-        param_dims=(1, 1),
-        nonlinearity=None,
-        device=None,
-        dtype=None,
-    ):
+        input_dim: int,
+        context_dim: int,
+        hidden_dims: Sequence[int],
+        param_dims: Sequence[int] = (1, 1),
+        nonlinearity: Callable[[Tensor], Tensor] | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(
             input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
         )
         sizes = [input_dim + context_dim, *self.hidden_dims, self.output_multiplier]
-        kind = {"device": device, "dtype": dtype}
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = ModuleList(Linear(a, b, **kind) for a, b in itertools.pairwise(sizes))
 
     def _outputs(self, x):
@@ -330,7 +357,7 @@ class ConditionalDenseNN(_Dense):
         Of the parameters.
     """
 
-    def forward(self, x, context):
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
         return self._outputs(self._joined(x, context))
 
 
@@ -348,14 +375,14 @@ class DenseNN(_Dense):
 
     def __init__(
         self,
-        input_dim,
-        hidden_dims,
-        param_dims=(1, 1),
-        nonlinearity=None,
-        device=None,
-        dtype=None,
-    ):
+        input_dim: int,
+        hidden_dims: Sequence[int],
+        param_dims: Sequence[int] = (1, 1),
+        nonlinearity: Callable[[Tensor], Tensor] | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(input_dim, 0, hidden_dims, param_dims, nonlinearity, device, dtype)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self._outputs(x)

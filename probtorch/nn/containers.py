@@ -1,13 +1,19 @@
 """Modules that hold modules or parameters: in a row, in a list, by name."""
 
+from __future__ import annotations
+
 import itertools
 import operator
 from collections import OrderedDict
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from typing import Any, Self
 
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, TensorIndexError
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
+from probtorch.tensor import Tensor
 
 __all__ = ["Lambda", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
@@ -20,7 +26,7 @@ class Lambda(Module):
     fn : callable
     """
 
-    def __init__(self, fn):
+    def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__()
         if not callable(fn):
             raise DTypeError(
@@ -28,10 +34,10 @@ class Lambda(Module):
             )
         self.fn = fn
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.fn(*args, **kwargs)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return getattr(self.fn, "__qualname__", repr(self.fn))
 
 
@@ -52,7 +58,7 @@ def _as_module(owner, value):
     )
 
 
-def _position(owner, index, size):
+def _position(owner: str, index: int, size: int) -> int:
     """Return an index counted from 0."""
     index = operator.index(index)
     if not -size <= index < size:
@@ -68,22 +74,22 @@ def _position(owner, index, size):
 class _Numbered(Module):
     """Base of `Sequential` and `ModuleList`: children named "0", "1" and so on."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._modules.values())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         if isinstance(index, slice):
             return self._from(list(self._modules.items())[index])
         return list(self._modules.values())[_position(type(self).__name__, index, len(self))]
 
-    def __setitem__(self, index, module):
+    def __setitem__(self, index: int, module: Module) -> None:
         name = list(self._modules)[_position(type(self).__name__, index, len(self))]
         self._modules[name] = _as_module(type(self).__name__, module)
 
-    def __delitem__(self, index):
+    def __delitem__(self, index: int) -> None:
         names = list(self._modules)
         if isinstance(index, slice):
             gone = names[index]
@@ -95,41 +101,41 @@ class _Numbered(Module):
         if numbered:
             self._renumber(list(self._modules.values()))
 
-    def _renumber(self, modules):
+    def _renumber(self, modules: Iterable[Module]) -> None:
         self._modules.clear()
         self._modules.update((str(i), m) for i, m in enumerate(modules))
 
-    def __contains__(self, module):
+    def __contains__(self, module: Module) -> bool:
         return any(m is module for m in self._modules.values())
 
-    def append(self, module):
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns the container."""
         self.add_module(str(len(self)), _as_module(type(self).__name__, module))
         return self
 
-    def insert(self, index, module):
+    def insert(self, index: int, module: Module) -> Self:
         """Put a module before position `index`, which moves the later ones on."""
         modules = list(self._modules.values())
         modules.insert(operator.index(index), _as_module(type(self).__name__, module))
         self._renumber(modules)
         return self
 
-    def extend(self, modules):
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns the container."""
         for module in list(modules):
             self.append(module)
         return self
 
-    def pop(self, key=-1):
+    def pop(self, key: int = -1) -> Module:
         """Take out and return a module, by default the last."""
         module = self[key]
         del self[key]
         return module
 
-    def __add__(self, other):
+    def __add__(self, other: Iterable[Any]) -> Self:
         return self._from([(str(i), m) for i, m in enumerate([*self, *other])])
 
-    def __iadd__(self, other):
+    def __iadd__(self, other: Iterable[Any]) -> Self:
         return self.extend(other)
 
     def _from(self, items):
@@ -154,7 +160,7 @@ class Sequential(_Numbered):
     (Size([4, 1]), ['0.weight', '0.bias', '2.weight', '2.bias'])
     """
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], dict):
             self._fill(args[0].items())
@@ -175,7 +181,7 @@ class Sequential(_Numbered):
     def _from(self, items):
         return Sequential(OrderedDict(items))
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Any:
         for module in self._modules.values():
             input = module(input)
         return input
@@ -189,7 +195,7 @@ class ModuleList(_Numbered):
     modules : iterable of Module, optional
     """
 
-    def __init__(self, modules=None):
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.extend(modules)
@@ -217,50 +223,50 @@ class ModuleDict(Module):
     modules : dict or iterable of pairs, optional
     """
 
-    def __init__(self, modules=None):
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Module:
         return self._modules[key]
 
-    def __setitem__(self, key, module):
+    def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, _as_module("ModuleDict", module))
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: str) -> None:
         del self._modules[key]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._modules)
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return key in self._modules
 
-    def clear(self):
+    def clear(self) -> None:
         """Take out everything."""
         self._modules.clear()
 
-    def pop(self, key):
+    def pop(self, key: str) -> Module:
         """Take out and return the module named `key`."""
         return self._modules.pop(key)
 
-    def keys(self):
+    def keys(self) -> KeysView[str]:
         """Return the names."""
         return self._modules.keys()
 
-    def values(self):
+    def values(self) -> ValuesView[Module]:
         """Return the modules."""
         return self._modules.values()
 
-    def items(self):
+    def items(self) -> ItemsView[str, Module]:
         """Return pairs of name and module."""
         return self._modules.items()
 
-    def update(self, modules):
+    def update(self, modules: Any) -> None:
         """Add or replace modules from a dict or pairs."""
         for key, module in modules.items() if hasattr(modules, "items") else modules:
             self[key] = module
@@ -285,33 +291,33 @@ class ParameterList(Module):
     values : iterable of Tensor, optional
     """
 
-    def __init__(self, values=None):
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         if values is not None:
             self.extend(values)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._parameters)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._parameters.values())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         found = list(self._parameters.values())
         if isinstance(index, slice):
             return ParameterList(found[index])
         return found[_position("ParameterList", index, len(found))]
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: int, value: Any) -> None:
         name = str(_position("ParameterList", index, len(self)))
         self.register_parameter(name, _as_parameter(value))
 
-    def append(self, value):
+    def append(self, value: Tensor) -> Self:
         """Add a parameter at the end; returns the list."""
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
-    def extend(self, values):
+    def extend(self, values: Iterable[Any]) -> Self:
         """Add parameters at the end; returns the list."""
         for value in values:
             self.append(value)
@@ -319,7 +325,7 @@ class ParameterList(Module):
 
     __iadd__ = extend
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return _shape_lines(self._parameters.items())
 
 
@@ -331,53 +337,53 @@ class ParameterDict(Module):
     parameters : dict or iterable of pairs, optional
     """
 
-    def __init__(self, parameters=None):
+    def __init__(self, parameters: Any = None) -> None:
         super().__init__()
         if parameters is not None:
             self.update(parameters)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         return self._parameters[key]
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: str, value: Any) -> None:
         self.register_parameter(key, _as_parameter(value))
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: str) -> None:
         del self._parameters[key]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._parameters)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._parameters)
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return key in self._parameters
 
-    def keys(self):
+    def keys(self) -> KeysView[str]:
         """Return the names."""
         return self._parameters.keys()
 
-    def values(self):
+    def values(self) -> ValuesView[Any]:
         """Return the parameters."""
         return self._parameters.values()
 
-    def items(self):
+    def items(self) -> ItemsView[str, Any]:
         """Return pairs of name and parameter."""
         return self._parameters.items()
 
-    def get(self, key, default=None):
+    def get(self, key: str, default: Any = None) -> int:
         """Return the parameter named `key`, or `default`."""
         return self._parameters.get(key, default)
 
-    def pop(self, key):
+    def pop(self, key: str) -> Tensor:
         """Take out and return the parameter named `key`."""
         return self._parameters.pop(key)
 
-    def update(self, parameters):
+    def update(self, parameters: Any) -> None:
         """Add or replace parameters from a dict or pairs."""
         for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
             self[key] = value
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return _shape_lines(self._parameters.items())

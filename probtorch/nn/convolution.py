@@ -1,7 +1,10 @@
 """Convolutional layers over one to three spatial dims, forward and transposed."""
 
+from __future__ import annotations
+
 import math
 
+from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.nn import functional as F
 from probtorch.nn import init
@@ -9,6 +12,7 @@ from probtorch.nn.arguments import documented_by, whole
 from probtorch.nn.module import Module
 from probtorch.ops.convolution import same_padding
 from probtorch.ops.windows import number_per_dim
+from probtorch.tensor import Tensor
 
 __all__ = [
     "Conv1d",
@@ -29,8 +33,17 @@ class _Convolution(Module):
     transposed = False
 
     def _build(
-        self, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, mode
-    ):
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: SizeLike,
+        stride: SizeLike,
+        padding: SizeLike | str,
+        dilation: SizeLike,
+        groups: int,
+        bias: bool,
+        mode: str,
+    ) -> None:
         name, n = type(self).__name__, self.dims
         whole(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
@@ -71,7 +84,7 @@ class _Convolution(Module):
         fan = shape[1] * math.prod(self.kernel_size)
         self.parameter("bias", (out_channels,) if bias else None, init=init.fan_in(fan))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         n = self.dims
         text = (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
@@ -110,18 +123,18 @@ class _Forward(_Convolution):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        bias=True,
-        padding_mode="zeros",
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: SizeLike,
+        stride: SizeLike = 1,
+        padding: SizeLike | str = 0,
+        dilation: SizeLike = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(
             in_channels,
@@ -135,7 +148,7 @@ class _Forward(_Convolution):
             padding_mode,
         )
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._border(), self.padding_mode)
@@ -177,19 +190,19 @@ class _Transposed(_Convolution):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        groups=1,
-        bias=True,
-        dilation=1,
-        padding_mode="zeros",
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: SizeLike,
+        stride: SizeLike = 1,
+        padding: SizeLike | str = 0,
+        output_padding: SizeLike = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: SizeLike = 1,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
@@ -206,7 +219,7 @@ class _Transposed(_Convolution):
             name, "output_padding", output_padding, self.dims, least=0
         )
 
-    def forward(self, input, output_size=None):
+    def forward(self, input: TensorLike, output_size: SizeLike | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         return self.convolve(
             input,

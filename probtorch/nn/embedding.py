@@ -1,13 +1,19 @@
 """Tables of learned vectors, one per category."""
 
+from __future__ import annotations
+
+from typing import Self
+
 from probtorch.autograd.modes import no_grad
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.module import Module
 from probtorch.nn.parameter import Parameter
+from probtorch.tensor import Tensor
 
 __all__ = ["Embedding"]
 
@@ -41,18 +47,18 @@ class Embedding(Module):
 
     def __init__(
         self,
-        num_embeddings,
-        embedding_dim,
-        padding_idx=None,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        sparse=False,
-        _weight=None,
-        _freeze=False,
-        device=None,
-        dtype=None,
-    ):
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: TensorLike | None = None,
+        _freeze: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole("Embedding", 0, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
@@ -91,14 +97,14 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(
         cls,
-        embeddings,
-        freeze=True,
-        padding_idx=None,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        sparse=False,
-    ):
+        embeddings: TensorLike,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
         """Return a layer with a table of shape (rows, features), frozen unless `freeze` is off."""
         table = as_tensor(embeddings, "from_pretrained")
         if table._data.ndim != 2:
@@ -118,7 +124,7 @@ class Embedding(Module):
             _freeze=freeze,
         )
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.embedding(
             input,
             self.weight,
@@ -129,7 +135,7 @@ class Embedding(Module):
             self.sparse,
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         if self.padding_idx is not None:
             text += f", padding_idx={self.padding_idx}"
@@ -143,11 +149,11 @@ class Embedding(Module):
 class _normal_rows:
     """Initial values: standard normal, with one row of zeros if asked."""
 
-    def __init__(self, zero_row):
+    def __init__(self, zero_row: int | None) -> None:
         self.zero_row = zero_row
 
     @no_grad
-    def __call__(self, tensor):
+    def __call__(self, tensor: Tensor) -> Tensor:
         init.normal_(tensor)
         if self.zero_row is not None:
             tensor[self.zero_row] = 0.0

@@ -5,10 +5,16 @@ identity nodes on the tape: one behind the outputs, where the cotangents come in
 inputs, where they leave.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
 from probtorch.autograd.function import Function
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import ArgumentError
+from probtorch.tensor import Tensor
 
 __all__ = ["Hooks", "RemovableHandle"]
 
@@ -16,7 +22,13 @@ __all__ = ["Hooks", "RemovableHandle"]
 class RemovableHandle:
     """Takes a hook off again: by `remove()`, or at the end of a ``with`` block."""
 
-    def __init__(self, table, hook, extra, prepend):
+    def __init__(
+        self,
+        table: dict[object, Any],
+        hook: Callable[..., Any],
+        extra: dict[str, Any],
+        prepend: bool,
+    ) -> None:
         self._table = table
         self._key = object()
         entries = list(table.items())
@@ -24,14 +36,14 @@ class RemovableHandle:
         table.update([(self._key, (hook, extra)), *entries] if prepend else entries)
         table[self._key] = (hook, extra)
 
-    def remove(self):
+    def remove(self) -> None:
         """Take the hook off; a second call does nothing."""
         self._table.pop(self._key, None)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         self.remove()
 
 
@@ -40,10 +52,12 @@ class Hooks:
 
     KINDS = ("forward_pre", "forward", "backward_pre", "backward")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.tables = {kind: {} for kind in self.KINDS}
 
-    def add(self, kind, hook, *, prepend=False, **options):
+    def add(
+        self, kind: str, hook: Callable[..., Any], *, prepend: bool = False, **options: Any
+    ) -> RemovableHandle:
         """Register `hook` under `kind` and return its handle."""
         if not callable(hook):
             raise ArgumentError(
@@ -54,14 +68,16 @@ class Hooks:
             )
         return RemovableHandle(self.tables[kind], hook, options, prepend)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hooks:
         # The functions are shared, the tables are not: a copy can lose a hook of its own.
         out = Hooks()
         for kind, table in self.tables.items():
             out.tables[kind].update((object(), entry) for entry in table.values())
         return out
 
-    def call(self, module, args, kwargs):
+    def call(
+        self, module: Any, args: tuple[Tensor, ...] | tuple[str, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run the forward pass of `module` with its hooks."""
         failed, done = True, set()
         result = None
@@ -123,16 +139,16 @@ class _Watch:
         self.grad_outputs = None
         self.has_inputs = False
 
-    def behind_inputs(self, args):
+    def behind_inputs(self, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         positions = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
         self.has_inputs = any(args[i].requires_grad for i in positions)
         if not self.has_inputs:
             return args
         same = _Identity.apply(self.leave, *(args[i] for i in positions))
-        args = list(args)
+        given = list(args)
         for i, t in zip(positions, same if isinstance(same, tuple) else (same,)):
-            args[i] = t
-        return tuple(args)
+            given[i] = t
+        return tuple(given)
 
     def before_outputs(self, result):
         items, structure = flatten(result)
@@ -153,7 +169,7 @@ class _Watch:
             self._tell((None,))
         return grads
 
-    def leave(self, grads):
+    def leave(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Take the cotangents of the inputs, which backward hooks may replace."""
         return self._tell(grads)
 

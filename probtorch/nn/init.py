@@ -7,17 +7,23 @@ each is a function of a tensor that fills it, so that the base class can repeat 
 Draws come from the default generator (`probtorch.manual_seed`) unless one is given.
 """
 
+from __future__ import annotations
+
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls, misfit
+from probtorch.core.typed import Shape
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.sampling import rand, randn, randperm
 from probtorch.ops.special import ndtri
+from probtorch.tensor import Tensor
 
 __all__ = [
     "calculate_gain",
@@ -62,7 +68,7 @@ _LINEAR = frozenset(
 )
 
 
-def calculate_gain(nonlinearity, param=None):
+def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     """Return the factor by which weights make up for what a nonlinearity does to the variance.
 
     Parameters
@@ -92,7 +98,7 @@ def calculate_gain(nonlinearity, param=None):
     )
 
 
-def _fans(tensor, op):
+def _fans(tensor: Tensor, op: str) -> Shape:
     """Return (fan in, fan out): inputs of one output, and outputs of one input."""
     shape = tensor._data.shape
     if len(shape) < 2:
@@ -107,7 +113,7 @@ def _fans(tensor, op):
 
 
 @no_grad
-def _filled(tensor, value):
+def _filled(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor.copy_(value)
 
 
@@ -115,17 +121,28 @@ def _options(tensor, generator):
     return {"generator": generator, "dtype": tensor.dtype, "device": tensor.device}
 
 
-def uniform_(tensor, a=0.0, b=1.0, generator=None):
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Fill `tensor` with draws from the uniform distribution on (a, b); returns it."""
     return _filled(tensor, rand(tensor.shape, **_options(tensor, generator)) * (b - a) + a)
 
 
-def normal_(tensor, mean=0.0, std=1.0, generator=None):
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Fill `tensor` with draws from the normal distribution; returns it."""
     return _filled(tensor, randn(tensor.shape, **_options(tensor, generator)) * std + mean)
 
 
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
     """Fill `tensor` with draws from the normal distribution restricted to [a, b]; returns it.
 
     Quantiles of uniforms between the two tail probabilities: no draw is rejected.
@@ -136,22 +153,22 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     return _filled(tensor, (ndtri(u) * std + mean).clamp(a, b).to(tensor.dtype))
 
 
-def constant_(tensor, val):
+def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill `tensor` with one value; returns it."""
     return _filled(tensor, as_tensor(np.asarray(val, tensor.dtype)).to(tensor.device))
 
 
-def ones_(tensor):
+def ones_(tensor: Tensor) -> Tensor:
     """Fill `tensor` with ones; returns it."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor):
+def zeros_(tensor: Tensor) -> Tensor:
     """Fill `tensor` with zeros; returns it."""
     return constant_(tensor, 0.0)
 
 
-def fan_in_(tensor, fan=None, generator=None):
+def fan_in_(tensor: Tensor, fan: int | None = None, generator: Generator | None = None) -> Tensor:
     """Fill `tensor` uniformly on (-1/sqrt(fan), 1/sqrt(fan)), PyTorch's default for most layers.
 
     `fan` is the number of inputs of one output: that of the weight's shape if None, 0 meaning an
@@ -162,19 +179,21 @@ def fan_in_(tensor, fan=None, generator=None):
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_uniform_(tensor, gain=1.0, generator=None):
+def xavier_uniform_(
+    tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Fill with U(-a, a), ``a = gain * sqrt(6 / (fan_in + fan_out))`` [glorot2010]_."""
     bound = gain * math.sqrt(6.0 / _sum_of_fans(tensor, "xavier_uniform_"))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0, generator=None):
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill with normals of standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``."""
     std = gain * math.sqrt(2.0 / _sum_of_fans(tensor, "xavier_normal_"))
     return normal_(tensor, 0.0, std, generator)
 
 
-def _sum_of_fans(tensor, op):
+def _sum_of_fans(tensor: Tensor, op: str) -> int:
     return max(sum(_fans(tensor, op)), 1)
 
 
@@ -188,7 +207,13 @@ def _kaiming(op, tensor, a, mode, nonlinearity):
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Fill with U(-b, b), ``b = gain * sqrt(3 / fan)`` [he2015]_.
 
     Parameters
@@ -211,13 +236,19 @@ def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gene
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Fill with normals of standard deviation ``gain / sqrt(fan)``; see `kaiming_uniform_`."""
     std = _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor, gain=1.0, generator=None):
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill with a uniformly drawn (semi-)orthogonal matrix times `gain`; dims after 0 count as one.
 
     The Q of the QR factors of a normal matrix, with the signs of R's diagonal, which makes it
@@ -233,14 +264,14 @@ def orthogonal_(tensor, gain=1.0, generator=None):
     return _filled(tensor, as_tensor(q.astype(tensor.dtype)).to(tensor.device))
 
 
-def eye_(tensor):
+def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity; returns it."""
     if tensor.ndim != 2:
         raise ShapeError("eye_", expected="a matrix", got=str(tensor.shape), fix="use dirac_")
     return _filled(tensor, as_tensor(np.eye(*tensor.shape, dtype=tensor.dtype)).to(tensor.device))
 
 
-def dirac_(tensor, groups=1):
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Fill a convolution weight so that each channel (of each group) passes through unchanged."""
     shape = tensor.shape
     if len(shape) not in (3, 4, 5) or shape[0] % groups:
@@ -258,7 +289,9 @@ def dirac_(tensor, groups=1):
     return _filled(tensor, as_tensor(out).to(tensor.device))
 
 
-def sparse_(tensor, sparsity, std=0.01, generator=None):
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
     """Fill a matrix with normals, a fraction `sparsity` of each column being 0 [martens2010]_."""
     if tensor.ndim != 2:
         raise ShapeError("sparse_", expected="a matrix", got=str(tensor.shape), fix="reshape it")
@@ -300,10 +333,10 @@ class _Recipe:
     def __init__(self, fill, args, kwargs):
         self.fill, self.args, self.kwargs = fill, args, kwargs
 
-    def __call__(self, tensor):
+    def __call__(self, tensor: Tensor) -> Tensor:
         return self.fill(tensor, *self.args, **self.kwargs)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = [*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())]
         return f"{self.fill.__name__.rstrip('_')}({', '.join(shown)})"
 

@@ -3,12 +3,17 @@
 The simplest layers: read them for the form of all others.
 """
 
-import math
+from __future__ import annotations
 
+import math
+from typing import Any
+
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import shown, whole
 from probtorch.nn.module import Module
+from probtorch.tensor import Tensor
 
 __all__ = ["Bilinear", "Identity", "Linear"]
 
@@ -16,10 +21,10 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 class Identity(Module):
     """Return the input; arguments of any kind are accepted and ignored."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Any:
         return input
 
 
@@ -49,17 +54,24 @@ class Linear(Module):
     Size([5, 3])
     """
 
-    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole("Linear", 0, in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.parameter("weight", (out_features, in_features), init=init.fan_in())
         self.parameter("bias", (out_features,) if bias else None, init=init.fan_in(in_features))
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.linear(input, self.weight, self.bias)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{shown(self, 'in_features', 'out_features')}, bias={self.bias is not None}"
 
 
@@ -78,8 +90,14 @@ class Bilinear(Module):
     """
 
     def __init__(
-        self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None
-    ):
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole(
             "Bilinear",
@@ -94,9 +112,9 @@ class Bilinear(Module):
         self.parameter("weight", shape, init=init.uniform(-bound, bound))
         self.parameter("bias", (out_features,) if bias else None, init=init.uniform(-bound, bound))
 
-    def forward(self, input1, input2):
+    def forward(self, input1: TensorLike, input2: TensorLike) -> Tensor:
         return F.bilinear(input1, input2, self.weight, self.bias)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         sizes = shown(self, "in1_features", "in2_features", "out_features")
         return f"{sizes}, bias={self.bias is not None}"

@@ -4,10 +4,14 @@ All take `reduction`, "mean", "sum" or "none", and the old `size_average` and `r
 Class weights are buffers: they are saved and moved with the module.
 """
 
+from __future__ import annotations
+
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.nn import functional as F
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.module import Module
+from probtorch.tensor import Tensor
 
 __all__ = [
     "BCELoss",
@@ -37,7 +41,9 @@ class _Loss(Module):
 
     twin = "loss"
 
-    def __init__(self, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         self.reduction = reduction_of(self.twin, reduction, size_average, reduce)
 
@@ -49,36 +55,42 @@ class _Loss(Module):
 class L1Loss(_Loss):
     """Absolute differences."""
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class MSELoss(_Loss):
     """Squared differences."""
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
     """Half squares divided by `beta` below it, absolute differences above."""
 
-    def __init__(self, size_average=None, reduce=None, reduction="mean", beta=1.0):
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class HuberLoss(_Loss):
     """Half squares below `delta`, straight lines above."""
 
-    def __init__(self, reduction="mean", delta=1.0):
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
         self.delta = delta
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
@@ -90,17 +102,17 @@ class PoissonNLLLoss(_Loss):
 
     def __init__(
         self,
-        log_input=True,
-        full=False,
-        size_average=None,
-        eps=1e-8,
-        reduce=None,
-        reduction="mean",
-    ):
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input, target):
+    def forward(self, log_input: bool, target: TensorLike) -> Tensor:
         return F.poisson_nll_loss(
             log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction
         )
@@ -112,11 +124,11 @@ class GaussianNLLLoss(_Loss):
     See `functional.gaussian_nll_loss` for the arguments.
     """
 
-    def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input, target, var):
+    def forward(self, input: TensorLike, target: TensorLike, var: TensorLike) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
@@ -128,18 +140,18 @@ class CrossEntropyLoss(_Loss):
 
     def __init__(
         self,
-        weight=None,
-        size_average=None,
-        ignore_index=-100,
-        reduce=None,
-        reduction="mean",
-        label_smoothing=0.0,
-    ):
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self._keep("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.cross_entropy(
             input,
             target,
@@ -157,13 +169,18 @@ class NLLLoss(_Loss):
     """
 
     def __init__(
-        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"
-    ):
+        self,
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self._keep("weight", weight)
         self.ignore_index = ignore_index
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.nll_loss(
             input,
             target,
@@ -176,11 +193,17 @@ class NLLLoss(_Loss):
 class BCELoss(_Loss):
     """Negative log likelihood of 0-1 targets, given probabilities."""
 
-    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self,
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self._keep("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
@@ -188,13 +211,18 @@ class BCEWithLogitsLoss(_Loss):
     """Negative log likelihood of 0-1 targets, given logits; `pos_weight` weighs the ones."""
 
     def __init__(
-        self, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
-    ):
+        self,
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: TensorLike | None = None,
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self._keep("weight", weight)
         self._keep("pos_weight", pos_weight)
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )
@@ -205,44 +233,68 @@ class KLDivLoss(_Loss):
 
     twin = "kl_div"
 
-    def __init__(self, size_average=None, reduce=None, reduction="mean", log_target=False):
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
 class MarginRankingLoss(_Loss):
     """``max(0, -target * (x1 - x2) + margin)``."""
 
-    def __init__(self, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: TensorLike, input2: TensorLike, target: TensorLike) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_Loss):
     """Distances where the target is 1, ``max(0, margin - x)`` where it is -1."""
 
-    def __init__(self, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_Loss):
     """One minus the cosine where the target is 1, its excess over `margin` where it is -1."""
 
-    def __init__(self, margin=0.0, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: TensorLike, input2: TensorLike, target: TensorLike) -> Tensor:
         return F.cosine_embedding_loss(
             input1, input2, target, self.margin, reduction=self.reduction
         )
@@ -256,18 +308,18 @@ class TripletMarginLoss(_Loss):
 
     def __init__(
         self,
-        margin=1.0,
-        p=2.0,
-        eps=1e-6,
-        swap=False,
-        size_average=None,
-        reduce=None,
-        reduction="mean",
-    ):
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: TensorLike, positive: TensorLike, negative: TensorLike) -> Tensor:
         return F.triplet_margin_loss(
             anchor,
             positive,
@@ -283,7 +335,7 @@ class TripletMarginLoss(_Loss):
 class SoftMarginLoss(_Loss):
     """``log(1 + exp(-target * x))`` for targets 1 and -1."""
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -295,18 +347,18 @@ class MultiMarginLoss(_Loss):
 
     def __init__(
         self,
-        p=1,
-        margin=1.0,
-        weight=None,
-        size_average=None,
-        reduce=None,
-        reduction="mean",
-    ):
+        p: float = 1,
+        margin: float = 1.0,
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.p, self.margin = p, margin
         self._keep("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.multi_margin_loss(
             input, target, self.p, self.margin, self.weight, reduction=self.reduction
         )
@@ -315,16 +367,22 @@ class MultiMarginLoss(_Loss):
 class MultiLabelMarginLoss(_Loss):
     """Margins between the scores of target classes and the others."""
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Loss):
     """Mean over classes of the logistic loss of 0-1 targets; `weight` is per class."""
 
-    def __init__(self, weight=None, size_average=None, reduce=None, reduction="mean"):
+    def __init__(
+        self,
+        weight: TensorLike | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(size_average, reduce, reduction)
         self._keep("weight", weight)
 
-    def forward(self, input, target):
+    def forward(self, input: TensorLike, target: TensorLike) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)

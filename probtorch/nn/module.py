@@ -8,20 +8,26 @@ else is read: `parameters`, `state_dict`, `to`, `repr`.
 Read `linear.py` for the simplest layers, `state.py` for saving and loading, `hooks.py` for hooks.
 """
 
+from __future__ import annotations
+
 import difflib
 import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MethodType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 from probtorch.errors import ArgumentError, DTypeError, ModelError
 from probtorch.factories import empty
 from probtorch.nn.arguments import check_keywords, destination
-from probtorch.nn.hooks import Hooks
+from probtorch.nn.hooks import Hooks, RemovableHandle
 from probtorch.nn.parameter import Buffer, Parameter
 from probtorch.nn.state import collect, load
+from probtorch.tensor import Tensor
 
 __all__ = ["Module"]
 
@@ -29,7 +35,7 @@ __all__ = ["Module"]
 class _SharedName:
     """A method whose name PyTorch leaves free: a tensor registered under it comes first."""
 
-    def __init__(self, fn):
+    def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
         self.__doc__ = fn.__doc__
 
@@ -41,6 +47,16 @@ class _SharedName:
             if name in module.__dict__.get(table, ()):
                 return module.__dict__[table][name]
         return MethodType(self.fn, module)
+
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class _HasForward(Protocol[P, R]):
+    """What a call of a module looks at."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 class Module:
@@ -75,11 +91,11 @@ class Module:
     training = True
     _hooks = None
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         check_keywords(cls, kwargs)
         return super().__new__(cls)
 
-    def __init__(self, *, device=None, dtype=None):
+    def __init__(self, *, device: str | None = None, dtype: DTypeLike | None = None) -> None:
         # Written past __setattr__, which looks at these very dicts.
         self.__dict__.update(
             training=True,
@@ -92,21 +108,36 @@ class Module:
             _dtype=None if dtype is None else dtypes.as_dtype(dtype),
         )
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the output; every subclass that is called defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
-    def __call__(self, *args, **kwargs):
-        if self._hooks is None:
-            return self.forward(*args, **kwargs)
-        return self._hooks.call(self, args, kwargs)
+    if TYPE_CHECKING:
+        # Calling a module is calling its `forward`, which every class gives its own signature.
+        @property
+        def __call__(self: _HasForward[P, R]) -> Callable[P, R]: ...
+
+    else:
+
+        def __call__(self, *args, **kwargs):
+            if self._hooks is None:
+                return self.forward(*args, **kwargs)
+            return self._hooks.call(self, args, kwargs)
 
     # ----------------------------------------------------------------------------------- attributes
 
     @_SharedName
-    def parameter(self, name, shape, *, init, dtype=None, requires_grad=True):
+    def parameter(
+        self,
+        name: str,
+        shape: Sequence[int] | None,
+        *,
+        init: Callable[[Tensor], Any],
+        dtype: DTypeLike | None = None,
+        requires_grad: bool = True,
+    ) -> Tensor | None:
         """Make and register a parameter, and remember how it starts for `reset_parameters`.
 
         Parameters
@@ -134,7 +165,15 @@ class Module:
         return made
 
     @_SharedName
-    def buffer(self, name, shape, *, init, dtype=None, persistent=True):
+    def buffer(
+        self,
+        name: str,
+        shape: Sequence[int] | None,
+        *,
+        init: Callable[[Tensor], Any],
+        dtype: DTypeLike | None = None,
+        persistent: bool = True,
+    ) -> Tensor | None:
         """Make and register a buffer; arguments as for `parameter`."""
         if shape is None:
             self.register_buffer(name, None, persistent)
@@ -145,11 +184,11 @@ class Module:
         self._recipes[name] = init
         return made
 
-    def _empty(self, shape, dtype):
+    def _empty(self, shape: Sequence[int], dtype: DTypeLike | None) -> Tensor:
         self._check_ready(f"a parameter of {type(self).__name__}")
         return empty(tuple(shape), dtype=dtype or self._dtype, device=self._device)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Give what `parameter` and `buffer` made new initial values, in order; children excepted.
 
         With the same seed they are those of a new module.
@@ -159,14 +198,14 @@ class Module:
             if found is not None:
                 fill(found)
 
-    def _check_ready(self, what):
+    def _check_ready(self, what: str) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(
                 f"cannot assign {what} before Module.__init__() call: "
                 f"start {type(self).__name__}.__init__ with super().__init__()"
             )
 
-    def register_parameter(self, name, param):
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter under `name`, or None to hold the place of one."""
         self._check_ready("parameters")
         self._check_name("register_parameter", name, self._parameters)
@@ -179,7 +218,7 @@ class Module:
             )
         self._parameters[name] = param
 
-    def register_buffer(self, name, tensor, persistent=True):
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but not learned, such as a running mean.
 
         Parameters
@@ -202,7 +241,7 @@ class Module:
         self._buffers[name] = tensor
         (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
-    def register_module(self, name, module):
+    def register_module(self, name: str, module: Module | None) -> None:
         """Add a child module under `name`; the same as `add_module`."""
         self._check_ready("modules")
         self._check_name("add_module", name, self._modules)
@@ -236,7 +275,7 @@ class Module:
                 fix="choose another name",
             )
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         own = self.__dict__
         if "_parameters" in own:
             for table in ("_parameters", "_buffers", "_modules"):
@@ -250,7 +289,7 @@ class Module:
             "called super().__init__() yet"
         )
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         kind = _kind(value)
         if kind is not None:
@@ -276,7 +315,7 @@ class Module:
                 return
         object.__setattr__(self, name, value)
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(table, ()):
                 del self.__dict__[table][name]
@@ -285,14 +324,14 @@ class Module:
                 return
         object.__delattr__(self, name)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         own = self.__dict__
         tables = (own.get(t, ()) for t in ("_parameters", "_buffers", "_modules"))
         return sorted({*super().__dir__(), *(name for table in tables for name in table)})
 
     # ------------------------------------------------------------------------------------- the tree
 
-    def named_children(self):
+    def named_children(self) -> Iterator[tuple[str, Module]]:
         """Yield ``(name, module)`` of the direct children, each module once."""
         seen = set()
         for name, child in self._modules.items():
@@ -300,12 +339,14 @@ class Module:
                 seen.add(child)
                 yield name, child
 
-    def children(self):
+    def children(self) -> Iterator[Module]:
         """Yield the direct children."""
         for _, child in self.named_children():
             yield child
 
-    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
         """Yield ``(name, module)`` of this module (name "") and all below it, depth first."""
         memo = set() if memo is None else memo
         if self in memo:
@@ -318,7 +359,7 @@ class Module:
                 inner = f"{prefix}.{name}" if prefix else name
                 yield from child.named_modules(memo, inner, remove_duplicate)
 
-    def modules(self):
+    def modules(self) -> Iterator[Module]:
         """Yield this module and all below it, each once."""
         for _, module in self.named_modules():
             yield module
@@ -333,7 +374,9 @@ class Module:
                 seen.add(id(t))
                 yield f"{start}.{name}" if start else name, t
 
-    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
         """Yield ``(dotted name, parameter)``; a shared parameter comes once, under its first name.
 
         Parameters
@@ -346,21 +389,23 @@ class Module:
         """
         yield from self._named("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse=True):
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """Yield the parameters, for an optimizer."""
         for _, p in self.named_parameters(recurse=recurse):
             yield p
 
-    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Yield ``(dotted name, buffer)``; see `named_parameters`."""
         yield from self._named("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse=True):
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yield the buffers."""
         for _, b in self.named_buffers(recurse=recurse):
             yield b
 
-    def get_submodule(self, target):
+    def get_submodule(self, target: str) -> Module:
         """Return the module with the dotted name `target` ("" is this module)."""
         module = self
         for i, name in enumerate(target.split(".") if target else ()):
@@ -384,15 +429,15 @@ class Module:
             )
         return found[name]
 
-    def get_parameter(self, target):
+    def get_parameter(self, target: str) -> Tensor:
         """Return the parameter with the dotted name `target`."""
         return self._get("_parameters", target)
 
-    def get_buffer(self, target):
+    def get_buffer(self, target: str) -> Tensor:
         """Return the buffer with the dotted name `target`."""
         return self._get("_buffers", target)
 
-    def apply(self, fn):
+    def apply(self, fn: Callable[..., Any]) -> Self:
         """Call ``fn(module)`` on every module below and then on this one; returns it."""
         for child in self.children():
             child.apply(fn)
@@ -401,7 +446,7 @@ class Module:
 
     # ----------------------------------------------------------------------------- modes, gradients
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> Self:
         """Set training mode here and below, or evaluation mode; returns the module."""
         if not isinstance(mode, bool):
             raise ArgumentError(
@@ -412,17 +457,17 @@ class Module:
             child.train(mode)
         return self
 
-    def eval(self):
+    def eval(self) -> Self:
         """Set evaluation mode, ``train(False)``; returns the module."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Switch the gradients of all parameters on, or off to freeze them; returns the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or set them to 0."""
         for p in self.parameters():
             if set_to_none:
@@ -443,7 +488,7 @@ class Module:
                             t.grad = convert(t.grad.detach())
         return self
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert parameters and buffers in place; returns the module.
 
         Called as ``to(device)``, ``to(dtype)``, ``to(device, dtype)`` or ``to(tensor)``. A dtype
@@ -460,27 +505,27 @@ class Module:
             module._dtype = dtype or module._dtype
         return self._apply(convert)
 
-    def float(self):
+    def float(self) -> Self:
         """Convert floating parameters and buffers to float32."""
         return self.to(dtypes.float32)
 
-    def double(self):
+    def double(self) -> Self:
         """Convert floating parameters and buffers to float64."""
         return self.to(dtypes.float64)
 
-    def half(self):
+    def half(self) -> Self:
         """Convert floating parameters and buffers to float16."""
         return self.to(dtypes.float16)
 
-    def type(self, dst_type):
+    def type(self, dst_type: DTypeLike) -> Self:
         """Convert floating parameters and buffers to a dtype."""
         return self.to(dtype=dst_type)
 
-    def cpu(self):
+    def cpu(self) -> Self:
         """Move parameters and buffers to host memory."""
         return self.to("cpu")
 
-    def cuda(self, device=None):
+    def cuda(self, device: str | None = None) -> Self:
         """Move parameters and buffers to a GPU, the one in use unless `device` says which."""
         if isinstance(device, int):
             device = f"cuda:{device}"
@@ -488,7 +533,13 @@ class Module:
 
     # ---------------------------------------------------------------------------------------- state
 
-    def state_dict(self, *, destination=None, prefix="", keep_vars=False):
+    def state_dict(
+        self,
+        *,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
         """Return all parameters and persistent buffers by dotted name.
 
         Parameters
@@ -502,7 +553,9 @@ class Module:
         """
         return collect(self, destination, prefix, keep_vars)
 
-    def load_state_dict(self, state_dict, strict=True, assign=False):
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         """Copy values by name into the parameters and buffers.
 
         Parameters
@@ -533,7 +586,7 @@ class Module:
         with no_grad():
             target.copy_(value.to(target.device))
 
-    def get_extra_state(self):
+    def get_extra_state(self) -> Any:
         """Return more state to save; a subclass that defines it also defines `set_extra_state`."""
         raise ModelError(
             "get_extra_state",
@@ -542,7 +595,7 @@ class Module:
             fix="define get_extra_state and set_extra_state together",
         )
 
-    def set_extra_state(self, state):
+    def set_extra_state(self, state: Any) -> None:
         """Take back what `get_extra_state` returned."""
         raise ModelError(
             "set_extra_state",
@@ -559,7 +612,9 @@ class Module:
             self._hooks = Hooks()
         return self._hooks.add(kind, hook, **options)
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(module, args)`` before `forward`; what it returns replaces the arguments.
 
         Parameters
@@ -576,7 +631,14 @@ class Module:
         """
         return self._add_hook("forward_pre", hook, prepend=prepend, with_kwargs=with_kwargs)
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
         """Call ``hook(module, args, output)`` after `forward`; a result replaces the output.
 
         `always_call` calls it even if `forward` or another hook raises; the other arguments are
@@ -586,14 +648,18 @@ class Module:
             "forward", hook, prepend=prepend, with_kwargs=with_kwargs, always_call=always_call
         )
 
-    def register_full_backward_pre_hook(self, hook, prepend=False):
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(module, grad_output)`` before the backward pass of the module.
 
         A tuple returned replaces the cotangents of the outputs.
         """
         return self._add_hook("backward_pre", hook, prepend=prepend)
 
-    def register_full_backward_hook(self, hook, prepend=False):
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` when the module's gradients are computed.
 
         `grad_input` has one entry per positional tensor argument (None where there is no
@@ -603,7 +669,7 @@ class Module:
 
     # ------------------------------------------------------------------------------------- printing
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """Return the settings to show in `repr`, on one line."""
         return ""
 
@@ -611,10 +677,10 @@ class Module:
         """Return pairs of label and text, one per line of `repr`."""
         return [(name, repr(child)) for name, child in self._modules.items()]
 
-    def _get_name(self):
+    def _get_name(self) -> str:
         return type(self).__name__
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = [f"({name}): {_indented(text)}" for name, text in self._child_reprs()]
         head = extra.split("\n") if extra else []
@@ -627,7 +693,7 @@ _PLURALS = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "mod
 _SINGULARS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
-def _kind(value):
+def _kind(value: Tensor) -> str | None:
     if isinstance(value, Parameter):
         return "_parameters"
     if isinstance(value, Module):
@@ -648,11 +714,11 @@ def _wrong_kind(module, name, table, value):
     )
 
 
-def _indented(text):
+def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _replace_memory(t, new):
+def _replace_memory(t: Tensor, new: Tensor) -> None:
     """Let `t` have the elements of `new`, its views excepted: they keep the old memory."""
     if new._data is not t._data:
         t._data = new._data

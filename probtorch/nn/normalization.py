@@ -3,13 +3,17 @@
 Batch and instance normalisation keep running statistics as buffers; the others have none.
 """
 
+from __future__ import annotations
+
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
+from probtorch.core.typed import DTypeLike, Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, shown, whole
 from probtorch.nn.module import Module
+from probtorch.tensor import Tensor
 
 __all__ = [
     "BatchNorm1d",
@@ -24,7 +28,7 @@ __all__ = [
 ]
 
 
-def _as_shape(normalized_shape):
+def _as_shape(normalized_shape: SizeLike) -> Shape:
     return (
         (int(normalized_shape),)
         if hasattr(normalized_shape, "__index__")
@@ -53,23 +57,23 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        normalized_shape,
-        eps=1e-5,
-        elementwise_affine=True,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        normalized_shape: SizeLike,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self.normalized_shape = shape = _as_shape(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.parameter("weight", shape if elementwise_affine else None, init=init.ones())
         self.parameter("bias", shape if elementwise_affine and bias else None, init=init.zeros())
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         settings = shown(self, "eps", "elementwise_affine")
         return f"{self.normalized_shape}, {settings}, bias={self.bias is not None}"
 
@@ -89,17 +93,22 @@ class RMSNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
-    ):
+        self,
+        normalized_shape: SizeLike,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self.normalized_shape = shape = _as_shape(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.parameter("weight", shape if elementwise_affine else None, init=init.ones())
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.normalized_shape}, {shown(self, 'eps', 'elementwise_affine')}"
 
 
@@ -124,15 +133,15 @@ class GroupNorm(Module):
 
     def __init__(
         self,
-        num_groups,
-        num_channels,
-        eps=1e-5,
-        affine=True,
-        device=None,
-        dtype=None,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         whole("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
@@ -147,10 +156,10 @@ class GroupNorm(Module):
         self.parameter("weight", (num_channels,) if affine else None, init=init.ones())
         self.parameter("bias", (num_channels,) if affine and bias else None, init=init.zeros())
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         settings = f"{shown(self, 'eps', 'affine')}, bias={self.bias is not None}"
         return f"{self.num_groups}, {self.num_channels}, {settings}"
 
@@ -161,7 +170,15 @@ class _Running(Module):
     ndims: tuple[int, ...]
     shapes: str
 
-    def _build(self, num_features, eps, momentum, affine, track_running_stats, bias):
+    def _build(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        bias: bool,
+    ) -> None:
         whole(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -177,7 +194,7 @@ class _Running(Module):
             dtype=dtypes.int64,
         )
 
-    def reset_running_stats(self):
+    def reset_running_stats(self) -> None:
         """Set the running statistics to those of no data: mean 0, variance 1, no batches."""
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             if self.track_running_stats:
@@ -192,7 +209,7 @@ class _Running(Module):
                 fix="num_features is the number of channels, C",
             )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         settings = f"{shown(self, 'eps', 'momentum', 'affine')}, bias={self.bias is not None}"
         return f"{self.num_features}, {settings}, {shown(self, 'track_running_stats')}"
 
@@ -222,20 +239,20 @@ class _BatchNorm(_Running):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=True,
-        track_running_stats=True,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(num_features, eps, momentum, affine, track_running_stats, bias)
 
-    def _count_batch(self):
+    def _count_batch(self) -> float:
         """Count a batch in training; return its share in the new running statistics."""
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             with no_grad():
@@ -244,7 +261,7 @@ class _BatchNorm(_Running):
                 return 1.0 / float(self.num_batches_tracked)
         return self.momentum or 0.0
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         self._check(input, 1)
         factor = self._count_batch()
         use_batch = self.training or self.running_mean is None
@@ -305,20 +322,20 @@ class _InstanceNorm(_Running):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=False,
-        track_running_stats=False,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(num_features, eps, momentum, affine, track_running_stats, bias)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         batched = input.ndim == max(self.ndims)
         self._check(input, 1 if batched else 0)
         out = F.instance_norm(

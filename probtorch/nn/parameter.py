@@ -4,12 +4,17 @@ A parameter is a leaf that requires grad and that an optimizer updates; a buffer
 saved with the module but not learned, such as a running mean. Both are tensors in every other way.
 """
 
+from __future__ import annotations
+
+from typing import Any, Self, SupportsIndex
+
 import numpy as np
 
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
+from probtorch.core.typed import TensorLike
 from probtorch.tensor import Tensor, tensor
 
 __all__ = ["Buffer", "Parameter"]
@@ -60,14 +65,14 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    def __new__(cls, data=None, requires_grad=True):
+    def __new__(cls, data: TensorLike | None = None, requires_grad: bool = True) -> Self:
         if data is None:
             data = np.empty(0, np.float32)
         data = data if isinstance(data, TensorBase) else tensor(data)
         t = _around(cls, data)
         return t.requires_grad_() if requires_grad else t
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
 
 
@@ -83,23 +88,25 @@ class Buffer(Tensor):
     """
 
     __slots__ = ("persistent",)
+    persistent: bool
 
-    def __new__(cls, data, *, persistent=True):
+    def __new__(cls, data: TensorLike, *, persistent: bool = True) -> Self:
         t = _around(cls, as_tensor(data) if isinstance(data, TensorBase) else tensor(data))
         t.persistent = persistent
         return t
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
         out = super().__deepcopy__(memo)
+        assert isinstance(out, Buffer)  # of the class it copies
         out.persistent = self.persistent
         return out
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         _, (_, array, _) = super().__reduce_ex__(protocol)
         return _rebuild_buffer, (array, self.persistent)
 
 
-def _rebuild_buffer(array, persistent):
+def _rebuild_buffer(array: np.ndarray, persistent: bool) -> Tensor:
     return Buffer(array, persistent=persistent)
 
 

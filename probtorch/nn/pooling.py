@@ -1,9 +1,15 @@
 """Pooling layers: the functions of `functional.pooling` with their settings."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.nn import functional as F
 from probtorch.nn.arguments import documented_by, shown
 from probtorch.nn.module import Module
 from probtorch.ops.windows import number_per_dim
+from probtorch.tensor import Tensor
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -38,20 +44,20 @@ class _MaxPool(Module):
 
     def __init__(
         self,
-        kernel_size,
-        stride=None,
-        padding=0,
-        dilation=1,
-        return_indices=False,
-        ceil_mode=False,
-    ):
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike | str = 0,
+        dilation: SizeLike = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return self.pool(
             input,
             self.kernel_size,
@@ -62,7 +68,7 @@ class _MaxPool(Module):
             self.return_indices,
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
@@ -101,8 +107,13 @@ class AvgPool1d(Module):
     """
 
     def __init__(
-        self, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
-    ):
+        self,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike | str = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
         super().__init__()
         stride = kernel_size if stride is None else stride
         self.kernel_size = number_per_dim("AvgPool1d", "kernel_size", kernel_size, 1)
@@ -111,7 +122,7 @@ class AvgPool1d(Module):
         self.ceil_mode = ceil_mode
         self.count_include_pad = count_include_pad
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.avg_pool1d(
             input,
             self.kernel_size,
@@ -121,7 +132,7 @@ class AvgPool1d(Module):
             self.count_include_pad,
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "kernel_size", "stride", "padding")
 
 
@@ -142,20 +153,20 @@ class _AvgPool(Module):
 
     def __init__(
         self,
-        kernel_size,
-        stride=None,
-        padding=0,
-        ceil_mode=False,
-        count_include_pad=True,
-        divisor_override=None,
-    ):
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike | str = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding, self.ceil_mode = padding, ceil_mode
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return self.pool(
             input,
             self.kernel_size,
@@ -166,7 +177,7 @@ class _AvgPool(Module):
             self.divisor_override,
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "kernel_size", "stride", "padding")
 
 
@@ -197,15 +208,21 @@ class _LPPool(Module):
         Also take windows that reach beyond the right border.
     """
 
-    def __init__(self, norm_type, kernel_size, stride=None, ceil_mode=False):
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__()
         self.norm_type, self.kernel_size = norm_type, kernel_size
         self.stride, self.ceil_mode = stride, ceil_mode
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return self.pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "norm_type", "kernel_size", "stride", "ceil_mode")
 
 
@@ -232,14 +249,14 @@ class _AdaptiveAvgPool(Module):
         Sizes of the output, whatever those of the input; None keeps a size.
     """
 
-    def __init__(self, output_size):
+    def __init__(self, output_size: SizeLike | Sequence[int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return self.pool(input, self.output_size)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "output_size")
 
 
@@ -275,14 +292,16 @@ class _AdaptiveMaxPool(Module):
         Return (values, flat positions in the input) instead.
     """
 
-    def __init__(self, output_size, return_indices=False):
+    def __init__(
+        self, output_size: SizeLike | Sequence[int | None] | None, return_indices: bool = False
+    ) -> None:
         super().__init__()
         self.output_size, self.return_indices = output_size, return_indices
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return self.pool(input, self.output_size, self.return_indices)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "output_size")
 
 

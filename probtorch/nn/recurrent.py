@@ -5,10 +5,14 @@ state and the gates, in `functional/recurrent.py`. Parameter names are PyTorch's
 (``weight_ih_l0``, ``weight_hh_l0_reverse``), and so is the order of the gates.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
+from typing import Any
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import DTypeLike, Shape, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.factories import zeros
 from probtorch.nn import functional as F
@@ -16,12 +20,14 @@ from probtorch.nn import init
 from probtorch.nn.arguments import documented_by, fraction, whole
 from probtorch.nn.functional.recurrent import gru_step, lstm_step, nonlinearity_of, rnn_step, steps
 from probtorch.nn.module import Module
+from probtorch.nn.parameter import Parameter
 from probtorch.ops.movement import cat, permute, reshape, stack, swapaxes
+from probtorch.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
-def _bound(hidden_size):
+def _bound(hidden_size: int) -> float:
     return 1.0 / math.sqrt(hidden_size)
 
 
@@ -52,8 +58,16 @@ class _Recurrent(Module):
     has_cell = False
 
     def _build(
-        self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj
-    ):
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj: int,
+    ) -> None:
         name = type(self).__name__
         whole(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         whole(name, 0, proj_size=proj)
@@ -105,18 +119,18 @@ class _Recurrent(Module):
         return [getattr(self, kind + suffix) if there else None for kind, there in kinds.items()]
 
     @property
-    def all_weights(self):
+    def all_weights(self) -> list[list[Parameter]]:
         """Parameters of every layer and direction, as lists."""
         return [
             [w for w in self._weights(suffix) if w is not None] for suffix, _ in self._suffixes()
         ]
 
-    def flatten_parameters(self):
+    def flatten_parameters(self) -> None:
         """Do nothing: there is no library that wants the weights side by side."""
 
     # ------------------------------------------------------------------------------------- forward
 
-    def _sizes(self):
+    def _sizes(self) -> Shape:
         """Return the size of each state: output, and cell if there is one."""
         size = self.proj_size or self.hidden_size
         return (size, self.hidden_size) if self.has_cell else (size,)
@@ -199,12 +213,12 @@ class _Recurrent(Module):
             return zeros((0, *state[0].shape), dtype=x.dtype), state
         return stack(outputs[::-1] if reverse else outputs), state
 
-    def forward(self, input, hx=None):
+    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Any]:
         """Return (outputs, last state)."""
         output, (h,) = self._run(input, None if hx is None else [hx])
         return output, h
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
         if self.proj_size:
             text += f", proj_size={self.proj_size}"
@@ -233,17 +247,17 @@ class RNN(_Recurrent):
 
     def __init__(
         self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        nonlinearity="tanh",
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        device=None,
-        dtype=None,
-    ):
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
         nonlinearity_of("RNN", nonlinearity)
@@ -256,7 +270,7 @@ class RNN(_Recurrent):
         fn = nonlinearity_of("RNN", self.nonlinearity)
         return (rnn_step(projected, state[0], fixed[0], fixed[1], fn),)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = super().extra_repr()
         return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
 
@@ -269,16 +283,16 @@ class GRU(_Recurrent):
 
     def __init__(
         self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        device=None,
-        dtype=None,
-    ):
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
@@ -301,17 +315,17 @@ class LSTM(_Recurrent):
 
     def __init__(
         self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        proj_size=0,
-        device=None,
-        dtype=None,
-    ):
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(
             input_size,
@@ -328,7 +342,7 @@ class LSTM(_Recurrent):
         """Return the next (h, c), given the input's part of the step."""
         return lstm_step(projected, *state, *fixed)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Any]:
         """Return (outputs, (last h, last c))."""
         return self._run(input, hx)
 
@@ -352,7 +366,7 @@ class _Cell(Module):
 
     gates: int
 
-    def _build(self, input_size, hidden_size, bias):
+    def _build(self, input_size: int, hidden_size: int, bias: bool) -> None:
         whole(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = self.gates * hidden_size
@@ -392,7 +406,7 @@ class _Cell(Module):
     def _fixed(self):
         return permute(self.weight_hh, (1, 0)), self.bias_hh
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
         return text if self.bias else f"{text}, bias=False"
 
@@ -404,14 +418,20 @@ class RNNCell(_Cell):
     gates = 1
 
     def __init__(
-        self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None
-    ):
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
         nonlinearity_of("RNNCell", nonlinearity)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: TensorLike, hx: Any = None) -> Tensor:
         """Return the next state."""
         projected, (h,), batched = self._prepared(input, [hx])
         fn = nonlinearity_of("RNNCell", self.nonlinearity)
@@ -419,7 +439,7 @@ class RNNCell(_Cell):
         h = rnn_step(projected, h, weight_hh, bias_hh, fn)
         return h if batched else h.squeeze(0)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         text = super().extra_repr()
         return text if self.nonlinearity == "tanh" else f"{text}, nonlinearity={self.nonlinearity}"
 
@@ -430,11 +450,18 @@ class GRUCell(_Cell):
 
     gates = 3
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: TensorLike, hx: Any = None) -> Tensor:
         """Return the next state."""
         projected, (h,), batched = self._prepared(input, [hx])
         h = gru_step(projected, h, *self._fixed())
@@ -447,11 +474,18 @@ class LSTMCell(_Cell):
 
     gates = 4
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Tensor]:
         """Return the next (h, c)."""
         projected, states, batched = self._prepared(input, (None, None) if hx is None else hx)
         h, c = lstm_step(projected, *states, *self._fixed())

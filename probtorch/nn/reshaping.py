@@ -1,10 +1,16 @@
 """Layers that move elements: borders, flattening, pixels and windows; and distances of vectors."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.nn import functional as F
 from probtorch.nn.arguments import documented_by, shown
 from probtorch.nn.module import Module
 from probtorch.ops.movement import flatten, reshape
 from probtorch.ops.windows import number_per_dim
+from probtorch.tensor import Tensor
 
 __all__ = [
     "CircularPad1d",
@@ -31,90 +37,103 @@ __all__ = [
 class Flatten(Module):
     """Merge dims `start_dim` to `end_dim` into one; by default all but the batch."""
 
-    def __init__(self, start_dim=1, end_dim=-1):
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return flatten(input, self.start_dim, self.end_dim)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "start_dim", "end_dim")
 
 
 class Unflatten(Module):
     """Split dim `dim` into several of sizes `unflattened_size`, one of which may be -1."""
 
-    def __init__(self, dim, unflattened_size):
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         shape = tuple(input.shape)
         dim = self.dim % len(shape)
         return reshape(input, (*shape[:dim], *self.unflattened_size, *shape[dim + 1 :]))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "dim", "unflattened_size")
 
 
 class PixelShuffle(Module):
     """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
 
-    def __init__(self, upscale_factor):
+    def __init__(self, upscale_factor: int) -> None:
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.pixel_shuffle(input, self.upscale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "upscale_factor")
 
 
 class PixelUnshuffle(Module):
     """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
 
-    def __init__(self, downscale_factor):
+    def __init__(self, downscale_factor: int) -> None:
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.pixel_unshuffle(input, self.downscale_factor)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "downscale_factor")
 
 
 class Unfold(Module):
     """Windows of images (N, C, H, W) as columns; see `functional.unfold`."""
 
-    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(
+        self,
+        kernel_size: SizeLike,
+        dilation: SizeLike = 1,
+        padding: SizeLike | str = 0,
+        stride: SizeLike = 1,
+    ) -> None:
         super().__init__()
         self.kernel_size, self.dilation = kernel_size, dilation
         self.padding, self.stride = padding, stride
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "kernel_size", "dilation", "padding", "stride")
 
 
 class Fold(Module):
     """Columns of windows added up to images of `output_size`; see `functional.fold`."""
 
-    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(
+        self,
+        output_size: SizeLike,
+        kernel_size: SizeLike,
+        dilation: SizeLike = 1,
+        padding: SizeLike | str = 0,
+        stride: SizeLike = 1,
+    ) -> None:
         super().__init__()
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.fold(
             input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "output_size", "kernel_size", "dilation", "padding", "stride")
 
 
@@ -135,16 +154,16 @@ class _Pad(Module):
     mode = "constant"
     value: float | None = None
 
-    def __init__(self, padding):
+    def __init__(self, padding: SizeLike | str) -> None:
         super().__init__()
         self.padding = number_per_dim(
             type(self).__name__, "padding", padding, 2 * self.dims, least=-(1 << 62)
         )
 
-    def forward(self, input):
+    def forward(self, input: TensorLike) -> Tensor:
         return F.pad(input, self.padding, self.mode, self.value)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return str(self.padding)
 
 
@@ -159,11 +178,11 @@ class _ConstantPad(_Pad):
     value : float
     """
 
-    def __init__(self, padding, value):
+    def __init__(self, padding: SizeLike, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"
 
 
@@ -243,26 +262,26 @@ class CircularPad2d(_Pad):
 class CosineSimilarity(Module):
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
 
-    def __init__(self, dim=1, eps=1e-8):
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1, x2):
+    def forward(self, x1: TensorLike, x2: TensorLike) -> Tensor:
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return shown(self, "dim", "eps")
 
 
 class PairwiseDistance(Module):
     """p-norm of ``x1 - x2 + eps`` along the last dim."""
 
-    def __init__(self, p=2.0, eps=1e-6, keepdim=False):
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1, x2):
+    def forward(self, x1: TensorLike, x2: TensorLike) -> Tensor:
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"p={self.norm}, {shown(self, 'eps', 'keepdim')}"

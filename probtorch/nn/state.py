@@ -6,9 +6,11 @@ missing name with the unexpected one that is most like it: most failures are a r
 a prefix.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, ModelError
@@ -28,7 +30,7 @@ class IncompatibleKeys(_Keys):
 
     __slots__ = ()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return super().__repr__()
@@ -52,7 +54,9 @@ def _tree(module, prefix):
             yield from _tree(child, f"{prefix}{name}.")
 
 
-def collect(module, destination, prefix, keep_vars):
+def collect(
+    module: Any, destination: dict[str, Any] | None, prefix: str, keep_vars: bool
+) -> dict[str, Any]:
     """Fill `destination` with the state of `module` and its children; see `Module.state_dict`."""
     out = OrderedDict() if destination is None else destination
     for start, m in _tree(module, prefix):
@@ -68,7 +72,7 @@ def _base_of(module):
     return next(c for c in type(module).__mro__ if "load_state_dict" in c.__dict__)
 
 
-def load(module, state, strict, assign):
+def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKeys:
     """Copy `state` into `module`; see `Module.load_state_dict`."""
     if not hasattr(state, "items"):
         raise ArgumentError(
@@ -147,7 +151,7 @@ def _mismatch(module, places, missing, unexpected, wrong):
     )
 
 
-def _listed(names):
+def _listed(names: list[str]) -> str:
     return ", ".join(f'"{n}"' for n in names)
 
 

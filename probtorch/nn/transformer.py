@@ -1,9 +1,14 @@
 """Transformer layers and stacks of them, encoding and decoding [vaswani2017]_."""
 
+from __future__ import annotations
+
 import copy
 import math
+from collections.abc import Callable
+from typing import Any
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn import functional as F
 from probtorch.nn import init
@@ -16,6 +21,7 @@ from probtorch.nn.linear import Linear
 from probtorch.nn.module import Module
 from probtorch.nn.normalization import LayerNorm
 from probtorch.ops.elementwise import where
+from probtorch.tensor import Tensor
 
 __all__ = [
     "Transformer",
@@ -70,21 +76,26 @@ class _Layer(Module):
 
     def __init__(
         self,
-        d_model,
-        nhead,
-        dim_feedforward=2048,
-        dropout=0.1,
-        activation=F.relu,
-        layer_norm_eps=1e-5,
-        batch_first=False,
-        norm_first=False,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
-        place = {"device": device, "dtype": dtype}
-        attention = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **place}
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        attention: dict[str, Any] = {
+            "dropout": dropout,
+            "bias": bias,
+            "batch_first": batch_first,
+            **place,
+        }
         for name in self.attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, **attention))
         self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
@@ -114,7 +125,13 @@ class TransformerEncoderLayer(_Layer):
 
     attentions = ("self_attn",)
 
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(
+        self,
+        src: TensorLike,
+        src_mask: TensorLike | None = None,
+        src_key_padding_mask: TensorLike | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         """Return the encoded sequence; masks as for `MultiheadAttention`."""
 
         def attend(x):
@@ -141,15 +158,15 @@ class TransformerDecoderLayer(_Layer):
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        tgt_is_causal=False,
-        memory_is_causal=False,
-    ):
+        tgt: TensorLike,
+        memory: TensorLike,
+        tgt_mask: TensorLike | None = None,
+        memory_mask: TensorLike | None = None,
+        tgt_key_padding_mask: TensorLike | None = None,
+        memory_key_padding_mask: TensorLike | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         """Return the decoded sequence; masks as for `MultiheadAttention`."""
 
         def attend(x):
@@ -200,14 +217,25 @@ class TransformerEncoder(Module):
     """
 
     def __init__(
-        self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True
-    ):
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__()
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+    def forward(
+        self,
+        src: Tensor,
+        mask: TensorLike | None = None,
+        src_key_padding_mask: TensorLike | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
         """Return the encoded sequence; masks as for `MultiheadAttention`."""
         for layer in self.layers:
             src = layer(
@@ -231,7 +259,7 @@ class TransformerDecoder(Module):
         Applied to the result.
     """
 
-    def __init__(self, decoder_layer, num_layers, norm=None):
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
@@ -239,15 +267,15 @@ class TransformerDecoder(Module):
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        tgt_is_causal=None,
-        memory_is_causal=False,
-    ):
+        tgt: Tensor,
+        memory: TensorLike,
+        tgt_mask: TensorLike | None = None,
+        memory_mask: TensorLike | None = None,
+        tgt_key_padding_mask: TensorLike | None = None,
+        memory_key_padding_mask: TensorLike | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         """Return the decoded sequence; masks as for `MultiheadAttention`."""
         for layer in self.layers:
             tgt = layer(
@@ -280,25 +308,25 @@ class Transformer(Module):
 
     def __init__(
         self,
-        d_model=512,
-        nhead=8,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        dim_feedforward=2048,
-        dropout=0.1,
-        activation=F.relu,
-        custom_encoder=None,
-        custom_decoder=None,
-        layer_norm_eps=1e-5,
-        batch_first=False,
-        norm_first=False,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(device=device, dtype=dtype)
         settings = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
-        place = {"bias": bias, "device": device, "dtype": dtype}
+        place: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         if custom_encoder is None:
             layer = TransformerEncoderLayer(d_model, nhead, *settings, **place)
             norm = LayerNorm(d_model, layer_norm_eps, **place)
@@ -311,7 +339,7 @@ class Transformer(Module):
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         self.reset_parameters()
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draw new matrices for all layers; vectors stay as they are."""
         for p in self.parameters():
             if p.ndim > 1:
@@ -319,18 +347,18 @@ class Transformer(Module):
 
     def forward(
         self,
-        src,
-        tgt,
-        src_mask=None,
-        tgt_mask=None,
-        memory_mask=None,
-        src_key_padding_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        src_is_causal=None,
-        tgt_is_causal=None,
-        memory_is_causal=False,
-    ):
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: TensorLike | None = None,
+        tgt_mask: TensorLike | None = None,
+        memory_mask: TensorLike | None = None,
+        src_key_padding_mask: TensorLike | None = None,
+        tgt_key_padding_mask: TensorLike | None = None,
+        memory_key_padding_mask: TensorLike | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         """Return the decoded target; masks as for `MultiheadAttention`."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise ShapeError(
@@ -352,6 +380,6 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz):
+    def generate_square_subsequent_mask(sz: int) -> Tensor:
         """Return the (sz, sz) mask with 0 where position i may look (0 to i) and -inf elsewhere."""
         return where(causal_mask(sz, sz), 0.0, -math.inf)

@@ -1,17 +1,23 @@
 """Helpers around parameters: clipping gradients, one vector for all, modules with other values."""
 
+from __future__ import annotations
+
 import contextlib
 import math
+from collections.abc import Mapping
 from types import MethodType
+from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.factories import zeros
+from probtorch.nn.module import Module
 from probtorch.ops.elementwise import clamp
 from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.reduction import norm
+from probtorch.tensor import Tensor
 
 __all__ = [
     "clip_grad_norm_",
@@ -31,7 +37,13 @@ def _with_gradients(parameters):
 
 
 @no_grad
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """Scale all gradients by one factor so that their joint norm is at most `max_norm`.
 
     Parameters
@@ -75,13 +87,13 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 @no_grad
-def clip_grad_value_(parameters, clip_value, foreach=None):
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Limit each element of all gradients to [-clip_value, clip_value], in place."""
     for g in _with_gradients(parameters):
         g.copy_(clamp(g, -float(clip_value), float(clip_value)))
 
 
-def parameters_to_vector(parameters):
+def parameters_to_vector(parameters: Any) -> Tensor:
     """Return all parameters as one vector; gradients flow back through it."""
     flat = [reshape(p, -1) for p in parameters]
     if not flat:
@@ -92,7 +104,7 @@ def parameters_to_vector(parameters):
 
 
 @no_grad
-def vector_to_parameters(vec, parameters):
+def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
     """Copy the pieces of a vector into the parameters, in order.
 
     Raises
@@ -140,7 +152,12 @@ def _replaced(module, values):
             table[attribute] = value
 
 
-def functional_call(module, parameter_and_buffer_dicts, args=(), kwargs=None):
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Tensor | tuple[Tensor, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
     """Call a module with other tensors in the place of its parameters and buffers.
 
     Parameters
@@ -168,7 +185,7 @@ def functional_call(module, parameter_and_buffer_dicts, args=(), kwargs=None):
         return module(*args, **(kwargs or {}))
 
 
-def with_parameters(module, values):
+def with_parameters(module: Module, values: Mapping[str, Tensor]) -> Module:
     """Return a module like this one with other tensors in the place of parameters.
 
     Unlike `functional_call` it changes nothing, not even for a while: what is returned is another
@@ -204,7 +221,7 @@ def with_parameters(module, values):
     return _Copy(module, weights).copy(module)
 
 
-def with_weights(module, weights):
+def with_weights(module: Module, weights: Any) -> Module:
     """Return `module` with other tensors for parameters, itself if there are none; changes nothing.
 
     Parameters
@@ -246,12 +263,12 @@ class _Copy:
                 own[name] = self.attribute(value)
         return out
 
-    def tensor(self, p):
+    def tensor(self, p: Tensor) -> Tensor:
         """The weight that stands for a parameter, itself if none does."""
         found = self.weights.get(id(p))
         return p if found is None else found[1]
 
-    def attribute(self, value):
+    def attribute(self, value: Any) -> Any:
         """An attribute, referring to copies where it refers to modules."""
         if id(value) in self.tree:
             return self.copy(value)

@@ -12,11 +12,14 @@ equations", appendix B). It needs no memory for steps, and is exact only as far 
 are.
 """
 
+from collections.abc import Sequence
+
 from probtorch.autograd.closures import another, cut_off, stand_in
 from probtorch.autograd.function import Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import NotDifferentiableError
 from probtorch.ode.solve import SHRINK, adaptive, attempt, direction_of, first_step
 from probtorch.ops.control import cond, while_loop
@@ -216,7 +219,7 @@ def _on_tape(problem, closed_over, g, path, tries):
 
 def _pulled(outs, sources, gs):
     """Gradients of ``outs`` in `sources`, zeros where there is none."""
-    found = [None] * len(sources)
+    found: Sequence[TensorBase | None] = [None] * len(sources)
     taped = [(out, g) for out, g in zip(outs, gs, strict=True) if out.requires_grad]
     if taped:
         out, g = zip(*taped, strict=True)

@@ -1,5 +1,7 @@
 """Between positive definite matrices and their Cholesky factors."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
@@ -11,6 +13,7 @@ from probtorch.ops.elementwise import log, neg
 from probtorch.ops.linalg import cholesky
 from probtorch.ops.movement import diagonal
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["CholeskyTransform", "CorrMatrixCholeskyTransform", "PositiveDefiniteTransform"]
 
@@ -18,10 +21,10 @@ __all__ = ["CholeskyTransform", "CorrMatrixCholeskyTransform", "PositiveDefinite
 class _Factoring(Transform):
     """Matrices to their Cholesky factors."""
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return cholesky(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return y @ y.mT
 
 
@@ -31,7 +34,7 @@ class CholeskyTransform(_Factoring):
     domain = constraints.positive_definite
     codomain = constraints.lower_cholesky
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # The map back, L -> L L^T, has determinant 2^n prod_i L_ii^(n - i), i from 0 (Muirhead
         # 1982, thm 2.1.9).
         n = y._data.shape[-1]
@@ -45,7 +48,7 @@ class CorrMatrixCholeskyTransform(_Factoring):
     domain = constraints.corr_matrix
     codomain = constraints.corr_cholesky
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         n = y._data.shape[-1]
         weights = x.new_tensor(np.arange(n - 1, -1, -1))
         return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1))
@@ -56,7 +59,7 @@ class PositiveDefiniteTransform(ComposeTransform):
 
     _settings = ()
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__([LowerCholeskyTransform(), CholeskyTransform().inv])
 
 

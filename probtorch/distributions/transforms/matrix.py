@@ -6,12 +6,15 @@ covariance and n (n - 1) / 2 for a correlation matrix of size n, filled row by r
 sampler.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.scalar import LOG_2
 from probtorch.distributions.transforms.transform import Transform
@@ -21,6 +24,7 @@ from probtorch.ops.elementwise import asinh, exp, expm1, log, neg, softplus, sqr
 from probtorch.ops.movement import cat, diag_embed, diagonal, flip
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "CorrCholeskyTransform",
@@ -30,7 +34,7 @@ __all__ = [
 ]
 
 
-def triangle(x, n, below):
+def triangle(x: Tensor, n: int, below: int) -> Tensor:
     """Lay vectors out row by row as lower triangles; `below` 1 leaves the diagonal 0."""
     index = np.full((n, n), x._data.shape[-1])
     rows, cols = np.tril_indices(n, -below)
@@ -39,7 +43,7 @@ def triangle(x, n, below):
     return padded[..., as_tensor(index)]
 
 
-def from_triangle(y, below):
+def from_triangle(y: Tensor, below: int) -> Tensor:
     """Read lower-triangular matrices row by row: the inverse of `triangle`."""
     n = y._data.shape[-1]
     rows, cols = np.tril_indices(n, -below)
@@ -47,7 +51,7 @@ def from_triangle(y, below):
     return flat[..., as_tensor(rows * n + cols)]
 
 
-def matrix_size(count, below):
+def matrix_size(count: int, below: int) -> int:
     """Return n with n (n + 1) / 2 (or, without the diagonal, n (n - 1) / 2) equal to `count`."""
     n = round((math.sqrt(8 * count + 1) - 1) / 2) + below
     if n * (n + 1 - 2 * below) // 2 != count:
@@ -66,11 +70,11 @@ class _Triangular(Transform):
     domain = constraints.real_vector
     below = 0
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         n = matrix_size(shape[-1], self.below)
         return (*shape[:-1], n, n)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         if len(shape) < 2 or shape[-1] != shape[-2]:
             raise ShapeError(
                 type(self).__name__,
@@ -87,7 +91,7 @@ class LowerCholeskyTransform(_Triangular):
 
     codomain = constraints.lower_cholesky
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         m = triangle(x, matrix_size(x._data.shape[-1], 0), 0)
         d = diagonal(m, 0, -2, -1)
         return m + diag_embed(self._to_positive(d) - d)
@@ -96,12 +100,12 @@ class LowerCholeskyTransform(_Triangular):
         d = diagonal(y, 0, -2, -1)
         return from_triangle(y + diag_embed(self._from_positive(d) - d), 0)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         n = y._data.shape[-1]
         at = np.cumsum(np.arange(1, n + 1)) - 1
         return total(self._slope(x[..., as_tensor(at)]), -1)
 
-    def _to_positive(self, d):
+    def _to_positive(self, d: Tensor) -> Tensor:
         return exp(d)
 
     def _from_positive(self, d):
@@ -133,14 +137,14 @@ class UnitLowerCholeskyTransform(_Triangular):
     codomain = constraints.unit_lower_cholesky
     below = 1
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         n = matrix_size(x._data.shape[-1], 1)
         return triangle(x, n, 1) + x.new_tensor(np.eye(n))
 
     def _inverse(self, y):
         return from_triangle(y, 1)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x._data.shape[:-1])
 
 
@@ -159,7 +163,7 @@ class CorrCholeskyTransform(_Triangular):
     codomain = constraints.corr_cholesky
     below = 1
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         n = matrix_size(x._data.shape[-1], 1)
         m = triangle(x, n, 1)
         # tanh(0) = 0 and log cosh(0) = 0, so the zeros on and above the diagonal need no mask.
@@ -176,7 +180,7 @@ class CorrCholeskyTransform(_Triangular):
         # atanh(y_j / sqrt(sum of squares from j on)) = asinh(y_j / sqrt(sum of squares after j)).
         return asinh(from_triangle(y, 1) / sqrt(after))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         n = y._data.shape[-1]
         rows, cols = np.tril_indices(n, -1)
         # Entry j of row i has derivative sech(x_ij)^2 times the sech of each entry before it: the

@@ -6,7 +6,13 @@ perhaps with more numbers than degrees of freedom (softmax for a simplex): what 
 They agree except for the simplex.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.cholesky import (
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
@@ -29,6 +35,7 @@ from probtorch.distributions.transforms.transform import (
     ComposeTransform,
     IndependentTransform,
     StackTransform,
+    Transform,
     identity_transform,
 )
 from probtorch.distributions.transforms.vector import (
@@ -46,11 +53,15 @@ __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 class ConstraintRegistry:
     """A table from classes of constraints to functions that make a transform onto one of them."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
         self._makers = {}
 
-    def register(self, constraint, factory=None):
+    def register(
+        self,
+        constraint: Constraint | type[Constraint],
+        factory: Callable[..., Transform] | None = None,
+    ) -> Callable[..., Any]:
         """Add ``factory(constraint) -> Transform`` for a class of constraints (or an instance).
 
         Parameters
@@ -72,7 +83,7 @@ class ConstraintRegistry:
         self._makers[kind] = factory
         return factory
 
-    def __call__(self, constraint):
+    def __call__(self, constraint: Constraint) -> Transform:
         """Return a transform from unconstrained space onto `constraint`.
 
         Raises
@@ -107,7 +118,7 @@ def _both(kind):
     return add
 
 
-def _zero(bound):
+def _zero(bound: float) -> bool:
     return isinstance(bound, (int, float)) and bound == 0
 
 

@@ -4,6 +4,8 @@ Log-determinants are closed forms in `x` where that is the accurate side: log si
 softplus(-x), never the logarithm of a product that has lost its small factor.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -12,7 +14,9 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import (
@@ -32,6 +36,7 @@ from probtorch.ops.elementwise import (
 from probtorch.ops.elementwise import pow as power
 from probtorch.ops.movement import expand
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "AbsTransform",
@@ -52,7 +57,7 @@ LOG_2 = math.log(2.0)
 LEAK = 0.01
 
 
-def log_sigmoid_derivative(x):
+def log_sigmoid_derivative(x: TensorLike) -> Tensor:
     """log(s(x) (1 - s(x))) for the logistic s; even in x, accurate in both tails."""
     return neg(x + 2.0 * softplus(neg(x)))
 
@@ -68,13 +73,13 @@ class ExpTransform(Transform):
 
     codomain = constraints.positive
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return exp(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return log(y)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x
 
 
@@ -83,13 +88,13 @@ class SoftplusTransform(Transform):
 
     codomain = constraints.softplus_positive
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return softplus(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return y + log(neg(expm1(neg(y))))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return neg(softplus(neg(x)))
 
 
@@ -98,13 +103,13 @@ class SigmoidTransform(Transform):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return sigmoid(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return log(y) - log1p(neg(y))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return log_sigmoid_derivative(x)
 
 
@@ -113,13 +118,13 @@ class TanhTransform(Transform):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return tanh(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return atanh(y)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), without the cancellation.
         return 2.0 * (LOG_2 - x - softplus(-2.0 * x))
 
@@ -129,26 +134,26 @@ class ELUTransform(Transform):
 
     codomain = constraints.greater_than(-1.0)
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return where(x > 0.0, x, expm1(clamp(x, max=0.0)))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return where(y > 0.0, y, log1p(clamp(y, max=0.0)))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return clamp(x, max=0.0)
 
 
 class LeakyReLUTransform(Transform):
     """y = x above 0 and 0.01 x below."""
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return where(x > 0.0, x, LEAK * x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return where(y > 0.0, y, y / LEAK)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return where(x > 0.0, x.new_zeros(()), math.log(LEAK))
 
 
@@ -158,10 +163,10 @@ class AbsTransform(Transform):
     codomain = constraints.nonnegative
     bijective = False
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return absolute(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return y
 
 
@@ -180,7 +185,15 @@ class AffineTransform(Transform):
 
     _settings = ("loc", "scale", "event_dim")
 
-    def __init__(self, loc, scale, event_dim=0, *, domain=None, codomain=None):
+    def __init__(
+        self,
+        loc: float | Tensor,
+        scale: float | Tensor,
+        event_dim: int = 0,
+        *,
+        domain: Constraint | None = None,
+        codomain: Constraint | None = None,
+    ) -> None:
         self.loc, self.scale = (
             as_tensor(x) if isinstance(x, np.ndarray) else x for x in (loc, scale)
         )
@@ -190,13 +203,13 @@ class AffineTransform(Transform):
         self.codomain = reals if codomain is None else codomain
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """Sign of `scale`."""
         if isinstance(self.scale, TensorBase):
             return sign(self.scale)
         return math.copysign(1.0, self.scale)
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _broadcast(shape, self.loc, self.scale)
 
     inverse_shape = forward_shape
@@ -204,10 +217,10 @@ class AffineTransform(Transform):
     def _call(self, x):
         return self.loc + self.scale * x
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scale = self.scale
         if isinstance(scale, TensorBase):
             slope = log(absolute(scale))
@@ -230,28 +243,28 @@ class PowerTransform(Transform):
     codomain = constraints.positive
     _settings = ("exponent",)
 
-    def __init__(self, exponent):
+    def __init__(self, exponent: float | Tensor) -> None:
         self.exponent = exponent
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """Sign of `exponent`."""
         if isinstance(self.exponent, TensorBase):
             return sign(self.exponent)
         return math.copysign(1.0, self.exponent)
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _broadcast(shape, self.exponent)
 
     inverse_shape = forward_shape
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return power(x, self.exponent)
 
     def _inverse(self, y):
         return power(y, 1.0 / self.exponent)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.exponent, TensorBase):
             slope = log(absolute(self.exponent))
         else:
@@ -271,12 +284,18 @@ class IntervalTransform(Transform):
 
     _settings = ("lower_bound", "upper_bound")
 
-    def __init__(self, lower_bound, upper_bound, *, codomain=None):
+    def __init__(
+        self,
+        lower_bound: float | Tensor,
+        upper_bound: float | Tensor,
+        *,
+        codomain: Constraint | None = None,
+    ) -> None:
         self.lower_bound, self.upper_bound = lower_bound, upper_bound
         closed = constraints.interval(lower_bound, upper_bound)
         self.codomain = closed if codomain is None else codomain
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _broadcast(shape, self.lower_bound, self.upper_bound)
 
     inverse_shape = forward_shape
@@ -284,11 +303,11 @@ class IntervalTransform(Transform):
     def _call(self, x):
         return self.lower_bound + (self.upper_bound - self.lower_bound) * sigmoid(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         # Two distances instead of a quotient in (0, 1): both ends keep their precision.
         return log(y - self.lower_bound) - log(self.upper_bound - y)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         width = self.upper_bound - self.lower_bound
         width = log(width) if isinstance(width, TensorBase) else math.log(width)
         return log_sigmoid_derivative(x) + width

@@ -6,10 +6,13 @@ Tensor ops; `domain` and `codomain` are constraints, whose event dims say what t
 of.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import operator
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,10 +20,13 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import cat, reshape, split, stack, unbind
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "CatTransform",
@@ -53,70 +59,70 @@ class Transform:
     costly_inverse = False
     _settings: tuple[str, ...] = ()
 
-    def __call__(self, x):
+    def __call__(self, x: TensorLike) -> Tensor:
         """Return y = T(x)."""
         return self._call(_tensor(x))
 
     @property
-    def inv(self) -> "Transform":
+    def inv(self) -> Transform:
         """The inverse transform, whose `inv` is this one."""
         return inverse_of(self)
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """Sign of the derivative, a number or a tensor, for maps of the line."""
         return 1
 
     def _call(self, x):
         raise NotImplementedError(f"{type(self).__name__} has no forward map")
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no inverse")
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Return log abs det dy/dx, with the event dims summed away; `y` is ``T(x)``."""
         raise NotImplementedError(f"{type(self).__name__} has no log-determinant")
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(y, log_abs_det_jacobian(x, y))``."""
         x = _tensor(x)
         y = self._call(x)
         return y, self.log_abs_det_jacobian(x, y)
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(x, log_abs_det_jacobian(x, y))`` for y = T(x)."""
         x = self._inverse(y)
         return x, self.log_abs_det_jacobian(x, y)
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         """Return the shape of T(x) for x of `shape`."""
         return tuple(shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         """Return the shape of x for T(x) of `shape`."""
         return tuple(shape)
 
-    def with_domain(self, domain, codomain):
+    def with_domain(self, domain: Constraint, codomain: Constraint) -> Transform:
         """Return a copy that states other constraints (a narrower domain, a shifted codomain)."""
         out = object.__new__(type(self))
         out.__dict__.update(self.__dict__, domain=domain, codomain=codomain)
         return out
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         return type(self) is type(other) and all(
             _equal(getattr(self, n), getattr(other, n)) for n in self._settings
         )
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(type(self))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(getattr(self, n)) for n in self._settings)})"
 
 
-def _equal(a, b):
+def _equal(a: float, b: float) -> bool:
     if isinstance(a, TensorBase) or isinstance(b, TensorBase):
         return a is b
     return a == b
@@ -133,7 +139,7 @@ def _tensor(x):
 _INVERSES: dict[int, weakref.ref] = {}
 
 
-def inverse_of(transform, kind=None):
+def inverse_of(transform: Transform, kind: type | None = None) -> Transform:
     """Return the one inverse of a transform, so that ``t.inv.inv is t`` of an inverse too."""
     key = id(transform)
     kept = _INVERSES.get(key)
@@ -154,45 +160,45 @@ class InverseTransform(Transform):
 
     _settings = ("inv",)
 
-    def __init__(self, transform):
+    def __init__(self, transform: Transform) -> None:
         self._inv = transform
         self.domain, self.codomain = transform.codomain, transform.domain
         self.bijective = transform.bijective
 
     @property
-    def inv(self):
+    def inv(self) -> Transform:
         """The transform this is the inverse of."""
         return self._inv
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """As the inverse."""
         return self._inv.sign
 
     def _call(self, x):
         return self._inv._inverse(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._inv._call(y)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._inv.log_abs_det_jacobian(y, x)
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         y, ladj = self._inv._inverse_and_ladj(_tensor(x))
         return y, -ladj
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         x, ladj = self._inv.call_and_ladj(y)
         return x, -ladj
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return self._inv.inverse_shape(shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return self._inv.forward_shape(shape)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self._inv!r}.inv"
 
 
@@ -206,7 +212,7 @@ class ComposeTransform(Transform):
 
     _settings: tuple[str, ...] = ("parts",)
 
-    def __init__(self, parts):
+    def __init__(self, parts: Sequence[Transform]) -> None:
         flat = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, ComposeTransform) else [part])
@@ -217,16 +223,16 @@ class ComposeTransform(Transform):
             self._event_dims()
 
     @property
-    def inv(self):
+    def inv(self) -> Transform:
         """The inverse transform; the identity is its own."""
         return inverse_of(self) if self.parts else self
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """Product of the signs of the parts."""
         return math.prod(p.sign for p in self.parts)
 
-    def _event_dims(self):
+    def _event_dims(self) -> None:
         """Work out how many dims one element of the domain, and of the codomain, has in all."""
         need = self.parts[-1].codomain.event_dim
         for part in reversed(self.parts):
@@ -245,15 +251,15 @@ class ComposeTransform(Transform):
             x = part._call(x)
         return x
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         for part in reversed(self.parts):
             y = part._inverse(y)
         return y
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self._ladj(x, y)[1]
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         return self._ladj(_tensor(x), None)
 
     def _ladj(self, x, y):
@@ -284,12 +290,12 @@ class ComposeTransform(Transform):
             out = term if out is None else out + term
         return y, out
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         for part in self.parts:
             shape = part.forward_shape(shape)
         return tuple(shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return tuple(shape)
@@ -303,7 +309,7 @@ def _at_least(constraint, event_dim):
     return constraints.independent(constraint, extra) if extra else constraint
 
 
-def _sum_last(x, n):
+def _sum_last(x: Tensor, n: int) -> Tensor:
     return total(x, tuple(range(-n, 0))) if n else x
 
 
@@ -318,7 +324,7 @@ class IndependentTransform(Transform):
 
     _settings = ("base_transform", "reinterpreted_batch_ndims")
 
-    def __init__(self, base_transform, reinterpreted_batch_ndims):
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
         n = reinterpreted_batch_ndims
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = n
@@ -328,21 +334,21 @@ class IndependentTransform(Transform):
         self.codomain = constraints.independent(base_transform.codomain, n)
 
     @property
-    def sign(self):
+    def sign(self) -> float | Tensor:
         """As the base."""
         return self.base_transform.sign
 
     def _call(self, x):
         return self.base_transform._call(x)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return self.base_transform._inverse(y)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         ladj = self.base_transform.log_abs_det_jacobian(x, y)
         return _sum_last(ladj, self.reinterpreted_batch_ndims)
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         y, ladj = self.base_transform.call_and_ladj(_tensor(x))
         return y, _sum_last(ladj, self.reinterpreted_batch_ndims)
 
@@ -350,10 +356,10 @@ class IndependentTransform(Transform):
         x, ladj = self.base_transform._inverse_and_ladj(y)
         return x, _sum_last(ladj, self.reinterpreted_batch_ndims)
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return self.base_transform.forward_shape(shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return self.base_transform.inverse_shape(shape)
 
 
@@ -368,7 +374,7 @@ class ReshapeTransform(Transform):
 
     _settings = ("in_shape", "out_shape")
 
-    def __init__(self, in_shape, out_shape):
+    def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ShapeError(
@@ -383,17 +389,17 @@ class ReshapeTransform(Transform):
     def _call(self, x):
         return reshape(x, self.forward_shape(x._data.shape))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return reshape(y, self.inverse_shape(y._data.shape))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         shape = x._data.shape
         return x.new_zeros(shape[: len(shape) - len(self.in_shape)])
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _replaced(shape, self.in_shape, self.out_shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return _replaced(shape, self.out_shape, self.in_shape)
 
 
@@ -426,12 +432,12 @@ class _Pieces(Transform):
         done = [t._call(p) for t, p in zip(self.transforms, parts, strict=True)]
         return self._together(done, self.dim)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         parts = self._apart(y)
         done = [t._inverse(p) for t, p in zip(self.transforms, parts, strict=True)]
         return self._together(done, self.dim)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         parts = zip(self.transforms, self._apart(x), self._apart(y), strict=True)
         inner = max(t.domain.event_dim for t in self.transforms)
         terms = [
@@ -457,7 +463,9 @@ class CatTransform(_Pieces):
 
     _settings = ("transforms", "dim", "lengths")
 
-    def __init__(self, tseq, dim=0, lengths=None):
+    def __init__(
+        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
         self.transforms = list(tseq)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
@@ -491,7 +499,7 @@ class StackTransform(_Pieces):
 
     _settings = ("transforms", "dim")
 
-    def __init__(self, tseq, dim=0):
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
         self.transforms = list(tseq)
         self.dim = dim
         self.bijective = all(t.bijective for t in self.transforms)

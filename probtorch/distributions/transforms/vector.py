@@ -1,9 +1,14 @@
 """Transforms of vectors: onto the simplex, ordered vectors, softmax and permutations."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.errors import ShapeError
@@ -13,6 +18,7 @@ from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import cat, diagonal, expand, flip, slice_, squeeze, unsqueeze
 from probtorch.ops.reduction import cumsum, softmax
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "LowerCholeskyAffine",
@@ -26,7 +32,7 @@ __all__ = [
 ]
 
 
-def last_part(x, start, stop=None):
+def last_part(x: Tensor, start: int, stop: int | None = None) -> Tensor:
     """x[..., start:stop] of the last dim."""
     shape = x._data.shape
     first, last, _ = slice(start, stop).indices(shape[-1])
@@ -49,7 +55,7 @@ class StickBreakingTransform(Transform):
     domain = constraints.real_vector
     codomain = constraints.simplex
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         u = x - self._offset(x)
         rest = neg(softplus(u))
         left = cumsum(rest, -1)
@@ -57,12 +63,12 @@ class StickBreakingTransform(Transform):
         # log part k = log sigmoid(u_k) + the log of what the parts before have left.
         return exp(cat([u, zero], -1) + cat([left, last_part(left, -1)], -1))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         later = flip(cumsum(flip(last_part(y, 1), -1), -1), -1)
         x = log(last_part(y, 0, -1)) - log(later)
         return x + self._offset(x)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         u = x - self._offset(x)
         n = x._data.shape[-1]
         # Sum over the parts of log part k; log(1 - share j) enters once for j and for each later
@@ -71,14 +77,14 @@ class StickBreakingTransform(Transform):
         return total(u - weights * softplus(u), -1)
 
     @staticmethod
-    def _offset(x):
+    def _offset(x: Tensor) -> Tensor:
         n = x._data.shape[-1]
         return x.new_tensor(np.log(np.arange(n, 0, -1)))
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _resized(shape, 1)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return _resized(shape, -1)
 
 
@@ -100,10 +106,10 @@ class SoftmaxTransform(Transform):
     codomain = constraints.simplex
     bijective = False
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return softmax(x, -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return log(y)
 
 
@@ -113,13 +119,13 @@ class OrderedTransform(Transform):
     domain = constraints.real_vector
     codomain = constraints.ordered_vector
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return cumsum(cat([last_part(x, 0, 1), exp(last_part(x, 1))], -1), -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return cat([last_part(y, 0, 1), log(last_part(y, 1) - last_part(y, 0, -1))], -1)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return total(last_part(x, 1), -1)
 
 
@@ -129,14 +135,14 @@ class PositiveOrderedTransform(Transform):
     domain = constraints.real_vector
     codomain = constraints.positive_ordered_vector
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return cumsum(exp(x), -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         first = last_part(y, 0, 1)
         return log(cat([first, last_part(y, 1) - last_part(y, 0, -1)], -1))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return total(x, -1)
 
 
@@ -152,7 +158,7 @@ class PermuteTransform(Transform):
     codomain = constraints.real_vector
     _settings = ("permutation",)
 
-    def __init__(self, permutation):
+    def __init__(self, permutation: Tensor | Sequence[int]) -> None:
         self.permutation = tuple(int(i) for i in permutation)
         if sorted(self.permutation) != list(range(len(self.permutation))):
             raise ShapeError(
@@ -162,13 +168,13 @@ class PermuteTransform(Transform):
                 fix="use randperm(n)",
             )
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return x[..., list(self.permutation)]
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return y[..., [int(i) for i in np.argsort(self.permutation)]]
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x._data.shape[:-1])
 
 
@@ -186,10 +192,10 @@ class LowerCholeskyAffine(Transform):
     codomain = constraints.real_vector
     _settings = ("loc", "scale_tril")
 
-    def __init__(self, loc, scale_tril):
+    def __init__(self, loc: float | Tensor, scale_tril: float | Tensor) -> None:
         self.loc, self.scale_tril = loc, scale_tril
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + squeeze(self.scale_tril @ unsqueeze(x, -1), -1)
 
     def _inverse(self, y):
@@ -200,14 +206,14 @@ class LowerCholeskyAffine(Transform):
             tril = expand(tril, (*lead, *tril._data.shape[-2:]))
         return squeeze(solve_triangular(tril, shift, upper=False), -1)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scales = total(log(absolute(diagonal(self.scale_tril, 0, -2, -1))), -1)
         return scales + x.new_zeros(x._data.shape[:-1])
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return self._wide(shape)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return self._wide(shape)
 
     def _wide(self, shape):
@@ -227,19 +233,19 @@ class ZeroSumTransform(Transform):
     domain = constraints.real_vector
     codomain = constraints.zero_sum(1)
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return x @ x.new_tensor(_helmert(x._data.shape[-1]).T)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return y @ y.new_tensor(_helmert(y._data.shape[-1] - 1))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x._data.shape[:-1])
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape) -> Shape:
         return _resized(shape, 1)
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape) -> Shape:
         return _resized(shape, -1)
 
 

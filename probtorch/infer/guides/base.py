@@ -174,7 +174,7 @@ class AutoGuide(Module, abc.ABC):
         self._owned: dict[str, tuple[Any, Any]] = {}
 
     # A guide may be given a network; it is no part of the guide, whose parameters are its own.
-    __setattr__ = object.__setattr__
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # of any class
 
     @property
     def precise(self) -> bool:

@@ -4,6 +4,8 @@ Where one side of a choice would overflow, it is computed from an argument that 
 that no gradient meets infinity times zero.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 
@@ -12,6 +14,7 @@ import numpy as np
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
+from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError, users_stacklevel
 from probtorch.ops import elementwise as ops
 from probtorch.ops import reduction
@@ -20,6 +23,7 @@ from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import chunk, movedim, reshape
 from probtorch.ops.sampling import rand_like
 from probtorch.ops.special import ndtr
+from probtorch.tensor import Tensor
 
 __all__ = [
     "celu",
@@ -57,43 +61,43 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def sigmoid(input):
+def sigmoid(input: TensorLike) -> Tensor:
     """1 / (1 + exp(-x))."""
     return ops.sigmoid(input)
 
 
-def tanh(input):
+def tanh(input: TensorLike) -> Tensor:
     """Hyperbolic tangent."""
     return ops.tanh(input)
 
 
-def logsigmoid(input):
+def logsigmoid(input: TensorLike) -> Tensor:
     """log(sigmoid(x)), without its underflow."""
     return ops.log_sigmoid(input)
 
 
-def _done(x, y, inplace, name):
+def _done(x: Tensor, y: Tensor, inplace: bool, name: str) -> Tensor:
     return assign(x, y, name) if inplace else y
 
 
-def relu(input, inplace=False):
+def relu(input: TensorLike, inplace: bool = False) -> Tensor:
     """max(x, 0); derivative 0 at 0."""
     x = as_tensor(input, "relu")
     return _done(x, ops.relu(x), inplace, "relu")
 
 
-def relu6(input, inplace=False):
+def relu6(input: TensorLike, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
-def leaky_relu(input, negative_slope=0.01, inplace=False):
+def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """X where positive, else ``negative_slope * x``."""
     x = as_tensor(input, "leaky_relu")
     return _done(x, where(gt(x, 0.0), x, x * negative_slope), inplace, "leaky_relu")
 
 
-def prelu(input, weight):
+def prelu(input: TensorLike, weight: TensorLike) -> Tensor:
     """X where positive, else ``weight * x``.
 
     Parameters
@@ -117,14 +121,20 @@ def prelu(input, weight):
     return x * where(gt(x, 0.0), 1.0, w)
 
 
-def rrelu(input, lower=1.0 / 8.0, upper=1.0 / 3.0, training=False, inplace=False):
+def rrelu(
+    input: TensorLike,
+    lower: float = 1.0 / 8.0,
+    upper: float = 1.0 / 3.0,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
     """X where positive, else x times a slope: random in training, else the mean of the range."""
     x = as_tensor(input, "rrelu")
     slope = rand_like(x) * (upper - lower) + lower if training else (lower + upper) / 2.0
     return _done(x, where(gt(x, 0.0), x, x * slope), inplace, "rrelu")
 
 
-def _below(x):
+def _below(x: Tensor) -> Tensor:
     """Return x where it is not positive and 0 elsewhere, for the side that grows exponentially.
 
     0 itself and nan are on this side: 0 has the slope of the exponential, nan stays nan.
@@ -132,25 +142,25 @@ def _below(x):
     return where(gt(x, 0.0), 0.0, x)
 
 
-def elu(input, alpha=1.0, inplace=False):
+def elu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (exp(x) - 1)``."""
     x = as_tensor(input, "elu")
     return _done(x, where(gt(x, 0.0), x, expm1(_below(x)) * alpha), inplace, "elu")
 
 
-def selu(input, inplace=False):
+def selu(input: TensorLike, inplace: bool = False) -> Tensor:
     """ELU with the scales that keep mean 0 and variance 1 from layer to layer."""
     x = as_tensor(input, "selu")
     return _done(x, elu(x, SELU_ALPHA) * SELU_SCALE, inplace, "selu")
 
 
-def celu(input, alpha=1.0, inplace=False):
+def celu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """X where positive, else ``alpha * (exp(x / alpha) - 1)``: smooth for any alpha."""
     x = as_tensor(input, "celu")
     return _done(x, where(gt(x, 0.0), x, expm1(_below(x) / alpha) * alpha), inplace, "celu")
 
 
-def gelu(input, approximate="none"):
+def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
     """X times the standard normal distribution function of x.
 
     Parameters
@@ -173,19 +183,19 @@ def gelu(input, approximate="none"):
     return x * 0.5 * (tanh(inner) + 1.0)
 
 
-def silu(input, inplace=False):
+def silu(input: TensorLike, inplace: bool = False) -> Tensor:
     """X times sigmoid(x), also called swish."""
     x = as_tensor(input, "silu")
     return _done(x, x * sigmoid(x), inplace, "silu")
 
 
-def mish(input, inplace=False):
+def mish(input: TensorLike, inplace: bool = False) -> Tensor:
     """X times tanh(softplus(x))."""
     x = as_tensor(input, "mish")
     return _done(x, x * tanh(ops.softplus(x)), inplace, "mish")
 
 
-def softplus(input, beta=1.0, threshold=20.0):
+def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
     if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x._data.dtype, threshold):
@@ -194,24 +204,26 @@ def softplus(input, beta=1.0, threshold=20.0):
     return where(gt(scaled, float(threshold)), x, ops.softplus(scaled) / float(beta))
 
 
-def _rounds_to_x(dtype, threshold):
+def _rounds_to_x(dtype: DTypeLike | None, threshold: float) -> bool:
     """Whether above it softplus(x) is x, and its derivative 1, in this dtype anyway."""
     return threshold > -math.log(np.finfo(dtype).eps / 4.0)
 
 
-def softsign(input):
+def softsign(input: TensorLike) -> Tensor:
     """X / (1 + abs(x))."""
     x = as_tensor(input, "softsign")
     return x / (ops.abs(x) + 1.0)
 
 
-def tanhshrink(input):
+def tanhshrink(input: TensorLike) -> Tensor:
     """X - tanh(x)."""
     x = as_tensor(input, "tanhshrink")
     return x - tanh(x)
 
 
-def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+def hardtanh(
+    input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """X limited to [min_val, max_val]."""
     x = as_tensor(input, "hardtanh")
     if x._data.dtype.kind in "iu" and min_val % 1 == max_val % 1 == 0:
@@ -219,43 +231,45 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return _done(x, _between(x, min_val, max_val), inplace, "hardtanh")
 
 
-def _between(x, low, high):
+def _between(x: Tensor, low: float, high: float) -> Tensor:
     """Return x limited to [low, high]; unlike that of `clamp`, its gradient is 0 at the bounds."""
     return where(le(x, low), low, where(ge(x, high), high, x))
 
 
-def hardsigmoid(input, inplace=False):
+def hardsigmoid(input: TensorLike, inplace: bool = False) -> Tensor:
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
     x = as_tensor(input, "hardsigmoid")
     return _done(x, _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardsigmoid")
 
 
-def hardswish(input, inplace=False):
+def hardswish(input: TensorLike, inplace: bool = False) -> Tensor:
     """X times hardsigmoid(x)."""
     x = as_tensor(input, "hardswish")
     return _done(x, x * _between(x + 3.0, 0.0, 6.0) / 6.0, inplace, "hardswish")
 
 
-def hardshrink(input, lambd=0.5):
+def hardshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X where its size exceeds `lambd`, else 0."""
     x = as_tensor(input, "hardshrink")
     return where(le(ops.abs(x), lambd), 0.0, x)
 
 
-def softshrink(input, lambd=0.5):
+def softshrink(input: TensorLike, lambd: float = 0.5) -> Tensor:
     """X moved towards 0 by `lambd`, 0 within that distance."""
     x = as_tensor(input, "softshrink")
     moved = where(gt(x, 0.0), x - lambd, x + lambd)
     return where(le(ops.abs(x), lambd), 0.0, moved)
 
 
-def threshold(input, threshold, value, inplace=False):
+def threshold(
+    input: TensorLike, threshold: float, value: TensorLike, inplace: bool = False
+) -> Tensor:
     """X where it exceeds `threshold`, else `value`."""
     x = as_tensor(input, "threshold")
     return _done(x, where(le(x, threshold), value, x), inplace, "threshold")
 
 
-def glu(input, dim=-1):
+def glu(input: TensorLike, dim: int = -1) -> Tensor:
     """Halve `dim` into a and b; return ``a * sigmoid(b)``."""
     x = as_tensor(input, "glu")
     if x._data.ndim == 0 or x._data.shape[normalize_dim(dim, x._data.ndim, "glu")] % 2:
@@ -283,29 +297,37 @@ def _implicit(name, x, dim):
     return 0 if x._data.ndim in (0, 1, 3) else 1
 
 
-def _converted(x, dtype):
+def _converted(x: Tensor, dtype: DTypeLike | None) -> Tensor:
     return x if dtype is None else x.to(dtype)
 
 
-def softmax(input, dim=None, _stacklevel=3, dtype=None):
+def softmax(
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Tensor:
     """Exponentials divided by their sum along `dim`; cast to `dtype` first if given."""
     x = _converted(as_tensor(input, "softmax"), dtype)
     return reduction.softmax(x, _implicit("softmax", x, dim))
 
 
-def softmin(input, dim=None, _stacklevel=3, dtype=None):
+def softmin(
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Tensor:
     """Softmax of -x."""
     x = _converted(as_tensor(input, "softmin"), dtype)
     return reduction.softmax(-x, _implicit("softmin", x, dim))
 
 
-def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+def log_softmax(
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Tensor:
     """Logarithm of the softmax along `dim`, without its overflow."""
     x = _converted(as_tensor(input, "log_softmax"), dtype)
     return reduction.log_softmax(x, _implicit("log_softmax", x, dim))
 
 
-def gumbel_softmax(logits, tau=1.0, hard=False, eps=1e-10, dim=-1):
+def gumbel_softmax(
+    logits: TensorLike, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
     """Draw from the relaxed one-hot categorical distribution.
 
     Parameters

@@ -1,26 +1,32 @@
 """Attention: weighted means of values, with weights from the products of queries and keys."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nn.functional.dropout import dropout
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import eq, where
 from probtorch.ops.movement import repeat, reshape, swapaxes
 from probtorch.ops.reduction import amax, softmax
+from probtorch.tensor import Tensor
 
 __all__ = ["attention_weights", "causal_mask", "scaled_dot_product_attention"]
 
 
-def causal_mask(queries, keys, device="cpu"):
+def causal_mask(queries: int, keys: int, device: str | None = "cpu") -> Tensor:
     """Return the boolean (queries, keys) mask that lets position i see keys 0 to i."""
     return as_tensor(np.tril(np.ones((queries, keys), bool))).to(device)
 
 
-def attention_weights(query, key, mask=None, scale=None):
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
     """Return ``softmax(query @ key.T * scale + mask)`` over the keys, shape (..., L, S).
 
     A boolean `mask` says which keys take part; a floating one is added. A query that may see
@@ -39,15 +45,15 @@ def attention_weights(query, key, mask=None, scale=None):
 
 
 def scaled_dot_product_attention(
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
-):
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    attn_mask: TensorLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     """Return the values weighted by how well their keys go with each query.
 
     Parameters
@@ -102,7 +108,7 @@ def scaled_dot_product_attention(
     return matmul(dropout(weights, dropout_p), v)
 
 
-def _repeated_heads(x, heads):
+def _repeated_heads(x: Tensor, heads: int) -> Tensor:
     *lead, have, length, size = x._data.shape
     if heads % have:
         raise ShapeError(

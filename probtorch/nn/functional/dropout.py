@@ -4,14 +4,20 @@ The draws come from the default generator, one per element (or per channel), so 
 them. What survives is divided by its probability: the expectation does not change.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ShapeError
 from probtorch.nn.arguments import fraction
 from probtorch.ops.elementwise import ge, where
 from probtorch.ops.sampling import rand
+from probtorch.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
 
@@ -19,7 +25,7 @@ __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
 _SELU_FLOOR = -1.7580993408473766
 
 
-def _kept(x, p, shape):
+def _kept(x: Tensor, p: float, shape: Sequence[int]) -> Tensor:
     """Return a boolean tensor of `shape`, True with probability 1 - p."""
     return ge(rand(shape, dtype=x._data.dtype, device=x.device), p)
 
@@ -36,7 +42,9 @@ def _drop(name, input, p, training, inplace, mask_shape):
     return assign(x, y, name) if inplace else y
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
+def dropout(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Set each element to 0 with probability `p`, in training; scale the others by 1 / (1 - p)."""
     return _drop("dropout", input, p, training, inplace, lambda shape: shape)
 
@@ -55,22 +63,30 @@ def _channels(name, n):
     return mask_shape
 
 
-def dropout1d(input, p=0.5, training=True, inplace=False):
+def dropout1d(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Set whole channels of (N, C, L) or (C, L) to 0 with probability `p`; see `dropout`."""
     return _drop("dropout1d", input, p, training, inplace, _channels("dropout1d", 1))
 
 
-def dropout2d(input, p=0.5, training=True, inplace=False):
+def dropout2d(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Set whole channels of (N, C, H, W) or (C, H, W) to 0 with probability `p`; see `dropout`."""
     return _drop("dropout2d", input, p, training, inplace, _channels("dropout2d", 2))
 
 
-def dropout3d(input, p=0.5, training=True, inplace=False):
+def dropout3d(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Set whole channels of (N, C, D, H, W) to 0 with probability `p`; see `dropout`."""
     return _drop("dropout3d", input, p, training, inplace, _channels("dropout3d", 3))
 
 
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
+def alpha_dropout(
+    input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of SELU units.
 
     Dropped elements take SELU's lower limit, then all are scaled and shifted back

@@ -1,5 +1,7 @@
 """Maps with weights (linear, bilinear, tables of embeddings), and distances between vectors."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -9,6 +11,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.contraction import einsum, matmul
 from probtorch.ops.elementwise import lt, maximum, ne, to_float, where
@@ -16,6 +19,7 @@ from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, permute, reshape, unsqueeze
 from probtorch.ops.reduction import norm, sum
 from probtorch.ops.sorting import bincount
+from probtorch.tensor import Tensor
 
 __all__ = [
     "bilinear",
@@ -29,7 +33,7 @@ __all__ = [
 ]
 
 
-def linear(input, weight, bias=None):
+def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """``x @ weight.T + bias``.
 
     Parameters
@@ -74,7 +78,9 @@ def linear(input, weight, bias=None):
     return y if bias is None else y + bias
 
 
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(
+    input1: TensorLike, input2: TensorLike, weight: TensorLike, bias: TensorLike | None = None
+) -> Tensor:
     """``x1 @ weight[k] @ x2 + bias[k]`` for every k.
 
     Parameters
@@ -104,14 +110,14 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 def embedding(
-    input,
-    weight,
-    padding_idx=None,
-    max_norm=None,
-    norm_type=2.0,
-    scale_grad_by_freq=False,
-    sparse=False,
-):
+    input: TensorLike,
+    weight: TensorLike,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Return rows of a table.
 
     Parameters
@@ -212,13 +218,13 @@ def _shorten_rows(index, w, max_norm, norm_type):
 # ---------------------------------------------------------------------------------------- distances
 
 
-def normalize(input, p=2.0, dim=1, eps=1e-12):
+def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide by the p-norm along `dim`, or by `eps` where that is larger."""
     x = as_tensor(input, "normalize")
     return x / maximum(norm(x, p, dim, True), eps)
 
 
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
     if "f" not in (a._data.dtype.kind, b._data.dtype.kind):
@@ -230,7 +236,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
 
 
-def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def pairwise_distance(
+    x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """p-norm of ``x1 - x2 + eps`` along the last dim."""
     a, b = as_tensor(x1, "pairwise_distance"), as_tensor(x2, "pairwise_distance")
     return norm(a - b + eps, p, -1, keepdim)
@@ -261,7 +269,7 @@ def _image(name, input):
     return x
 
 
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input: TensorLike, upscale_factor: int) -> Tensor:
     """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
     x, r = _image("pixel_shuffle", input), upscale_factor
     *lead, c, h, w = x._data.shape
@@ -272,7 +280,7 @@ def pixel_shuffle(input, upscale_factor):
     return reshape(x, (*lead, c // (r * r), h * r, w * r))
 
 
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input: TensorLike, downscale_factor: int) -> Tensor:
     """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
     x, r = _image("pixel_unshuffle", input), downscale_factor
     *lead, c, h, w = x._data.shape

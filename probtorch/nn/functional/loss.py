@@ -5,11 +5,14 @@ Each computes one number per element (or per sample) and reduces it at the end: 
 between vectors and margin losses are in `margin_loss.py`.
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError, TensorIndexError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
 from probtorch.ops import reduction as ops
@@ -29,6 +32,7 @@ from probtorch.ops.gathering import gather
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, reshape, squeeze, unsqueeze
 from probtorch.ops.special import xlogy
+from probtorch.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy",
@@ -46,7 +50,7 @@ __all__ = [
 ]
 
 
-def reduced(loss, reduction):
+def reduced(loss: Tensor, reduction: str) -> Tensor:
     """Return the mean or the sum of `loss`, or itself."""
     if reduction == "mean":
         return ops.mean(loss)
@@ -66,7 +70,7 @@ def _pair(name, input, target):
     return x, t
 
 
-def _same_shape(name, x, t):
+def _same_shape(name: str, x: Tensor, t: Tensor) -> None:
     if x._data.shape != t._data.shape:
         raise ShapeError(
             name,
@@ -90,7 +94,14 @@ def _weighted(loss, weight, reduction):
     return reduced(loss, reduction)
 
 
-def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+def mse_loss(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: TensorLike | None = None,
+) -> Tensor:
     """Squared differences.
 
     Parameters
@@ -109,14 +120,28 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _weighted(d * d, weight, reduction)
 
 
-def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+def l1_loss(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: TensorLike | None = None,
+) -> Tensor:
     """Absolute differences; arguments as for `mse_loss`."""
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
     x, t = _pair("l1_loss", input, target)
     return _weighted(abs(x - t), weight, reduction)
 
 
-def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+def smooth_l1_loss(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
     """Half squares divided by `beta` below it, absolute differences less ``beta / 2`` above."""
     reduction = reduction_of("smooth_l1_loss", reduction, size_average, reduce)
     _positive("smooth_l1_loss", "beta", beta, or_zero=True)
@@ -131,7 +156,13 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return reduced(where(near, small * small * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
-def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+def huber_loss(
+    input: TensorLike,
+    target: TensorLike,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: TensorLike | None = None,
+) -> Tensor:
     """Half squares below `delta`, ``delta * (abs(d) - delta / 2)`` above."""
     reduction = reduction_of("huber_loss", reduction)
     _positive("huber_loss", "delta", delta)
@@ -154,15 +185,15 @@ def _positive(name, argument, value, or_zero=False):
 
 
 def poisson_nll_loss(
-    input,
-    target,
-    log_input=True,
-    full=False,
-    size_average=None,
-    eps=1e-8,
-    reduce=None,
-    reduction="mean",
-):
+    input: TensorLike,
+    target: TensorLike,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Negative log likelihood of counts under a Poisson distribution.
 
     Parameters
@@ -190,7 +221,14 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
-def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+def gaussian_nll_loss(
+    input: TensorLike,
+    target: TensorLike,
+    var: TensorLike,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
     """Negative log likelihood of `target` under normals of mean `input` and variance `var`.
 
     Parameters
@@ -240,15 +278,15 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 
 def cross_entropy(
-    input,
-    target,
-    weight=None,
-    size_average=None,
-    ignore_index=-100,
-    reduce=None,
-    reduction="mean",
-    label_smoothing=0.0,
-):
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Negative log of the softmax probability of the target class.
 
     Parameters
@@ -290,7 +328,7 @@ def cross_entropy(
     return _nll("cross_entropy", logp, t, weight, ignore_index, reduction, label_smoothing, dim)
 
 
-def _class_dim(name, x):
+def _class_dim(name: str, x: Tensor) -> int:
     if x._data.ndim == 0:
         raise ShapeError(
             name, expected="an input (N, C, ...) or (C,)", got="a 0-d tensor", fix="add dims"
@@ -298,7 +336,7 @@ def _class_dim(name, x):
     return 1 if x._data.ndim > 1 else 0
 
 
-def _along_classes(weight, x, dim):
+def _along_classes(weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """Return the class weights in a shape that broadcasts with `x`."""
     w = as_tensor(weight, "weight")
     if w._data.shape != (x._data.shape[dim],):
@@ -321,14 +359,14 @@ def _soft_targets(logp, t, weight, reduction, smoothing, dim):
 
 
 def nll_loss(
-    input,
-    target,
-    weight=None,
-    size_average=None,
-    ignore_index=-100,
-    reduce=None,
-    reduction="mean",
-):
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Negative of the input at the target class; `input` holds log probabilities.
 
     Arguments as for `cross_entropy`, which is this of a `log_softmax`.
@@ -339,7 +377,16 @@ def nll_loss(
     return _nll("nll_loss", x, t, weight, ignore_index, reduction, 0.0, dim)
 
 
-def _nll(name, logp, t, weight, ignore_index, reduction, smoothing, dim):
+def _nll(
+    name,
+    logp,
+    t,
+    weight,
+    ignore_index,
+    reduction,
+    smoothing,
+    dim,
+):
     shape = logp._data.shape
     if t._data.dtype.kind not in "iu":
         raise DTypeError(
@@ -375,7 +422,7 @@ def _nll(name, logp, t, weight, ignore_index, reduction, smoothing, dim):
     return reduced(loss, reduction)
 
 
-def _check_classes(name, t, counted, classes):
+def _check_classes(name: str, t: Tensor, counted: Tensor, classes: int) -> None:
     bad = ((t._data < 0) | (t._data >= classes)) & counted._data
     if bad.any():
         raise TensorIndexError(
@@ -387,8 +434,13 @@ def _check_classes(name, t, counted, classes):
 
 
 def binary_cross_entropy(
-    input, target, weight=None, size_average=None, reduce=None, reduction="mean"
-):
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Negative log likelihood of 0-1 targets; `input` holds probabilities.
 
     Logs are cut at -100, where the gradient is 0. With logits at hand use
@@ -422,7 +474,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def _in_unit_interval(name, argument, x, *, fix):
+def _in_unit_interval(name: str, argument: str, x: Tensor, *, fix: str) -> None:
     data = x._data
     if data.size and not (data.min() >= 0 and data.max() <= 1):
         raise DomainError(
@@ -433,21 +485,21 @@ def _in_unit_interval(name, argument, x, *, fix):
         )
 
 
-def _cut_log(x):
+def _cut_log(x: Tensor) -> Tensor:
     """Return log(x), and -100 with slope 0 where it is less."""
     cut = le(x, math.exp(-100.0))
     return where(cut, -100.0, log(where(cut, 1.0, x)))
 
 
 def binary_cross_entropy_with_logits(
-    input,
-    target,
-    weight=None,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-    pos_weight=None,
-):
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: TensorLike | None = None,
+) -> Tensor:
     """Negative log likelihood of 0-1 targets; `input` holds logits of any size.
 
     Parameters
@@ -472,7 +524,14 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+def kl_div(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
     """``target * (log(target) - input)``: the terms of the KL divergence from input to target.
 
     Parameters

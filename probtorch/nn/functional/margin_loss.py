@@ -1,8 +1,11 @@
 """Losses with a margin: between scores, between classes, and between distances of vectors."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.nn.arguments import reduction_of
 from probtorch.nn.functional.linear import pairwise_distance
@@ -12,6 +15,7 @@ from probtorch.ops.gathering import gather, one_hot
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import reshape, unsqueeze
 from probtorch.ops.reduction import mean, sum
+from probtorch.tensor import Tensor
 
 __all__ = [
     "cosine_embedding_loss",
@@ -26,8 +30,14 @@ __all__ = [
 
 
 def margin_ranking_loss(
-    input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"
-):
+    input1: TensorLike,
+    input2: TensorLike,
+    target: TensorLike,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``max(0, -target * (x1 - x2) + margin)``: x1 should rank higher where the target is 1.
 
     Parameters
@@ -52,8 +62,13 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"
-):
+    input: TensorLike,
+    target: TensorLike,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Distances where the target is 1, ``max(0, margin - x)`` where it is -1."""
     reduction = reduction_of("hinge_embedding_loss", reduction, size_average, reduce)
     x, t = as_tensor(input, "hinge_embedding_loss"), as_tensor(target, "hinge_embedding_loss")
@@ -62,8 +77,14 @@ def hinge_embedding_loss(
 
 
 def cosine_embedding_loss(
-    input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"
-):
+    input1: TensorLike,
+    input2: TensorLike,
+    target: TensorLike,
+    margin: float = 0.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1.
 
     Parameters
@@ -94,17 +115,17 @@ def cosine_embedding_loss(
 
 
 def triplet_margin_loss(
-    anchor,
-    positive,
-    negative,
-    margin=1.0,
-    p=2.0,
-    eps=1e-6,
-    swap=False,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-):
+    anchor: TensorLike,
+    positive: TensorLike,
+    negative: TensorLike,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``max(0, margin + d(anchor, positive) - d(anchor, negative))``.
 
     Parameters
@@ -131,7 +152,13 @@ def triplet_margin_loss(
     return reduced(relu(near - far + margin), reduction)
 
 
-def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+def soft_margin_loss(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``log(1 + exp(-target * x))`` for targets 1 and -1."""
     reduction = reduction_of("soft_margin_loss", reduction, size_average, reduce)
     x, t = as_tensor(input, "soft_margin_loss"), as_tensor(target, "soft_margin_loss")
@@ -139,8 +166,13 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
 
 
 def multilabel_soft_margin_loss(
-    input, target, weight=None, size_average=None, reduce=None, reduction="mean"
-):
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Mean over classes of the logistic loss of 0-1 targets (..., C); `weight` is per class."""
     name = "multilabel_soft_margin_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
@@ -179,15 +211,15 @@ def _rows(name, input, target, per_row):
 
 
 def multi_margin_loss(
-    input,
-    target,
-    p=1,
-    margin=1.0,
-    weight=None,
-    size_average=None,
-    reduce=None,
-    reduction="mean",
-):
+    input: TensorLike,
+    target: TensorLike,
+    p: float = 1,
+    margin: float = 1.0,
+    weight: TensorLike | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Mean over the other classes' ``max(0, margin - x[target] + x[i]) ** p``, divided by C.
 
     Parameters
@@ -215,7 +247,13 @@ def multi_margin_loss(
     return reduced(reshape(loss, ()) if single else loss, reduction)
 
 
-def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+def multilabel_margin_loss(
+    input: TensorLike,
+    target: TensorLike,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Sum of ``max(0, 1 - (x[j] - x[i]))`` over target classes j and other classes i, over C.
 
     Parameters

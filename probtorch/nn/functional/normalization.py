@@ -4,6 +4,8 @@ All use the variance divided by n, plus `eps`; running variances are divided by 
 PyTorch. Statistics that the gradient flows through are part of the tape.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -11,11 +13,13 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.dtype import finfo, float32, promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.elementwise import rsqrt
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import in_single, mean
 from probtorch.ops.standardise import standardise
+from probtorch.tensor import Tensor
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
@@ -42,7 +46,13 @@ def _last_dims(op, x, normalized_shape):
     return tuple(range(-n, 0)), shape
 
 
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm(
+    input: TensorLike,
+    normalized_shape: SizeLike,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardise over the last dims, then scale and shift elementwise.
 
     Parameters
@@ -58,7 +68,12 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return _scaled(standardise(x, dims, eps)[0], weight, bias, shape)
 
 
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(
+    input: TensorLike,
+    normalized_shape: SizeLike,
+    weight: TensorLike | None = None,
+    eps: float | None = None,
+) -> Tensor:
     """Divide by the root mean square over the last dims; `eps` is the dtype's epsilon if None."""
     x = as_tensor(input, "rms_norm")
     dims, shape = _last_dims("rms_norm", x, normalized_shape)
@@ -69,11 +84,17 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 
 @in_single
-def _by_root_mean_square(x, dims, eps):
+def _by_root_mean_square(x: Tensor, dims: Shape, eps: float) -> Tensor:
     return x * rsqrt(mean(x * x, dims, True) + eps)
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm(
+    input: TensorLike,
+    num_groups: int,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardise each group of channels of each sample.
 
     Parameters
@@ -110,15 +131,15 @@ def _update(running, value, momentum):
 
 
 def batch_norm(
-    input,
-    running_mean,
-    running_var,
-    weight=None,
-    bias=None,
-    training=False,
-    momentum=0.1,
-    eps=1e-5,
-):
+    input: TensorLike,
+    running_mean: TensorLike | None,
+    running_var: TensorLike | None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardise each channel over the batch (in training) or by running statistics.
 
     Parameters
@@ -174,15 +195,15 @@ def batch_norm(
 
 
 def instance_norm(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
-    use_input_stats=True,
-    momentum=0.1,
-    eps=1e-5,
-):
+    input: TensorLike,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardise each channel of each sample over its other dims; arguments as `batch_norm`.
 
     With `use_input_stats` off the running statistics are used; on, they move towards the means over

@@ -1,6 +1,10 @@
 """Pooling under PyTorch's names; the work is done in `probtorch/ops/pooling.py`."""
 
+from __future__ import annotations
+
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.ops import pooling
+from probtorch.tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -109,7 +113,14 @@ def _avg_pool(n):
     return _named(call, name, _AVERAGE + _OVERRIDE, n)
 
 
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(
+    input: TensorLike,
+    kernel_size: SizeLike,
+    stride: SizeLike | None = None,
+    padding: SizeLike | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
     """Return the mean of each window of signals (N, C, L) or (C, L); see `avg_pool2d`."""
     return pooling.avg_pool(
         "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None

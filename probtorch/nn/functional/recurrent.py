@@ -4,12 +4,18 @@
 whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hidden).
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 from probtorch.autograd.function import Function
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import relu, sigmoid, tanh
 from probtorch.ops.movement import chunk, stack, unbind
+from probtorch.tensor import Tensor
 
 __all__ = ["gru_step", "lstm_step", "nonlinearity_of", "rnn_step", "steps"]
 
@@ -34,19 +40,19 @@ class _Steps(Function):
         return unbind(tangent, 0)
 
 
-def steps(x):
+def steps(x: Tensor) -> tuple[Tensor, ...]:
     """Return the slices of `x` along dim 0, in time linear in their number, gradient included."""
     return _Steps.apply(x) if x.shape[0] else ()
 
 
-def _linear(x):
+def _linear(x: Tensor) -> Tensor:
     return x
 
 
 _NONLINEARITIES = {"tanh": tanh, "relu": relu, "linear": _linear, None: _linear}
 
 
-def nonlinearity_of(owner, nonlinearity):
+def nonlinearity_of(owner: str, nonlinearity: Any) -> Callable[[Tensor], Tensor]:
     """Return the function meant by a name, None (linear) or a function.
 
     Raises
@@ -66,17 +72,23 @@ def nonlinearity_of(owner, nonlinearity):
     return _NONLINEARITIES[nonlinearity]
 
 
-def _recurrent(h, weight_hh, bias_hh):
+def _recurrent(h: Tensor, weight_hh: Tensor, bias_hh: Tensor | None) -> Tensor:
     y = matmul(h, weight_hh)
     return y if bias_hh is None else y + bias_hh
 
 
-def rnn_step(projected, h, weight_hh, bias_hh, nonlinearity):
+def rnn_step(
+    projected: Tensor,
+    h: Tensor,
+    weight_hh: Tensor,
+    bias_hh: Tensor | None,
+    nonlinearity: Callable[[Tensor], Tensor],
+) -> Tensor:
     """Return ``nonlinearity(projected + h @ weight_hh + bias_hh)``."""
     return as_tensor(nonlinearity(projected + _recurrent(h, weight_hh, bias_hh)))
 
 
-def gru_step(projected, h, weight_hh, bias_hh):
+def gru_step(projected: Tensor, h: Tensor, weight_hh: Tensor, bias_hh: Tensor | None) -> Tensor:
     """Return the next state of a gated recurrent unit; gates are reset, update, new."""
     xr, xz, xn = chunk(projected, 3, -1)
     hr, hz, hn = chunk(_recurrent(h, weight_hh, bias_hh), 3, -1)
@@ -85,7 +97,14 @@ def gru_step(projected, h, weight_hh, bias_hh):
     return n + z * (h - n)
 
 
-def lstm_step(projected, h, c, weight_hh, bias_hh, weight_hr=None):
+def lstm_step(
+    projected: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weight_hh: Tensor,
+    bias_hh: Tensor | None,
+    weight_hr: Tensor | None = None,
+) -> tuple[Tensor, ...]:
     """Return the next (output, cell) of an LSTM; gates are input, forget, cell, output."""
     i, f, g, o = chunk(projected + _recurrent(h, weight_hh, bias_hh), 4, -1)
     c = sigmoid(f) * c + sigmoid(i) * tanh(g)

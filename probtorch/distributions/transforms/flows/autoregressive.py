@@ -6,12 +6,17 @@ autoregressive flow (Kingma et al. 2016). The other direction, ``.inv``, is the 
 autoregressive flow (Papamakarios et al. 2017), whose densities take one pass.
 """
 
+from __future__ import annotations
+
 import abc
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
     OnePass,
@@ -21,6 +26,7 @@ from probtorch.distributions.transforms.flows.module import (
 from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
 from probtorch.ops.elementwise import exp, neg, sigmoid, softplus, tanh, where
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "AffineAutoregressive",
@@ -33,7 +39,7 @@ __all__ = [
 ]
 
 
-def soft_clip(x, low, high):
+def soft_clip(x: Tensor, low: float, high: float) -> Tensor:
     """Return `x` for small values, and for large ones something that stays in (low, high).
 
     ``high tanh(x / high)`` above 0 and ``low tanh(x / low)`` below: smooth, so that gradients are
@@ -58,7 +64,7 @@ class Autoregressive(OnePass, TransformModule):
 
     costly_inverse = True
 
-    def __init__(self, autoregressive_nn):
+    def __init__(self, autoregressive_nn: Callable[..., Any]) -> None:
         super().__init__()
         self.arn = autoregressive_nn
 
@@ -70,14 +76,14 @@ class Autoregressive(OnePass, TransformModule):
     def _backward(self, parameters, y):
         """Return x, elementwise."""
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self._forward(self.arn(x), x)[0]
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         y, log_slope = self._forward(self.arn(x), x)
         return y, total(log_slope, -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         place = np.argsort(to_host(self.arn.permutation._data))
         x = y.new_zeros(y._data.shape)
         for k in range(place.size):
@@ -113,17 +119,17 @@ class AffineAutoregressive(Autoregressive):
 
     def __init__(
         self,
-        autoregressive_nn,
-        log_scale_min_clip=-5.0,
-        log_scale_max_clip=3.0,
-        sigmoid_bias=2.0,
-        stable=False,
-    ):
+        autoregressive_nn: Callable[..., Any],
+        log_scale_min_clip: float = -5.0,
+        log_scale_max_clip: float = 3.0,
+        sigmoid_bias: float = 2.0,
+        stable: bool = False,
+    ) -> None:
         super().__init__(autoregressive_nn)
         self.log_scale_min_clip, self.log_scale_max_clip = log_scale_min_clip, log_scale_max_clip
         self.sigmoid_bias, self.stable = sigmoid_bias, stable
 
-    def _forward(self, parameters, x):
+    def _forward(self, parameters: tuple[Tensor, ...], x: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = parameters
         if self.stable:
             logit = raw + self.sigmoid_bias
@@ -132,7 +138,7 @@ class AffineAutoregressive(Autoregressive):
         log_scale = soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
         return mean + exp(log_scale) * x, log_scale
 
-    def _backward(self, parameters, y):
+    def _backward(self, parameters: tuple[Tensor, ...], y: Tensor) -> Tensor:
         mean, raw = parameters
         if self.stable:
             logit = raw + self.sigmoid_bias
@@ -153,15 +159,15 @@ class InContext:
     context : Tensor
     """
 
-    def __init__(self, network, context):
+    def __init__(self, network: Callable[..., Any], context: Tensor) -> None:
         self.network, self.context = network, context
 
-    def __call__(self, x):
+    def __call__(self, x: TensorLike) -> Tensor:
         """Return the network's outputs for this context."""
         return self.network(x, self.context)
 
     @property
-    def permutation(self):
+    def permutation(self) -> Tensor:
         """The order of an autoregressive network."""
         return self.network.permutation
 
@@ -176,16 +182,18 @@ class ConditionalAffineAutoregressive(ConditionalTransformModule):
         Settings of `AffineAutoregressive`.
     """
 
-    def __init__(self, autoregressive_nn, **kwargs):
+    def __init__(self, autoregressive_nn: Callable[..., Any], **kwargs: Any) -> None:
         super().__init__()
         self.nn, self.kwargs = autoregressive_nn, kwargs
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         return AffineAutoregressive(InContext(self.nn, context), **self.kwargs)
 
 
-def affine_autoregressive(input_dim, hidden_dims=None, **kwargs):
+def affine_autoregressive(
+    input_dim: int, hidden_dims: Sequence[int] | None = None, **kwargs: Any
+) -> AffineAutoregressive:
     """Return a new affine autoregressive flow.
 
     Parameters
@@ -204,7 +212,9 @@ def affine_autoregressive(input_dim, hidden_dims=None, **kwargs):
     return AffineAutoregressive(AutoRegressiveNN(input_dim, hidden_dims), **kwargs)
 
 
-def conditional_affine_autoregressive(input_dim, context_dim, hidden_dims=None, **kwargs):
+def conditional_affine_autoregressive(
+    input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None, **kwargs: Any
+) -> ConditionalAffineAutoregressive:
     """Return a new affine autoregressive flow with a context.
 
     Parameters

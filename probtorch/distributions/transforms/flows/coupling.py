@@ -4,6 +4,11 @@ Both directions take one pass of the network (Dinh, Sohl-Dickstein and Bengio 20
 layers the parts have to change places: `permute`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.transforms.flows.autoregressive import InContext, soft_clip
 from probtorch.distributions.transforms.flows.module import (
@@ -19,6 +24,7 @@ from probtorch.ops.elementwise import exp, neg
 from probtorch.ops.movement import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sampling import randperm
+from probtorch.tensor import Tensor
 
 __all__ = [
     "AffineCoupling",
@@ -30,7 +36,7 @@ __all__ = [
 ]
 
 
-def split_of(owner, input_dim, split_dim):
+def split_of(owner: Any, input_dim: int, split_dim: int | None) -> int:
     """Return where to cut a vector in two, in the middle if `split_dim` is None.
 
     Raises
@@ -66,21 +72,27 @@ class AffineCoupling(OnePass, TransformModule):
     [dinh2017]_
     """
 
-    def __init__(self, split_dim, hypernet, log_scale_min_clip=-5.0, log_scale_max_clip=3.0):
+    def __init__(
+        self,
+        split_dim: int,
+        hypernet: Callable[..., Any],
+        log_scale_min_clip: float = -5.0,
+        log_scale_max_clip: float = 3.0,
+    ) -> None:
         super().__init__()
         self.split_dim, self.nn = split_dim, hypernet
         self.log_scale_min_clip, self.log_scale_max_clip = log_scale_min_clip, log_scale_max_clip
 
-    def _moments(self, first):
+    def _moments(self, first: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = self.nn(first)
         return mean, soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         first, second = last_part(x, 0, self.split_dim), last_part(x, self.split_dim)
         mean, log_scale = self._moments(first)
         return cat([first, mean + exp(log_scale) * second], -1), total(log_scale, -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._inverse_and_ladj(y)[0]
 
     def _inverse_and_ladj(self, y):
@@ -88,7 +100,7 @@ class AffineCoupling(OnePass, TransformModule):
         mean, log_scale = self._moments(first)
         return cat([first, (second - mean) * exp(neg(log_scale))], -1), total(log_scale, -1)
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return total(self._moments(last_part(x, 0, self.split_dim))[1], -1)
 
 
@@ -103,16 +115,21 @@ class ConditionalAffineCoupling(ConditionalTransformModule):
         Settings of `AffineCoupling`.
     """
 
-    def __init__(self, split_dim, hypernet, **kwargs):
+    def __init__(self, split_dim: int, hypernet: Callable[..., Any], **kwargs: Any) -> None:
         super().__init__()
         self.split_dim, self.nn, self.kwargs = split_dim, hypernet, kwargs
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         return AffineCoupling(self.split_dim, InContext(self.nn, context), **self.kwargs)
 
 
-def affine_coupling(input_dim, hidden_dims=None, split_dim=None, **kwargs):
+def affine_coupling(
+    input_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    split_dim: int | None = None,
+    **kwargs: Any,
+) -> AffineCoupling:
     """Return a new affine coupling layer.
 
     Parameters
@@ -136,7 +153,13 @@ def affine_coupling(input_dim, hidden_dims=None, split_dim=None, **kwargs):
     return AffineCoupling(split_dim, DenseNN(split_dim, layers, [rest, rest]), **kwargs)
 
 
-def conditional_affine_coupling(input_dim, context_dim, hidden_dims=None, split_dim=None, **kwargs):
+def conditional_affine_coupling(
+    input_dim: int,
+    context_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    split_dim: int | None = None,
+    **kwargs: Any,
+) -> ConditionalAffineCoupling:
     """Return a new affine coupling layer with a context.
 
     Parameters
@@ -160,7 +183,7 @@ def conditional_affine_coupling(input_dim, context_dim, hidden_dims=None, split_
     return ConditionalAffineCoupling(split_dim, network, **kwargs)
 
 
-def permute(input_dim, permutation=None):
+def permute(input_dim: int, permutation: Tensor | Sequence[int] | None = None) -> PermuteTransform:
     """Return a permutation of vectors.
 
     Parameters

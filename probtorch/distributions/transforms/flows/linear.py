@@ -1,6 +1,10 @@
 """Linear flows: reflections (Householder), and normalisation by a batch's moments."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -15,10 +19,12 @@ from probtorch.errors import ShapeError
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
+from probtorch.nn.module import Module
 from probtorch.ops.elementwise import log, softplus, sqrt
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import mean, var
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "BatchNorm",
@@ -42,7 +48,7 @@ class ConditionedHouseholder(Transform):
     domain = constraints.real_vector
     codomain = constraints.real_vector
 
-    def __init__(self, u_unnormed):
+    def __init__(self, u_unnormed: Tensor) -> None:
         self.u_unnormed = u_unnormed
 
     def _reflected(self, x, order):
@@ -51,14 +57,14 @@ class ConditionedHouseholder(Transform):
             x = x - (2.0 * total(u * x, -1, keepdim=True) / total(u * u, -1, keepdim=True)) * u
         return x
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self._reflected(x, range(self.u_unnormed._data.shape[-2]))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         # A reflection is its own inverse; only their order turns around.
         return self._reflected(y, reversed(range(self.u_unnormed._data.shape[-2])))
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x._data.shape[:-1])
 
 
@@ -76,7 +82,7 @@ class Householder(ConditionedHouseholder, TransformModule):
     [tomczak2016]_
     """
 
-    def __init__(self, input_dim, count_transforms=1):
+    def __init__(self, input_dim: int, count_transforms: int = 1) -> None:
         TransformModule.__init__(self)
         whole("Householder", input_dim=input_dim, count_transforms=count_transforms)
         self.input_dim = input_dim
@@ -94,11 +100,11 @@ class ConditionalHouseholder(ConditionalTransformModule):
     count_transforms : int
     """
 
-    def __init__(self, input_dim, nn, count_transforms=1):
+    def __init__(self, input_dim: int, nn: Module, count_transforms: int = 1) -> None:
         super().__init__()
         self.input_dim, self.nn, self.count_transforms = input_dim, nn, count_transforms
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         u = self.nn(context)
         return ConditionedHouseholder(
@@ -134,7 +140,7 @@ class BatchNorm(TransformModule):
     domain = constraints.real_vector
     codomain = constraints.real_vector
 
-    def __init__(self, input_dim, momentum=0.1, epsilon=1e-5):
+    def __init__(self, input_dim: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
         super().__init__()
         whole("BatchNorm", input_dim=input_dim)
         self.input_dim, self.momentum, self.epsilon = input_dim, momentum, epsilon
@@ -144,7 +150,7 @@ class BatchNorm(TransformModule):
         self.buffer("moving_mean", (input_dim,), init=init.constant(0.0))
         self.buffer("moving_variance", (input_dim,), init=init.constant(1.0))
 
-    def _moments(self, y):
+    def _moments(self, y: Tensor) -> tuple[Tensor, ...]:
         """Mean and variance that `y` is normalised by."""
         if not self.training:
             return self.moving_mean, self.moving_variance
@@ -157,11 +163,11 @@ class BatchNorm(TransformModule):
             )
         return mean(y, 0), var(y, 0)
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         scale = sqrt(self.moving_variance + self.epsilon) / softplus(self.gamma)
         return (x - self.beta) * scale + self.moving_mean
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         middle, spread = self._moments(y)
         if self.training:
             with no_grad():
@@ -169,13 +175,13 @@ class BatchNorm(TransformModule):
                     moving.mul_(1.0 - self.momentum).add_(new.detach() * self.momentum)
         return (y - middle) * (softplus(self.gamma) / sqrt(spread + self.epsilon)) + self.beta
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         spread = self._moments(y)[1]
         scales = 0.5 * log(spread + self.epsilon) - log(softplus(self.gamma))
         return total(scales + y.new_zeros(y._data.shape), -1)
 
 
-def householder(input_dim, count_transforms=None):
+def householder(input_dim: int, count_transforms: int | None = None) -> Householder:
     """Return new reflections.
 
     Parameters
@@ -192,7 +198,12 @@ def householder(input_dim, count_transforms=None):
     return Householder(input_dim, count_transforms)
 
 
-def conditional_householder(input_dim, context_dim, hidden_dims=None, count_transforms=1):
+def conditional_householder(
+    input_dim: int,
+    context_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    count_transforms: int = 1,
+) -> ConditionalHouseholder:
     """Return new reflections with a context.
 
     Parameters
@@ -211,7 +222,7 @@ def conditional_householder(input_dim, context_dim, hidden_dims=None, count_tran
     return ConditionalHouseholder(input_dim, network, count_transforms)
 
 
-def batchnorm(input_dim, **kwargs):
+def batchnorm(input_dim: int, **kwargs: Any) -> BatchNorm:
     """Return a new normalisation; keywords are those of `BatchNorm`.
 
     Parameters

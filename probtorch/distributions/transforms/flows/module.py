@@ -8,7 +8,11 @@ context, whose parameters are outputs of a network. Names are Pyro's.
 networks that flows are made with by default.
 """
 
+from __future__ import annotations
+
 import abc
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
@@ -21,6 +25,7 @@ from probtorch.distributions.transforms.transform import (
 from probtorch.errors import ArgumentError
 from probtorch.nn.arguments import whole
 from probtorch.nn.module import Module
+from probtorch.tensor import Tensor
 
 __all__ = [
     "ComposeTransformModule",
@@ -45,11 +50,11 @@ class TransformModule(Transform, Module):
     """
 
     @property
-    def inv(self):
+    def inv(self) -> Transform:
         """The inverse transform, a module over the same parameters."""
         return inverse_of(self, InverseTransformModule)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self is other
 
     __hash__ = Module.__hash__
@@ -63,27 +68,27 @@ class OnePass(Transform, abc.ABC):
     codomain = constraints.real_vector
 
     @abc.abstractmethod
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(y, log_abs_det_jacobian(x, y))``."""
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.call_and_ladj(x)[0]
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.call_and_ladj(x)[1]
 
 
 class InverseTransformModule(InverseTransform, TransformModule):
     """The inverse of a transform with parameters; made by `TransformModule.inv`."""
 
-    def __init__(self, transform):
+    def __init__(self, transform: Transform) -> None:
         Module.__init__(self)
         super().__init__(transform)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.inv is other.inv
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((InverseTransformModule, id(self.inv)))
 
 
@@ -96,7 +101,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         The first in the list comes first.
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts: Sequence[Any]) -> None:
         Module.__init__(self)
         flat = []
         for part in parts:
@@ -109,11 +114,11 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
 
     # Read from the children, where `ComposeTransform` has a list of its own.
     @property
-    def parts(self):  # type: ignore[override]
+    def parts(self) -> list[Any]:  # type: ignore[override]
         """The transforms, in order."""
         return _kept(self)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._count
 
 
@@ -134,7 +139,9 @@ def _kept(module):
     return [others[i] if i in others else children[str(i)] for i in range(module._count)]
 
 
-def iterated(repeats, base_fn, *args, **kwargs):
+def iterated(
+    repeats: int, base_fn: Callable[..., Any], *args: Any, **kwargs: Any
+) -> ComposeTransformModule:
     """Return several new transforms in a row.
 
     Parameters
@@ -151,7 +158,9 @@ def iterated(repeats, base_fn, *args, **kwargs):
     return ComposeTransformModule([base_fn(*args, **kwargs) for _ in range(repeats)])
 
 
-def hidden_sizes(hidden_dims, input_dim, layers=2):
+def hidden_sizes(
+    hidden_dims: Sequence[int] | None, input_dim: int, layers: int = 2
+) -> Sequence[int]:
     """Return the sizes of a network's hidden layers: ``10 * input_dim`` each if None is given."""
     return [10 * input_dim] * layers if hidden_dims is None else hidden_dims
 
@@ -163,7 +172,7 @@ class ConditionalTransform(abc.ABC):
     """A transform for every context."""
 
     @abc.abstractmethod
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context.
 
         Parameters
@@ -182,7 +191,7 @@ class ConditionalTransformModule(ConditionalTransform, Module):
     __hash__ = Module.__hash__
 
     @property
-    def inv(self):
+    def inv(self) -> Any:
         """The inverses, a conditional transform over the same parameters."""
         return _ConditionalInverse(self)
 
@@ -190,15 +199,15 @@ class ConditionalTransformModule(ConditionalTransform, Module):
 class _ConditionalInverse(ConditionalTransformModule):
     """The inverse for every context."""
 
-    def __init__(self, transform):
+    def __init__(self, transform: Any) -> None:
         super().__init__()
         self._inv = transform
 
     @property
-    def inv(self):
+    def inv(self) -> Any:
         return self._inv
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         return self._inv.condition(context).inv
 
 
@@ -211,7 +220,7 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
         The first comes first. All that depend on the context see the same.
     """
 
-    def __init__(self, transforms):
+    def __init__(self, transforms: Sequence[Any]) -> None:
         super().__init__()
         transforms = list(transforms)
         for transform in transforms:
@@ -225,16 +234,16 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
         _keep(self, transforms)
 
     @property
-    def transforms(self):
+    def transforms(self) -> list[Any]:
         """The transforms, in order."""
         return _kept(self)
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the composition for a context."""
         return ComposeTransformModule([conditioned(t, context) for t in self.transforms])
 
 
-def conditioned(transform, context):
+def conditioned(transform: Any, context: Tensor) -> Transform:
     """Return a transform for a context; one that needs none stays what it is."""
     conditional = isinstance(transform, ConditionalTransform)
     return transform.condition(context) if conditional else transform

@@ -5,9 +5,15 @@ planar flow is the root of one monotone equation, found to rounding and differen
 flow takes one such equation per number, a radial one a quadratic equation.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.flows.linear import Householder
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -18,12 +24,14 @@ from probtorch.distributions.transforms.flows.module import (
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
+from probtorch.nn.module import Module
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import log1p, softplus, sqrt, tanh, where
 from probtorch.ops.movement import diag_embed, squeeze, stack, triu, unsqueeze
 from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "ConditionalPlanar",
@@ -54,17 +62,17 @@ class ConditionedPlanar(OnePass):
 
     costly_inverse = True
 
-    def __init__(self, bias, u, w):
+    def __init__(self, bias: Tensor, u: Tensor, w: Tensor) -> None:
         self.bias, self.u, self.w = bias, u, w
 
-    def _direction(self):
+    def _direction(self) -> tuple[Tensor, Tensor]:
         """Return u with w u > -1, and w u itself."""
         product = total(self.w * self.u, -1)
         raised = softplus(product) - 1.0
         step = (raised - product) / total(self.w * self.w, -1)
         return self.u + unsqueeze(step, -1) * self.w, raised
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         u, product = self._direction()
         bend = tanh(total(self.w * x, -1) + self.bias)
         return x + u * unsqueeze(bend, -1), log1p(product * (1.0 - bend * bend))
@@ -75,7 +83,7 @@ class ConditionedPlanar(OnePass):
         return y - u * unsqueeze(tanh(height + self.bias), -1)
 
 
-def _height(s, c, b):
+def _height(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     """Return the a that solves ``a + c tanh(a + b) = s``, for c > -1; differentiable.
 
     The root is found without gradients, by Newton's method kept inside a shrinking bracket. Two
@@ -89,7 +97,7 @@ def _height(s, c, b):
     return a
 
 
-def _root(s, c, b):
+def _root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     # The three broadcast once, so that the state keeps its shape.
     s = s + (c + b) * 0.0
     reach = absolute(c) + s * 0.0
@@ -129,7 +137,7 @@ class Planar(ConditionedPlanar, TransformModule):
     [rezende2015]_
     """
 
-    def __init__(self, input_dim):
+    def __init__(self, input_dim: int) -> None:
         TransformModule.__init__(self)
         whole("Planar", input_dim=input_dim)
         self.input_dim = input_dim
@@ -148,11 +156,11 @@ class ConditionalPlanar(ConditionalTransformModule):
         From the context to ``(bias, u, w)`` with 1, n and n numbers.
     """
 
-    def __init__(self, nn):
+    def __init__(self, nn: Module) -> None:
         super().__init__()
         self.nn = nn
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         bias, u, w = self.nn(context)
         return ConditionedPlanar(squeeze(bias, -1), u, w)
@@ -179,7 +187,7 @@ class Sylvester(OnePass, TransformModule):
 
     costly_inverse = True
 
-    def __init__(self, input_dim, count_transforms=1):
+    def __init__(self, input_dim: int, count_transforms: int = 1) -> None:
         super().__init__()
         whole("Sylvester", input_dim=input_dim)
         self.input_dim = input_dim
@@ -190,7 +198,7 @@ class Sylvester(OnePass, TransformModule):
             self.parameter(f"{name}_diagonal", (input_dim,), init=fill)
         self.parameter("bias", (input_dim,), init=init.constant(0.0))
 
-    def _triangles(self):
+    def _triangles(self) -> list[Tensor]:
         """R and S, with their diagonals."""
         found = []
         for name in ("r", "s"):
@@ -199,7 +207,7 @@ class Sylvester(OnePass, TransformModule):
             found += [upper + diag_embed(diagonal), diagonal]
         return found
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         r, r_diagonal, s, s_diagonal = self._triangles()
         bend = tanh(self.q._inverse(x) @ s.mT + self.bias)
         ladj = total(log1p(r_diagonal * s_diagonal * (1.0 - bend * bend)), -1)
@@ -234,14 +242,14 @@ class ConditionedRadial(OnePass):
         Free forms of a > 0 and b > -a.
     """
 
-    def __init__(self, x0, alpha_prime, beta_prime):
+    def __init__(self, x0: Tensor, alpha_prime: Tensor, beta_prime: Tensor) -> None:
         self.x0, self.alpha_prime, self.beta_prime = x0, alpha_prime, beta_prime
 
-    def _settings_now(self):
+    def _settings_now(self) -> tuple[Tensor, Tensor]:
         alpha = softplus(self.alpha_prime)
         return alpha, softplus(self.beta_prime) - alpha
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         alpha, beta = self._settings_now()
         shift = x - self.x0
         h = 1.0 / (alpha + _length(shift))
@@ -280,7 +288,7 @@ class Radial(ConditionedRadial, TransformModule):
     [rezende2015]_
     """
 
-    def __init__(self, input_dim):
+    def __init__(self, input_dim: int) -> None:
         TransformModule.__init__(self)
         whole("Radial", input_dim=input_dim)
         self.input_dim = input_dim
@@ -299,17 +307,17 @@ class ConditionalRadial(ConditionalTransformModule):
         From the context to ``(x0, alpha_prime, beta_prime)`` with n, 1 and 1 numbers.
     """
 
-    def __init__(self, nn):
+    def __init__(self, nn: Module) -> None:
         super().__init__()
         self.nn = nn
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         x0, alpha, beta = self.nn(context)
         return ConditionedRadial(x0, squeeze(alpha, -1), squeeze(beta, -1))
 
 
-def planar(input_dim):
+def planar(input_dim: int) -> Planar:
     """Return a new planar flow.
 
     Parameters
@@ -323,7 +331,9 @@ def planar(input_dim):
     return Planar(input_dim)
 
 
-def conditional_planar(input_dim, context_dim, hidden_dims=None):
+def conditional_planar(
+    input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None
+) -> ConditionalPlanar:
     """Return a new planar flow with a context.
 
     Parameters
@@ -340,7 +350,7 @@ def conditional_planar(input_dim, context_dim, hidden_dims=None):
     return ConditionalPlanar(DenseNN(context_dim, layers, [1, input_dim, input_dim]))
 
 
-def sylvester(input_dim, count_transforms=None):
+def sylvester(input_dim: int, count_transforms: int | None = None) -> Sylvester:
     """Return a new Sylvester flow.
 
     Parameters
@@ -357,7 +367,7 @@ def sylvester(input_dim, count_transforms=None):
     return Sylvester(input_dim, count_transforms)
 
 
-def radial(input_dim):
+def radial(input_dim: int) -> Radial:
     """Return a new radial flow.
 
     Parameters
@@ -371,7 +381,9 @@ def radial(input_dim):
     return Radial(input_dim)
 
 
-def conditional_radial(input_dim, context_dim, hidden_dims=None):
+def conditional_radial(
+    input_dim: int, context_dim: int, hidden_dims: Sequence[int] | None = None
+) -> ConditionalRadial:
     """Return a new radial flow with a context.
 
     Parameters

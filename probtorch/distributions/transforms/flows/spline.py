@@ -8,9 +8,14 @@ log-derivatives (Durkan, Bekasov, Murray and Papamakarios 2019; Gregory and Delb
 Free parameters of 0 give the identity exactly.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.transforms.flows.autoregressive import Autoregressive, InContext
 from probtorch.distributions.transforms.flows.coupling import split_of
@@ -30,6 +35,7 @@ from probtorch.nn.autoregressive import (
     ConditionalAutoRegressiveNN,
     DenseNN,
 )
+from probtorch.nn.module import Module
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, log, softplus, sqrt, where
 from probtorch.ops.gathering import gather
@@ -45,6 +51,7 @@ from probtorch.ops.movement import (
 )
 from probtorch.ops.reduction import cumsum, softmax
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "ConditionalSpline",
@@ -67,7 +74,9 @@ LEAST_SLOPE = 1e-3
 SLOPE_OFFSET = math.log(math.expm1(1.0 - LEAST_SLOPE))
 
 
-def knots(widths, heights, slopes, bound):
+def knots(
+    widths: Tensor, heights: Tensor, slopes: Tensor, bound: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return positions and slopes of a spline's knots from free parameters.
 
     Parameters
@@ -88,7 +97,7 @@ def knots(widths, heights, slopes, bound):
     return _positions(widths, bound), _positions(heights, bound), slope
 
 
-def _positions(free, bound):
+def _positions(free: Tensor, bound: float) -> Tensor:
     pieces = free._data.shape[-1]
     shares = LEAST_SHARE + (1.0 - LEAST_SHARE * pieces) * softmax(free, -1)
     # The last knot is the bound itself, and not a sum that rounding has moved.
@@ -97,7 +106,7 @@ def _positions(free, bound):
     return cat([-end, inner, end], -1)
 
 
-def _piece(positions, value):
+def _piece(positions: Tensor, value: Tensor) -> Tensor:
     """Return, for each value in the box, the number of its piece, shape (..., 1)."""
     inner = last_part(positions, 1, -1)
     return total((unsqueeze(value, -1) >= inner).long(), -1, keepdim=True)
@@ -112,7 +121,9 @@ def _ends(tables, index):
     return (unbind(squeeze(gather(values, -1, i), -1), -1) for i in (index, index + 1))
 
 
-def rational_quadratic(value, parameters, bound, inverse=False):
+def rational_quadratic(
+    value: TensorLike, parameters: Sequence[Tensor], bound: float, inverse: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return a spline's value, or that of its inverse, and the log of the spline's slope there.
 
     Parameters
@@ -158,7 +169,7 @@ def rational_quadratic(value, parameters, bound, inverse=False):
     return where(inside, result, value), where(inside, log_slope, 0.0)
 
 
-def _check(owner, count_bins, bound, order):
+def _check(owner: Any, count_bins: int, bound: float, order: str) -> None:
     whole(owner, 2, count_bins=count_bins)
     if not bound > 0.0:
         raise ArgumentError(owner, expected="bound > 0", got=f"bound={bound}", fix="bound=3.0")
@@ -184,28 +195,28 @@ class ConditionedSpline(Transform):
     domain = constraints.real
     codomain = constraints.real
 
-    def __init__(self, parameters, bound=3.0):
+    def __init__(self, parameters: tuple[Tensor, ...], bound: float = 3.0) -> None:
         self._given, self.bound = parameters, bound
 
     def _parameters_now(self):
         return self._given
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.call_and_slope(x)[0]
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._inverse_and_ladj(y)[0]
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return rational_quadratic(y, self._parameters_now(), self.bound, inverse=True)
 
-    def call_and_slope(self, x):
+    def call_and_slope(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         """Return y and the log of its derivative."""
         return rational_quadratic(x, self._parameters_now(), self.bound)
 
     call_and_ladj = call_and_slope
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.call_and_slope(x)[1]
 
 
@@ -227,7 +238,9 @@ class Spline(ConditionedSpline, TransformModule):
     [durkan2019]_
     """
 
-    def __init__(self, input_dim, count_bins=8, bound=3.0, order="quadratic"):
+    def __init__(
+        self, input_dim: int, count_bins: int = 8, bound: float = 3.0, order: str = "quadratic"
+    ) -> None:
         TransformModule.__init__(self)
         _check("Spline", count_bins, bound, order)
         whole("Spline", input_dim=input_dim)
@@ -251,12 +264,19 @@ class ConditionalSpline(ConditionalTransformModule):
         See `Spline`.
     """
 
-    def __init__(self, nn, input_dim, count_bins=8, bound=3.0, order="quadratic"):
+    def __init__(
+        self,
+        nn: Module,
+        input_dim: int,
+        count_bins: int = 8,
+        bound: float = 3.0,
+        order: str = "quadratic",
+    ) -> None:
         super().__init__()
         _check("ConditionalSpline", count_bins, bound, order)
         self.nn, self.input_dim, self.count_bins, self.bound = nn, input_dim, count_bins, bound
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         parameters = tuple(
             reshape(p, (*p._data.shape[:-1], self.input_dim, p._data.shape[-1] // self.input_dim))
@@ -281,16 +301,23 @@ class SplineAutoregressive(Autoregressive):
     [durkan2019]_
     """
 
-    def __init__(self, input_dim, autoregressive_nn, count_bins=8, bound=3.0, order="quadratic"):
+    def __init__(
+        self,
+        input_dim: int,
+        autoregressive_nn: Callable[..., Any],
+        count_bins: int = 8,
+        bound: float = 3.0,
+        order: str = "quadratic",
+    ) -> None:
         super().__init__(autoregressive_nn)
         _check("SplineAutoregressive", count_bins, bound, order)
         self.input_dim, self.count_bins, self.bound = input_dim, count_bins, bound
 
-    def _forward(self, parameters, x):
+    def _forward(self, parameters: tuple[Tensor, ...], x: Tensor) -> tuple[Tensor, Tensor]:
         parameters = tuple(transpose(p, -1, -2) for p in parameters)
         return rational_quadratic(x, parameters, self.bound)
 
-    def _backward(self, parameters, y):
+    def _backward(self, parameters: tuple[Tensor, ...], y: Tensor) -> Tensor:
         parameters = tuple(transpose(p, -1, -2) for p in parameters)
         return rational_quadratic(y, parameters, self.bound, inverse=True)[0]
 
@@ -306,11 +333,13 @@ class ConditionalSplineAutoregressive(ConditionalTransformModule):
         Settings of `SplineAutoregressive`.
     """
 
-    def __init__(self, input_dim, autoregressive_nn, **kwargs):
+    def __init__(
+        self, input_dim: int, autoregressive_nn: Callable[..., Any], **kwargs: Any
+    ) -> None:
         super().__init__()
         self.input_dim, self.nn, self.kwargs = input_dim, autoregressive_nn, kwargs
 
-    def condition(self, context):
+    def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         return SplineAutoregressive(self.input_dim, InContext(self.nn, context), **self.kwargs)
 
@@ -337,21 +366,21 @@ class SplineCoupling(OnePass, TransformModule):
 
     def __init__(
         self,
-        input_dim,
-        split_dim,
-        hypernet,
-        count_bins=8,
-        bound=3.0,
-        order="quadratic",
-        identity=False,
-    ):
+        input_dim: int,
+        split_dim: int,
+        hypernet: Callable[..., Any],
+        count_bins: int = 8,
+        bound: float = 3.0,
+        order: str = "quadratic",
+        identity: bool = False,
+    ) -> None:
         super().__init__()
         self.split_dim, self.identity = split_of("SplineCoupling", input_dim, split_dim), identity
-        settings = {"count_bins": count_bins, "bound": bound, "order": order}
+        settings: dict[str, Any] = {"count_bins": count_bins, "bound": bound, "order": order}
         self.lower_spline = None if identity else Spline(split_dim, **settings)
         self.upper_spline = ConditionalSpline(hypernet, input_dim - split_dim, **settings)
 
-    def call_and_ladj(self, x):
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x1 = last_part(x, 0, self.split_dim)
         upper = self.upper_spline.condition(x1)
         if self.lower_spline is None:
@@ -364,10 +393,10 @@ class SplineCoupling(OnePass, TransformModule):
         y, slope = rational_quadratic(x, parameters, self.lower_spline.bound)
         return y, total(slope, -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._inverse_and_ladj(y)[0]
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         x1, y2 = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
         ladj = None
         if self.lower_spline is not None:
@@ -383,7 +412,7 @@ def _sizes(count_bins, numbers=1):
     return [numbers * count_bins, numbers * count_bins, numbers * (count_bins - 1)]
 
 
-def spline(input_dim, **kwargs):
+def spline(input_dim: int, **kwargs: Any) -> Spline:
     """Return new splines, one per number; keywords are those of `Spline`.
 
     Parameters
@@ -399,8 +428,13 @@ def spline(input_dim, **kwargs):
 
 
 def conditional_spline(
-    input_dim, context_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
-):
+    input_dim: int,
+    context_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    count_bins: int = 8,
+    bound: float = 3.0,
+    order: str = "quadratic",
+) -> ConditionalSpline:
     """Return new splines with a context.
 
     Parameters
@@ -420,7 +454,13 @@ def conditional_spline(
     return ConditionalSpline(network, input_dim, count_bins, bound, order)
 
 
-def spline_autoregressive(input_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"):
+def spline_autoregressive(
+    input_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    count_bins: int = 8,
+    bound: float = 3.0,
+    order: str = "quadratic",
+) -> SplineAutoregressive:
     """Return a new autoregressive spline flow.
 
     Parameters
@@ -441,8 +481,13 @@ def spline_autoregressive(input_dim, hidden_dims=None, count_bins=8, bound=3.0, 
 
 
 def conditional_spline_autoregressive(
-    input_dim, context_dim, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
-):
+    input_dim: int,
+    context_dim: int,
+    hidden_dims: Sequence[int] | None = None,
+    count_bins: int = 8,
+    bound: float = 3.0,
+    order: str = "quadratic",
+) -> ConditionalSplineAutoregressive:
     """Return a new autoregressive spline flow with a context.
 
     Parameters
@@ -465,8 +510,13 @@ def conditional_spline_autoregressive(
 
 
 def spline_coupling(
-    input_dim, split_dim=None, hidden_dims=None, count_bins=8, bound=3.0, order="quadratic"
-):
+    input_dim: int,
+    split_dim: int | None = None,
+    hidden_dims: Sequence[int] | None = None,
+    count_bins: int = 8,
+    bound: float = 3.0,
+    order: str = "quadratic",
+) -> SplineCoupling:
     """Return a new spline coupling layer.
 
     Parameters
