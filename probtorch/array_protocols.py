@@ -233,7 +233,7 @@ def _refuse_taped(name, arguments):
 def _plain(x, force=False):
     """The same with arrays in the place of tensors; a recording hears of it."""
     if isinstance(x, TensorBase):
-        return x.numpy(force=force)  # type: ignore[attr-defined]  # tensors are Tensors
+        return x.numpy(force=force)
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return x
     if isinstance(x, (list, tuple)):
@@ -256,7 +256,7 @@ def _wrapped(found, out):
 def _written(name, result, out):
     """Put a result where ``out=`` says."""
     if isinstance(out, TensorBase):
-        return out.copy_(result)  # type: ignore[attr-defined]  # tensors are Tensors
+        return out.copy_(result)
     if _taped(result):
         raise AutogradError(
             f"{name} into an array",

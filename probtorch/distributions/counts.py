@@ -58,7 +58,7 @@ def log_choose(n: Tensor, k: Tensor) -> Tensor:
     return -(log(n + 1.0) + betaln(k + 1.0, n - k + 1.0))
 
 
-def log_factorial_rest(n: int) -> Tensor:
+def log_factorial_rest(n: Tensor) -> Tensor:
     """log(n!) - (n log n - n) for whole n; `factorial_rest` but for n = 0, where it is 0."""
     return where(eq(n, 0.0), 0.0, factorial_rest(n))
 

@@ -419,7 +419,7 @@ class Distribution(WithFields):
 # ------------------------------------------------------------------------------ wrappers
 
 
-def ExpandedDistribution(base_dist: Distribution, batch_shape: SizeLike = ()) -> Distribution:
+def ExpandedDistribution(base_dist: Any, batch_shape: SizeLike = ()) -> Distribution:
     """Return ``base_dist.expand(batch_shape)``: NumPyro's and Pyro's name for it.
 
     No class of its own: every distribution carries a batch shape that may be larger than that of
@@ -452,7 +452,7 @@ class Independent(Distribution):
 
     def __init__(
         self,
-        base_distribution: Distribution,
+        base_distribution: Any,
         reinterpreted_batch_ndims: int,
         *,
         validate_args: bool | None = None,
@@ -542,7 +542,7 @@ class MaskedDistribution(Distribution):
 
     __tree_fields__ = ("base_dist", "_mask")
 
-    def __init__(self, base_distribution: Distribution, mask: Tensor | np.ndarray | bool) -> None:
+    def __init__(self, base_distribution: Any, mask: Tensor | np.ndarray | bool) -> None:
         if not isinstance(mask, bool):
             mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
             shape = tuple(base_distribution._batch_shape)

@@ -118,7 +118,7 @@ def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportErro
     if name not in RECIPES and name not in NOTES and close in known:
         fix = f"did you mean {close}?"
     else:
-        wanted = name if name in RECIPES or name in NOTES else close
+        wanted = name if name in RECIPES or name in NOTES else close or name
         written = RECIPES.get(wanted) or NOTES.get(wanted)
         fix = (
             f"write {'it' if wanted == name else wanted} as {written}"

@@ -486,7 +486,7 @@ class scale(Handler):
         Nested scales multiply, also with those of subsampling plates.
     """
 
-    def __init__(self, fn: Callable[..., Any] | None = None, scale: Tensor | None = None) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, scale: Any = None) -> None:
         if scale is None and not callable(fn):
             fn, scale = None, fn
         super().__init__(fn)

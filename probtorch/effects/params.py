@@ -100,7 +100,7 @@ class ParamStore:
     def setdefault(
         self,
         name: str,
-        init: TensorLike | Callable[[], TensorLike] | None,
+        init: TensorLike | Callable[..., TensorLike] | None,
         constraint: Constraint = constraints.real,
     ) -> Tensor:
         """Return the constrained value of `name`, made from `init` if there is none yet.
@@ -365,7 +365,7 @@ def _overwrite(tensor, saved):
 
 
 def read_param(
-    name: str, init: TensorLike | Callable[[], TensorLike] | None, constraint: Constraint
+    name: str, init: TensorLike | Callable[..., TensorLike] | None, constraint: Constraint
 ) -> Tensor:
     """Return the constrained value of `name` in the store in use, made from `init` if new."""
     store = get_param_store()

@@ -162,7 +162,7 @@ class plate:
             self._of_rows(size, subsample_size, subsample)
         else:
             check_alone(name, subsample_size, subsample)
-            self._of_batches(size)
+            self._of_batches(loader, size)
         if not self.size:
             message = f"plate {name!r} has no rows: what is inside contributes nothing"
             file, line = user_frame() or ("<unknown>", 0)
@@ -192,9 +192,9 @@ class plate:
         whole = site.notes.get("whole") and self.size == self.full_size
         self._chosen = None if whole else chosen
 
-    def _of_batches(self, size):
+    def _of_batches(self, loader, size):
         """Take the rows that the loader has for this run."""
-        size = rows_there_are(self.name, self.loader, size)
+        size = rows_there_are(self.name, loader, size)
         self.full_size = full_size_of(self.name, size, self.coords, None)
         site = self._site(None, None)
         site.notes["loader"] = self.loader
@@ -218,10 +218,11 @@ class plate:
     def indices(self) -> Tensor:
         """Rows in use, an int64 Tensor of shape (subsample_size,)."""
         if self._chosen is None and self.size != self.full_size:
+            assert self.loader is not None  # else the rows are known
             raise ModelError(
                 f"plate {self.name!r}: indices",
                 expected="a dataset whose samples have numbers",
-                got=f"a loader of the stream {type(getattr(self.loader, 'dataset', None)).__name__}",
+                got=f"a loader of the stream {type(self.loader.dataset).__name__}",
                 fix="let the stream yield the numbers with the data",
             )
         rows = _all_rows(self.full_size) if self._chosen is None else self._chosen

@@ -176,11 +176,11 @@ def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from, waiting=Fa
 
 def param(
     name: str,
-    init_tensor: TensorLike | Callable[[], TensorLike] | None = None,
+    init_tensor: TensorLike | Callable[..., TensorLike] | None = None,
     constraint: Constraint = constraints.real,
     event_dim: int | None = None,
     *,
-    init_value: TensorLike | Callable[[], TensorLike] | None = None,
+    init_value: TensorLike | Callable[..., TensorLike] | None = None,
 ) -> Tensor:
     """Return the value of a learnable parameter, made from its initial value at the first call.
 
@@ -323,7 +323,7 @@ def _read_param(site):
 
 def _partly_observed(name, fn, data, obs_mask, infer, where_from):
     """`sample` with data for some elements only."""
-    there = as_mask(obs_mask, f"obs_mask of site {name!r}")
+    there: Any = as_mask(obs_mask, f"obs_mask of site {name!r}")
     observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
     unobserved = sample_from(f"{name}_unobserved", fn, (), {}, None, None, infer, where_from)
     for _ in fn.event_shape:

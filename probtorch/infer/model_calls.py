@@ -45,7 +45,7 @@ def check_model_call(
     ArgumentError
         Naming what is missing or too much; a key or seed in front is told apart.
     """
-    while isinstance(model, Handler) and callable(getattr(model, "fn", None)):
+    while isinstance(model, Handler) and model.fn is not None and callable(model.fn):
         model = model.fn
     try:
         signature = inspect.signature(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError
@@ -64,7 +65,7 @@ class _Convolution(Module):
         self.kernel_size = number_per_dim(name, "kernel_size", kernel_size, n)
         self.stride = number_per_dim(name, "stride", stride, n)
         self.dilation = number_per_dim(name, "dilation", dilation, n)
-        self.padding = padding
+        self.padding: Any = padding
         if not isinstance(padding, str):
             self.padding = number_per_dim(name, "padding", padding, n, least=0)
         elif padding not in ("same", "valid") or (

@@ -154,8 +154,8 @@ class _Recurrent(Module):
         count, batch = self.num_layers * (1 + self.bidirectional), x._data.shape[1]
         shapes = [(count, batch, size) for size in self._sizes()]
         if states is None:
-            options = {"dtype": x.dtype, "device": x.device}
-            return x, [zeros(shape, **options) for shape in shapes], batched
+            states = [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
+            return x, states, batched
         states = [as_tensor(s, name) for s in states]
         if len(states) != len(shapes):
             raise ArgumentError(

@@ -192,7 +192,7 @@ class LowerCholeskyAffine(Transform):
     codomain = constraints.real_vector
     _settings = ("loc", "scale_tril")
 
-    def __init__(self, loc: float | Tensor, scale_tril: float | Tensor) -> None:
+    def __init__(self, loc: Tensor, scale_tril: Tensor) -> None:
         self.loc, self.scale_tril = loc, scale_tril
 
     def _call(self, x: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ class ReweightedWakeSleep(ELBO):
     def _sleep(self, model, guide, args, kwargs):
         """Mean log density of the guide at draws of the model."""
         _check_observations(guide)
-        found = 0.0
+        found: Any = 0.0
         for _ in range(self.num_sleep_particles):
             with no_grad(), trace() as dream, uncondition():
                 model(*args, **kwargs)

@@ -9,7 +9,7 @@ autoregressive flow (Papamakarios et al. 2017), whose densities take one pass.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Autoregressive(OnePass, TransformModule):
 
     costly_inverse = True
 
-    def __init__(self, autoregressive_nn: Callable[..., Any]) -> None:
+    def __init__(self, autoregressive_nn: Any) -> None:
         super().__init__()
         self.arn = autoregressive_nn
 
@@ -83,7 +83,7 @@ class Autoregressive(OnePass, TransformModule):
         y, log_slope = self._forward(self.arn(x), x)
         return y, total(log_slope, -1)
 
-    def _inverse(self, y: Tensor) -> Tensor:
+    def _inverse(self, y):
         place = np.argsort(to_host(self.arn.permutation._data))
         x = y.new_zeros(y._data.shape)
         for k in range(place.size):
@@ -119,7 +119,7 @@ class AffineAutoregressive(Autoregressive):
 
     def __init__(
         self,
-        autoregressive_nn: Callable[..., Any],
+        autoregressive_nn: Any,
         log_scale_min_clip: float = -5.0,
         log_scale_max_clip: float = 3.0,
         sigmoid_bias: float = 2.0,
@@ -159,7 +159,7 @@ class InContext:
     context : Tensor
     """
 
-    def __init__(self, network: Callable[..., Any], context: Tensor) -> None:
+    def __init__(self, network: Any, context: Tensor) -> None:
         self.network, self.context = network, context
 
     def __call__(self, x: TensorLike) -> Tensor:
@@ -182,7 +182,7 @@ class ConditionalAffineAutoregressive(ConditionalTransformModule):
         Settings of `AffineAutoregressive`.
     """
 
-    def __init__(self, autoregressive_nn: Callable[..., Any], **kwargs: Any) -> None:
+    def __init__(self, autoregressive_nn: Any, **kwargs: Any) -> None:
         super().__init__()
         self.nn, self.kwargs = autoregressive_nn, kwargs
 

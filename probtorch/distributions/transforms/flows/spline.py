@@ -368,7 +368,7 @@ class SplineCoupling(OnePass, TransformModule):
         self,
         input_dim: int,
         split_dim: int,
-        hypernet: Callable[..., Any],
+        hypernet: Module,
         count_bins: int = 8,
         bound: float = 3.0,
         order: str = "quadratic",
