@@ -18,6 +18,7 @@ __all__ = [
     "deviance",
     "difference_of_digammas",
     "digamma_less_log",
+    "digamma_rest",
     "digamma_step",
     "lgamma_less_power",
     "lgamma_rest",
@@ -46,6 +47,12 @@ def lgamma_rest(x):
     """lgamma(x) less its Stirling formula, for x >= BIG."""
     r = 1.0 / x
     return r * _series(_LGAMMA, r * r)
+
+
+def digamma_rest(x):
+    """digamma(x) - log(x) + 1 / (2 x), for x >= BIG."""
+    r = 1.0 / x
+    return r * r * _series(_DIGAMMA, r * r)
 
 
 def _divided(coefficients, p, q):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.compiler.lang.cuda import C_TYPES
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import cuda_sorting
-from probtorch.compiler.render.algebra import ir_type
-from probtorch.compiler.render.cuda_algebra import C_TYPES
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.cuda_schedule import HostLoop, LibraryCall

@@ -2,9 +2,9 @@
 
 import math
 
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.lower.routines import call, define_moved, moved_operand, operand, workspace
 from probtorch.compiler.lowering import lowers
-from probtorch.compiler.render.algebra import ir_type
 
 
 def rows_along(low, v, dim, block):

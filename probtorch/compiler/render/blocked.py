@@ -10,8 +10,9 @@ Gathers and scattered stores (``alpha[group]`` and its gradient) are phases too:
 loop that scatters, so the arithmetic between them gets loops of its own.
 """
 
+from probtorch.compiler.lang.llvm import in_memory, literal
+from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.loops import Reg
-from probtorch.compiler.render.algebra import FLOATS, in_memory, ir_type, literal
 from probtorch.compiler.render.nest import Nest
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]

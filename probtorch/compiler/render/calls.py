@@ -5,6 +5,8 @@ row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
 from probtorch.compiler import library
+from probtorch.compiler.lang.llvm import Module
+from probtorch.compiler.lang.routines.integers import power
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.runtime import products
 
@@ -114,29 +116,12 @@ out:
 }}"""
 
 
-# Repeated squaring, modulo 2**64 as integers are; the exponent is not negative.
-_POWER = """define internal i64 @pt_power(i64 %x, i64 %n) nounwind willreturn memory(none) {
-entry:
-  br label %h
-h:
-  %base = phi i64 [ %x, %entry ], [ %square, %h ]
-  %left = phi i64 [ %n, %entry ], [ %half, %h ]
-  %product = phi i64 [ 1, %entry ], [ %next, %h ]
-  %bit = trunc i64 %left to i1
-  %factor = select i1 %bit, i64 %base, i64 1
-  %next = mul i64 %product, %factor
-  %square = mul i64 %base, %base
-  %half = lshr i64 %left, 1
-  %more = icmp ne i64 %half, 0
-  br i1 %more, label %h, label %out
-out:
-  ret i64 %next
-}"""
-
-
 def helper_text(name, module):
     """Return the IR of a helper function by name."""
-    kind, _, rest = name.partition("_")
-    if kind == "power":
-        return _POWER
-    return _fill(rest)
+    if name == "pt_power":
+        attributes = "nounwind willreturn memory(none)"
+        own = Module()
+        w = own.function(name, "i64", ["i64", "i64"], linkage="internal", attributes=attributes)
+        w.finish(power(w, *w.arguments))
+        return own.functions[0]
+    return _fill(name.removeprefix("fill_"))

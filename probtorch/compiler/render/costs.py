@@ -1,14 +1,15 @@
 """What one index of a loop nest costs, in nanoseconds of one core: a rough number.
 
 It decides whether a nest is worth threads (`parts.py`), where a factor of two is near enough. An
-op's formula is written into a throw-away algebra and its lines are counted by kind: arithmetic
+op's formula is written into a throw-away builder and its lines are counted by kind: arithmetic
 (which vectorises), functions of our vector runtime, of the C library, of SciPy. Memory costs as
 much as an operation or two, and indexed access more. Measured on an AMD EPYC (Zen 4) at 2.6 GHz.
 """
 
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.llvm import LLVM, Module
+from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.loops import Mem
-from probtorch.compiler.render.algebra import BYTES, FLOATS, Algebra, ir_type
-from probtorch.compiler.render.writer import Text
 from probtorch.errors import CompileError
 
 __all__ = ["cost_of"]
@@ -54,11 +55,11 @@ def _compute(item):
     return s.cost
 
 
-class _Counted(Algebra):
-    """An algebra that adds up what its lines cost."""
+class _Counted(Builder):
+    """A builder that adds up what its lines cost."""
 
     def __init__(self):
-        super().__init__(Text())
+        super().__init__(Module(), LLVM)
         self.cost = 0.0
 
     def operand(self, x):

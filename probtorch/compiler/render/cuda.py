@@ -21,9 +21,9 @@ numbers as hexadecimal literals.
 
 import numpy as np
 
+from probtorch.compiler.lang.cuda import C_TYPES
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
-from probtorch.compiler.render.algebra import ir_type
-from probtorch.compiler.render.cuda_algebra import C_TYPES
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text

@@ -9,9 +9,11 @@ of the block takes a fraction of the time of one across blocks.
 barriers, so that all go the same way.
 """
 
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.cuda import C_TYPES, CUDA
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
-from probtorch.compiler.render.algebra import V, ir_type
-from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra
 from probtorch.compiler.render.cuda_calls import kernel_of
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS
 from probtorch.compiler.render.cuda_phases import THREADS
@@ -178,9 +180,9 @@ class Cluster:
 
     def _guard(self, guard):
         """Write a guard, for one block."""
-        s = CudaAlgebra(self.module)
+        s = Builder(self.module, CUDA)
         ty = ir_type(guard.buffer.dtype)
-        v = V(f"(*({C_TYPES[ty]} *){self.base(guard.buffer)})", ty, s)
+        v = Value(f"(*({C_TYPES[ty]} *){self.base(guard.buffer)})", ty, s)
         ok = holds(s, v, guard.value)
         fail = f"if (!{ok.name}) pt_fail((i64 *)M, {guard.index + 1});"
         self.lines += ["if (threadIdx.x == 0) {", *s.lines, fail, "}"]

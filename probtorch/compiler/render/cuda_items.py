@@ -7,9 +7,10 @@ A sibling of `nest.py`: what each item does is in `items.py`, here is how CUDA C
 import math
 import struct
 
+from probtorch.compiler.lang.cuda import C_TYPES, CUDA, spell
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.loops import Mem, Reg
-from probtorch.compiler.render.algebra import FLOATS, V, ir_type
-from probtorch.compiler.render.cuda_algebra import C_TYPES, CudaAlgebra, spell
 from probtorch.compiler.render.cuda_math import knows
 from probtorch.compiler.render.items import Items, combined, kept_strides, summed_type
 from probtorch.errors import CompileError
@@ -20,8 +21,10 @@ __all__ = ["ItemWriter"]
 _INT_LIMIT = 2**30
 
 
-class ItemWriter(Items, CudaAlgebra):
+class ItemWriter(Items):
     """Writes the items of one phase of a group."""
+
+    printer = CUDA
 
     def __init__(self, module, group, phase):
         super().__init__(module, group)
@@ -125,7 +128,7 @@ class ItemWriter(Items, CudaAlgebra):
         return name
 
     def _counted(self, index):
-        return V(f"(i64){index}", "i64", self)
+        return Value(f"(i64){index}", "i64", self)
 
     # ---------------------------------------------------------------------------------------- items
 

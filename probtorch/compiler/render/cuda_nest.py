@@ -9,7 +9,8 @@ a kernel of its own over a large nest, or beside others in one block.
 import math
 from dataclasses import dataclass
 
-from probtorch.compiler.render.algebra import in_memory, ir_type, literal
+from probtorch.compiler.lang.llvm import in_memory, literal
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render.cuda_items import ItemWriter
 from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.items import combined, kind_of, summed_type

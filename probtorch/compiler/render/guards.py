@@ -2,7 +2,7 @@
 
 import math
 
-from probtorch.compiler.render.algebra import FLOATS
+from probtorch.compiler.lang.types import FLOATS
 
 __all__ = ["holds"]
 
@@ -12,7 +12,7 @@ def holds(s, v, expected):
 
     Parameters
     ----------
-    s : Algebra
+    s : Builder
     v : V
         The number.
     expected : bool, int or float

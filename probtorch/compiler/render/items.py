@@ -9,9 +9,11 @@ them, and write the loops, reductions and functions around the items.
 import abc
 import math
 
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.llvm import in_memory, literal
+from probtorch.compiler.lang.types import FLOATS, ir_type, limits
 from probtorch.compiler.loops import Mem, Reg
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.algebra import FLOATS, Algebra, in_memory, ir_type, limits, literal
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
@@ -19,14 +21,14 @@ from probtorch.errors import CompileError
 __all__ = ["Items", "combined", "kept_strides", "kind_of", "summed_type"]
 
 
-class Items(Algebra, abc.ABC):
+class Items(Builder, abc.ABC):
     """Writes the items of a group at the current index.
 
     Attributes
     ----------
     index : list of str
         Index registers or variables, one per dim of the group's domain.
-    registers : dict of int to V
+    registers : dict of int to Value
         Values of roots at this index, by the root's id.
     loaded : dict of tuple to V
         Elements read at this index, by where they lie.

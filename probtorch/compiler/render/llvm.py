@@ -13,9 +13,11 @@ Identifiers are our own numbered ones: no name or number of the user's reaches t
 numbers as bit patterns.
 """
 
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.loops import Branch, Group, Loop, buffers_of
 from probtorch.compiler.render import mathlib, runtime
-from probtorch.compiler.render.algebra import Algebra, in_memory, ir_type, literal
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text
 from probtorch.compiler.render.guards import holds
@@ -138,7 +140,7 @@ class Driver:
     def __init__(self, module):
         self.module = module
         self.plan = module.plan
-        self.s = Algebra(module)
+        self.s = Builder(module, LLVM)
         self.entry = []
         self.labels = 0
         self.pointers = {}

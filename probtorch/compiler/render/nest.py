@@ -14,9 +14,11 @@ import math
 import re
 from typing import NamedTuple
 
+from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.loops import Mem
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.algebra import BYTES, FLOATS, V, in_memory, ir_type, literal
 from probtorch.compiler.render.items import Items, combined, summed_type
 
 __all__ = ["Nest"]
@@ -45,6 +47,8 @@ class _Strip(NamedTuple):
 
 class Nest(Items):
     """Writes the function of one loop nest."""
+
+    printer = LLVM
 
     def __init__(self, module, group):
         super().__init__(module, group)
@@ -146,7 +150,7 @@ class Nest(Items):
             loop, index, _ = self._open(size, start)
             self.index.pop()
             last = self.emit(f"add nuw nsw i64 {index}, {_STRIP}", "i64")
-            start, end = index, self.minimum(last, V(str(size), "i64", self)).name
+            start, end = index, self.minimum(last, Value(str(size), "i64", self)).name
         self._begin_parts(long)
         return _Strip(long, loop, index, size, start, end)
 
@@ -278,7 +282,7 @@ class Nest(Items):
         self._close(k, i, opened, size)
 
     def _counted(self, index):
-        return V(index, "i64", self)
+        return Value(index, "i64", self)
 
     def variable_of(self, ty, start):
         name = self.fresh("a")
@@ -380,7 +384,7 @@ class Nest(Items):
             better = self.logical_or(first, better)
             self.store_at(self.where(better, v, old), total)
             position = self.where(
-                better, V(self._position(depth), "i64", self), self.load_at(best, "i64")
+                better, Value(self._position(depth), "i64", self), self.load_at(best, "i64")
             )
             self.lines.append(f"  store i64 {position.name}, ptr {best}")
         else:

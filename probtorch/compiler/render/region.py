@@ -6,8 +6,8 @@ parts write the same elements makes two of them. Joining happens after, on one t
 of the parts.
 """
 
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.algebra import ir_type
 from probtorch.compiler.render.items import combined
 from probtorch.compiler.render.writer import Writer
 

@@ -7,7 +7,8 @@ precision is kept in double precision, as eager execution does: a million rounde
 
 import math
 
-from probtorch.compiler.render.algebra import in_memory, ir_type, literal
+from probtorch.compiler.lang.llvm import in_memory, literal
+from probtorch.compiler.lang.types import ir_type
 from probtorch.core.op import REGISTRY
 
 __all__ = ["SCANS"]

@@ -5,7 +5,7 @@ Functions of the nest and the item; see `small` in lower/linalg.py for what an i
 
 import math
 
-from probtorch.compiler.render.algebra import ir_type
+from probtorch.compiler.lang.types import ir_type
 
 __all__ = ["SMALL_MATRICES"]
 

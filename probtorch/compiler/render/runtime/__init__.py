@@ -1,9 +1,9 @@
 """The runtime's larger functions: sorting, products, factorisations, integrals, draws, threads.
 
-They are written with a `Writer`, one file per kin, in modules that are compiled once per machine
-and read from the disk cache after. A generated program calls them by symbol, so an op that uses
-one adds a call to its text and nothing to the time of compiling it. Each module is linked when the
-first program asks for one of its functions (`engine`).
+They are written in the kernel language, in modules that are compiled once per machine and read from
+the disk cache after. A generated program calls them by symbol, so an op that uses one adds a call
+to its text and nothing to the time of compiling it. Each module is linked when the first program
+asks for one of its functions (`engine`).
 
 Functions of numbers alone may be merged and moved by LLVM; the others work on arrays.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from probtorch.compiler.lang.llvm import Module as Text
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
@@ -24,7 +25,6 @@ from probtorch.compiler.render.runtime import (
     products,
     sorting,
 )
-from probtorch.compiler.render.writer import Text
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
@@ -104,4 +104,4 @@ def module_text(name):
     text = Text()
     write_module(name, text)
     head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
-    return "\n".join([*text.declarations, head, *text.functions, ""])
+    return text.text(head)

@@ -2,7 +2,7 @@
 
 The integrals, and why they are accurate, are those of ops/incomplete.py, whose names and order this
 file keeps; there arrays are worked off in chunks, here the nodes of the quadrature are the vector.
-Nothing here is IR: `text` hands out the writers, which are of CUDA C for a GPU (cuda_writer.py).
+`text` hands out the writers of functions, for a processor or a GPU.
 """
 
 import math

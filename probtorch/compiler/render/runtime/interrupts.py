@@ -14,7 +14,8 @@ program returns a status that is not 0, and `compiler/interrupts.py` raises it i
 
 import time
 
-from probtorch.compiler.render.algebra import V
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.render.writer import Writer
 
 __all__ = ["MODULE", "ROUNDS", "SIGNATURES", "supported", "write"]
 
@@ -54,8 +55,8 @@ def write(text):
         text.declare(f"declare {line}")
     _write_listen(text)
     _write_poll(text)
-    w = text.function("pt_interrupt", *SIGNATURES["pt_interrupt"])
-    w.finish(V("@interrupt", "ptr", w))
+    w = Writer(text, "pt_interrupt", *SIGNATURES["pt_interrupt"])
+    w.finish(Value("@interrupt", "ptr", w))
 
 
 def _word(w, k):
@@ -64,7 +65,7 @@ def _word(w, k):
 
 def _write_listen(text):
     """Let Python's signal handlers run; returns 1 if one has raised an exception in this thread."""
-    w = text.function("listen", "i64", [], linkage="internal ")
+    w = Writer(text, "listen", "i64", [], linkage="internal ")
     held = w.emit("call i32 @PyGILState_Ensure()", "i32")
     failed = w.emit("call i32 @PyErr_CheckSignals()", "i32")
     thread = w.emit("call i64 @PyThread_get_thread_ident()", "i64")
@@ -79,7 +80,7 @@ def _write_listen(text):
 
 def _write_poll(text):
     """Say whether a loop must end (1) or goes on (0), with the rounds until the next question."""
-    w = text.function("pt_poll", *SIGNATURES["pt_poll"])
+    w = Writer(text, "pt_poll", *SIGNATURES["pt_poll"])
     (run,) = w.arguments
     clock = w.on_stack(2, "i64")
     w.emit(f"call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr {clock.name})", "i32")

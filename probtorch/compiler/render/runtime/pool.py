@@ -23,7 +23,8 @@ import signal
 import sys
 
 from probtorch.compiler import host
-from probtorch.compiler.render.algebra import V
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.render.writer import Writer
 
 __all__ = ["MODULE", "SIGNATURES", "supported", "write"]
 
@@ -143,7 +144,7 @@ def _pause(w):
 
 def _write_work(text):
     """Take part in the open region until all its parts are taken."""
-    w = text.function("work", "void", [], linkage="internal ")
+    w = Writer(text, "work", "void", [], linkage="internal ")
     body, context, parts = _pointer(w, _BODY), _pointer(w, _CONTEXT), _get(w, _PARTS)
     status = w.variable("i64", 0)
     k = w.variable("i64", _change(w, _NEXT, "add", 1))
@@ -158,7 +159,7 @@ def _write_work(text):
 
 def _write_helper(text):
     """Wait for regions and work in them: the life of a helper."""
-    w = text.function("helper", "ptr", ["ptr"], linkage="internal ")
+    w = Writer(text, "helper", "ptr", ["ptr"], linkage="internal ")
     rounds = w.variable("i64", 0)
 
     def idle():
@@ -185,12 +186,12 @@ def _write_helper(text):
             with w.when(_replace(w, _GATE, seats, seats - 1)):
                 w.call("work", "void")
                 _change(w, _DONE, "add", 1)
-    w.finish(V("null", "ptr", w))
+    w.finish(Value("null", "ptr", w))
 
 
 def _write_start(text):
     """Start helpers until there are `wanted`; returns how many there are."""
-    w = text.function("start", "i64", ["i64"], linkage="internal ")
+    w = Writer(text, "start", "i64", ["i64"], linkage="internal ")
     (wanted,) = w.arguments
     count, failed = w.variable("i64", _get(w, _STARTED)), w.variable("i1", w.truth(False))
 
@@ -207,7 +208,7 @@ def _write_start(text):
         how = int(getattr(signal, "SIG_SETMASK", 0))
         _call(w, f"@pthread_sigmask(i32 {how}, ptr {every}, ptr {before})")
         with w.repeat_while(more):
-            cell = w.offset(V(_word(w, _THREADS), "ptr", w), count.value, "i64")
+            cell = w.offset(Value(_word(w, _THREADS), "ptr", w), count.value, "i64")
             got = _call(w, f"@pthread_create(ptr {cell.name}, ptr null, ptr @helper, ptr null)")
             failed.value = got != 0
             count.value = count.value + w.where(got != 0, 0, w.whole(1))
@@ -218,7 +219,7 @@ def _write_start(text):
 
 def _write_parallel(text):
     """Run parts 0 .. parts - 1 of a nest; returns the bitwise or of what they return."""
-    w = text.function("pt_parallel", *SIGNATURES["pt_parallel"])
+    w = Writer(text, "pt_parallel", *SIGNATURES["pt_parallel"])
     body, context, parts = w.arguments
     status, seats = w.variable("i64", 0), w.variable("i64", 0)
     wanted = w.minimum(w.minimum(_get(w, _LIMIT), parts), w.whole(_MOST + 1))
@@ -251,8 +252,8 @@ def _write_parallel(text):
         status.value = _get(w, _STATUS)
         _set(w, _TAKEN, 0)
     with alone:
-        with w.loop(0, parts) as k:
-            got = w.emit(f"call i64 {body.name}(ptr {context.name}, i64 {k.name})", "i64")
+        with w.loop(0, parts) as part:
+            got = w.emit(f"call i64 {body.name}(ptr {context.name}, i64 {part.name})", "i64")
             status.value = status.value | got
     w.finish(status.value)
 
@@ -261,18 +262,18 @@ def _write_parallel(text):
 
 
 def _write_control(text):
-    w = text.function("pt_pool_reset", *SIGNATURES["pt_pool_reset"])
+    w = Writer(text, "pt_pool_reset", *SIGNATURES["pt_pool_reset"])
     with w.loop(0, _WORDS) as k:
-        w.store(V("@pool", "ptr", w), k, 0, "i64")
+        w.store(Value("@pool", "ptr", w), k, 0, "i64")
     _call(w, f"@pthread_mutex_init(ptr {_word(w, _MUTEX)}, ptr null)")
     _call(w, f"@pthread_cond_init(ptr {_word(w, _CONDITION)}, ptr null)")
     w.finish()
 
-    w = text.function("pt_pool_limit", *SIGNATURES["pt_pool_limit"])
+    w = Writer(text, "pt_pool_limit", *SIGNATURES["pt_pool_limit"])
     _set(w, _LIMIT, w.arguments[0])
     w.finish()
 
-    w = text.function("pt_pool_stop", *SIGNATURES["pt_pool_stop"])
+    w = Writer(text, "pt_pool_stop", *SIGNATURES["pt_pool_stop"])
     # Who asks for a region from now on works alone; one that is open ends first.
     _set(w, _LIMIT, 1)
     with w.repeat_while(lambda: w.logical_not(_replace(w, _TAKEN, 0, 1))):
@@ -282,7 +283,7 @@ def _write_control(text):
     _call(w, f"@pthread_cond_broadcast(ptr {_word(w, _CONDITION)})")
     _lock(w, "unlock")
     with w.loop(0, _get(w, _STARTED)) as k:
-        thread = w.load(V(_word(w, _THREADS), "ptr", w), k, "i64")
+        thread = w.load(Value(_word(w, _THREADS), "ptr", w), k, "i64")
         _call(w, f"@pthread_join(i64 {thread.name}, ptr null)")
     _set(w, _STARTED, 0)
     _set(w, _QUIT, 0)

@@ -17,7 +17,8 @@ import itertools
 from contextlib import contextmanager
 
 from probtorch.compiler import host
-from probtorch.compiler.render.algebra import BYTES, V
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.types import BYTES
 from probtorch.compiler.render.runtime import pool
 from probtorch.compiler.render.writer import Writer
 
@@ -97,7 +98,7 @@ def _write_tile(text, rows, width, ty):
     lanes = min(width, _lanes(ty))
     vector = f"<{lanes} x {ty}>"
     columns = range(0, width, lanes)
-    zero = V("zeroinitializer", vector, w)
+    zero = Value("zeroinitializer", vector, w)
     sums = {(i, j): w.variable(vector, zero) for i in range(rows) for j in columns}
     # One step of k a round: of four, LLVM loaded the numbers early and spilled them, at 60 % of
     # the speed. The multiplications hide the loop's own instructions. Prefetching c, and rows of
@@ -225,7 +226,7 @@ def _write_product(text, name, p):
     several, alone = w.branch(w.logical_and(count > 1, m * n * k >= _SHARED))
     with several:
         w.module.declare("declare i64 @pt_parallel(ptr, ptr, i64) nounwind")
-        w.call("pt_parallel", "i64", V("@panel", "ptr", w), context, count)
+        w.call("pt_parallel", "i64", Value("@panel", "ptr", w), context, count)
     with alone:
         _write_panels(w, context, count)
     w.finish()

@@ -6,7 +6,9 @@ that of the reversed row, reversed: equal elements keep their places, and nan co
 ops/sorting.py.
 """
 
-from probtorch.compiler.render.algebra import FLOATS
+import functools
+
+from probtorch.compiler.lang.types import FLOATS
 from probtorch.compiler.render.writer import Writer
 
 __all__ = ["signatures", "write"]
@@ -40,6 +42,10 @@ def _before(w, a, b):
     if a.ty in FLOATS:
         less = w.logical_or(less, w.logical_and(w.isnan(b), w.logical_not(w.isnan(a))))
     return less
+
+
+def _is_below(low, high):
+    return low.value < high.value
 
 
 def _write_sort_row(text, ty):
@@ -173,8 +179,8 @@ def _write_searchsorted(text, ty):
             at = r * count + i
             v = w.load(values, at, ty)
             low, high = w.variable("i64", 0), w.variable("i64", n)
-            with w.repeat_while(lambda low=low, high=high: low.value < high.value):
-                middle = w.emit(f"lshr i64 {(low.value + high.value).name}, 1", "i64")
+            with w.repeat_while(functools.partial(_is_below, low, high)):
+                middle = w.lshr(low.value + high.value, 1)
                 element = w.load(row, middle, ty)
                 above, reached = _before(w, v, element), w.logical_not(_before(w, element, v))
                 beyond, within = w.branch(w.where(right, above, reached))

@@ -1,4 +1,4 @@
-"""The normal quantile for the vector runtime: a formula of `mathlib`, with its tables.
+"""The normal quantile for the vector runtime, with its tables.
 
 Algorithm AS 241 (Wichura 1988, Applied Statistics 37, 477-484), double precision: one of three
 rational functions of degree 7, by the distance from the median. Here all lanes of a vector evaluate
@@ -6,7 +6,17 @@ the same one, with coefficients chosen lane by lane. Largest error met among 20 
 middle and both tails, against 100 digits: 4.6 ulp (SciPy's ndtri: 3.7).
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
+
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.elementary import log, polynomial
+from probtorch.compiler.lang.routines.formats import Format
+
+if TYPE_CHECKING:
+    from probtorch.compiler.lang.builder import Builder
 
 __all__ = ["normal_quantile"]
 
@@ -81,29 +91,30 @@ _FAR = (
 _NEAR_SHIFT, _FAR_SHIFT = 1.6, 5.0
 
 
-def normal_quantile(w, log, p):
-    """Write the formula; `w` is a `mathlib` writer, `log` the formula of the logarithm."""
+def normal_quantile(w: Builder, f: Format, p: Value) -> Value:
+    """Write the formula."""
     q = p - 0.5
     inside = 0.425 - abs(q)
-    middle = inside.not_below(0.0)
-    far_side = w.select(p > 0.5, 1.0 - p, p)
-    r = w.intrinsic("sqrt", -log(w, far_side))
+    middle = inside >= 0.0
+    far_side = w.where(p > 0.5, 1.0 - p, p)
+    r = w.sqrt(-log(w, f, far_side))
     near = (r - _FAR_SHIFT) < 0.0
-    shift = w.select(near, _NEAR_SHIFT, _FAR_SHIFT)
-    t = w.select(middle, w.fma(q, -q, 0.180625), r - shift)
+    shift = w.where(near, _NEAR_SHIFT, _FAR_SHIFT)
+    t = w.where(middle, w.fma(q, -q, 0.180625), r - shift)
     above, below = (
-        w.polynomial(
+        polynomial(
+            w,
             t,
             [
-                w.select(middle, m, w.select(near, n, f))
-                for m, n, f in zip(_MIDDLE[i], _NEAR[i], _FAR[i], strict=True)
+                w.where(middle, c, w.where(near, c_near, c_far))
+                for c, c_near, c_far in zip(_MIDDLE[i], _NEAR[i], _FAR[i], strict=True)
             ],
         )
         for i in range(2)
     )
     value = above / below
-    result = w.select(middle, value * q, w.copysign(value, q))
+    result = w.where(middle, value * q, w.copysign(value, q))
     # The ends, and what is no probability.
-    result = w.select(p.equals(0.0), -math.inf, w.select(p.equals(1.0), math.inf, result))
-    result = w.select(p < 0.0, math.nan, result)
-    return w.select(p > 1.0, math.nan, result)
+    result = w.where(p == 0.0, -math.inf, w.where(p == 1.0, math.inf, result))
+    result = w.where(p < 0.0, math.nan, result)
+    return w.where(p > 1.0, math.nan, result)

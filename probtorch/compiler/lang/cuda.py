@@ -1,0 +1,244 @@
+"""The printer to CUDA C, and modules of it.
+
+A value is a numbered constant; a number is a hexadecimal literal. Signed arithmetic goes through
+unsigned types, because C leaves overflow undefined; what must be rounded by itself goes through
+functions that are never contracted. What C and CUDA have no function for is in `routines/`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from probtorch.compiler.lang import nodes
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.printer import Printer
+from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
+from probtorch.errors import CompileError
+
+__all__ = ["CUDA", "C_TYPES", "CudaPrinter", "Module", "spell"]
+
+C_TYPES = {
+    "double": "double",
+    "float": "float",
+    "i64": "i64",
+    "i32": "int",
+    "i16": "short",
+    "i8": "signed char",
+    BYTE: "unsigned char",
+    "i1": "bool",
+}
+_UNSIGNED = {"i64": "u64", "i32": "unsigned int"}
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "sdiv": "/",
+    "srem": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "ashr": ">>",
+    "lshr": ">>",
+}
+_ROUNDED = {"add": "__dadd_rn", "sub": "__dsub_rn", "mul": "__dmul_rn", "div": "__ddiv_rn"}
+_TESTS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "uno": "!="}
+# CUDA's own functions whose float versions are not good to a few units in the last place.
+_IN_DOUBLE = ("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_bessel_i1")
+# SciPy's functions that have no form on a GPU yet.
+_MISSING = ("pt_iv", "pt_ive")
+
+
+def spell(value: Any, ty: str) -> str:
+    """Return the spelling of a Python number as a C constant of a type."""
+    if ty == "i1":
+        return "true" if value else "false"
+    if ty not in FLOATS:
+        value = (int(value) + 2**63) % 2**64 - 2**63
+        return "I64_MIN" if value == -(2**63) else f"({value}LL)" if value < 0 else f"{value}LL"
+    value = rounded(value, ty)
+    if math.isnan(value):
+        return "pt_nan<float>()" if ty == "float" else "pt_nan<double>()"
+    if math.isinf(value):
+        text = "pt_inf<float>()" if ty == "float" else "pt_inf<double>()"
+    else:
+        text = abs(value).hex() + ("f" if ty == "float" else "")
+    return f"(-{text})" if math.copysign(1.0, value) < 0 else text
+
+
+def _names(args: Iterable[Value]) -> str:
+    return ", ".join(a.name for a in args)
+
+
+class CudaPrinter(Printer):
+    """Spells nodes as statements of CUDA C."""
+
+    def definition(self, name: str, text: str, ty: str) -> str:
+        return f"const {C_TYPES[ty]} {name} = {text};"
+
+    def constant(self, x: Any, ty: str) -> str:
+        text = spell(x, ty)
+        narrow = ty not in FLOATS and ty not in ("i64", "i1")
+        return f"({C_TYPES[ty]}){text}" if narrow else text
+
+    def load(self, b: Builder, place: str, ty: str) -> Value:
+        return b.emit(place, ty)
+
+    def store(self, b: Builder, v: Value, place: str) -> None:
+        b.lines.append(f"{place} = {v.name};")
+
+    def entry(self, b: Builder, node: nodes.Entry) -> Value:
+        return b.emit(f"{node.table}[{node.index.name}]", node.ty)
+
+    # ----------------------------------------------------------------------------------- arithmetic
+
+    def binary(self, b: Builder, node: nodes.Binary) -> Value:
+        x, y, op, ty = node.a.name, node.b.name, node.op, node.a.ty
+        if op == "umulh":
+            return b.emit(f"(i64)__umul64hi((u64){x}, (u64){y})", ty)
+        sign, c = _OPERATORS[op], C_TYPES[ty]
+        if ty == "double" and not node.flags:
+            return b.emit(f"{_ROUNDED[op]}({x}, {y})", ty)
+        if ty in FLOATS:
+            return b.emit(f"{x} {sign} {y}", ty)
+        if op in ("shl", "lshr"):
+            return b.emit(f"({c})(({_UNSIGNED.get(ty, 'unsigned int')}){x} {sign} {y})", ty)
+        if op in ("add", "sub", "mul") and ty in _UNSIGNED:
+            wide = _UNSIGNED[ty]
+            return b.emit(f"({c})(({wide}){x} {sign} ({wide}){y})", ty)
+        return b.emit(f"({c})({x} {sign} {y})", ty)
+
+    def negate(self, b: Builder, node: nodes.Negate) -> Value:
+        x, ty = node.a.name, node.a.ty
+        if ty in FLOATS:
+            return b.emit(f"-{x}", ty)
+        return self.binary(b, nodes.Binary("sub", b.value(0, ty), node.a))
+
+    def compare(self, b: Builder, node: nodes.Compare) -> Value:
+        x, y, ty = node.a.name, node.b.name, node.a.ty
+        if node.test == "ule":
+            wide = _UNSIGNED.get(ty, f"unsigned {C_TYPES[ty].split()[-1]}")
+            return b.emit(f"({wide}){x} <= ({wide}){y}", "i1")
+        return b.emit(f"{x} {_TESTS[node.test]} {y}", "i1")
+
+    def select(self, b: Builder, node: nodes.Select) -> Value:
+        return b.emit(f"{node.c.name} ? {node.a.name} : {node.b.name}", node.a.ty)
+
+    def bits(self, b: Builder, node: nodes.Bits) -> Value:
+        kind = {"i64": "double_as_longlong", "double": "longlong_as_double"}[node.ty]
+        return b.emit(f"__{kind}({node.x.name})", node.ty)
+
+    def cast(self, b: Builder, node: nodes.Cast) -> Value:
+        x, ty = node.x, node.ty
+        if x.ty in FLOATS and ty not in FLOATS:
+            return b.emit(f"pt_to_integer<{C_TYPES[ty]}>((double){x.name})", ty)
+        return b.emit(f"({C_TYPES[ty]}){x.name}", ty)
+
+    # ------------------------------------------------------------------------------------ functions
+
+    def extreme(self, b: Builder, node: nodes.Extreme) -> Value:
+        return b.emit(f"pt_{node.name}({node.a.name}, {node.b.name})", node.a.ty)
+
+    def fused(self, b: Builder, node: nodes.Fused) -> Value:
+        return self._of_c(b, "fma", node.a.ty, [node.a, node.b, node.c])
+
+    def intrinsic(self, b: Builder, node: nodes.Intrinsic) -> Value:
+        name, ty = node.row.cuda, node.args[0].ty
+        if name in _MISSING:
+            raise CompileError(
+                node.row.name,
+                expected="a function that CUDA C or probtorch has",
+                got="one that exists on the CPU only",
+                fix="the function runs eagerly instead",
+            )
+        ours = name.startswith("pt_")
+        if not ours and name not in _IN_DOUBLE:
+            return self._of_c(b, name, ty, node.args)
+        wide = [b.convert(a, "double") for a in node.args]
+        if ours:
+            return b.convert(b.runtime(name, "double", *wide), ty)
+        return b.convert(self._of_c(b, name, "double", wide), ty)
+
+    def _of_c(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        return b.emit(f"{name if ty == 'double' else name + 'f'}({_names(args)})", ty)
+
+    def call(self, b: Builder, node: nodes.Call) -> Value:
+        return b.emit(f"{node.symbol}({_names(node.args)})", node.result)
+
+    # ------------------------------------------------------------------------- variables, branches
+
+    def variable(self, f: Function, node: nodes.Variable) -> None:
+        # Declared at the head: its value may be read behind the block that it is set in.
+        f.cells.append(f"{C_TYPES[node.ty]} {node.name};")
+
+    def get(self, b: Builder, node: nodes.Get) -> Value:
+        return b.emit(node.variable.name, node.variable.ty)
+
+    def set(self, b: Builder, node: nodes.Set) -> None:
+        b.lines.append(f"{node.variable.name} = {node.x.name};")
+
+    def for_(self, f: Function, node: nodes.For) -> Value:
+        i = f.fresh("i")
+        f.lines.append(f"for (i64 {i} = {node.start.name}; {i} < {node.stop.name}; ++{i}) {{")
+        return Value(i, "i64", f)
+
+    def loop(self, f: Function, node: nodes.Loop) -> None:
+        f.lines.append("for (;;) {")
+
+    def break_(self, f: Function, node: nodes.Break) -> None:
+        f.lines.append(f"if (!{node.c.name}) break;")
+
+    def if_(self, f: Function, node: nodes.If) -> None:
+        f.lines.append(f"if ({node.c.name}) {{")
+
+    def else_(self, f: Function, node: nodes.Else) -> None:
+        f.lines.append("} else {")
+
+    def end(self, f: Function, node: nodes.End) -> None:
+        f.lines.append("}")
+
+    def argument(self, i: int) -> str:
+        return f"q{i}"
+
+    def function(self, f: Function, result: Value | None) -> str:
+        assert result is not None
+        params = ", ".join(f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments)
+        body = "\n".join([*f.cells, *f.lines, f"return {result.name};"])
+        return f"static __device__ {C_TYPES[f.result]} {f.name}({params}) {{\n{body}\n}}"
+
+
+CUDA = CudaPrinter()
+
+
+class Module:
+    """A module of device functions being written; which functions of other modules it calls."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.tables: list[str] = []
+        self.functions: list[str] = []
+        self.runtime: set[str] = set()
+        self.printer = CUDA
+
+    def text(self) -> str:
+        """Return the module's text."""
+        return "\n".join([*self.tables, *self.functions, ""])
+
+    def function(
+        self, name: str, result: str, parameters: Iterable[str], **options: Any
+    ) -> Function:
+        """Return the writer of a function; see `Function`."""
+        return Function(self, self.printer, name, result, parameters, **options)
+
+    def table(self, numbers: Iterable[float], ty: str = "double") -> str:
+        """Return the name of a constant array of numbers."""
+        name, items = f"{self.prefix}_{len(self.tables)}", [spell(x, ty) for x in numbers]
+        self.tables.append(
+            f"static __device__ const {C_TYPES[ty]} {name}[{len(items)}] = {{{', '.join(items)}}};"
+        )
+        return name

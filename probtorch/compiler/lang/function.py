@@ -1,0 +1,196 @@
+"""`Function`: a routine, written in Python as one would write it in C.
+
+A formula is straight-line code. A routine has variables, loops and branches of its own, as context
+managers: what is under ``with w.loop(0, n) as i:`` is the loop's body. `choose`, `either` and
+`until` are the same for code that serves arrays as well (`ops/rejection.py`, `ops/incomplete.py`):
+there they pick the elements that go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from probtorch.compiler.lang import nodes
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.printer import Printer
+
+__all__ = ["Cell", "Function"]
+
+
+class Cell:
+    """A variable of a function; `value` reads it, and writes it by assignment."""
+
+    __slots__ = ("node", "writer")
+
+    def __init__(self, writer: Function, node: nodes.Variable) -> None:
+        self.writer, self.node = writer, node
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def value(self) -> Value:
+        return self.writer.put(nodes.Get(self.node))
+
+    @value.setter
+    def value(self, x: Any) -> None:
+        self.writer.put(nodes.Set(self.node, self.writer.value(x, self.node.ty)))
+
+
+class Function(Builder):
+    """Writes one function; `finish` adds it to the module.
+
+    Parameters
+    ----------
+    module : object
+        With a list `functions`.
+    printer : Printer
+    name : str
+    result : str
+        Type, or "void".
+    parameters : sequence of str
+        Types.
+    linkage : str
+        "" for functions that others call, "internal" for helpers.
+    attributes : str
+        Of the function, in IR.
+    flags : str
+        As for `Builder`.
+    uniform : sequence of int
+        Parameters that are one number where others are vectors.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        printer: Printer,
+        name: str,
+        result: str,
+        parameters: Iterable[str],
+        *,
+        linkage: str = "",
+        attributes: str = "nounwind",
+        flags: str = "contract",
+        uniform: Sequence[int] = (),
+    ) -> None:
+        super().__init__(module, printer, flags=flags)
+        self.name, self.result, self.parameters = name, result, list(parameters)
+        self.linkage, self.attributes, self.uniform = linkage, attributes, uniform
+        self.cells: list[str] = []
+        self.labels = 0
+        self.arguments = [
+            Value(printer.argument(i), ty, self) for i, ty in enumerate(self.parameters)
+        ]
+
+    def label(self, prefix: str) -> str:
+        """Return a new label."""
+        self.labels += 1
+        return f"{prefix}{self.labels}"
+
+    # ----------------------------------------------------------------------------------- variables
+
+    def variable(self, ty: str, start: Any = None) -> Cell:
+        """Return a new variable, set to `start` here."""
+        node = nodes.Variable(self.fresh("c"), ty)
+        self.put(node)
+        out = Cell(self, node)
+        if start is not None:
+            out.value = start
+        return out
+
+    def whole(self, n: Any) -> Value:
+        """Return a number as an i64 value."""
+        return self.value(n, "i64")
+
+    def as_float(self, n: Value, ty: str = "double") -> Value:
+        """Return an i64 as a float."""
+        return self.convert(n, ty)
+
+    def entry(self, table: str, index: Any, ty: str = "double") -> Value:
+        """Return element `index` of a constant table."""
+        return self.put(nodes.Entry(table, self.whole(index), ty))
+
+    def call(self, name: str, result: str, *args: Value) -> Value:
+        """Call another function of this module."""
+        return self.put(nodes.Call(name, result, list(args)))
+
+    # ------------------------------------------------------------------------------------- control
+
+    @contextmanager
+    def loop(self, start: Any, stop: Any) -> Iterator[Value]:
+        """Run the body for i = start, ..., stop - 1; gives i."""
+        node = nodes.For(self.whole(start), self.whole(stop))
+        yield self.put(node)
+        self.put(nodes.End(node))
+
+    @contextmanager
+    def repeat_while(self, condition: Callable[[], Any]) -> Iterator[None]:
+        """Run the body while ``condition()``, evaluated before each round, holds."""
+        node = nodes.Loop()
+        self.put(node)
+        self.put(nodes.Break(node, self.truth(condition())))
+        yield
+        self.put(nodes.End(node))
+
+    @contextmanager
+    def when(self, c: Any) -> Iterator[None]:
+        """Run the body if `c` holds."""
+        node = nodes.If(self.truth(c), False)
+        self.put(node)
+        yield
+        self.put(nodes.End(node))
+
+    def branch(self, c: Any) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return two context managers: what happens if `c` holds, and, entered next, if not."""
+        node = nodes.If(self.truth(c), True)
+
+        @contextmanager
+        def first() -> Iterator[None]:
+            self.put(node)
+            yield
+            self.put(nodes.Else(node))
+
+        @contextmanager
+        def second() -> Iterator[None]:
+            yield
+            self.put(nodes.End(node))
+
+        return first(), second()
+
+    # ------------------------------------------------------------- control that arrays have as well
+
+    def choose(self, condition: Any, yes: Any, no: Any, operands: Sequence[Any]) -> Value:
+        """Branch: the result of ``yes(s, *operands)`` or of ``no(s, *operands)``."""
+        out = self.variable("double")
+        first, second = self.branch(condition)
+        with first:
+            out.value = yes(self, *operands)
+        with second:
+            out.value = no(self, *operands)
+        return out.value
+
+    def either(self, condition: Any, test: Any, operands: Sequence[Any]) -> Value:
+        """Whether `condition` holds, or else ``test(s, *operands)``."""
+        out = self.variable("i1", condition)
+        with self.when(self.logical_not(condition)):
+            out.value = test(self, *operands)
+        return out.value
+
+    def until(self, step: Any, state: Sequence[Value], operands: Sequence[Any] = ()) -> Any:
+        """Repeat ``done, state = step(s, *state, *operands)`` until it is done."""
+        cells = [self.variable(x.ty, x) for x in state]
+        done = self.variable("i1", 0)
+        with self.repeat_while(lambda: self.logical_not(done.value)):
+            finished, following = step(self, *(c.value for c in cells), *operands)
+            done.value = finished
+            for cell, x in zip(cells, following, strict=True):
+                cell.value = x
+        return tuple(c.value for c in cells)
+
+    def finish(self, result: Value | None = None) -> None:
+        """Return `result`, close the function, and add it to the module."""
+        self.module.functions.append(self.printer.function(self, result))

@@ -1,0 +1,314 @@
+"""The printer to LLVM's IR, of one number or of a vector of them, and modules of IR.
+
+Strict IEEE arithmetic, with the flags that a node carries. Numbers appear as bit patterns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from probtorch.compiler import library
+from probtorch.compiler.lang import nodes
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.printer import Printer
+from probtorch.compiler.lang.routines import elementary
+from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, rounded
+
+__all__ = ["LLVM", "LlvmPrinter", "Module", "in_memory", "literal", "typed"]
+
+_IN_MEMORY = {"i1": "i8", BYTE: "i8"}
+_PURE = "nounwind willreturn memory(none)"
+_FLOAT_TESTS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_INT_TESTS = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+# Small functions that a module has for itself, to be inlined.
+_INLINED = ("pt_power",)
+
+
+def in_memory(ty: str) -> str:
+    """Return the IR type that values of a type have in memory."""
+    return _IN_MEMORY.get(ty, ty)
+
+
+def literal(value: Any, ty: str) -> str:
+    """Return the spelling of a Python number as a constant of a type."""
+    if ty == "i1":
+        return "true" if value else "false"
+    if ty in FLOATS:
+        value = rounded(value, ty)
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(value))
+
+
+def typed(ty: str, width: int) -> str:
+    """Return the type of a vector of so many numbers; of one, the number's own."""
+    return ty if width == 1 else f"<{width} x {ty}>"
+
+
+class LlvmPrinter(Printer):
+    """Spells nodes as IR.
+
+    Parameters
+    ----------
+    width : int
+        Numbers in each value.
+    fuses : bool
+        Whether the processor has a fused multiply-add.
+    """
+
+    sigil: ClassVar[str] = "%"
+
+    def __init__(self, width: int = 1, fuses: bool = False) -> None:
+        self.width, self.fuses = width, fuses
+
+    def definition(self, name: str, text: str, ty: str) -> str:
+        return f"  {name} = {text}"
+
+    def constant(self, x: Any, ty: str) -> str:
+        text = literal(x, ty)
+        return text if self.width == 1 else f"<{', '.join([f'{ty} {text}'] * self.width)}>"
+
+    def _listed(self, args: Iterable[Value]) -> str:
+        return ", ".join(f"{typed(a.ty, self.width)} {a.name}" for a in args)
+
+    # --------------------------------------------------------------------------------------- memory
+
+    def load(self, b: Builder, place: str, ty: str) -> Value:
+        v = b.emit(f"load {in_memory(ty)}, ptr {place}", in_memory(ty))
+        if ty == "i1":
+            return b.emit(f"icmp ne i8 {v.name}, 0", "i1")
+        return b.emit(f"zext i8 {v.name} to {ty}", ty) if ty == BYTE else v
+
+    def store(self, b: Builder, v: Value, place: str) -> None:
+        if v.ty != in_memory(v.ty):
+            v = b.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
+        b.lines.append(f"  store {v.ty} {v.name}, ptr {place}")
+
+    def entry(self, b: Builder, node: nodes.Entry) -> Value:
+        place = f"getelementptr {node.ty}, ptr {node.table}, i64 {node.index.name}"
+        return self.load(b, b.emit(place, "ptr").name, node.ty)
+
+    # ----------------------------------------------------------------------------------- arithmetic
+
+    def binary(self, b: Builder, node: nodes.Binary) -> Value:
+        x, y, ty = node.a, node.b, node.a.ty
+        if ty in FLOATS:
+            flags = f"{node.flags} " if node.flags else ""
+            text = f"f{node.op} {flags}{typed(ty, self.width)} {x.name}, {y.name}"
+            return b.emit(text, ty)
+        if node.op == "umulh":
+            words = [b.emit(f"zext i64 {v.name} to i128", "i128").name for v in (x, y)]
+            product = b.emit(f"mul i128 {words[0]}, {words[1]}", "i128")
+            high = b.emit(f"lshr i128 {product.name}, 64", "i128")
+            return b.emit(f"trunc i128 {high.name} to i64", "i64")
+        text = f"{node.op} {typed(ty, self.width)} {x.name}, {y.name}"
+        return b.emit(text, ty) if node.op in ("and", "or", "xor") else _in_range(b, text, ty)
+
+    def negate(self, b: Builder, node: nodes.Negate) -> Value:
+        x, ty = node.a, node.a.ty
+        if ty in FLOATS:
+            return b.emit(f"fneg {typed(ty, self.width)} {x.name}", ty)
+        return _in_range(b, f"sub {typed(ty, self.width)} {b.value(0, ty).name}, {x.name}", ty)
+
+    def compare(self, b: Builder, node: nodes.Compare) -> Value:
+        x, y, test, ty = node.a, node.b, node.test, node.a.ty
+        if ty in FLOATS:
+            name = f"fcmp {_FLOAT_TESTS.get(test, test)}"
+        elif ty == "i1" and test in _INT_TESTS:
+            name = f"icmp u{test}"
+        else:
+            name = f"icmp {_INT_TESTS.get(test, test)}"
+        return b.emit(f"{name} {typed(ty, self.width)} {x.name}, {y.name}", "i1")
+
+    def select(self, b: Builder, node: nodes.Select) -> Value:
+        return b.emit(f"select {self._listed([node.c, node.a, node.b])}", node.a.ty)
+
+    def bits(self, b: Builder, node: nodes.Bits) -> Value:
+        ty = typed(node.ty, self.width)
+        return b.emit(f"bitcast {self._listed([node.x])} to {ty}", node.ty)
+
+    def cast(self, b: Builder, node: nodes.Cast) -> Value:
+        x, a, ty = node.x, node.x.ty, node.ty
+        if a in FLOATS and ty not in FLOATS:
+            name = f"llvm.fptosi.sat.{ty}.f{BYTES[a] * 8}"
+            return b.emit(f"call {ty} @{name}({a} {x.name})", ty)
+        if a in FLOATS:
+            kind = "fpext" if ty == "double" else "fptrunc"
+        elif ty in FLOATS:
+            kind = "uitofp" if node.unsigned else "sitofp"
+        elif int(a[1:]) < int(ty[1:]):
+            kind = "zext" if node.unsigned else "sext"
+        else:
+            kind = "trunc"
+        text = f"{kind} {a} {x.name} to {ty}"
+        return b.emit(text, ty) if a in FLOATS or ty in FLOATS else _in_range(b, text, ty)
+
+    # ------------------------------------------------------------------------------------ functions
+
+    def extreme(self, b: Builder, node: nodes.Extreme) -> Value:
+        return self._llvm(b, node.name, node.a.ty, [node.a, node.b])
+
+    def fused(self, b: Builder, node: nodes.Fused) -> Value:
+        return self._llvm(b, "fma", node.a.ty, [node.a, node.b, node.c])
+
+    def intrinsic(self, b: Builder, node: nodes.Intrinsic) -> Value:
+        library_name, _, symbol = node.row.llvm.partition(".")
+        spell = {"llvm": self._llvm, "libm": self._libm, "pt": self._ours, "scipy": self._scipy}
+        return spell[library_name](b, symbol, node.args[0].ty, node.args)
+
+    def _llvm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        lanes = f"v{self.width}" if self.width > 1 else ""
+        full, wide = f"llvm.{name}.{lanes}f{BYTES[ty] * 8}", typed(ty, self.width)
+        return b.emit(f"call {wide} @{full}({self._listed(args)})", ty)
+
+    def _libm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        symbol = name if ty == "double" else name + "f"
+        b.module.declare(f"declare {ty} @{symbol}({', '.join([ty] * len(args))}) {_PURE}")
+        text = f"call {ty} @{symbol}({self._listed(args)})"
+        # Where x is finite and y not 0 LLVM 22 takes fmod(x, y) for a number, also if y is nan.
+        return b.emit(f"{text} nobuiltin" if name == "fmod" else text, ty)
+
+    def _scipy(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        wide, symbol = [b.convert(a, "double") for a in args], f"pt_{name}"
+        b.module.declare(library.declaration(symbol))
+        return b.convert(
+            b.emit(f"call double @{symbol}({self._listed(wide)}, i32 0)", "double"), ty
+        )
+
+    def _ours(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
+        if ty == "float" and name not in elementary.FUNCTIONS:
+            wide = self._ours(b, name, "double", [b.convert(a, "double") for a in args])
+            return b.convert(wide, ty)
+        return b.runtime(f"pt_{name}_f{BYTES[ty] * 8}", ty, *args)
+
+    def requires(self, b: Builder, symbol: str) -> None:
+        (b.module.helpers if symbol in _INLINED else b.module.runtime).add(symbol)
+
+    def call(self, b: Builder, node: nodes.Call) -> Value | None:
+        text = f"call {node.result} @{node.symbol}({self._listed(node.args)})"
+        if node.result == "void":
+            b.lines.append(f"  {text}")
+            return None
+        return b.emit(text, node.result)
+
+    # ------------------------------------------------------------------------- variables, branches
+
+    def variable(self, f: Function, node: nodes.Variable) -> None:
+        f.cells.append(f"  {node.name} = alloca {in_memory(node.ty)}")
+
+    def get(self, b: Builder, node: nodes.Get) -> Value:
+        return self.load(b, node.variable.name, node.variable.ty)
+
+    def set(self, b: Builder, node: nodes.Set) -> None:
+        self.store(b, node.x, node.variable.name)
+
+    def for_(self, f: Function, node: nodes.For) -> Value:
+        cell = f.variable("i64", node.start)
+        head, body, out = f.label("head"), f.label("body"), f.label("out")
+        _place(f, head)
+        i = cell.value
+        _fork(f, i < node.stop, body, out)
+        node.notes = [cell, i, head, out]
+        return i
+
+    def loop(self, f: Function, node: nodes.Loop) -> None:
+        node.notes = [f.label("head"), f.label("body"), f.label("out")]
+        _place(f, node.notes[0])
+
+    def break_(self, f: Function, node: nodes.Break) -> None:
+        _fork(f, node.c, *node.loop.notes[1:])
+
+    def if_(self, f: Function, node: nodes.If) -> None:
+        yes, no = f.label("yes"), f.label("no") if node.both else None
+        node.notes = [no, f.label("out")]
+        _fork(f, node.c, yes, no or node.notes[1])
+
+    def else_(self, f: Function, node: nodes.Else) -> None:
+        no, out = node.of.notes
+        f.lines += [f"  br label %{out}", f"{no}:"]
+
+    def end(self, f: Function, node: nodes.End) -> None:
+        of = node.of
+        if isinstance(of, nodes.For):
+            cell, i, head, out = of.notes
+            cell.value = f.emit(f"add nuw nsw i64 {i.name}, 1", "i64")
+        elif isinstance(of, nodes.Loop):
+            head, _, out = of.notes
+        else:
+            head = out = of.notes[-1]
+        f.lines += [f"  br label %{head}", f"{out}:"]
+
+    def argument(self, i: int) -> str:
+        return f"%a{i}"
+
+    def function(self, f: Function, result: Value | None) -> str:
+        kind = typed(f.result, self.width)
+        ending = "  ret void" if result is None else f"  ret {kind} {result.name}"
+        parameters = ", ".join(
+            f"{ty if i in f.uniform else typed(ty, self.width)} %a{i}"
+            for i, ty in enumerate(f.parameters)
+        )
+        word = f"define {f.linkage} ".replace("  ", " ")
+        head = f"{word}{kind} @{f.name}({parameters}) {f.attributes} {{"
+        return "\n".join([head, "entry:", *f.cells, *f.lines, ending, "}"])
+
+    def splat(self, f: Function, x: Value) -> Value:
+        """Copy an argument that is one number to all lanes."""
+        if self.width == 1:
+            return x
+        ty = typed(x.ty, self.width)
+        one = f.emit(f"insertelement {ty} poison, {x.ty} {x.name}, i32 0", x.ty)
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        return f.emit(f"shufflevector {ty} {one.name}, {ty} poison, {zeros}", x.ty)
+
+
+def _in_range(b: Builder, text: str, ty: str) -> Value:
+    """Emit an integer instruction whose result may leave the range of an unsigned byte."""
+    v = b.emit(text, ty)
+    return b.emit(f"and {ty} {v.name}, 255", ty) if ty == BYTE else v
+
+
+def _place(f: Function, label: str) -> None:
+    f.lines += [f"  br label %{label}", f"{label}:"]
+
+
+def _fork(f: Function, c: Value, yes: str, no: str) -> None:
+    f.lines += [f"  br i1 {c.name}, label %{yes}, label %{no}", f"{yes}:"]
+
+
+LLVM = LlvmPrinter()
+
+
+class Module:
+    """A module of IR being written: declarations, constants, functions; which runtime it calls."""
+
+    def __init__(self) -> None:
+        self.declarations: dict[str, None] = {}
+        self.runtime: set[str] = set()
+        self.helpers: set[str] = set()
+        self.functions: list[str] = []
+        self.printer = LLVM
+
+    def declare(self, line: str) -> None:
+        """Add a line at the head of the module, once."""
+        self.declarations[line] = None
+
+    def text(self, head: str = "") -> str:
+        """Return the module's text, with further declarations."""
+        return "\n".join([*self.declarations, head, *self.functions, ""])
+
+    def function(
+        self, name: str, result: str, parameters: Iterable[str], **options: Any
+    ) -> Function:
+        """Return the writer of a function; see `Function`."""
+        return Function(self, self.printer, name, result, parameters, **options)
+
+    def table(self, numbers: Iterable[float], ty: str = "double") -> str:
+        """Return the name of a constant array of numbers."""
+        items = [f"{ty} {literal(x, ty)}" for x in numbers]
+        name = f"@table{len(self.declarations)}"
+        self.declare(f"{name} = private constant [{len(items)} x {ty}] [{', '.join(items)}]")
+        return name

@@ -1,0 +1,318 @@
+"""The nodes of the kernel language: all that code can do, each with the types that it allows.
+
+A node is made, checked and printed at once, so no tree is kept: what has a body begins it, and an
+`End` closes it. `Value` is what a node gives: a name, or a constant, of a type. Its operators make
+nodes by the builder that it belongs to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from probtorch.compiler.lang.types import FLOATS
+from probtorch.errors import CompileError
+from probtorch.ops.scalar import Intrinsic as Row
+
+if TYPE_CHECKING:
+    from probtorch.compiler.lang.builder import Builder
+
+__all__ = [
+    *("Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry", "Extreme"),
+    *("For", "Fused", "Get", "If", "Intrinsic", "Loop", "Negate", "Node", "Select", "Set"),
+    *("Value", "Variable"),
+]
+
+
+class Value:
+    """A value of the language: its name or spelling, and its type; operators make nodes."""
+
+    __slots__ = ("e", "name", "ty")
+
+    def __init__(self, name: str, ty: str, e: Builder) -> None:
+        self.name, self.ty, self.e = name, ty, e
+
+    def __add__(self, o: Any) -> Value:
+        return self.e.binary("add", self, o)
+
+    def __radd__(self, o: Any) -> Value:
+        return self.e.binary("add", o, self)
+
+    def __sub__(self, o: Any) -> Value:
+        return self.e.binary("sub", self, o)
+
+    def __rsub__(self, o: Any) -> Value:
+        return self.e.binary("sub", o, self)
+
+    def __mul__(self, o: Any) -> Value:
+        return self.e.binary("mul", self, o)
+
+    def __rmul__(self, o: Any) -> Value:
+        return self.e.binary("mul", o, self)
+
+    def __truediv__(self, o: Any) -> Value:
+        return self.e.binary("div", self, o)
+
+    def __rtruediv__(self, o: Any) -> Value:
+        return self.e.binary("div", o, self)
+
+    def __neg__(self) -> Value:
+        return self.e.negate(self)
+
+    def __abs__(self) -> Value:
+        return self.e.abs(self)
+
+    def __lt__(self, o: Any) -> Value:
+        return self.e.compare("lt", self, o)
+
+    def __le__(self, o: Any) -> Value:
+        return self.e.compare("le", self, o)
+
+    def __gt__(self, o: Any) -> Value:
+        return self.e.compare("gt", self, o)
+
+    def __ge__(self, o: Any) -> Value:
+        return self.e.compare("ge", self, o)
+
+    def __eq__(self, o: Any) -> Value:  # type: ignore[override]
+        return self.e.compare("eq", self, o)
+
+    def __ne__(self, o: Any) -> Value:  # type: ignore[override]
+        return self.e.compare("ne", self, o)
+
+    def __and__(self, o: Any) -> Value:
+        return self.e.bits("and", self, o)
+
+    def __or__(self, o: Any) -> Value:
+        return self.e.bits("or", self, o)
+
+    def __xor__(self, o: Any) -> Value:
+        return self.e.bits("xor", self, o)
+
+    def __lshift__(self, o: Any) -> Value:
+        return self.e.bits("shl", self, o)
+
+    def __rshift__(self, o: Any) -> Value:
+        return self.e.bits("ashr", self, o)
+
+    def __rand__(self, o: Any) -> Value:
+        return self.e.bits("and", o, self)
+
+    def __ror__(self, o: Any) -> Value:
+        return self.e.bits("or", o, self)
+
+    def __rxor__(self, o: Any) -> Value:
+        return self.e.bits("xor", o, self)
+
+    def __rlshift__(self, o: Any) -> Value:
+        return self.e.bits("shl", o, self)
+
+    def __rrshift__(self, o: Any) -> Value:
+        return self.e.bits("ashr", o, self)
+
+    __hash__ = object.__hash__
+
+
+def _expect(holds: bool, what: str, expected: str, got: str) -> None:
+    if not holds:
+        raise CompileError(what, expected=expected, got=got, fix="cast in the formula")
+
+
+class Node:
+    """Anything that a printer spells."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Binary(Node):
+    """Arithmetic: add, sub, mul, div of floats, sdiv and srem of integers; and, or, xor, shl, ashr,
+    lshr of bits, by less than the width; umulh, the high word of a product without signs.
+
+    Integers wrap around. With the flag "contract" a product and a sum may be rounded as one;
+    without it each is rounded by itself.
+    """
+
+    op: str
+    a: Value
+    b: Value
+    flags: str = ""
+
+    def __post_init__(self) -> None:
+        if self.a.ty != self.b.ty:
+            _expect(False, "a formula mixes types", self.a.ty, self.b.ty)
+
+
+@dataclass(slots=True)
+class Negate(Node):
+    """Minus a number."""
+
+    a: Value
+
+
+@dataclass(slots=True)
+class Compare(Node):
+    """A test (lt, le, gt, ge, eq, ne; ule: of integers as unsigned ones; uno: either is nan)."""
+
+    test: str
+    a: Value
+    b: Value
+
+    def __post_init__(self) -> None:
+        if self.a.ty != self.b.ty:
+            _expect(False, "a formula mixes types", self.a.ty, self.b.ty)
+
+
+@dataclass(slots=True)
+class Select(Node):
+    """One of two values, both of which have been computed."""
+
+    c: Value
+    a: Value
+    b: Value
+
+    def __post_init__(self) -> None:
+        if self.c.ty != "i1" or self.a.ty != self.b.ty:
+            _expect(False, "a choice", f"i1, {self.a.ty}", f"{self.c.ty}, {self.b.ty}")
+
+
+@dataclass(slots=True)
+class Intrinsic(Node):
+    """A function of ops/scalar.py on floats of one type."""
+
+    row: Row
+    args: list[Value]
+
+    def __post_init__(self) -> None:
+        if any(a.ty != self.args[0].ty for a in self.args) or self.args[0].ty not in FLOATS:
+            _expect(False, self.row.name, "floats of one type", str([a.ty for a in self.args]))
+
+
+@dataclass(slots=True)
+class Extreme(Node):
+    """The "maximum" or "minimum" of floats; nan wins."""
+
+    name: str
+    a: Value
+    b: Value
+
+
+@dataclass(slots=True)
+class Fused(Node):
+    """The product of a and b plus c, rounded once."""
+
+    a: Value
+    b: Value
+    c: Value
+
+
+@dataclass(slots=True)
+class Cast(Node):
+    """A conversion as NumPy's astype; floats beyond the integers give the nearest one, nan 0.
+
+    `unsigned` for bits of an integer that mean a number without a sign.
+    """
+
+    x: Value
+    ty: str
+    unsigned: bool = False
+
+
+@dataclass(slots=True)
+class Bits(Node):
+    """The same bits as another type: of a float as an integer, or back."""
+
+    x: Value
+    ty: str
+
+
+@dataclass(slots=True)
+class Call(Node):
+    """A function of the runtime, or of this module."""
+
+    symbol: str
+    result: str
+    args: list[Value]
+
+
+@dataclass(slots=True)
+class Entry(Node):
+    """An element of a constant table."""
+
+    table: str
+    index: Value
+    ty: str
+
+
+@dataclass(slots=True)
+class Variable(Node):
+    """A cell that is read and written; declared at the head of the function."""
+
+    name: str
+    ty: str
+
+
+@dataclass(slots=True)
+class Get(Node):
+    """What a variable holds now."""
+
+    variable: Variable
+
+
+@dataclass(slots=True)
+class Set(Node):
+    """A new value of a variable."""
+
+    variable: Variable
+    x: Value
+
+    def __post_init__(self) -> None:
+        if self.variable.ty != self.x.ty:
+            _expect(False, "a variable", self.variable.ty, self.x.ty)
+
+
+@dataclass(slots=True)
+class For(Node):
+    """Run the body for i = start, ..., stop - 1."""
+
+    start: Value
+    stop: Value
+    notes: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Loop(Node):
+    """Run the body until a `Break`."""
+
+    notes: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Break(Node):
+    """Leave the loop unless the condition holds."""
+
+    loop: Loop
+    c: Value
+
+
+@dataclass(slots=True)
+class If(Node):
+    """Run the body if the condition holds; `both` if there is another for when it does not."""
+
+    c: Value
+    both: bool
+    notes: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Else(Node):
+    """Between the two bodies of an `If`."""
+
+    of: If
+
+
+@dataclass(slots=True)
+class End(Node):
+    """The end of a body."""
+
+    of: For | Loop | If

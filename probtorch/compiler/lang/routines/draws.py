@@ -1,0 +1,63 @@
+"""Draws by rejection: the formulas of ops/rejection.py, a function per sampler.
+
+Arithmetic carries no flags, so each operation is rounded by itself, as NumPy rounds it: a draw has
+the bits of the eager one. What is left to differ on a GPU is CUDA's quantile of the normal
+distribution, by a unit or two in the last place: a draw then differs as little, or, where a test
+falls between the two, belongs to the next attempt.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.elementary import split
+from probtorch.compiler.lang.routines.formats import F64
+from probtorch.compiler.lang.routines.philox import philox_pair
+from probtorch.ops.rejection import SAMPLERS, STREAM_KEY
+
+__all__ = ["signature", "write_draw"]
+
+
+def signature(name: str) -> tuple[str, list[str]]:
+    """Return the types of ``pt_draw_NAME``: of the draw; of parameters, seed, stream, counter."""
+    return "double", ["double"] * SAMPLERS[name].arity + ["i64"] * 3
+
+
+def write_draw(module: Any, name: str) -> None:
+    """Write ``pt_draw_NAME``; for parameters that are not allowed it gives nan."""
+    sampler, (result, types) = SAMPLERS[name], signature(name)
+    s = Draw(module, module.printer, f"pt_draw_{name}", result, types, flags="")
+    parameters, (seed, stream, counter) = s.arguments[:-3], s.arguments[-3:]
+    s.key = seed ^ (STREAM_KEY - (1 << 64) if STREAM_KEY >> 63 else STREAM_KEY)
+    s.stream = s.philox(seed, stream, counter)
+    out = s.variable("double", math.nan)
+    with s.when(sampler.allows(s, *parameters)):
+        out.value = sampler.formula(s, *parameters)
+    s.finish(out.value)
+
+
+class Draw(Function):
+    """The algebra of samplers; `key` and `stream` name the element's random words."""
+
+    key: Value
+    stream: Value
+
+    def counting(self, like: Any) -> Value:
+        """Return the number of the first attempt."""
+        return self.whole(0)
+
+    def uniforms(self, n: Any) -> tuple[Value, Value]:
+        """Return the n-th pair of uniform numbers."""
+        first, second = philox_pair(self, self.key, self.stream, self.whole(n))
+        return self.bits_to_uniform(first), self.bits_to_uniform(second)
+
+    def split(self, x: Value) -> tuple[Value, Value]:
+        """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m, for positive normal x."""
+        return split(self, F64, x)
+
+    def power_of_two(self, n: Value) -> Value:
+        """Return 2**n for whole n in the range of normal exponents."""
+        return self.from_bits((self.convert(n, "i64") + F64.bias) << F64.mantissa)

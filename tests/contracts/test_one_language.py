@@ -1,0 +1,118 @@
+"""Each routine of compiled code is written once, in the kernel language, for every target."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from llvmlite import binding
+
+from probtorch.compiler import host, lang
+from probtorch.compiler.lang import cuda, llvm
+from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.llvm import LLVM
+from probtorch.compiler.lang.nodes import Binary, Intrinsic, Node, Select, Value
+from probtorch.compiler.lang.routines import draws, elementary
+from probtorch.compiler.lang.routines.quantile import normal_quantile
+from probtorch.compiler.render import cuda_math, runtime
+from probtorch.compiler.render.calls import helper_text
+from probtorch.errors import CompileError
+from probtorch.ops.rejection import SAMPLERS
+from probtorch.ops.scalar import INTRINSICS
+
+COMPILER = Path(lang.__file__).parents[1]
+
+# Where each routine of numbers is written: what `inspect` says of the function that writes it.
+ROUTINES = {
+    **{name: routine.body for name, routine in cuda_math.FUNCTIONS.items()},
+    **{f"pt_{name}": formula for name, formula in elementary.FUNCTIONS.items()},
+    **{f"pt_draw_{name}": sampler.formula for name, sampler in SAMPLERS.items()},
+    "pt_normal_quantile": normal_quantile,
+}
+PLACES = {
+    "elementary": "pt_exp pt_log pt_log1p pt_log1p_unit pt_expm1 pt_tanh",
+    "special": "pt_log_ndtr pt_digamma pt_lgamma pt_betaln pt_gamma_term pt_gammainc pt_gammaincc "
+    "pt_betainc pt_i0e pt_i1e",
+    "zeta": "pt_zeta",
+    "quantile": "pt_normal_quantile",
+    "philox": "pt_philox",
+    "integers": "pt_power pt_bits_to_integers",
+    "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_poisson pt_draw_binomial "
+    "pt_draw_von_mises",
+}
+
+
+def test_every_routine_is_written_in_its_one_place():
+    places = {name: stem for stem, names in PLACES.items() for name in names.split()}
+    found = {}
+    for name, body in ROUTINES.items():
+        found[name] = Path(inspect.getsourcefile(getattr(body, "func", body))).stem
+    assert found == places
+
+
+def test_no_routine_is_written_as_text_of_a_target():
+    for path in COMPILER.rglob("*.py"):
+        text = path.read_text()
+        for name in ROUTINES:
+            written = rf"define [^\n]*@{name}(_f\d\d)?\(|__device__ [\w ]+ {name}\("
+            assert not re.search(written, text), (path.name, name)
+
+
+# Modules of the runtime whose functions take and give numbers alone.
+SCALAR = [
+    name
+    for name, module in runtime._modules().items()
+    if all("ptr" not in [result, *types] for result, types in module.functions.values())
+]
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_a_module_of_numbers_has_both_targets(name):
+    module = cuda.Module("t")
+    runtime.write_module(name, module)
+    for symbol in runtime._modules()[name].functions:
+        assert f" {symbol}(" in module.text()
+    with host.lock:
+        binding.parse_assembly(runtime.module_text(name)).verify()
+
+
+def test_a_sampler_has_both_targets():
+    for name in SAMPLERS:
+        for module in (cuda.Module("t"), llvm.Module()):
+            draws.write_draw(module, name)
+            assert f"pt_draw_{name}(" in module.functions[-1]
+    assert "@pt_power" in helper_text("pt_power", None)
+
+
+@pytest.mark.parametrize("name", sorted(INTRINSICS))
+def test_an_intrinsic_has_a_spelling_on_both_targets(name):
+    row = INTRINSICS[name]
+    for module, missing in ((llvm.Module(), ()), (cuda.Module("t"), ("iv", "ive"))):
+        w = module.function("f", "double", ["double"] * row.arity)
+        if name in missing:
+            with pytest.raises(CompileError, match=name):
+                w.put(Intrinsic(row, w.arguments))
+        else:
+            w.finish(w.put(Intrinsic(row, w.arguments)))
+            assert row.cuda in module.functions[0] or isinstance(module, llvm.Module)
+
+
+def test_every_node_has_a_printer_for_both_targets():
+    kinds = {kind.__name__ for kind in Node.__subclasses__()}
+    assert 15 <= len(kinds) <= 21
+    for printer in (llvm.LlvmPrinter, cuda.CudaPrinter):
+        own = {name.strip("_").lower() for name in vars(printer)}
+        assert {kind.lower() for kind in kinds} <= own
+
+
+def test_nodes_refuse_types_that_do_not_fit():
+    s = Builder(llvm.Module(), LLVM)
+    whole, real, flag = (Value("%x", ty, s) for ty in ("i64", "double", "i1"))
+    with pytest.raises(CompileError, match="mixes types"):
+        Binary("add", whole, real)
+    with pytest.raises(CompileError, match="a choice"):
+        Select(flag, whole, real)
+    with pytest.raises(CompileError, match="a choice"):
+        Select(whole, real, real)
+    with pytest.raises(CompileError, match="exp"):
+        Intrinsic(INTRINSICS["exp"], [whole])
