@@ -341,14 +341,14 @@ class RunRecord:
             return
         self._args, self._kwargs = args, kwargs
         self._sites: Any = None  # those by which the model is known; not found out yet
-        self._identity = {**svi._identity, "data": digests(args, kwargs)}
+        self._identity = {**svi.identity, "data": digests(args, kwargs)}
         step, values = self.checkpoint.restore(self._check)
         if values is not None:
             self._check_model(values.get("run"))
             self._saved = step
             self.losses = values["losses"].tolist()
             self.seconds, self.stopped = values["seconds"], values["stopped"]
-            svi._failures = values["failures"]
+            svi.failures = values.get("failures", svi.failures)  # where earlier releases saved it
 
     def _check(self, values):
         """Refuse what is saved there if it is of another run."""
@@ -364,8 +364,7 @@ class RunRecord:
                 "seed and optimizer are those that it was begun with cannot be told"
             )
             return
-        if self.svi._waiting is not None:
-            self.svi._resume(self._args, self._kwargs)
+        self.svi.resume(self._args, self._kwargs)
         self._sites = frozenset(saved["sites"])
         here = site_densities(self.svi, self._args, self._kwargs, self._sites)
         self._refuse(differences(saved, {**self._identity, "sites": here}))
@@ -410,7 +409,6 @@ class RunRecord:
             "losses": np.array(self.losses, np.float64),
             "seconds": self.elapsed,
             "stopped": self.stopped,
-            "failures": self.svi._failures,
         }
         self.checkpoint.try_to_save(len(self.losses), values)
         self._saved = len(self.losses)

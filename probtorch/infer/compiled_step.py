@@ -31,8 +31,11 @@ from probtorch.compiler.host import InternalCompilerError
 from probtorch.compiler.record import OUTSIDE
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.minibatches import StrangeLoader
+from probtorch.infer.fit_memory import FitMemory
+from probtorch.infer.fit_state import FitState, StepInfo
 from probtorch.infer.objectives.elbo import ELBO, Estimate
 from probtorch.ops.elementwise import isfinite
 from probtorch.ops.reduction import sum as total
@@ -55,11 +58,11 @@ class _NotFinite(Exception):
 
 
 class CompiledStep:
-    """The compiled form of the steps of an SVI object.
+    """The compiled form of the steps of a fit.
 
     Parameters
     ----------
-    svi : SVI
+    fit : FitMemory
 
     Attributes
     ----------
@@ -67,12 +70,12 @@ class CompiledStep:
         Why steps are taken eagerly, if they are.
     """
 
-    def __init__(self, svi: Any) -> None:
-        self.svi = svi
+    def __init__(self, fit: FitMemory) -> None:
+        self.fit = fit
         self.reason: str | None = None
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: Any = None
-        self._checkpoint: Any = None
+        self._before: FitState | None = None  # what a run in Python began with
         self._loss: Any = None  # what says how the loss is computed
         self._settled: Any = None  # the last triple that was given the time to settle
         # Learning rates by group, which tensor each is in, and the tensors.
@@ -82,10 +85,10 @@ class CompiledStep:
         self._seconds = 0.0  # per native step
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"svi": self.svi}  # what was compiled is compiled anew where it is wanted
+        return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # nothing but the SVI object was kept
+        self.__init__(**state)  # type: ignore[misc]  # nothing but the fit was kept
 
     def __environment__(self) -> list[Any]:
         return []  # it names what counts itself, see `_roots`
@@ -98,7 +101,7 @@ class CompiledStep:
         if self.reason is not None or not settings.jit or recorder() is not None:
             return False
         # What comes into being at the first step is no part of a step.
-        if not self.svi.num_steps or not self.svi._updater.optimizers():
+        if not self.fit.num_steps or not self.fit.updater.optimizers():
             return False
         if self._function is None:
             self.reason = self.reason or self._obstacle()
@@ -116,12 +119,12 @@ class CompiledStep:
 
     def _look(self):
         """See whether the loss is still computed by the same code; if not, judge anew."""
-        svi = self.svi
-        objective = svi.objective
+        fit = self.fit
+        objective = fit.objective
         now = (
             objective,
-            svi._own_loss_and_grads,
-            svi.__dict__.get("loss_and_grads"),
+            fit.own_loss_and_grads,
+            fit.__dict__.get("loss_and_grads"),
             getattr(objective, "__dict__", {}).get("loss_and_grads"),
         )
         if self._loss is None or not all(map(operator.is_, now, self._loss)):
@@ -130,36 +133,36 @@ class CompiledStep:
             self._loss = now
 
     def _obstacle(self):
-        svi = self.svi
-        objective = svi.objective
-        if svi._own_loss_and_grads is not None:
+        fit = self.fit
+        objective = fit.objective
+        if fit.own_loss_and_grads is not None:
             return "loss_and_grads= was given"
-        if "loss_and_grads" in vars(svi):
+        if "loss_and_grads" in vars(fit):
             return "loss_and_grads of the SVI object was replaced"
         own = getattr(objective, "loss_and_grads", None)
         if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
             return f"{type(objective).__name__} computes its gradients itself"
-        for optimizer in svi._updater.optimizers():
+        for optimizer in fit.updater.optimizers():
             if not isinstance(optimizer, ElementwiseOptimizer):
                 return f"the update of {type(optimizer).__name__} is not compiled"
         return None
 
     def _roots(self):
         """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
-        svi = self.svi
-        found = [svi.model, svi.guide, svi.objective, vars(svi.params)]
+        fit = self.fit
+        found = [fit.model, fit.guide, fit.objective, vars(fit.params)]
         fixed = "model", "guide", "generator", "objective", "params"
-        found.append(Entries(vars(svi), fixed, busy=True))
-        if isinstance(svi.objective, ELBO):
-            found.append(vars(svi.objective))
-        found.append(vars(svi._updater))
+        found.append(Entries(vars(fit), fixed, busy=True))
+        if isinstance(fit.objective, ELBO):
+            found.append(vars(fit.objective))
+        found.append(vars(fit.updater))
         # Learning rates of optimizers are not among what is watched, nor are schedules, which a
         # step only meets by the rates.
-        optim = svi._updater.optimizer
+        optim = fit.updater.optimizer
         made = optim.optim_objs.values() if isinstance(optim, PyroOptim) else ()
-        found.append(Known((svi, *svi._updater.optimizers(), *made)))
+        found.append(Known((fit, *fit.updater.optimizers(), *made)))
         found += [vars(o) for o in (optim,) if isinstance(o, PyroOptim)]
-        for o in svi._updater.optimizers():
+        for o in fit.updater.optimizers():
             found += [Entries(vars(o), ("state", "param_groups")), o.state]
             found += (Entries(group, _without_rate(group)) for group in o.param_groups)
         return found
@@ -189,7 +192,7 @@ class CompiledStep:
         return self._numbers
 
     def _groups(self):
-        return [group for o in self.svi._updater.optimizers() for group in o.param_groups]
+        return [group for o in self.fit.updater.optimizers() for group in o.param_groups]
 
     @contextlib.contextmanager
     def _rates_as_tensors(self) -> Iterator[None]:
@@ -207,29 +210,30 @@ class CompiledStep:
 
     # ------------------------------------------------------------------------------------ the step
 
-    def __call__(self, args: Any, kwargs: Any) -> float | None:
-        """Take one step; returns its loss, or None if it has to be taken eagerly."""
-        svi, function = self.svi, self._function
+    def __call__(self, args: Any, kwargs: Any) -> StepInfo | None:
+        """Take one step; returns None if it has to be taken eagerly."""
+        fit, function = self.fit, self._function
         # The batches of plates with loaders are inputs as the arguments are.
-        inputs = (args, kwargs, svi.feed.batches())
+        inputs = (args, kwargs, fit.feed.batches())
         assert function is not None  # made by ready()
-        start = svi._generator_states()
-        svi._buffers = []  # a recording runs the model, and holds them first
+        start = fit.generator_states()
+        self._before = None  # until a run in Python notes it
         try:
             with enable_grad():
                 loss = function(*inputs)
                 if function.recorded is not None:
                     function.recorded.restore()
-                    svi._set_generator_states(start)
+                    fit.set_generator_states(start)
                     loss = function(*inputs)
         except InternalCompilerError:
             raise
         except Exception as error:
             # An error of the model's is raised by the eager step, with all that it knows. If that
             # one passes, the next are eager too.
-            svi._updater.zero_grad()
-            svi._restore_buffers()
-            svi._set_generator_states(start)
+            fit.updater.zero_grad()
+            if self._before is not None:
+                fit.restore(self._before)
+            fit.set_generator_states(start)
             self._strangers += isinstance(error, StrangeLoader)
             if self._strangers > MAX_STRANGERS or not isinstance(
                 error, (_NotFinite, StrangeLoader, *OUTSIDE)
@@ -239,30 +243,40 @@ class CompiledStep:
         if function.reason is not None and not function._paths():
             reason, place = function.reason
             self.reason = reason + (f" (at {place})" if place else "")
-        path = function.last
-        svi._remember(self._checkpoint if path is None else path.restore, start)
-        return float(loss.item())
+        self._remember(function.last, start, fit.num_steps)
+        return StepInfo(float(loss.item()))
+
+    def _remember(self, path, generators, step):
+        """Note the state before the last step: a path that took it has its tensors in memory."""
+        fit, before = self.fit, self._before
+        loaders = fit.feed.state_dict()
+
+        def good():
+            if path is None:
+                return before
+            path.restore()
+            return fit.take(generators=generators, loaders=loaders, step=step)
+
+        fit.good, fit.failures = good, 0
 
     def settle(self, args: Any, kwargs: Any) -> None:
         """Let an objective find out what it will of a new pair: that is no part of a step."""
-        svi = self.svi
-        now = svi.objective, svi.model, svi.guide
+        fit = self.fit
+        now = fit.objective, fit.model, fit.guide
         if self._settled is not None and all(map(operator.is_, now, self._settled)):
             return
         self._settled = now
-        if isinstance(svi.objective, ELBO) and not svi.objective.settled(svi.model, svi.guide):
-            svi._hold_buffers()
+        if isinstance(fit.objective, ELBO) and not fit.objective.settled(fit.model, fit.guide):
+            before = fit.take()
             with contextlib.suppress(Exception):  # the step itself raises it again
-                svi.setup(*args, **kwargs)
-            svi._restore_buffers()
+                fit.setup(*args, **kwargs)
+            fit.restore(before)
 
     def _step(self, args, kwargs, batches):
         """One step in Tensor operations."""
-        svi, updater = self.svi, self.svi._updater
-        checkpoint = updater.checkpoint()
-        self._checkpoint = lambda: updater.restore(checkpoint)
-        svi._hold_buffers()
-        with svi._active(), svi.feed.lending(batches):
+        fit, updater = self.fit, self.fit.updater
+        self._before = fit.take()
+        with fit.active(), fit.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss
         for g in gradients:
@@ -278,18 +292,18 @@ class CompiledStep:
         return loss
 
     def _loss_and_gradients(self, args, kwargs):
-        svi = self.svi
-        objective, updater = svi.objective, svi._updater
+        fit = self.fit
+        objective, updater = fit.objective, fit.updater
         if isinstance(objective, ELBO):
-            estimates = objective.estimates(svi.model, svi.guide, args, kwargs)
+            estimates = objective.estimates(fit.model, fit.guide, args, kwargs)
         else:
-            negative = -objective(svi.model, svi.guide, *args, **kwargs)
+            negative = -objective(fit.model, fit.guide, *args, **kwargs)
             estimates = iter([Estimate(negative, negative)])
         loss: Any = 0.0
         gradients: Any = None
         for value, surrogate in estimates:
             loss = loss - value.detach()
-            updater.adopt(dict(svi.params.named_parameters()))
+            updater.adopt(dict(fit.params.named_parameters()))
             if surrogate.requires_grad:
                 parameters = list(updater.parameters.values())
                 free = [p for p in parameters if p.requires_grad]
@@ -309,9 +323,9 @@ class CompiledStep:
         list of float
             Their losses. Fewer where time is up; none where the next step has to be taken alone.
         """
-        svi = self.svi
+        fit = self.fit
         # Plates with loaders want another batch at each step.
-        if svi.feed or not self.ready() or self._function is None:
+        if fit.feed or not self.ready() or self._function is None:
             return []
         inputs = (args, kwargs, {})
         begin = time.perf_counter()
@@ -330,9 +344,10 @@ class CompiledStep:
             return []
         self._seconds = (time.perf_counter() - begin) / len(losses)
         states = {id(generator): tuple(state) for generator, state in before}
-        svi.num_steps += len(losses) - 1
-        svi._remember(path.restore, svi._generator_states(states))
-        svi.num_steps += 1
+        known = zip((fit.generator, default_generator), fit.generator_states(), strict=True)
+        generators = tuple(states.get(id(g), now) for g, now in known)
+        fit.num_steps += len(losses)
+        self._remember(path, generators, fit.num_steps - 1)
         return np.asarray(losses, np.float64).tolist()
 
     # ------------------------------------------------------------------------------------- telling

@@ -30,6 +30,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
+from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.initialization import uniform_point
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
 from probtorch.infer.objectives.elbo import ELBO
@@ -318,12 +319,12 @@ class _Names(Handler):
             self._watch.named(site.value, f"param {site.name!r}")
 
 
-def check_svi(svi: Any, args: Any, kwargs: Any, start: Any) -> None:
-    """Compare the gradient of an SVI's objective with differences, with the draws of this step.
+def check_svi(fit: FitMemory, args: Any, kwargs: Any, start: Any) -> None:
+    """Compare the gradient of a fit's objective with differences, with the draws of this step.
 
     Parameters
     ----------
-    svi : SVI
+    fit : FitMemory
         Whose parameters exist; everything is put back to where it was.
     args, kwargs
         What model and guide are called with.
@@ -335,14 +336,14 @@ def check_svi(svi: Any, args: Any, kwargs: Any, start: Any) -> None:
     InferenceError
         If they disagree, or a value that left the tape comes back.
     """
-    leaves = {n: p for n, p in svi._updater.parameters.items() if p.requires_grad}
+    leaves = {n: p for n, p in fit.updater.parameters.items() if p.requires_grad}
     single = any(p._data.dtype.itemsize < 8 for p in leaves.values())
-    after = svi._generator_states()
+    after = fit.generator_states()
     for precise in (True, False) if single else (True,):
         given = (lifted(args), lifted(kwargs)) if precise else (args, kwargs)
         try:
-            with _borrowed(svi, leaves, precise):
-                _check_runs(svi, leaves, *given, start, precise)
+            with _borrowed(fit, leaves, precise):
+                _check_runs(fit, leaves, *given, start, precise)
             return
         except InferenceError as error:
             if error.subject.startswith("the gradient"):
@@ -350,15 +351,15 @@ def check_svi(svi: Any, args: Any, kwargs: Any, start: Any) -> None:
         except Exception:  # what it raises, it raises for the step itself
             continue
         finally:
-            svi._set_generator_states(after)
+            fit.set_generator_states(after)
 
 
 @contextlib.contextmanager
-def _borrowed(svi, leaves, precise):
+def _borrowed(fit, leaves, precise):
     """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
     held = [(p, p._data) for p in leaves.values()]
-    buffers = [(b, b._data.copy()) for b in svi.params.buffers.values()]
-    remembered = getattr(svi.objective, "state_dict", dict)()
+    buffers = [(b, b._data.copy()) for b in fit.params.buffers.values()]
+    remembered = getattr(fit.objective, "state_dict", dict)()
     try:
         for p, array in held:
             p._data = array.astype(np.float64) if precise else array.copy()
@@ -368,11 +369,11 @@ def _borrowed(svi, leaves, precise):
             p._data = array
         for b, array in buffers:
             b._data[...] = array
-        if hasattr(svi.objective, "load_state_dict"):
-            svi.objective.load_state_dict(remembered)
+        if hasattr(fit.objective, "load_state_dict"):
+            fit.objective.load_state_dict(remembered)
 
 
-def _check_runs(svi, leaves, args, kwargs, start, precise):
+def _check_runs(fit, leaves, args, kwargs, start, precise):
     """The comparison itself."""
     names, tensors = list(leaves), list(leaves.values())
     if not leaves:
@@ -386,15 +387,15 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
         at += array.size
 
     def run(like):
-        svi._set_generator_states(start)
+        fit.set_generator_states(start)
         with _alone(), in_float64() if precise else contextlib.nullcontext():
-            with Watch(like) as watch, svi._active(), _Names(watch), np.errstate(all="ignore"):
+            with Watch(like) as watch, fit.active(), _Names(watch), np.errstate(all="ignore"):
                 for name, p in zip(names, tensors, strict=True):
                     watch.named(p, f"parameter {name!r}")
-                found = _surrogate(svi, args, kwargs)
+                found = _surrogate(fit, args, kwargs)
             gradients = None
             if like is None and found.requires_grad:
-                with svi._active():
+                with fit.active():
                     gradients = grad(found, tensors, allow_unused=True)
             restore(watch)
             return float(found._data), gradients, watch
@@ -425,26 +426,26 @@ def _check_runs(svi, leaves, args, kwargs, start, precise):
         slope = sum(slopes[i] for i in moving)
         found = _quotient(lambda h, moving=moving: probe(h, moving), value, slope, watch)
         if found is not None and found != slope:
-            name = getattr(svi.model, "__name__", type(svi.model).__name__)
+            name = getattr(fit.model, "__name__", type(fit.model).__name__)
             raise _wrong(f"the objective of {name}", "values", slope, found, watch)
 
 
-def _surrogate(svi, args, kwargs) -> Any:
+def _surrogate(fit, args, kwargs) -> Any:
     """The tensor whose gradient a step follows."""
-    objective: Any = svi.objective
+    objective: Any = fit.objective
     if not isinstance(objective, ELBO):
-        return as_tensor(objective(svi.model, svi.guide, *args, **kwargs))
+        return as_tensor(objective(fit.model, fit.guide, *args, **kwargs))
     total: Any = 0.0
-    for _, surrogate in objective.estimates(svi.model, svi.guide, args, kwargs):
+    for _, surrogate in objective.estimates(fit.model, fit.guide, args, kwargs):
         total = total - surrogate
     return as_tensor(total)
 
 
-def checkable(svi: Any) -> Callable[..., Any] | None:
-    """Return the check for an SVI; None where its gradient is nobody's but its own."""
-    if not settings.check_gradients or svi._own_loss_and_grads is not None:
+def checkable(fit: FitMemory) -> Callable[..., Any] | None:
+    """Return the check for a fit; None where its gradient is nobody's but its own."""
+    if not settings.check_gradients or fit.own_loss_and_grads is not None:
         return None
-    own = getattr(svi.objective, "loss_and_grads", None)
+    own = getattr(fit.objective, "loss_and_grads", None)
     if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
         return None
-    return check_svi if "loss_and_grads" not in vars(svi) else None
+    return check_svi if "loss_and_grads" not in vars(fit) else None

@@ -21,6 +21,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators.registry import as_estimator, check, refusal
 from probtorch.estimators.score_function import ScoreFunction
 from probtorch.estimators.variance import VarianceRow, VarianceTable
+from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.objectives.runs import run_pair, same_draws
 
 __all__ = ["AS_WRITTEN", "gradient_variance"]
@@ -41,7 +42,7 @@ DEFAULTS = (
 
 
 def gradient_variance(
-    svi: Any,
+    fit: FitMemory,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     estimators: Sequence[Any] | None = None,
@@ -51,7 +52,7 @@ def gradient_variance(
 
     Parameters
     ----------
-    svi : SVI
+    fit : FitMemory
     args, kwargs
         What model and guide are called with.
     estimators : sequence, optional
@@ -69,7 +70,7 @@ def gradient_variance(
             got=repr(num_samples),
             fix="100 give a variance to about 15 %",
         )
-    objective = svi.objective
+    objective = fit.objective
     if not getattr(objective, "estimators_per_site", False):
         raise InferenceError(
             "SVI.gradient_variance",
@@ -77,23 +78,22 @@ def gradient_variance(
             got=type(objective).__name__,
             fix="compare estimators with SVI(model, guide, optim, Trace_ELBO())",
         )
-    if svi._waiting is not None:
-        svi._resume(args, kwargs)
-    sites = _latent_sites(svi, args, kwargs)
-    svi._updater.adopt(dict(svi.params.named_parameters()))
-    leaves = dict(svi._updater.parameters)
+    fit.resume(args, kwargs)
+    sites = _latent_sites(fit, args, kwargs)
+    fit.updater.adopt(dict(fit.params.named_parameters()))
+    leaves = dict(fit.updater.parameters)
     grads = {name: leaf.grad for name, leaf in leaves.items()}
-    generators, memory = svi._generator_states(), objective.state_dict()
+    generators, memory = fit.generator_states(), objective.state_dict()
     rows = []
     try:
         for name, choice in _choices(sites, estimators, objective):
-            svi._set_generator_states(generators)
+            fit.set_generator_states(generators)
             objective.load_state_dict(memory)
-            rows.append(_row(svi, args, kwargs, name, choice, leaves, num_samples))
+            rows.append(_row(fit, args, kwargs, name, choice, leaves, num_samples))
     finally:
-        svi._set_generator_states(generators)
+        fit.set_generator_states(generators)
         objective.load_state_dict(memory)
-        svi.feed.looked()
+        fit.feed.looked()
         for name, leaf in leaves.items():
             leaf.grad = grads[name]
     return VarianceTable(tuple(sorted(rows, key=lambda row: row.total)), num_samples)
@@ -112,11 +112,11 @@ class _Choose(Handler):
             site.infer["estimator"] = self.estimators[site.name]
 
 
-def _latent_sites(svi, args, kwargs):
+def _latent_sites(fit, args, kwargs):
     """The guide's latent sites, from a run that leaves no trace."""
-    with no_grad(), svi._active(), same_draws():
-        allow = svi.objective.allow_missing
-        run = run_pair(svi.model, svi.guide, args, kwargs, allow_missing=allow)
+    with no_grad(), fit.active(), same_draws():
+        allow = fit.objective.allow_missing
+        run = run_pair(fit.model, fit.guide, args, kwargs, allow_missing=allow)
     return {
         name: site
         for name, site in run.guide.nodes.items()
@@ -167,15 +167,15 @@ def _unknown(name, sites):
     )
 
 
-def _row(svi, args, kwargs, name, choice, leaves, num_samples):
+def _row(fit, args, kwargs, name, choice, leaves, num_samples):
     found: dict[str, list[np.ndarray]] = {leaf: [] for leaf in leaves}
     seconds = 0.0
     for _ in range(num_samples):
         for leaf in leaves.values():
             leaf.grad = None
         start = time.perf_counter()
-        with enable_grad(), svi._active(), _Choose(choice):
-            svi.objective.loss_and_grads(svi.model, svi.guide, *args, **kwargs)
+        with enable_grad(), fit.active(), _Choose(choice):
+            fit.objective.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
         seconds += time.perf_counter() - start
         for key, leaf in leaves.items():
             g = leaf.grad

@@ -10,7 +10,7 @@ made, and one of Pyro's is handed them at each step. `Updater` accepts
 - a `PyroOptim`, as ``Adam({"lr": 0.01})`` is; ``LBFGS({...})`` is made over all parameters at
   once, since its steps depend on all of them.
 
-It also keeps what a step overwrites, so that a step can be taken back (`checkpoint`).
+It reads and writes its part of a `FitState`: parameters, and the optimizer's state and options.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from probtorch.core.dispatch import mark_changed, wrap
+import numpy as np
+
+from probtorch.core.dispatch import around, mark_changed
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import leaves, map_tree
+from probtorch.core.tree import flatten, map_tree
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError, user_frame
+from probtorch.infer.fit_state import FitState
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
 
 __all__ = ["Updater", "copied", "overwrite"]
+
+_ARRAYS = (TensorBase, np.ndarray)
 
 NOTHING = (
     "SVI has nothing to optimise: steps estimate the loss and move nothing\n"
@@ -93,11 +98,13 @@ class Updater:
             )
         self._known: dict[str, Any] = {}
         self._foreign: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}  # as they were called before the store referred to them
         self._told = False
         if isinstance(self.optimizer, Optimizer):
             self._foreign = {
                 f"optim.{i}": p for i, p in enumerate(_members(self.optimizer.param_groups))
             }
+            self._given = dict(self._foreign)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -181,36 +188,6 @@ class Updater:
         for p in (*self._foreign.values(), *self._known.values()):
             p.grad = None
 
-    # ---------------------------------------------------------------------------- taking back
-
-    def checkpoint(self) -> list[Any]:
-        """Return copies of all that the next step may overwrite; see `restore`."""
-        held = [(p, p._data.copy()) for p in self.parameters.values()]
-        states = []
-        for optimizer in self.optimizers():
-            entries = [(p, state, dict(state)) for p, state in optimizer.state.items()]
-            tensors = [x for *_, s in entries for x in leaves(s) if isinstance(x, TensorBase)]
-            states.append((optimizer, entries, [(x, x._data.copy()) for x in tensors]))
-        return [held, states]
-
-    def restore(self, checkpoint: list[Any]) -> None:
-        """Put everything back to where it was at `checkpoint`, in the same dicts and tensors."""
-        held, states = checkpoint
-        for tensor, array in held:
-            overwrite(tensor, array)
-        before = {id(optimizer) for optimizer, _, _ in states}
-        for optimizer in self.optimizers():
-            if id(optimizer) not in before:
-                optimizer.state.clear()
-        for optimizer, entries, tensors in states:
-            optimizer.state.clear()
-            for p, state, items in entries:
-                state.clear()
-                state.update(items)
-                optimizer.state[p] = state
-            for tensor, array in tensors:
-                overwrite(tensor, array)
-
     def optimizers(self) -> list[Any]:
         """Return the optimizers at work, of which Pyro's has one per parameter."""
         if self.optimizer is None:
@@ -219,26 +196,52 @@ class Updater:
             return [getattr(o, "optimizer", o) for o in self.optimizer.optim_objs.values()]
         return [self.optimizer]
 
-    # -------------------------------------------------------------------------- saving, loading
+    # ----------------------------------------------------------------- its part of a `FitState`
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies of parameters and state: dicts, lists, numbers, tensors, nothing else."""
-        optimizer = self.optimizer
-        found: dict[str, Any] = {"params": {n: copied(p) for n, p in self.parameters.items()}}
+    def take(self) -> dict[str, Any]:
+        """Return copies of parameters and state, as `FitState` has them."""
+        optimizer, named = self.optimizer, self.parameters
+        params = {name: copied(p) for name, p in named.items()}
         if optimizer is None:
-            return found
+            return {"params": params, "optimizer": {}}
         if isinstance(optimizer, PyroOptim):
-            return {**found, "optim": _copied_tree(optimizer.get_state())}
-        names = {id(p): name for name, p in self.parameters.items()}
+            return {"params": params, "optimizer": {"optim": _copied_tree(optimizer.get_state())}}
+        names = {id(p): name for name, p in named.items()}
         groups = [[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
-        return {**found, "groups": groups, "optim": _copied_tree(optimizer.state_dict())}
+        saved = {"groups": groups, "optim": _copied_tree(optimizer.state_dict())}
+        return {"params": params, "optimizer": saved}
 
-    def load_state_dict(self, state: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned.
+    def put(self, state: FitState) -> None:
+        """Write parameters and the optimizer's state back, but for its options.
+
+        What the state does not know, since it came later, stays as it is, or begins anew.
+        """
+        named = {**self._given, **self.parameters}
+        for name, saved in state.params.items():
+            if name in named:
+                overwrite(named[name], saved._data)
+        for made, saved in self._with_saved(state):
+            inner = getattr(made, "optimizer", made)
+            _write(inner, (saved if inner is made else saved.get("optimizer", {})).get("state", {}))
+
+    def _with_saved(self, state):
+        """Yield what the optimizer is made of, an optimizer or a schedule each, and its state."""
+        saved = state.optimizer.get("optim", {})
+        if isinstance(self.optimizer, PyroOptim):
+            made = self.optimizer.optim_objs
+            # One that serves others as well moves their parameters, too.
+            for name, p in self._known.items():
+                if p in made:
+                    yield made[p], saved.get(name, {})
+        elif self.optimizer is not None:
+            yield self.optimizer, saved
+
+    def load(self, state: FitState, named: Mapping[str, Any]) -> None:
+        """Take in the parameters of a state, and the options of its optimizer; `put` does the rest.
 
         Parameters
         ----------
-        state : dict
+        state : FitState
         named : dict of str to Tensor
             The leaves of the parameter store; all of them exist.
 
@@ -247,7 +250,7 @@ class Updater:
         ArgumentError
             If the parameters are not those of the state.
         """
-        params = state["params"]
+        params, saved = state.params, state.optimizer
         self._claim(named)
         have = {**self.parameters, **self._new(named)}
         if set(have) != set(params):
@@ -257,36 +260,83 @@ class Updater:
                 got=", ".join(map(repr, sorted(have))) or "none",
                 fix="load into an SVI of the same model, guide and kind of optimizer",
             )
-        for name, saved in params.items():
-            if saved._data.shape != have[name]._data.shape:
+        for name, tensor in params.items():
+            if tensor._data.shape != have[name]._data.shape:
                 raise ArgumentError(
                     f"SVI.load_state_dict: parameter {name!r}",
                     expected=f"shape {tuple(have[name]._data.shape)}",
-                    got=f"shape {tuple(saved._data.shape)}",
+                    got=f"shape {tuple(tensor._data.shape)}",
                     fix="load into an SVI of the same model and guide, with plates of one size",
                 )
-            overwrite(have[name], saved._data)
-        if "optim" not in state:
+        if "optim" not in saved:
             return
-        for names in state.get("groups", [list(named)]):
+        for names in saved.get("groups", [list(named)]):
             self.adopt({n: named[n] for n in names if n in named})
-        saved = _copied_tree(state["optim"])
         if isinstance(self.optimizer, PyroOptim):
-            self.optimizer.set_state(saved)
-            self.optimizer.meet({n: p for n, p in self._known.items() if n in saved})
-        else:
-            self.optimizer.load_state_dict(saved)  # type: ignore[union-attr]
+            made = self.optimizer.optim_objs
+            new = {n: s for n, s in saved["optim"].items() if self._known.get(n) not in made}
+            self.optimizer.set_state(_copied_tree(new))
+            self.optimizer.meet({n: p for n, p in self._known.items() if n in new})
+        for thing, one in self._with_saved(state):
+            inner = getattr(thing, "optimizer", thing)
+            if one and inner is not thing:
+                thing.load_state_dict(one["scheduler"])
+                one = one["optimizer"]
+            if one:
+                _write_options(inner, one)
 
 
 def copied(tensor: Any) -> Any:
     """Return the elements of a tensor as a new one, off the tape."""
-    return wrap(tensor._data.copy())
+    return around(tensor._data.copy())
 
 
 def overwrite(tensor: Any, array: Any) -> None:
     """Put other elements into a leaf, keeping its memory."""
     tensor._data[...] = array
     mark_changed(tensor)
+
+
+def _write(optimizer, saved):
+    """Give an optimizer the state of its parameters: in its own tensors if it has them already."""
+    live = optimizer.state_dict()
+    (mine, structure), (theirs, other) = flatten(live["state"]), flatten(saved)
+    sources: dict[int, Any] = {}
+    if structure == other and all(_fits(x, y, sources) for x, y in zip(mine, theirs, strict=True)):
+        for x, y in zip(mine, theirs, strict=True):
+            if isinstance(x, TensorBase):
+                overwrite(x, y._data)
+    else:
+        optimizer.load_state_dict({**live, "state": _copied_tree(saved)})
+
+
+def _fits(mine, saved, sources):
+    """Whether a leaf can take over a saved one; `sources` has what tensors take over by their ids,
+    since those that are one, as step counts are, can only take over one.
+    """
+    if not (isinstance(mine, TensorBase) and isinstance(saved, TensorBase)):
+        return _equal(mine, saved)
+    x, y = mine._data, saved._data
+    return (
+        x.shape == y.shape and x.dtype == y.dtype and sources.setdefault(id(mine), saved) is saved
+    )
+
+
+def _write_options(optimizer, saved):
+    """Give the groups of an optimizer the options that they had."""
+    groups, before = optimizer.param_groups, saved["param_groups"]
+    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in before]:
+        optimizer.load_state_dict(saved)  # which says what is wrong
+    for group, options in zip(groups, before, strict=True):
+        for name, value in options.items():
+            if isinstance(value, TensorBase) and isinstance(group.get(name), TensorBase):
+                overwrite(group[name], value._data)
+            elif name != "params" and not _equal(group.get(name), value):
+                group[name] = _copied_tree(value)
+
+
+def _equal(a, b):
+    return a is b or (type(a) is type(b) and not isinstance(a, _ARRAYS) and a == b)
 
 
 def _copied_tree(tree):

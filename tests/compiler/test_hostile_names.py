@@ -92,7 +92,7 @@ def density_text(names):
 def svi_text(names):
     svi = SVI(model_of(names), guide_of(names), Adam({"lr": 0.01}), seed=0)
     svi.run(4, Y, progress_bar=False)
-    (path,) = svi._compiled._function._paths()
+    (path,) = svi.compiled._function._paths()
     return path.program.ir
 
 

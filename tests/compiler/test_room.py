@@ -120,7 +120,7 @@ def steps(most, sizes):
     rng, losses = np.random.default_rng(0), []
     for n in sizes:
         losses.append(svi.step(probtorch.tensor(rng.normal(size=n))))
-        function = svi._compiled._function
+        function = svi.compiled._function
         if function is not None:
             function._room.most = most
     return losses, len(function._versions)

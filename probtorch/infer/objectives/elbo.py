@@ -323,10 +323,10 @@ class Trace_ELBO(ELBO):
         """Take over what `state_dict` returned."""
         rest = {name: value for name, value in state.items() if name != "memory"}
         super().load_state_dict(rest)
-        self._memory = {
-            site: {name: wrap(x._data.copy()) for name, x in kept.items()}
-            for site, kept in state.get("memory", {}).items()
-        }
+        # The same dict, for compiled code watches it.
+        self._memory.clear()
+        for site, kept in state.get("memory", {}).items():
+            self._memory[site] = {name: wrap(x._data.copy()) for name, x in kept.items()}
 
 
 def averaged(x: Any, run: Run) -> Any:

@@ -110,7 +110,8 @@ class TraceGraph_ELBO(Trace_ELBO):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict({n: x for n, x in state.items() if n != "averages"})
-        self._averages = {n: wrap(x._data.copy()) for n, x in state["averages"].items()}
+        self._averages.clear()
+        self._averages.update({n: wrap(x._data.copy()) for n, x in state["averages"].items()})
 
 
 def _check(site: Site, options: Mapping[str, Any]) -> None:

@@ -77,8 +77,8 @@ def trajectory(make, jit, steps=STEPS, batches=None):
 def assert_same(make, *, batches=None, paths=1):
     mine, losses, params = trajectory(make, True, batches=batches)
     _, eager_losses, eager_params = trajectory(make, False, batches=batches)
-    assert mine._compiled.reason is None
-    assert len(mine._compiled._function._paths()) == paths
+    assert mine.compiled.reason is None
+    assert len(mine.compiled._function._paths()) == paths
     np.testing.assert_allclose(losses, eager_losses, rtol=1e-10, atol=1e-10)
     assert list(params) == list(eager_params)
     for name, value in params.items():
@@ -307,7 +307,7 @@ def test_a_learning_rate_changed_in_place_counts():
         with configure(jit=jit):
             svi.step(X, Y)
             rate = np.array(0.3)
-            for optimizer in svi._updater.optimizers():
+            for optimizer in svi.updater.optimizers():
                 optimizer.param_groups[0]["lr"] = rate
             runs.append([svi.step(X, Y) for _ in range(3)])
             rate[...] = 0.01
@@ -510,5 +510,5 @@ def test_steps_of_a_schedule_need_no_other_path():
         return svi, found
 
     svi, found = losses(True)
-    assert len(svi._compiled._function._paths()) == 1
+    assert len(svi.compiled._function._paths()) == 1
     np.testing.assert_allclose(found, losses(False)[1], rtol=1e-9)

@@ -1,0 +1,113 @@
+"""`FitState`: all that the next steps of a fit depend on, as data.
+
+A step takes a state and a batch to another state. So keeping a state is a way back, saving one is a
+way to go on in another process, and whether a step is taken eagerly or natively is nobody's
+business. fit.py has the memory that a state is read from and written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probtorch.core.tree import record
+from probtorch.errors import ArgumentError
+
+__all__ = ["FitState", "StepInfo"]
+
+# The reader of a state refuses others: a later layout gets a later number.
+STATE_FORMAT = 1
+
+
+@record
+class FitState:
+    """Where a fit stands. All tensors are copies; nothing changes them.
+
+    Attributes
+    ----------
+    params : dict of str to Tensor
+        Unconstrained numbers by name; those of an optimizer made over them are ``optim.0`` ...
+    optimizer : dict
+        ``optim``: the optimizer's own state; ``groups``: names by group, where it has groups. Empty
+        before there is one.
+    buffers : dict of str to Tensor
+        Of the modules that `module` stated: running means and the like.
+    objective : dict
+        What the objective remembers from step to step.
+    generators : tuple
+        States of the generator of sample statements (None without one) and of the default one.
+    loaders : dict
+        Where the loaders of plates stand.
+    step : int
+        Steps taken.
+    failures : int
+        How many of the last ones in a row were refused: their numbers were not finite.
+    """
+
+    params: dict[str, Any]
+    optimizer: dict[str, Any]
+    buffers: dict[str, Any]
+    objective: dict[str, Any]
+    generators: tuple[Any, Any]
+    loaders: dict[str, Any]
+    step: int = 0
+    failures: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state in nested dicts, lists, numbers and tensors, for `probtorch.save`."""
+        generator, default = self.generators
+        return {
+            "format": STATE_FORMAT,
+            "num_steps": self.step,
+            "failures": self.failures,
+            "updater": {"params": self.params, **self.optimizer},
+            "buffers": self.buffers,
+            "objective": self.objective,
+            "loaders": self.loaders,
+            "generator": generator,
+            "default_generator": default,
+        }
+
+    @classmethod
+    def of_dict(cls, state: Mapping[str, Any]) -> FitState:
+        """Return the state that `to_dict` was called on.
+
+        Raises
+        ------
+        ArgumentError
+            If it has another layout.
+        """
+        if state.get("format") != STATE_FORMAT:
+            raise ArgumentError(
+                "SVI.load_state_dict",
+                expected=f"a state of format {STATE_FORMAT}, made by state_dict()",
+                got=f"format {state.get('format')!r}",
+                fix="load it with the version of the library that saved it",
+            )
+        optimizer = dict(state["updater"])
+        return cls(
+            params=optimizer.pop("params"),
+            optimizer=optimizer,
+            buffers=state["buffers"],
+            objective=state["objective"],
+            generators=(state["generator"], state["default_generator"]),
+            loaders=state["loaders"],
+            step=state["num_steps"],
+            failures=state.get("failures", 0),  # earlier releases saved it elsewhere
+        )
+
+
+@record
+class StepInfo:
+    """What happened in a step.
+
+    Attributes
+    ----------
+    loss : float
+        Before the move.
+    refused : str or None
+        What was not finite, in words; then nothing was moved.
+    """
+
+    loss: float
+    refused: str | None = None
