@@ -101,11 +101,7 @@ class Updater:
         self._foreign: dict[str, Any] = {}
         self._given: dict[str, Any] = {}  # as they were called before the store referred to them
         self._told = False
-        if isinstance(self.optimizer, Optimizer):
-            self._foreign = {
-                f"optim.{i}": p for i, p in enumerate(_members(self.optimizer.param_groups))
-            }
-            self._given = dict(self._foreign)
+        self._notice()
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -117,8 +113,17 @@ class Updater:
         """Whether the optimizer asks for several losses per step."""
         return isinstance(self.optimizer, LBFGS)
 
+    def _notice(self):
+        """Give names to what the optimizer moves and the store does not know."""
+        if isinstance(self.optimizer, Optimizer):
+            known = {id(p) for p in self.parameters.values()}
+            for i, p in enumerate(_members(self.optimizer.param_groups)):
+                if id(p) not in known:
+                    self._foreign[f"optim.{i}"] = self._given[f"optim.{i}"] = p
+
     def adopt(self, named: Mapping[str, Any]) -> None:
         """Take in the leaves that are not known yet; none at all are told of once."""
+        self._notice()
         self._claim(named)
         added = self._new(named)
         if any(name in self._known for name in added) and self.optimizer is not None:
@@ -201,6 +206,7 @@ class Updater:
 
     def take(self) -> dict[str, Any]:
         """Return copies of parameters and state, as `FitState` has them."""
+        self._notice()
         optimizer, named = self.optimizer, self.parameters
         params = {name: copied(p) for name, p in named.items()}
         if optimizer is None:
@@ -252,6 +258,7 @@ class Updater:
             If the parameters are not those of the state.
         """
         params, saved = state.params, state.optimizer
+        self._notice()
         self._claim(named)
         have = {**self.parameters, **self._new(named)}
         if set(have) != set(params):
