@@ -2,7 +2,7 @@
 
 It has the names that formulas use (`where`, `exp`, `lgamma`, ...; those of ops/scalar.py follow
 from its table) with NumPy's meaning of integers, nan and signed zeros, and makes the nodes they
-consist of. Lines of text gather in `lines`, spelled by the printer. `function.py` adds variables,
+consist of. Lines of text gather in `lines`, spelled by a `Printer`. `function.py` adds variables,
 loops and branches.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from keyword import iskeyword
+from typing import Any, ClassVar
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.nodes import Value
@@ -27,10 +28,7 @@ from probtorch.compiler.lang.types import (
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import INTRINSICS
 
-if TYPE_CHECKING:
-    from probtorch.compiler.lang.printer import Printer
-
-__all__ = ["Builder"]
+__all__ = ["Builder", "Printer"]
 
 
 class Builder:
@@ -147,6 +145,10 @@ class Builder:
     def negate(self, a: Value) -> Value:
         """Write a negation."""
         return self.put(nodes.Negate(a))
+
+    def absolute(self, a: Value) -> Value:
+        """Write the size of a number."""
+        return self.abs(a)
 
     def compare(self, test: str, a: Any, b: Any) -> Value:
         """Write a comparison; exact for numbers that the type of the other side cannot hold."""
@@ -355,3 +357,57 @@ class Builder:
 
 # Ops whose formula is meant for floats: the method that says what they are for integers.
 _INTEGER_FORMS = {"floor_divide": "floor_divide", "pow": "power_of_integers"}
+
+
+class Printer:
+    """Spells nodes: a method of the node's name in lower case for each kind.
+
+    Attributes
+    ----------
+    sigil : str
+        What names begin with.
+    fuses : bool
+        Whether `Fused` is one instruction.
+    """
+
+    sigil: ClassVar[str] = ""
+    fuses: bool = False
+
+    def print(self, b: Builder, node: Any) -> Any:
+        """Write a node into the builder's lines; returns what it gives."""
+        return getattr(self, _METHODS[type(node)])(b, node)
+
+    def definition(self, name: str, text: str, ty: str) -> str:
+        """Return the line that gives a name to what `text` computes."""
+        raise NotImplementedError
+
+    def constant(self, x: Any, ty: str) -> str:
+        """Return the spelling of a Python number."""
+        raise NotImplementedError
+
+    def load(self, b: Builder, place: str, ty: str) -> Value:
+        """Write a read of memory."""
+        raise NotImplementedError
+
+    def store(self, b: Builder, v: Value, place: str) -> None:
+        """Write a write to memory."""
+        raise NotImplementedError
+
+    def requires(self, b: Builder, symbol: str) -> None:
+        """Note that the module calls a function of the runtime."""
+        b.module.runtime.add(symbol)
+
+    def argument(self, i: int) -> str:
+        """Return the name of a function's argument."""
+        raise NotImplementedError
+
+    def function(self, f: Any, result: Value | None) -> str:
+        """Return the text of a function whose lines are written."""
+        raise NotImplementedError
+
+
+_METHODS = {
+    kind: name + "_" * iskeyword(name)
+    for kind in nodes.Node.__subclasses__()
+    for name in [kind.__name__.lower()]
+}

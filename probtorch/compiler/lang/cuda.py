@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from probtorch.compiler.lang import nodes
-from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.function import Function
 from probtorch.compiler.lang.nodes import Value
-from probtorch.compiler.lang.printer import Printer
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
 

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from probtorch.compiler.lang import nodes
-from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.nodes import Value
-from probtorch.compiler.lang.printer import Printer
 
 __all__ = ["Cell", "Function"]
 

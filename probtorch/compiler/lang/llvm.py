@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 from probtorch.compiler import library
 from probtorch.compiler.lang import nodes
-from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.function import Function
 from probtorch.compiler.lang.nodes import Value
-from probtorch.compiler.lang.printer import Printer
 from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, rounded
 

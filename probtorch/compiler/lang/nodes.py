@@ -8,14 +8,11 @@ nodes by the builder that it belongs to.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from probtorch.compiler.lang.types import FLOATS
 from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
-
-if TYPE_CHECKING:
-    from probtorch.compiler.lang.builder import Builder
 
 __all__ = [
     *("Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry", "Extreme"),
@@ -24,12 +21,26 @@ __all__ = [
 ]
 
 
+class Arithmetic(Protocol):
+    """What makes the nodes of operators: a `Builder`."""
+
+    def binary(self, op: str, a: Any, b: Any) -> Value: ...
+
+    def bits(self, op: str, a: Any, b: Any) -> Value: ...
+
+    def compare(self, test: str, a: Any, b: Any) -> Value: ...
+
+    def negate(self, a: Value) -> Value: ...
+
+    def absolute(self, a: Value) -> Value: ...
+
+
 class Value:
     """A value of the language: its name or spelling, and its type; operators make nodes."""
 
     __slots__ = ("e", "name", "ty")
 
-    def __init__(self, name: str, ty: str, e: Builder) -> None:
+    def __init__(self, name: str, ty: str, e: Arithmetic) -> None:
         self.name, self.ty, self.e = name, ty, e
 
     def __add__(self, o: Any) -> Value:
@@ -60,7 +71,7 @@ class Value:
         return self.e.negate(self)
 
     def __abs__(self) -> Value:
-        return self.e.abs(self)
+        return self.e.absolute(self)
 
     def __lt__(self, o: Any) -> Value:
         return self.e.compare("lt", self, o)
