@@ -1,12 +1,15 @@
-"""How an op is carried out on many slices at once: `batched`, a rule per family.
+"""How an op is carried out on many slices at once: `batched`, by the dims that the op declares.
 
 A rule is given the op's inputs, of which some carry a batch dim in front, and answers with one call
 of the same op on the whole batch, or a few; what it returns has the batch dim in front. Rules
 are written in Tensor ops, so batched programs have gradients, can be recorded, and batched again.
 `vmap.py` uses them while a function runs, the compiler's `batching.py` on a recorded graph.
 
-An op without a rule is carried out slice by slice: right, only slow. `slow_ops` lists them. To add
-a rule, write it under ``@rule("name")``; the sweep in tests/autograd/test_batching.py finds it.
+What an op does along its core dims (`Op.core`) it does alike along all others, so the batch is one
+of these. A rule by name, under ``@rule("name")``, is for what that does not say: ops whose
+attributes speak of every dim (movement, indexing), and products and solves that are faster as one
+of larger matrices. An op with neither is carried out slice by slice: right, only slow. `slow_ops`
+lists them. tests/autograd/test_batching.py sweeps every registered op.
 """
 
 import math
@@ -23,7 +26,6 @@ from probtorch.ops.movement import expand, movedim, permute, reshape, stack
 __all__ = ["align", "batched", "slow_ops", "spread"]
 
 _RULES = {}
-_FAMILIES = {}
 
 
 def batched(op, inputs, flags, attrs, size):
@@ -46,15 +48,25 @@ def batched(op, inputs, flags, attrs, size):
     Tensor or tuple of Tensor
         With the batch as dim 0.
     """
-    found = _RULES.get(op.name) or _FAMILIES.get(op.family) or _one_by_one
-    return found(op, list(inputs), list(flags), attrs, size)
+    return _rule_of(op)(op, list(inputs), list(flags), attrs, size)
+
+
+def _rule_of(op):
+    found = _RULES.get(op.name)
+    if found is not None:
+        return found
+    if op.family == "elementwise":
+        return _elementwise
+    if "sampler" in op.extra:
+        return _sampler
+    if op.core is None:
+        return _one_by_one
+    return _looped if "->" in op.core else _along
 
 
 def slow_ops():
     """Return the names of the registered ops that have no rule."""
-    return sorted(
-        op.name for op in REGISTRY.values() if op.name not in _RULES and op.family not in _FAMILIES
-    )
+    return sorted(op.name for op in REGISTRY.values() if _rule_of(op) is _one_by_one)
 
 
 def rule(*names):
@@ -113,32 +125,43 @@ def _one_by_one(op, inputs, flags, attrs, size):
     return tuple(stack(list(column)) for column in zip(*rows, strict=True))
 
 
-# ------------------------------------------------------------------------- elementwise and the like
+# ------------------------------------------------------------------------------ by what is declared
 
 
 def _elementwise(op, inputs, flags, attrs, size):
     return apply(op, _aligned(inputs, flags), attrs)
 
 
-_FAMILIES["elementwise"] = _elementwise
+def _looped(op, inputs, flags, attrs, size):
+    """Ops on their last dims, all others being a loop that the inputs have in common."""
+    shapes = [_slice_shape(x, f) for x, f in zip(inputs, flags, strict=True)]
+    firsts = [len(s) - r for s, r in zip(shapes, op.core_ranks(attrs), strict=True)]
+    loop = broadcast_shapes(*(s[:k] for s, k in zip(shapes, firsts, strict=True)), op=op.name)
+    whole = [
+        expand(align(x, f, len(loop) + len(s) - k), (size, *loop, *s[k:]))
+        for x, f, s, k in zip(inputs, flags, shapes, firsts, strict=True)
+    ]
+    return apply(op, tuple(whole), attrs)
 
 
-@rule("cast", "to_device", "bits_to_integers")
-@rule("cholesky", "inv", "det", "slogdet", "eigh", "qr", "svd", "pinv", "cofactor", "det_hessian")
-@rule("diagonal", "diag_embed", "window_sum", "window_max")
-def _leading(op, inputs, flags, attrs, size):
-    """Ops that treat all but the last dims as a batch anyway."""
+def _along(op, inputs, flags, attrs, size):
+    """Ops along the dims that an attribute names, of inputs that are equal in rank."""
     inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
-    return apply(op, tuple(inputs), attrs)
+    return apply(op, tuple(inputs), _shifted(attrs))
 
 
-@rule("gamma_log_implicit", "gammainc_grad_a", "betainc_grad", "von_mises_slope")
-def _of_one_shape(op, inputs, flags, attrs, size):
-    return apply(op, _one_shape(inputs, flags, size), attrs)
+def _shifted(attrs):
+    """Return attributes whose `dim` or `dims` count from the front, for one dim more there."""
+    out = dict(attrs)
+    if "dim" in out:
+        out["dim"] = out["dim"] + 1 if out["dim"] >= 0 else out["dim"]
+    if "dims" in out:
+        out["dims"] = tuple(d + 1 if d >= 0 else d for d in out["dims"])
+    return out
 
 
-@rule("standard_log_gamma", "standard_gamma", "poisson_draw", "binomial_draw", "von_mises_draw")
 def _sampler(op, inputs, flags, attrs, size):
+    """Draws, one per element of parameters and counters; seed and stream are for all of them."""
     *given, seed, stream, counters = inputs
     if flags[-3] or flags[-2]:
         return _one_by_one(op, inputs, flags, attrs, size)
@@ -146,14 +169,7 @@ def _sampler(op, inputs, flags, attrs, size):
     return apply(op, (*given, seed, stream, counters), attrs)
 
 
-@rule("demand")
-def _demand(op, inputs, flags, attrs, size):
-    x, ok = inputs
-    x = spread(x, flags[0], size)
-    return apply(op, (x, align(ok, flags[1], x._data.ndim - 1)), attrs)
-
-
-# ---------------------------------------------------------------------------- movement, reductions
+# ----------------------------------------------------------------------------------------- movement
 
 
 @rule("reshape")
@@ -184,26 +200,6 @@ def _slice_put(op, inputs, flags, attrs, size):
     x = spread(x, flags[0], size)
     v = align(v, flags[1], x._data.ndim - 1)
     return apply(op, (x, v), {"spec": ((0, 1, size), *attrs["spec"])})
-
-
-def _shifted(attrs):
-    """Return attributes whose `dim` or `dims` count from the front, for one dim more there."""
-    out = dict(attrs)
-    if "dim" in out:
-        out["dim"] = out["dim"] + 1 if out["dim"] >= 0 else out["dim"]
-    if "dims" in out:
-        out["dims"] = tuple(d + 1 if d >= 0 else d for d in out["dims"])
-    return out
-
-
-@rule("cat", "linear_recurrence", "cumsum", "cumprod", "logcumsumexp")
-@rule("cummax_index", "cummin_index", "argsort", "order_statistic")
-@rule("sum", "amax", "amin", "prod", "logsumexp", "softmax", "log_softmax", "variance")
-@rule("standardise")
-def _along(op, inputs, flags, attrs, size):
-    """Ops along dims of inputs that are equal in rank."""
-    inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
-    return apply(op, tuple(inputs), _shifted(attrs))
 
 
 @rule("argmax", "argmin")
@@ -268,11 +264,7 @@ def _solve(op, inputs, flags, attrs, size):
     if not left and len(m) == 2 and len(n) == 2:
         columns = reshape(permute(b, (1, 0, 2)), (n[0], size * n[1]))
         return permute(reshape(apply(op, (a, columns), attrs), (n[0], size, n[1])), (1, 0, 2))
-    batch = broadcast_shapes(m[:-2], n[:-2], op=op.name)
-    a, b = _aligned(inputs, flags)
-    return apply(
-        op, (expand(a, (size, *batch, *m[-2:])), expand(b, (size, *batch, *n[-2:]))), attrs
-    )
+    return _looped(op, inputs, flags, attrs, size)
 
 
 # ----------------------------------------------------------------------------------------- indexing

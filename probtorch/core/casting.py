@@ -59,6 +59,7 @@ CAST = register(
         _cast_vjp,
         _cast_jvp,
         saves=(),
+        core="()->()",
         samples=lambda rng: [
             ((rng.standard_normal((2, 3)).astype(np.float32),), {"dtype": dtypes.float64}),
             ((np.arange(3),), {"dtype": dtypes.float64}),

@@ -7,13 +7,15 @@ record: eager execution (`run`), the tape (`vjp`), forward mode (`jvp`), the com
 `samples`).
 """
 
+import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from probtorch.errors import ArgumentError
 
-__all__ = ["REGISTRY", "Op", "register"]
+__all__ = ["REGISTRY", "Op", "core_dims", "register"]
 
 REGISTRY: dict[str, "Op"] = {}
 
@@ -53,6 +55,12 @@ class Op:
     saves : tuple of str
         What the derivative reads the elements of: names of inputs, and "out". What is not among
         them may change in place before the derivative is taken.
+    core : str or None
+        The dims that one application works on; what an op does to them it does along all others
+        alike. As in NumPy's gufuncs for the last dims, ``"(m,n),(n,p)->(m,p)"``, where ``*sizes``
+        stands for as many as the attribute `sizes` has; or the name of the attribute that says
+        which they are, "dim" or "dims", of inputs that are equal in rank. None for an op whose
+        batching has a rule of its own.
     num_outputs : int
         Number of output tensors. With several, `vjp` and the hooks see a list of cotangents, None
         for an output that took no part.
@@ -83,6 +91,7 @@ class Op:
     inputs: tuple[str, ...] = ()
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)
+    core: str | None = None
     num_outputs: int = 1
     domain: tuple[Any, ...] = ()
     reference: Callable[..., Any] | None = None
@@ -117,8 +126,30 @@ class Op:
         names = [self.inputs[min(i, last)].removeprefix("*") for i in range(count)]
         return [i for i, name in enumerate(names) if name in self.saves]
 
+    def core_ranks(self, attrs):
+        """Return how many core dims each input has in a call with `attrs`."""
+        inputs, _ = core_dims(self.core)
+        return [
+            sum(len(attrs[name[1:]]) if name[0] == "*" else 1 for name in names) for names in inputs
+        ]
+
     def __repr__(self):
         return f"<op {self.name}>"
+
+
+@functools.cache
+def core_dims(core):
+    """Return the names of the core dims of each input, and of each output, as `Op.core` has them.
+
+    Examples
+    --------
+    >>> core_dims("(n,n),(n,m)->(n,m)")
+    ([['n', 'n'], ['n', 'm']], [['n', 'm']])
+    """
+    return tuple(
+        [[name for name in part.split(",") if name] for part in re.findall(r"\((.*?)\)", side)]
+        for side in core.split("->")
+    )
 
 
 def register(op):

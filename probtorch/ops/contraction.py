@@ -58,6 +58,7 @@ _MATMUL = structured(
     vjp=_matmul_vjp,
     jvp=_matmul_jvp,
     saves="x y",
+    core="(m,n),(n,p)->(m,p)",
     samples=_samples,
     reference=lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
     doc="Product of matrices, batched over leading dims.",

@@ -144,6 +144,7 @@ def elementwise(
             result=result,
             inputs=inputs,
             saves=tuple(dict.fromkeys(" ".join(saves).split())),
+            core=",".join(["()"] * len(partials)) + "->()",
             domain=domain,
             reference=reference,
             doc=doc,
@@ -252,7 +253,7 @@ def _bind_jvp(op):
     return jvp
 
 
-def linear(name, family, *, run, transpose, samples, reference=None, view=False, doc=""):
+def linear(name, family, *, run, transpose, samples, core=None, reference=None, view=False, doc=""):
     """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint.
 
     `x` is there for its shape: the derivative of a linear op reads nothing.
@@ -273,6 +274,7 @@ def linear(name, family, *, run, transpose, samples, reference=None, view=False,
             jvp,
             inputs=_names(run),
             saves=(),
+            core=core,
             samples=samples,
             reference=reference,
             doc=doc,
@@ -293,6 +295,7 @@ def structured(
     jvp=None,
     reference=None,
     saves=None,
+    core=None,
     num_outputs=1,
     doc="",
     extra=None,
@@ -311,6 +314,7 @@ def structured(
             jvp,
             inputs=_names(run),
             saves=None if saves is None else tuple(saves.split()),
+            core=core,
             samples=samples,
             reference=reference,
             num_outputs=num_outputs,

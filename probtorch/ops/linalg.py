@@ -203,6 +203,7 @@ _CHOLESKY = structured(
     vjp=_cholesky_vjp,
     jvp=_cholesky_jvp,
     saves="out",
+    core="(n,n)->(n,n)",
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {"check": True}),
         ((positive_definite_samples(rng, 2, 4),), {"check": True}),
@@ -370,6 +371,7 @@ _SOLVE_TRIANGULAR = structured(
     vjp=_solve_triangular_vjp,
     jvp=_solve_triangular_jvp,
     saves="a out",
+    core="(n,n),(n,m)->(n,m)",
     samples=_triangular_samples,
     reference=_solve_triangular_reference,
     doc="x with a @ x = b for triangular a; the other triangle is not read.",
@@ -484,6 +486,7 @@ _SOLVE = structured(
     vjp=_solve_vjp,
     jvp=_solve_jvp,
     saves="a out",
+    core="(n,n),(n,m)->(n,m)",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3), rng.standard_normal((3, 2))), {}),
         ((general_samples(rng, 2, 1, 3, 3), rng.standard_normal((4, 3, 1))), {}),
@@ -553,6 +556,7 @@ INV = structured(
     saves="out",
     vjp=lambda g, y, inputs, attrs, needs: (-matmul(matmul(mt(y), g), mt(y)),),
     jvp=lambda tangents, y, inputs, attrs: -matmul(matmul(y, tangents[0]), y),
+    core="(n,n)->(n,n)",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {"check": True}),
         ((general_samples(rng, 2, 2, 2),), {"check": True}),

@@ -388,6 +388,7 @@ _CAT = structured(
     vjp=_cat_vjp,
     jvp=_cat_jvp,
     saves="",
+    core="dim",
     samples=lambda rng: [((_array(rng, 2, 3), _array(rng, 2, 0), _array(rng, 2, 1)), {"dim": 1})],
     reference=lambda *xs, dim: np.concatenate(xs, dim),
     doc="Tensors joined along one dim.",
@@ -586,6 +587,7 @@ _DIAGONAL = linear(
     transpose=lambda g, x, offset: apply(
         _DIAG_EMBED, (g,), {"offset": offset, "shape": x._data.shape[-2:]}
     ),
+    core="(m,n)->(k)",
     samples=lambda rng: [
         ((_array(rng, 2, 3, 4),), {"offset": 1}),
         ((_array(rng, 3, 3),), {"offset": 0}),
@@ -614,6 +616,7 @@ _DIAG_EMBED = linear(
     "movement",
     run=_run_diag_embed,
     transpose=lambda g, x, offset, shape: apply(_DIAGONAL, (g,), {"offset": offset}),
+    core="(k)->(m,n)",
     samples=lambda rng: [((_array(rng, 2, 3),), {"offset": 1, "shape": (3, 4)})],
     reference=lambda x, offset, shape: np.stack(
         [np.diag(v, offset)[: shape[0], : shape[1]] for v in x]

@@ -125,6 +125,7 @@ _SUM = linear(
     "reduction",
     run=add_up,
     transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x._data.shape),
+    core="dims",
     samples=_samples_or_empty,
     reference=lambda x, dims, keepdim: np.sum(x, axis=dims, keepdims=keepdim),
     doc="Sum over dims.",
@@ -251,6 +252,7 @@ _VARIANCE = structured(
     vjp=_variance_vjp,
     jvp=_variance_jvp,
     saves="x",
+    core="dims",
     samples=lambda rng: [
         (args, {**attrs, "correction": c})
         for c, (args, attrs) in zip((1, 0, 1.5), _samples(rng), strict=False)
@@ -388,6 +390,7 @@ def _extreme(name, method, reference, doc):
         vjp=_extreme_vjp,
         jvp=_extreme_jvp,
         saves="x out",
+        core="dims",
         samples=_samples,
         doc=doc,
         reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
@@ -600,6 +603,7 @@ _PROD = structured(
     vjp=_prod_vjp,
     jvp=_prod_jvp,
     saves="x",
+    core="dims",
     samples=_samples,
     reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
     doc="Product over dims.",
@@ -619,6 +623,7 @@ _CUMSUM = linear(
     "scan",
     run=lambda x, dim: wider(x).cumsum(axis=dim).astype(x.dtype, copy=False),
     transpose=lambda g, x, dim: flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim),
+    core="dim",
     samples=lambda rng: [
         ((rng.standard_normal((3, 4)),), {"dim": 1}),
         ((rng.standard_normal((3, 0)),), {"dim": 0}),
@@ -692,6 +697,7 @@ _LOGSUMEXP = structured(
     vjp=_logsumexp_vjp,
     jvp=_logsumexp_jvp,
     saves="x out",
+    core="dims",
     samples=_samples,
     doc="log(sum(exp(x))) over dims without overflow.",
     reference=lambda x, dims, keepdim: np.log(np.sum(np.exp(x), axis=dims, keepdims=keepdim)),
@@ -779,6 +785,7 @@ _SOFTMAX = structured(
     vjp=lambda g, out, inputs, attrs, needs: (_softmax_jvp((g,), out, inputs, attrs),),
     jvp=_softmax_jvp,
     saves="out",
+    core="dims",
     samples=_softmax_samples,
     reference=_shares,
     doc="exp(x) divided by its sum over dims.",
@@ -791,6 +798,7 @@ _LOG_SOFTMAX = structured(
     vjp=_log_softmax_vjp,
     jvp=_log_softmax_jvp,
     saves="out",
+    core="dims",
     samples=_softmax_samples,
     reference=lambda x, dims: np.log(_shares(x, dims)),
     doc="Logarithm of the softmax over dims.",

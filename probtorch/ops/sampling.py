@@ -144,6 +144,7 @@ _DEMAND = structured(
     vjp=lambda g, out, inputs, attrs, needs: (g, None),
     jvp=lambda tangents, out, inputs, attrs: tangents[0],
     saves="",
+    core="(),()->()",
     samples=lambda rng: [((rng.standard_normal((2, 3)), np.ones((2, 1), bool)), {})],
     reference=lambda x, ok: x,
     doc="x unchanged; a replay in which a flag is false ends, and the function runs eagerly.",
@@ -340,6 +341,7 @@ _INTEGERS = structured(
     "bits_to_integers",
     "sampling",
     run=_run_integers,
+    core="()->()",
     samples=lambda rng: [
         ((rng.integers(-(2**63), 2**63, (2, 3)),), {"low": -5, "span": 12}),
         ((rng.integers(-(2**63), 2**63, (4,)),), {"low": -(2**63), "span": 2**64 - 1}),

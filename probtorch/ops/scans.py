@@ -114,6 +114,7 @@ _RECURRENCE = structured(
     vjp=_recurrence_vjp,
     jvp=_recurrence_jvp,
     saves="a out",
+    core="dim",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)), rng.standard_normal((2, 4))), {"dim": 1}),
         ((rng.standard_normal((3, 2)), rng.standard_normal((3, 2))), {"dim": 0}),
@@ -179,6 +180,7 @@ _CUMPROD = structured(
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
     saves="x out",
+    core="dim",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((np.array([2.0, 0.0, 3.0, 0.0]),), {"dim": 0}),
@@ -237,6 +239,7 @@ _LOGCUMSUMEXP = structured(
     vjp=_logcumsumexp_vjp,
     jvp=_logcumsumexp_jvp,
     saves="x out",
+    core="dim",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((rng.standard_normal((3, 2)),), {"dim": 0}),
@@ -287,6 +290,7 @@ def _extreme_index(name, ufunc, pick):
         name,
         "scan",
         run=_run_extreme_index(ufunc),
+        core="dim",
         samples=lambda rng: [
             ((rng.standard_normal((2, 5)),), {"dim": 1}),
             ((np.array([1.0, 3.0, 3.0, 2.0]),), {"dim": 0}),

@@ -79,6 +79,7 @@ _ARGSORT = structured(
     "argsort",
     "sorting",
     run=_run_argsort,
+    core="dim",
     samples=lambda rng: [
         ((rng.standard_normal((2, 5)),), {"dim": 1, "descending": False}),
         ((rng.integers(0, 3, (6, 2)) * 1.0,), {"dim": 0, "descending": True}),
@@ -171,6 +172,7 @@ _ORDER_STATISTIC = structured(
     vjp=_order_statistic_vjp,
     jvp=_order_statistic_jvp,
     saves="x out",
+    core="dims",
     samples=lambda rng: [
         ((rng.standard_normal((2, 5)),), {"dims": (1,), "k": 2, "keepdim": False}),
         ((rng.standard_normal((4, 3)),), {"dims": (0,), "k": 0, "keepdim": True}),

@@ -197,6 +197,7 @@ _DET_HESSIAN = structured(
     vjp=_det_hessian_vjp,
     jvp=_det_hessian_jvp,
     saves="a",
+    core="(n,n),(n,n)->(n,n)",
     samples=lambda rng: [((general_samples(rng, 2, 3, 3), rng.standard_normal((2, 3, 3))), {})],
     reference=_det_hessian_reference,
     extra={"not_differentiable": (0,), "decompose": _det_hessian_parts},
@@ -209,6 +210,7 @@ _COFACTOR = structured(
     vjp=lambda g, out, inputs, attrs, needs: (apply(_DET_HESSIAN, (inputs[0], g)),),
     jvp=lambda tangents, out, inputs, attrs: apply(_DET_HESSIAN, (inputs[0], tangents[0])),
     saves="a",
+    core="(n,n)->(n,n)",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 2, 2),), {}),
@@ -243,6 +245,7 @@ _DET = structured(
     vjp=lambda g, out, inputs, attrs, needs: (
         unsqueeze(unsqueeze(g, -1), -1) * apply(_COFACTOR, inputs),
     ),
+    core="(n,n)->()",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 2, 2),), {}),
@@ -277,6 +280,7 @@ _SLOGDET = structured(
     jvp=_slogdet_jvp,
     saves="a",
     num_outputs=2,
+    core="(n,n)->(),()",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((-general_samples(rng, 2, 3, 3),), {}),
@@ -373,6 +377,7 @@ _EIGH = structured(
     jvp=_eigh_jvp,
     num_outputs=2,
     saves="out",
+    core="(n,n)->(n),(n,n)",
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {}),
         ((positive_definite_samples(rng, 2, 3),), {}),
@@ -451,6 +456,7 @@ _QR = structured(
     jvp=_qr_jvp,
     num_outputs=2,
     saves="out",
+    core="(m,n)->(m,n),(n,n)",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 4, 2),), {}),
@@ -556,6 +562,7 @@ _SVD = structured(
     jvp=_svd_jvp,
     num_outputs=3,
     saves="out",
+    core="(m,n)->(m,k),(k),(k,n)",
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 4, 2),), {}),
@@ -643,6 +650,7 @@ _PINV = structured(
     vjp=_pinv_vjp,
     jvp=_pinv_jvp,
     saves="a out",
+    core="(m,n)->(n,m)",
     samples=lambda rng: [
         ((general_samples(rng, 4, 2),), {"rtol": 1e-12}),
         ((general_samples(rng, 2, 2, 3),), {"rtol": 1e-12}),

@@ -80,6 +80,7 @@ _STANDARDISE = structured(
     jvp=_standardise_jvp,
     saves="out",
     num_outputs=3,
+    core="dims",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3, 4)),), {"dims": (1, 2), "eps": 1e-5}),
         ((rng.standard_normal((4, 3)),), {"dims": (0,), "eps": 0.1}),

@@ -19,6 +19,7 @@ _TO_DEVICE = register(
         lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0]._data)),),
         lambda tangents, out, inputs, attrs: tangents[0].to(device=attrs["device"]),
         saves=(),
+        core="()->()",
         samples=lambda rng: [((rng.standard_normal((2, 3)),), {"device": "cpu"})],
         reference=lambda x, device: x,
         doc="A copy on another device.",

@@ -276,6 +276,7 @@ _ANGLE_SLOPE = structured(
     vjp=_once,
     jvp=_once,
     saves="",
+    core="(),()->()",
     samples=lambda rng: [
         ((rng.uniform(0.2, 9.0, (3, 4)), rng.uniform(-3.0, 3.0, (3, 4))), {}),
     ],

@@ -225,6 +225,7 @@ _WINDOW_SUM = linear(
     transpose=lambda g, x, sizes, stride, dilation: _spread(
         g, sizes, stride, dilation, x._data.shape[-len(sizes) :]
     ),
+    core="(*sizes)->(*sizes)",
     samples=_window_samples,
     reference=lambda x, sizes, stride, dilation: _windows_reference(x, sizes, stride, dilation).sum(
         tuple(range(len(sizes)))
@@ -265,6 +266,7 @@ _WINDOW_MAX = structured(
     vjp=_window_max_vjp,
     jvp=_window_max_jvp,
     saves="x out",
+    core="(*sizes)->(*sizes)",
     samples=_window_samples,
     reference=lambda x, sizes, stride, dilation: _windows_reference(x, sizes, stride, dilation).max(
         tuple(range(len(sizes)))

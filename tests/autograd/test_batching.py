@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import probtorch.ops
-from probtorch.autograd.batching import batched, slow_ops
+from probtorch.autograd.batching import _RULES, batched, slow_ops
 from probtorch.autograd.tape import grad
 from probtorch.autograd.transforms import vjp
 from probtorch.autograd.vmap import vmap
 from probtorch.core.dispatch import apply, wrap
-from probtorch.core.op import REGISTRY
+from probtorch.core.op import REGISTRY, core_dims
 from probtorch.testing.compare import assert_close, to_array
 from probtorch.testing.sweep import cases, differentiable_inputs, registered_ops
 
@@ -143,6 +143,37 @@ def test_reverse_rule_on_many_cotangents_is_what_it_is_on_each(op):
 def test_ops_without_a_rule_are_those_that_need_none():
     """A density compiled elsewhere is a function of one point."""
     assert slow_ops() == ["native_density"]
+
+
+def test_rules_by_name_are_for_what_core_dims_do_not_say():
+    """Attributes that speak of every dim, and products and solves that become one larger one."""
+    assert set(_RULES) == {
+        *("reshape", "permute", "expand", "slice", "unslice", "slice_put", "windows"),
+        *("overlap_add", "argmax", "argmin", "searchsorted", "take", "untake", "put"),
+        *("matmul", "solve", "solve_triangular"),
+    }
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in registered_ops() if op.core and "->" in op.core], ids=lambda op: op.name
+)
+def test_shapes_are_those_of_the_core_dims(op):
+    inputs, outputs = core_dims(op.core)
+    if "*" in op.core:
+        inputs = outputs = [["h", "w"]]
+    for case in cases(op):
+        sizes, loops = {}, []
+        for a, names in zip(case.arrays, inputs, strict=True):
+            first = a.ndim - len(names)
+            for name, n in zip(names, a.shape[first:], strict=True):
+                assert sizes.setdefault(name, n) == n, case.label
+            loops.append(a.shape[:first])
+        loop = np.broadcast_shapes(*loops)
+        for out, names in zip(case.run(case.tensors()), outputs, strict=True):
+            first = out.ndim - len(names)
+            assert out.shape[:first] == loop, case.label
+            for name, n in zip(names, out.shape[first:], strict=True):
+                assert "*" in op.core or sizes.setdefault(name, n) == n, case.label
 
 
 @pytest.mark.parametrize(

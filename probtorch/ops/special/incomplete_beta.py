@@ -121,6 +121,7 @@ def _betainc_grad_reference(a, b, x, order):
 _vjp, _jvp = rules_from_parts(_betainc_grad_parts, "betainc_grad")
 _BETAINC_GRAD = structured(
     "betainc_grad", "special", run=on_host(_run_betainc_grad), vjp=_vjp, jvp=_jvp, saves="a b x",
+    core="(),(),()->()",
     samples=lambda rng: [
         (
             (rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.5, 4.0, (2,)), np.array(0.7)),

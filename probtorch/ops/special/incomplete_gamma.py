@@ -113,6 +113,7 @@ _vjp, _jvp = rules_from_parts(_log_implicit_parts, "gamma_log_implicit")
 _GAMMA_LOG_IMPLICIT = structured(
     "gamma_log_implicit", "special", run=on_host(gamma_tail), vjp=_vjp, jvp=_jvp,
     saves="a log_x out",
+    core="(),()->()",
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(-1.0, 1.5, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(-1.0, 1.5))), {"order": 1}),
@@ -177,6 +178,7 @@ def _grad_a_reference(a, x, order):
 _vjp, _jvp = rules_from_parts(_grad_a_parts, "gammainc_grad_a")
 _GAMMAINC_GRAD_A = structured(
     "gammainc_grad_a", "special", run=on_host(_run_grad_a), vjp=_vjp, jvp=_jvp, saves="a x",
+    core="(),()->()",
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.3, 5.0, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(0.3, 5.0))), {"order": 1}),
