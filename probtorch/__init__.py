@@ -182,6 +182,7 @@ from probtorch.ops.movement import (
     unbind,
     unsqueeze,
 )
+from probtorch.ops.norms import norm
 from probtorch.ops.reduction import (
     all,
     allclose,
@@ -198,7 +199,6 @@ from probtorch.ops.reduction import (
     max,
     mean,
     min,
-    norm,
     prod,
     softmax,
     std,

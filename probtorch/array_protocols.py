@@ -25,6 +25,7 @@ from probtorch.ops import (
     elementwise,
     linalg,
     movement,
+    norms,
     reduction,
     scans,
     sorting,
@@ -185,7 +186,8 @@ def _caller():
 
 def _instead(name):
     """What to write in place of a function of somebody else's."""
-    if name and (_named(name) is not None or hasattr(reduction, name) or hasattr(linalg, name)):
+    rooms = (reduction, norms, linalg)
+    if name and (_named(name) is not None or any(hasattr(m, name) for m in rooms)):
         return (
             f"probtorch has it with its gradient: call {name} on the tensor itself, x.{name}(...)"
         )

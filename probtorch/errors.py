@@ -8,7 +8,6 @@ already catch for the same mistake.
 
 import os
 import sys
-from collections.abc import Callable
 from types import FrameType
 
 __all__ = [
@@ -102,9 +101,11 @@ def users_stacklevel():
     return level
 
 
-# What is called with each error that depends on the elements of tensors: a function that catches
-# it takes another way then, which whoever records the function has to know.
-HEARD_BY: list[Callable[[BaseException], None]] = []
+def _tell_raised(error: BaseException) -> None:
+    """Tell of an error that depends on the elements of tensors; core/dispatch.py fills the door.
+
+    A function that catches it takes another way then, which whoever records it has to know.
+    """
 
 
 class ProbtorchError(Exception):
@@ -137,8 +138,7 @@ class ProbtorchError(Exception):
             lines.append(f"  at:       {self.location}")
         super().__init__("\n".join(lines))
         if self.depends_on_values:
-            for hear in HEARD_BY:
-                hear(self)
+            _tell_raised(self)
 
     def __reduce__(self):
         # Calling the class again, as exceptions do, would take the whole text for the subject and

@@ -16,12 +16,12 @@ from probtorch.ops.linalg import (
     trace,
 )
 from probtorch.ops.movement import diagonal
+from probtorch.ops.norms import matrix_norm
 from probtorch.ops.spectral import (
     det,
     eigh,
     eigvalsh,
     logdet,
-    matrix_norm,
     matrix_rank,
     pinv,
     qr,

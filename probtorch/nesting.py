@@ -9,7 +9,8 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
-from probtorch.core.making import as_tensor, use_nesting
+from probtorch.core.doors import nesting
+from probtorch.core.making import as_tensor
 from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
@@ -122,4 +123,4 @@ def _ragged(op, what):
     )
 
 
-use_nesting(from_nested)
+nesting.fill(from_nested)

@@ -13,9 +13,10 @@ import numpy as np
 from probtorch.array_protocols import array_function, array_ufunc
 from probtorch.autograd import methods, values
 from probtorch.backends.registry import device_of, to_device, to_host
+from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import mark_changed, recorder, set_tensor_class, wrap
+from probtorch.core.dispatch import mark_changed, recorder, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import Size, normalize_dim, sizes
@@ -32,6 +33,7 @@ from probtorch.ops import (
     indexing,
     linalg,
     movement,
+    norms,
     reduction,
     sampling,
     scans,
@@ -505,8 +507,9 @@ _METHODS = {
     ),
     reduction: (
         "all allclose amax amin any argmax argmin cumsum equal isclose log_softmax logsumexp max "
-        "mean min norm prod softmax std sum sum_to var"
+        "mean min prod softmax std sum sum_to var"
     ),
+    norms: "norm",
     movement: (
         "cat chunk diag_embed diagonal expand flatten flip movedim permute repeat reshape roll "
         "split squeeze swapaxes tile transpose tril triu unbind unsqueeze"
@@ -584,7 +587,7 @@ for _name, _fn in vars(Tensor).items():
     ):
         _fn.__name__, _fn.__qualname__, _fn.__module__ = _name, f"Tensor.{_name}", __name__
 
-set_tensor_class(Tensor)
+doors.tensor_class.fill(Tensor)
 
 
 def retyped(t, cls):

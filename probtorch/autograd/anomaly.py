@@ -1,13 +1,12 @@
 """Anomaly mode: which operation made a gradient nan, and on which line of the user's program.
 
 It watches from outside, so it costs nothing while it is off: a `Listener` notes the line of every
-node as it is made, and an inspector of the tape looks at every cotangent as it is sent.
+node as it is made, and looks at every cotangent as it is found.
 """
 
 import numpy as np
 
 from probtorch.autograd.listener import Listener
-from probtorch.autograd.tape import set_inspector
 from probtorch.backends.registry import to_host
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import AutogradError, user_location
@@ -41,14 +40,6 @@ class detect_anomaly(Listener):
         super().__init__()
         self.check_nan = check_nan
 
-    def __enter__(self):
-        self._inspector = set_inspector(_find_nan if self.check_nan else None)
-        return super().__enter__()
-
-    def __exit__(self, *exc):
-        super().__exit__(*exc)
-        set_inspector(self._inspector)
-
     def applied(self, op, inputs, attrs, out):
         """Note the line that made the node of `out`."""
         for t in out if type(out) is tuple else (out,):
@@ -62,6 +53,21 @@ class detect_anomaly(Listener):
             if t.grad_fn is not None:
                 t.grad_fn.where = user_location(2)
         super().function_applied(function, ctx, inputs, outs)
+
+    def cotangent(self, node, i, g):
+        """Raise where the cotangent is the first that is nan."""
+        super().cotangent(node, i, g)
+        array = to_host(g._data)
+        if not self.check_nan or array.dtype.kind not in "fc" or not np.isnan(array).any():
+            return
+        at = tuple(int(k) for k in np.argwhere(np.isnan(array))[0])
+        raise AutogradError(
+            f"{node.op.name}: the gradient of input {i} is nan",
+            expected="a finite gradient",
+            got=f"nan, first at index {at} of shape {array.shape}",
+            fix="keep the inputs of this operation inside the set where it has a derivative",
+            at=getattr(node, "where", None),
+        )
 
 
 class set_detect_anomaly:
@@ -86,20 +92,6 @@ class set_detect_anomaly:
 
     def __exit__(self, *exc):
         self._switch(self._before)
-
-
-def _find_nan(node, i, g):
-    array = to_host(g._data)
-    if array.dtype.kind not in "fc" or not np.isnan(array).any():
-        return
-    at = tuple(int(k) for k in np.argwhere(np.isnan(array))[0])
-    raise AutogradError(
-        f"{node.op.name}: the gradient of input {i} is nan",
-        expected="a finite gradient",
-        got=f"nan, first at index {at} of shape {array.shape}",
-        fix="keep the inputs of this operation inside the set where it has a derivative",
-        at=getattr(node, "where", None),
-    )
 
 
 explain_calls(globals())

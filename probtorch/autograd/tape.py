@@ -9,7 +9,7 @@ input hangs on are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 from weakref import ref
@@ -28,17 +28,9 @@ from probtorch.errors import ArgumentError, AutogradError, ShapeError
 from probtorch.ops.elementwise import add, clone
 from probtorch.ops.families import partial_in_single, unbroadcast
 
-__all__ = ["backward", "grad", "set_inspector"]
+__all__ = ["backward", "grad"]
 
 _NUMBERS = frozenset((bool, int, float, complex))
-_inspector = None
-
-
-def set_inspector(fn: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """Call ``fn(node, i, g)`` with the cotangents sent to inputs; returns the inspector before."""
-    global _inspector
-    before, _inspector = _inspector, fn
-    return before
 
 
 def backward(
@@ -282,7 +274,7 @@ def _sweep(seeds, targets, keep, create_graph):
     """
     pending, heap, leaves, found = {}, [], {}, {}
     needed: Any = None if targets is None else _needed(seeds, targets)
-    inspect = _inspector
+    active = recorder()
 
     def send(t, grad_fn, index, g):
         if grad_fn is None:
@@ -350,8 +342,8 @@ def _sweep(seeds, targets, keep, create_graph):
                     shape = t._data.shape
                     if gx._data.shape != shape:
                         gx = unbroadcast(gx, shape)
-                    if inspect is not None:
-                        inspect(node, i, gx)
+                    if active is not None:
+                        active.cotangent(node, i, gx)
                     if fn is None or fn in pending or fn.op.num_outputs > 1:
                         send(t, fn, index, gx)
                     else:
@@ -369,12 +361,11 @@ def _sweep(seeds, targets, keep, create_graph):
                 grads = op.vjp(g, out, inputs, node.attrs, needs)
                 for i, ((t, fn, index, _), need, gx) in enumerate(zip(edges, needs, grads)):
                     if need and gx is not None:
-                        if inspect is not None:
-                            inspect(node, i, gx)
+                        if active is not None:
+                            active.cotangent(node, i, gx)
                         send(t, fn, index, gx)
             if not keep:
                 node.inputs = node.saved = None
-        active = recorder()
         if active is not None:
             for leaf, _ in leaves.values():
                 active.differentiated(leaf)

@@ -17,7 +17,6 @@ import numpy as np
 
 from probtorch.compiler import (
     cache,
-    eager_draws,  # noqa: F401  makes eager draws native too
     engine,
     lower,  # noqa: F401  fills the table of rules
 )

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.core import doors
 from probtorch.core.interpreter import Interpreter
 from probtorch.core.refusals import (
     complex_refused,
@@ -31,7 +32,7 @@ from probtorch.core.refusals import (
     refuse_masked,
 )
 from probtorch.core.tensor_base import TensorBase
-from probtorch.errors import HEARD_BY, ProbtorchError, user_frame
+from probtorch.errors import ProbtorchError, user_frame
 
 __all__ = [
     "EMPTY",
@@ -48,7 +49,6 @@ __all__ = [
     "recorder",
     "set_grad_enabled",
     "set_recorder",
-    "set_tensor_class",
     "tick",
     "unary_door",
     "wrap",
@@ -76,7 +76,7 @@ _CLOCK = 0
 _CHANGED = 0  # the tick of the last in-place change of any tensor
 # Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
 _CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
-_Tensor = TensorBase
+_Tensor = TensorBase  # until probtorch.tensor fills the door
 _new = object.__new__
 _ref = weakref.ref
 _ndarray = np.ndarray
@@ -92,12 +92,6 @@ _COMPUTING = frozenset(("reduction", "scan", "contraction", "linalg", "sorting",
 # as the call.
 _OURS = r"probtorch\.(core|ops|tensor|autograd\.values)\b"
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=_OURS)
-
-
-def set_tensor_class(cls):
-    """Make `cls` the class of every tensor built here; called once, by probtorch.tensor."""
-    global _Tensor
-    _Tensor = cls
 
 
 def grad_enabled():
@@ -137,14 +131,12 @@ def _tell(op, inputs, attrs, out):
         active.applied(op, inputs, attrs, out)
 
 
+@doors.errors_raised.fill
 def _tell_raised(error):
     """Tell this thread's recorder of an error that depends on the elements of tensors."""
     active = recorder()
     if active is not None:
         active.raised(error)
-
-
-HEARD_BY.append(_tell_raised)
 
 
 class Node:

@@ -11,12 +11,14 @@ import math
 import operator
 import weakref
 from bisect import bisect_right
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from probtorch.core.dispatch import know_view, tick
 from probtorch.errors import AutogradError
 
 __all__ = [
+    "ViewOps",
     "change_root",
     "edge",
     "hooked",
@@ -27,13 +29,20 @@ __all__ = [
     "retain",
     "root_of",
     "take_over",
-    "use_views",
 ]
 
 _HOOKS = 0  # how often hooks of leaves changed
 _FIRST = operator.itemgetter(0)
-_view_writer: Any = None
-_view_reader: Any = None
+_views: Any = None  # ops/view_places.py fills the door
+
+
+class ViewOps(NamedTuple):
+    """What the tape needs of views that change: ``write(view, root, value, op)`` carries a change
+    out, ``read(view, root)`` makes the node that reads a view from its root.
+    """
+
+    write: Callable[[Any, Any, Any, str], Any]
+    read: Callable[[Any, Any], Any]
 
 
 def root_of(t):
@@ -94,7 +103,7 @@ def _read_at(view, root, changed):
     known = view._extra.setdefault("read", {})
     node = known.get(changed)
     if node is None:
-        node = known[changed] = _view_reader(view, root)
+        node = known[changed] = _views.read(view, root)
         # After the change, and before whatever came next.
         node.tick, node.epoch = node.epoch, changed + 0.5
         if "retained" in view._extra:
@@ -180,14 +189,6 @@ def hooks_changed(by=0):
     return _HOOKS
 
 
-def use_views(writer, reader):
-    """Register what carries out taped changes of views, and what makes the nodes that read them
-    from their roots; called once, by ops/view_places.py.
-    """
-    global _view_writer, _view_reader
-    _view_writer, _view_reader = writer, reader
-
-
 def change_root(target, root, value, op):
     """Write `value` into the view `target` on the tape, as a change of its `root`; `target`."""
-    return _view_writer(target, root, value, op)
+    return _views.write(target, root, value, op)

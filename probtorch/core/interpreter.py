@@ -142,6 +142,10 @@ class Interpreter:
         """Python looks at the `.grad` of `t`."""
 
     @event
+    def cotangent(self, node: Any, i: int, g: Any) -> None:
+        """A backward pass found the cotangent `g` of input `i` of a node."""
+
+    @event
     def differentiated(self, leaf: Any) -> None:
         """A gradient reached a leaf, before its hooks see it."""
 

@@ -6,7 +6,6 @@ the business of probtorch/nesting.py, since tensors among them have to be stacke
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
 from probtorch.errors import DTypeError
 
-__all__ = ["as_tensor", "use_nesting"]
+__all__ = ["as_tensor"]
 
-_nesting: Any = None
+_nesting: Any = None  # probtorch/nesting.py fills the door
 
 
 def as_tensor(value: Any, op: str = "tensor") -> TensorBase:
@@ -61,9 +60,3 @@ def as_tensor(value: Any, op: str = "tensor") -> TensorBase:
         got=f"{type(value).__name__} {value!r:.60}",
         fix="wrap it in probtorch.tensor",
     )
-
-
-def use_nesting(fn: Callable[..., Any]) -> None:
-    """Register what makes tensors of nested sequences; called once, by probtorch/nesting.py."""
-    global _nesting
-    _nesting = fn

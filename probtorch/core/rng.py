@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probtorch.config import settings
+from probtorch.core import doors
 from probtorch.core.dispatch import recorder
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
@@ -43,7 +44,7 @@ __all__ = [
     "consecutive_bits",
     "default_generator",
     "manual_seed",
-    "native_draws",
+    "native_draw",
     "philox_bits",
     "philox_pairs",
 ]
@@ -80,38 +81,28 @@ _BLOCK = 8192
 _WORTH_LOADING = 3e8
 
 
-class NativeDraws:
-    """Native functions for draws, which the compiler hands in; draws work without them too.
+_native: Any = None  # the door that compiler/eager_draws.py fills: from a name to a function
+_spent = 0.0  # what draws took without native code, in estimated nanoseconds
 
-    Attributes
+
+def native_draw(name: str, cost: float) -> Callable[..., Any] | None:
+    """Return the native function for draws of a name, None while loading it is not worth it.
+
+    Parameters
     ----------
-    find : callable or None
-        From a name to a function.
+    name : str
+        "bits", or that of a sampler.
     cost : float
-        What draws took without native code, in estimated nanoseconds.
+        What this draw takes without it, in nanoseconds.
     """
-
-    def __init__(self) -> None:
-        self.find: Callable[[str], Callable[..., Any]] | None = None
-        self.cost = 0.0
-
-    def function(self, name: str, cost: float) -> Callable[..., Any] | None:
-        """Return the native function of a name, None while loading it is not worth it.
-
-        Parameters
-        ----------
-        name : str
-        cost : float
-            What this draw takes without it, in nanoseconds.
-        """
-        if self.find is None or not settings.jit:
-            return None
-        self.cost += cost
-        loaded = "llvmlite.binding" in sys.modules
-        return self.find(name) if loaded or self.cost > _WORTH_LOADING else None
-
-
-native_draws = NativeDraws()
+    global _spent
+    if not settings.jit:
+        return None
+    _spent += cost
+    if "llvmlite.binding" not in sys.modules and _spent <= _WORTH_LOADING:
+        return None
+    find = doors.native_draws.open() if _native is None else _native
+    return find(name)
 
 
 def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
@@ -190,7 +181,7 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     """
     seed, stream = seed & _WORD, stream & _WORD
     cost = 5_000.0 * count if count < _FEW else 90_000.0 + 40.0 * count
-    native = native_draws.function("bits", cost) if count >= _FEWEST else None
+    native = native_draw("bits", cost) if count >= _FEWEST else None
     if native is not None:
         return native(seed, stream, first & _WORD, count)
     if count < _FEW:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from probtorch.compiler import eager_draws  # noqa: F401  makes draws by rejection native
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor

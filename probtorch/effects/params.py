@@ -19,17 +19,19 @@ from typing import Any
 import numpy as np
 
 from probtorch.compiler.guards.environment import Entries
+from probtorch.core import doors
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import mark_changed, set_grad_enabled, wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.surroundings import Surroundings
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.transforms.registry import transform_to
-from probtorch.effects.runtime import STATE, SURROUNDINGS
+from probtorch.effects.runtime import STATE
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ModelError, ShapeError
 from probtorch.nn.parameter import Parameter
@@ -343,7 +345,22 @@ def _read_by_scripts():
     return Entries(globals(), ("_SCRIPT_STORE",)), found
 
 
-SURROUNDINGS.read_by_scripts = _read_by_scripts
+class _Statements(Surroundings):
+    """What a compiled function that performs statements depends on."""
+
+    def performed(self) -> int:
+        return STATE.performed
+
+    def active(self) -> bool:
+        return bool(STATE.handlers or STATE.plates.frames or STATE.chains.links) or not (
+            STATE.params is None and STATE.rows is None
+        )
+
+    def roots(self) -> tuple[Any, ...]:
+        return _read_by_scripts()
+
+
+doors.statements.fill(_Statements())
 
 
 def get_param_store() -> ParamStore:

@@ -29,12 +29,10 @@ from probtorch.core.naming import importable_name
 from probtorch.core.rng import Generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explained
-from probtorch.core.surroundings import Surroundings, set_surroundings
 from probtorch.effects.site import Frame, Site
 
 __all__ = [
     "STATE",
-    "SURROUNDINGS",
     "Chains",
     "Handler",
     "Placement",
@@ -95,27 +93,6 @@ class _State(threading.local):
 
 STATE = _State()
 
-
-class _Surroundings(Surroundings):
-    """What a compiled function that performs statements depends on."""
-
-    # Filled in by the module that owns the parameters.
-    read_by_scripts: Callable[[], tuple[Any, ...]] = staticmethod(tuple)
-
-    def performed(self):
-        return STATE.performed
-
-    def active(self):
-        return bool(STATE.handlers or STATE.plates.frames or STATE.chains.links) or not (
-            STATE.params is None and STATE.rows is None
-        )
-
-    def roots(self):
-        return self.read_by_scripts()
-
-
-SURROUNDINGS = _Surroundings()
-set_surroundings(SURROUNDINGS)
 
 # What a kind of site does when no handler gave it a value; filled in by the module that owns the
 # primitive.

@@ -10,6 +10,7 @@ from typing import Any, Self, SupportsIndex
 
 import numpy as np
 
+from probtorch.core.leaf_types import register_leaf_type
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
@@ -104,6 +105,22 @@ class Buffer(Tensor):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         _, (_, array, _) = super().__reduce_ex__(protocol)
         return _rebuild_buffer, (array, self.persistent)
+
+
+register_leaf_type(
+    "parameter",
+    Parameter,
+    note=lambda t: bool(t.requires_grad),
+    make=lambda t, note: Parameter(t, requires_grad=note),
+    wants_gradient=True,
+)
+register_leaf_type(
+    "buffer",
+    Buffer,
+    note=lambda t: bool(t.persistent),
+    make=lambda t, note: Buffer(t, persistent=note),
+    wants_gradient=False,
+)
 
 
 def _rebuild_buffer(array: np.ndarray, persistent: bool) -> Tensor:

@@ -16,7 +16,7 @@ from probtorch.factories import zeros
 from probtorch.nn.module import Module
 from probtorch.ops.elementwise import clamp
 from probtorch.ops.movement import cat, reshape, stack
-from probtorch.ops.reduction import norm
+from probtorch.ops.norms import norm
 from probtorch.tensor import Tensor
 
 __all__ = [

@@ -15,34 +15,32 @@ stated, and the laws in tests/contracts/test_saves.py hold it to what the rule d
 
 import functools
 import inspect
-from typing import Any
 
 import numpy as np
 
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, binary_door, unary_door
-from probtorch.core.op import Op, register
+from probtorch.core.op import REGISTRY, Op, register
 from probtorch.core.operands import general, prepared, written
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
 
-__all__ = ["elementwise", "linear", "structured", "unbroadcast", "use_sum_to"]
-
-_sum_to: Any = None
-
-
-def use_sum_to(fn):
-    """Register the op that sums a cotangent down to a shape; called once, by ops/reduction.py."""
-    global _sum_to
-    _sum_to = fn
-    return fn
+__all__ = ["elementwise", "linear", "structured", "unbroadcast"]
 
 
 def unbroadcast(g, shape):
     """Sum cotangent `g` over the dims that broadcasting added to `shape`."""
-    return g if g._data.shape == shape else _sum_to(g, shape)
+    have = g._data.shape
+    if have == shape:
+        return g
+    extra = len(have) - len(shape)
+    dims = tuple(i for i, s in enumerate(have) if i < extra or (shape[i - extra] == 1 and s != 1))
+    # By their names: these ops are made by the families of this file.
+    if dims:
+        g = apply(REGISTRY["sum"], (g,), {"dims": dims, "keepdim": False})
+    return g if g._data.shape == shape else apply(REGISTRY["reshape"], (g,), {"shape": shape})
 
 
 def _names(fn, skip=0):

@@ -11,7 +11,6 @@ precision are computed in double precision, from which they are rounded once.
 import functools
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
-from probtorch.errors import ArgumentError, DTypeError, ShapeError, users_stacklevel
+from probtorch.errors import DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
     eq,
@@ -32,13 +31,12 @@ from probtorch.ops.elementwise import (
     logical_and,
     logical_not,
     logical_or,
-    ne,
     sqrt,
     to_float,
     where,
 )
-from probtorch.ops.families import linear, structured, use_sum_to
-from probtorch.ops.movement import cat, expand, flip, movedim, reshape, slice_
+from probtorch.ops.families import linear, structured, unbroadcast
+from probtorch.ops.movement import cat, expand, flip, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 
 __all__ = [
@@ -59,8 +57,8 @@ __all__ = [
     "max",
     "mean",
     "min",
-    "norm",
     "prod",
+    "safe_sqrt",
     "softmax",
     "std",
     "sum",
@@ -156,17 +154,9 @@ def sum(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
-@use_sum_to
 def sum_to(x, shape):
     """Sum `x` over the dims along which `shape` was broadcast to get its shape."""
-    if type(shape) is not tuple:
-        shape = parse_size((shape,))
-    have = x._data.shape
-    extra = len(have) - len(shape)
-    dims = tuple(i for i, s in enumerate(have) if i < extra or (shape[i - extra] == 1 and s != 1))
-    if dims:
-        x = apply(_SUM, (x,), {"dims": dims, "keepdim": False})
-    return reshape(x, shape)
+    return reshape(unbroadcast(x, shape if type(shape) is tuple else parse_size((shape,))), shape)
 
 
 def _count(x, dims):
@@ -288,7 +278,7 @@ def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, k
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keep}) * math.nan
 
 
-def _safe_sqrt(x):
+def safe_sqrt(x):
     """Sqrt whose derivative at 0 is 0 instead of infinite."""
     flat = eq(x, 0.0)
     return where(flat, 0.0, sqrt(where(flat, 1.0, x)))
@@ -297,68 +287,9 @@ def _safe_sqrt(x):
 @in_single
 def std(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
-    return _safe_sqrt(
+    return safe_sqrt(
         var(x, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
     )
-
-
-@in_single
-def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
-    """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
-
-    "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
-    """
-    x, dims = _arguments(x, dim, axis, "norm")
-    x, keep = to_float(x), keepdim or keepdims
-    if p == "nuc":
-        return _nuclear(x, dims, keep)
-    if isinstance(p, str) and p != "fro":
-        raise ArgumentError(
-            "norm", expected="p: a number, inf, 'fro' or 'nuc'", got=repr(p), fix="p=2 is usual"
-        )
-    if p in ("fro", 2):
-        return _safe_sqrt(sum(x * x, dims, keep))
-    if p == math.inf:
-        return amax(abs_(x), dims, keep)
-    if p == -math.inf:
-        return amin(abs_(x), dims, keep)
-    if p == 0:
-        return sum(cast(ne(x, 0.0), x._data.dtype), dims, keep)
-    if p == 1:
-        return sum(abs_(x), dims, keep)
-    powers = abs_(x)
-    if p < 1:
-        # The slope at 0 is infinite; it counts as 0.
-        zero = eq(powers, 0.0)
-        powers = where(zero, math.inf if p < 0 else 0.0, where(zero, 1.0, powers) ** p)
-    else:
-        powers = powers**p
-    total = sum(powers, dims, keep)
-    flat = eq(total, 0.0)
-    return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
-
-
-def _nuclear(x, dims, keep):
-    """Sum of the singular values of the matrices in two dims."""
-    if len(dims) != 2:
-        raise ShapeError(
-            "norm",
-            expected="two dims for the nuclear norm of matrices",
-            got=f"dims {dims} of shape {x._data.shape}",
-            fix="pass dim=(-2, -1), or another p for vectors",
-        )
-    out = _matrix_norm(movedim(x, dims, (-2, -1)), "nuc")
-    return reshape(out, kept_shape(x._data.shape, dims)) if keep else out
-
-
-_matrix_norm: Any = None
-
-
-def use_matrix_norm(fn):
-    """Register what computes norms of matrices; called once, by ops/spectral.py."""
-    global _matrix_norm
-    _matrix_norm = fn
-    return fn
 
 
 def abs_(x):

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.rng import bits_to_uniform, native_draws, philox_bits, philox_pairs
+from probtorch.core.rng import bits_to_uniform, native_draw, philox_bits, philox_pairs
 from probtorch.ops.scalar import NumpyAlgebra, special_function
 from probtorch.ops.stirling import lgamma_rest
 
@@ -457,7 +457,7 @@ def draw(name, seed, stream, counters, *parameters):
     """
     shape, counters = counters.shape, counters.reshape(-1)
     flat = [np.asarray(p, np.float64).reshape(-1) for p in parameters]
-    native = native_draws.function(name, 100_000.0 + 500.0 * counters.size)
+    native = native_draw(name, 100_000.0 + 500.0 * counters.size)
     if native is not None:
         return native(seed, stream, counters, *flat).reshape(shape)
     formula = SAMPLERS[name].formula

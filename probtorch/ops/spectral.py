@@ -46,7 +46,7 @@ from probtorch.ops.movement import (
 )
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd
 from probtorch.ops.reduction import all as all_of
-from probtorch.ops.reduction import amax, amin, in_single, norm, prod, sum, use_matrix_norm
+from probtorch.ops.reduction import amax, prod, sum
 from probtorch.ops.sampling import demand
 
 __all__ = [
@@ -54,7 +54,6 @@ __all__ = [
     "eigh",
     "eigvalsh",
     "logdet",
-    "matrix_norm",
     "matrix_rank",
     "pinv",
     "qr",
@@ -677,7 +676,7 @@ def pinv(a, *, rtol=None):
     return apply(_PINV, (_finite_replay(a),), {"rtol": float(rtol)})
 
 
-# ---------------------------------------------------------------------------------- norms and ranks
+# ---------------------------------------------------------------------------------- ------ ranks
 def matrix_rank(a, *, rtol=None):
     """Return the number of singular values above `rtol` times the largest; no gradient."""
     a = as_matrix("matrix_rank", a, square=False)
@@ -687,32 +686,3 @@ def matrix_rank(a, *, rtol=None):
     if rtol is None:
         rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
     return sum(s > amax(s, -1, True) * rtol, -1)
-
-
-_NORMS = {
-    "fro": lambda a: norm(a, 2, (-2, -1)),
-    "nuc": lambda a: sum(svdvals(a), -1),
-    2: lambda a: amax(svdvals(a), -1),
-    -2: lambda a: amin(svdvals(a), -1),
-    1: lambda a: amax(sum(absolute(a), -2), -1),
-    -1: lambda a: amin(sum(absolute(a), -2), -1),
-    math.inf: lambda a: amax(sum(absolute(a), -1), -1),
-    -math.inf: lambda a: amin(sum(absolute(a), -1), -1),
-}
-
-
-@use_matrix_norm
-@in_single
-def matrix_norm(a, ord="fro"):
-    """Return a norm of each matrix.
-
-    `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).
-    """
-    if ord not in _NORMS:
-        raise ArgumentError(
-            "matrix_norm",
-            expected=f"one of {list(_NORMS)}",
-            got=repr(ord),
-            fix="use norm for vectors",
-        )
-    return _NORMS[ord](as_matrix("matrix_norm", a, square=False))

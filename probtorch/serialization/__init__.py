@@ -2,9 +2,11 @@
 
 `tree.py` turns trees of plain data into a header, `blobs.py` arrays into stretches of bytes,
 `container.py` both into a file with checksums, and `files.py` puts that in place atomically.
-`safetensors_.py` is the way to other libraries. Nowhere is there a pickle.
+`safetensors_.py` is the way to other libraries. Nowhere is there a pickle. Files hold plain tensors
+and those of types that are registered in core/leaf_types.py.
 """
 
+from probtorch.nn import parameter as _parameter  # noqa: F401  registers its types
 from probtorch.serialization.saving import load, save
 
 __all__ = ["load", "save"]

@@ -22,7 +22,6 @@ import struct
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -30,6 +29,7 @@ import numpy as np
 
 from probtorch.backends.registry import device_of
 from probtorch.core.dispatch import wrap
+from probtorch.core.leaf_types import LEAF_TYPES, leaf_type_of
 from probtorch.core.rng import GeneratorState
 from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
@@ -63,9 +63,6 @@ MAX_COLLISIONS = 100
 # What a file may take in memory: so many times its length, and something beside that. A list of
 # empty lists takes 6 times its text, of empty dicts as much, of ordered ones 10.
 GROWTH, ALLOWANCE = 12, 2**24
-
-# Imported when needed: `probtorch.nn` takes 50 ms, and most trees have no parameters in them.
-_PARAMETERS = "probtorch.nn.parameter"
 
 
 # ------------------------------------------------------------------------------------ to a header
@@ -186,12 +183,11 @@ class _Writer:
         read("save", value)
         kind, note = "tensor", bool(value.requires_grad)
         if type(value) is not Tensor:
-            module, name = type(value).__module__, type(value).__name__
-            if module != _PARAMETERS:
-                raise self._refusal(f"a {module}.{name}", "detach() it, which gives a plain tensor")
-            kind, note = (
-                ("buffer", bool(value.persistent)) if name == "Buffer" else ("parameter", note)
-            )
+            found = leaf_type_of(value)
+            if found is None:
+                name = f"{type(value).__module__}.{type(value).__name__}"
+                raise self._refusal(f"a {name}", "detach() it, which gives a plain tensor")
+            kind, note = found.kind, found.note(value)
         return [kind, self._array(value._data), device_of(value._data), note]
 
     def _array(self, array):
@@ -309,8 +305,12 @@ class _Reader:
             self._spend(8 + (len(node) if isinstance(node, str) else 24))
         else:
             kind, *rest = node
-            self._spend(_COSTS[kind])
-            value, size = _READERS[kind](self, *rest), 1
+            if kind == "tensor" or kind in LEAF_TYPES:
+                self._spend(700)
+                value, size = self._tensor(kind, *rest), 1
+            else:
+                self._spend(_COSTS[kind])
+                value, size = _READERS[kind](self, *rest), 1
             if isinstance(value, tuple):
                 size += sum(self._sizes[n] for n in rest[0])
         self.values.append(value)
@@ -362,16 +362,14 @@ class _Reader:
         return found[()]
 
     def _tensor(self, kind, number, device, note):
-        tensor = wrap(self._array(number))
-        wanted = bool(note) and kind != "buffer"
+        tensor, found = wrap(self._array(number)), LEAF_TYPES.get(kind)
+        wanted = bool(note) and (found is None or found.wants_gradient)
         if wanted and tensor._data.dtype.kind not in "fc":
             raise ValueError(f"a gradient of {tensor._data.dtype}")
-        if kind == "tensor":
+        if found is None:
             tensor.requires_grad = wanted
-        elif kind == "parameter":
-            tensor = import_module(_PARAMETERS).Parameter(tensor, requires_grad=wanted)
         else:
-            tensor = import_module(_PARAMETERS).Buffer(tensor, persistent=bool(note))
+            tensor = found.make(tensor, bool(note))
         self.tensors.append((tensor, number, str(device)))
         return tensor
 
@@ -408,19 +406,12 @@ _READERS: dict[str, Callable[..., Any]] = {
     "dtype": lambda r, name: _dtype(name),
     "array": lambda r, view: r._array(view),
     "scalar": lambda r, view: r._scalar(view),
-    **{
-        kind: lambda r, *rest, kind=kind: r._tensor(kind, *rest)
-        for kind in ("tensor", "parameter", "buffer")
-    },
 }
 
-# Bytes that a node of each kind takes, without what it holds.
+# Bytes that a node of each kind takes, without what it holds; tensors take 700.
 _COSTS: dict[str, int] = {
     **dict.fromkeys(_READERS, 72),
     "ordered_dict": 250,
     "array": 250,
     "scalar": 250,
-    "tensor": 600,
-    "parameter": 700,
-    "buffer": 700,
 }

@@ -8,8 +8,9 @@ import pytest
 from probtorch.compiler.compile import compile
 from probtorch.compiler.eager_draws import native_bits, native_sampler
 from probtorch.config import configure
+from probtorch.core import rng
 from probtorch.core.dtype import float32, float64
-from probtorch.core.rng import Generator, NativeDraws, consecutive_bits, native_draws
+from probtorch.core.rng import Generator, consecutive_bits, native_draw
 from probtorch.errors import DomainError
 from probtorch.ops.rejection import SAMPLERS, draw
 from probtorch.ops.sampling import bernoulli, categorical, multinomial, randint, randperm
@@ -123,35 +124,33 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_native_samplers_have_the_bits_of_the_ones_on_arrays(name, monkeypatch):
+def test_native_samplers_have_the_bits_of_the_ones_on_arrays(name):
     counters = np.arange(2**63 - 200, 2**63 + 200, dtype=np.uint64).view(np.int64)
     native = native_sampler(name)(-5, 2**64 - 9, counters, *PARAMETERS[name])
-    monkeypatch.setattr(native_draws, "find", None)
-    arrays = draw(name, -5, 2**64 - 9, counters, *PARAMETERS[name])
+    with configure(jit=False):
+        arrays = draw(name, -5, 2**64 - 9, counters, *PARAMETERS[name])
+        few = draw(name, -5, 2**64 - 9, counters[:5], *(p[:5] for p in PARAMETERS[name]))
     assert native.tobytes() == arrays.tobytes()
-    few = draw(name, -5, 2**64 - 9, counters[:5], *(p[:5] for p in PARAMETERS[name]))
     assert few.tobytes() == arrays[:5].tobytes()
 
 
 @pytest.mark.parametrize("count", [3, 15, 16, 1003])
-def test_native_random_bits_are_those_of_arrays(count, monkeypatch):
+def test_native_random_bits_are_those_of_arrays(count):
     for seed, stream, first in ((0, 0, 0), (2**64 - 1, 2**63 + 5, 2**64 - 7)):
         native = native_bits()(seed, stream, first, count)
-        with monkeypatch.context() as m:
-            m.setattr(native_draws, "find", None)
+        with configure(jit=False):
             np.testing.assert_array_equal(native, consecutive_bits(seed, stream, first, count))
 
 
 def test_native_code_is_loaded_when_draws_have_cost_more_than_loading_it(monkeypatch):
     asked = []
-    draws = NativeDraws()
-    assert draws.function("bits", 1e12) is None
-    draws.find = lambda name: asked.append(name) or len
+    monkeypatch.setattr(rng, "_native", lambda name: asked.append(name) or len)
+    monkeypatch.setattr(rng, "_spent", 0.0)
     monkeypatch.delitem(sys.modules, "llvmlite.binding", raising=False)
-    assert draws.function("bits", 1e6) is None and not asked
-    assert draws.function("gamma", 1e9) is len and asked == ["gamma"]
+    assert native_draw("bits", 1e6) is None and not asked
+    assert native_draw("gamma", 1e9) is len and asked == ["gamma"]
     with configure(jit=False):
-        assert draws.function("gamma", 1e9) is None
+        assert native_draw("gamma", 1e9) is None
 
 
 def test_draws_of_a_tensor_can_be_made_in_parts():

@@ -26,12 +26,12 @@ from probtorch.ops.linalg import (
     solve_vector,
     trace,
 )
+from probtorch.ops.norms import matrix_norm
 from probtorch.ops.spectral import (
     det,
     eigh,
     eigvalsh,
     logdet,
-    matrix_norm,
     matrix_rank,
     pinv,
     qr,

@@ -17,7 +17,8 @@ from probtorch.ops.contraction import einsum, matmul
 from probtorch.ops.elementwise import lt, maximum, ne, to_float, where
 from probtorch.ops.indexing import getitem
 from probtorch.ops.movement import broadcast_tensors, permute, reshape, unsqueeze
-from probtorch.ops.reduction import norm, sum
+from probtorch.ops.norms import norm
+from probtorch.ops.reduction import sum
 from probtorch.ops.sorting import bincount
 from probtorch.tensor import Tensor
 

@@ -1,0 +1,101 @@
+"""Doors: where a lower room reaches a higher one, which it must not import.
+
+A room imports only from lower floors. The few things below that need one from above have a name for
+it in their own module, which the module above fills when it is imported. All such names are listed
+here, each with its reason; tests/contracts/test_doors.py counts them and finds whoever makes
+another. What many may fill (the registry of ops, of divergences, of types that files hold) is a
+registry and no door.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+__all__ = [
+    "DOORS",
+    "Door",
+    "errors_raised",
+    "native_draws",
+    "nesting",
+    "statements",
+    "tensor_class",
+    "views",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Door(Generic[T]):
+    """A name of a lower module that a higher one fills.
+
+    Attributes
+    ----------
+    module, name : str
+        What is filled. Code there reads a global of its own, which costs nothing.
+    owner : str
+        The module above that fills it.
+    reason : str
+        Why the lower one needs it.
+    """
+
+    module: str
+    name: str
+    owner: str
+    reason: str
+
+    def fill(self, value: T) -> T:
+        """Fill the door; the owner does so, once, when it is imported."""
+        setattr(sys.modules[self.module], self.name, value)
+        return value
+
+    def open(self) -> Any:
+        """Return what fills the door, importing the owner for it, which may take long."""
+        import_module(self.owner)
+        return getattr(sys.modules[self.module], self.name)
+
+
+errors_raised: Door[Any] = Door(
+    "probtorch.errors",
+    "_tell_raised",
+    owner="probtorch.core.dispatch",
+    reason="an error that depends on the elements of tensors is made anywhere, and whoever listens "
+    "to the computation has to hear of it",
+)
+tensor_class: Door[type] = Door(
+    "probtorch.core.dispatch",
+    "_Tensor",
+    owner="probtorch.tensor",
+    reason="operations make tensors, whose class has the operations as its methods",
+)
+nesting: Door[Any] = Door(
+    "probtorch.core.making",
+    "_nesting",
+    owner="probtorch.nesting",
+    reason="operands may be nested sequences, and tensors among them are stacked by an operation",
+)
+views: Door[Any] = Door(
+    "probtorch.core.history",
+    "_views",
+    owner="probtorch.ops.view_places",
+    reason="a view that is changed on the tape is written into its root and read from it again, by "
+    "operations",
+)
+statements: Door[Any] = Door(
+    "probtorch.core.surroundings",
+    "_surroundings",
+    owner="probtorch.effects.params",
+    reason="the compiler has to know whether a function performs model statements, and what they "
+    "read",
+)
+native_draws: Door[Any] = Door(
+    "probtorch.core.rng",
+    "_native",
+    owner="probtorch.compiler.eager_draws",
+    reason="long draws of eager code are worth loading the compiler for, on first use",
+)
+
+DOORS = (errors_raised, tensor_class, nesting, views, statements, native_draws)

@@ -1,0 +1,97 @@
+"""Norms of vectors, over any dims, and of matrices.
+
+Gradients at 0 are 0. Norms of matrices by singular values take these from spectral.py.
+"""
+
+import math
+
+from probtorch.core.casting import cast
+from probtorch.core.making import as_tensor
+from probtorch.core.shape import normalize_dims
+from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.elementwise import abs as absolute
+from probtorch.ops.elementwise import eq, ne, to_float, where
+from probtorch.ops.linalg import as_matrix
+from probtorch.ops.movement import movedim, reshape
+from probtorch.ops.reduction import amax, amin, in_single, kept_shape, safe_sqrt, sum
+from probtorch.ops.spectral import svdvals
+
+__all__ = ["matrix_norm", "norm"]
+
+
+@in_single
+def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
+    """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
+
+    "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
+    """
+    x = as_tensor(x, "norm")
+    dims = normalize_dims(axis if dim is None else dim, x._data.ndim, "norm")
+    x, keep = to_float(x), keepdim or keepdims
+    if p == "nuc":
+        return _nuclear(x, dims, keep)
+    if isinstance(p, str) and p != "fro":
+        raise ArgumentError(
+            "norm", expected="p: a number, inf, 'fro' or 'nuc'", got=repr(p), fix="p=2 is usual"
+        )
+    if p in ("fro", 2):
+        return safe_sqrt(sum(x * x, dims, keep))
+    if p == math.inf:
+        return amax(absolute(x), dims, keep)
+    if p == -math.inf:
+        return amin(absolute(x), dims, keep)
+    if p == 0:
+        return sum(cast(ne(x, 0.0), x._data.dtype), dims, keep)
+    if p == 1:
+        return sum(absolute(x), dims, keep)
+    powers = absolute(x)
+    if p < 1:
+        # The slope at 0 is infinite; it counts as 0.
+        zero = eq(powers, 0.0)
+        powers = where(zero, math.inf if p < 0 else 0.0, where(zero, 1.0, powers) ** p)
+    else:
+        powers = powers**p
+    total = sum(powers, dims, keep)
+    flat = eq(total, 0.0)
+    return where(flat, 0.0, where(flat, 1.0, total) ** (1.0 / p))
+
+
+def _nuclear(x, dims, keep):
+    """Sum of the singular values of the matrices in two dims."""
+    if len(dims) != 2:
+        raise ShapeError(
+            "norm",
+            expected="two dims for the nuclear norm of matrices",
+            got=f"dims {dims} of shape {x._data.shape}",
+            fix="pass dim=(-2, -1), or another p for vectors",
+        )
+    out = matrix_norm(movedim(x, dims, (-2, -1)), "nuc")
+    return reshape(out, kept_shape(x._data.shape, dims)) if keep else out
+
+
+_NORMS = {
+    "fro": lambda a: norm(a, 2, (-2, -1)),
+    "nuc": lambda a: sum(svdvals(a), -1),
+    2: lambda a: amax(svdvals(a), -1),
+    -2: lambda a: amin(svdvals(a), -1),
+    1: lambda a: amax(sum(absolute(a), -2), -1),
+    -1: lambda a: amin(sum(absolute(a), -2), -1),
+    math.inf: lambda a: amax(sum(absolute(a), -1), -1),
+    -math.inf: lambda a: amin(sum(absolute(a), -1), -1),
+}
+
+
+@in_single
+def matrix_norm(a, ord="fro"):
+    """Return a norm of each matrix.
+
+    `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).
+    """
+    if ord not in _NORMS:
+        raise ArgumentError(
+            "matrix_norm",
+            expected=f"one of {list(_NORMS)}",
+            got=repr(ord),
+            fix="use norm for vectors",
+        )
+    return _NORMS[ord](as_matrix("matrix_norm", a, square=False))
