@@ -2,7 +2,8 @@
 
 `record` makes a frozen dataclass that is also a tree node; `static` fields are part of its
 structure, not leaves. Inference kernels, states and infos are records, so that they can be mapped
-over, flattened and replaced without special code.
+over, flattened and replaced without special code. A field with the metadata ``outside`` is neither
+leaf nor structure: a tree that is rebuilt has its default.
 
 Other classes join by stating `__tree_fields__` and `__static_fields__`; where an instance's fields
 are not its constructor's arguments, a class method `__tree_build__(values)` rebuilds it.
@@ -12,14 +13,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 from probtorch.core.sameness import is_value, token
 from probtorch.core.typed import Tree
 
 __all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unflatten"]
 
-replace = dataclasses.replace
+T = TypeVar("T")
+
+
+def replace(tree: T, **changes: Any) -> T:
+    """Return a record with other values of some fields.
+
+    A class whose constructor does not take its fields says how, by `__replace__`.
+    """
+    own = getattr(tree, "__replace__", None)
+    if own is not None:
+        return own(**changes)
+    return dataclasses.replace(tree, **changes)  # type: ignore[type-var]  # a record
 
 
 def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
@@ -30,10 +42,10 @@ def static(*, default=dataclasses.MISSING, default_factory=dataclasses.MISSING):
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
-def record(cls):
+def record(cls, *, kw_only=False):
     """Make `cls` a frozen dataclass and a tree node with its non-static fields as children."""
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    cls = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
+    fields = [f for f in dataclasses.fields(cls) if not f.metadata.get("outside")]
     cls.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
     cls.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
     _leaf_types.discard(cls)

@@ -35,7 +35,8 @@ from probtorch.infer.initialization import (
     init_to_value,
 )
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.kernels import HMC, NUTS
+from probtorch.infer.mcmc.hmc import HMC
+from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.objectives import (
     ELBO,
     ImportanceWeightedELBO,

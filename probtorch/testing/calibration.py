@@ -34,7 +34,7 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.diagnostics.convergence import ess_bulk
 from probtorch.errors import ArgumentError, DomainError, InferenceError
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.kernels import NUTS
+from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.testing.calibration_plot import ecdf_difference_figure
 from probtorch.testing.displays import TurnProgress
 from probtorch.testing.simulated import (
@@ -462,7 +462,7 @@ class _Replications:
                 got=f"{draws.num_chains}; {draws.attrs.get('failed_chains')}",
                 fix="see the error of the chain that failed",
             )
-        return draws.positions, int(np.sum(draws.sample_stats["diverging"]))
+        return draws.positions, int(np.sum(draws.sample_stats.get("diverging", 0)))
 
     def _thinning(self):
         """What would have done for most of the last replications."""

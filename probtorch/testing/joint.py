@@ -37,7 +37,7 @@ from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.integrators import DensityHandle
-from probtorch.infer.mcmc.kernels import NUTS
+from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.ops.control import while_loop
 from probtorch.testing.calibration import counted

@@ -8,7 +8,6 @@ sets. `scores` of draws, what is compared, come from one compiled function of a 
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -22,6 +21,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
+from probtorch.core.tree import replace
 from probtorch.diagnostics.layout import entry_labels
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import condition, seed, trace, uncondition
@@ -29,7 +29,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.mapping import DrawMap
-from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
@@ -324,7 +324,7 @@ class _LatentCheck(DensityCheck):
             yield direction
 
 
-def kernel_for(kernel: Any, target: ModelTarget, caller: str) -> GradientKernel:
+def kernel_for(kernel: Any, target: ModelTarget, caller: str) -> Kernel:
     """Return the user's kernel for a target: of a class or function, or with another's settings.
 
     Raises
@@ -332,12 +332,10 @@ def kernel_for(kernel: Any, target: ModelTarget, caller: str) -> GradientKernel:
     ArgumentError
         If it is neither.
     """
-    if isinstance(kernel, GradientKernel):
-        mine = copy.copy(kernel)
-        mine.model, mine.potential_fn = target, None
-        return mine
+    if isinstance(kernel, Kernel):
+        return replace(kernel, model=target, potential_fn=None)
     made = kernel(target) if callable(kernel) else None
-    if isinstance(made, GradientKernel):
+    if isinstance(made, Kernel):
         return made
     raise ArgumentError(
         f"{caller}(kernel)",

@@ -1,14 +1,10 @@
 """Hamiltonian Monte Carlo with one mistake, chosen by name, and without any: for tests of tests."""
 
-from typing import Any
-
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
-from probtorch.infer import HMC
-from probtorch.infer.mcmc.hmc import HMCInfo, HMCState, energy_drop
+from probtorch.core.tree import static
+from probtorch.infer.mcmc.hmc import HMCInfo, HMCState, TrajectoryKernel, energy_drop
 from probtorch.infer.mcmc.randomness import normals, uniform
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import clamp, exp, where
@@ -24,21 +20,13 @@ MISTAKES = {
 }
 
 
-@record
-class PlainHMC:
+class BrokenHMC(TrajectoryKernel):
     """A few leapfrog steps and a Metropolis step; `mistake` is a key of `MISTAKES`."""
 
-    density: Any
-    step_size: TensorBase
-    metric: Any
     mistake: str = static(default="none")
     steps: int = static(default=4)
 
-    def init(self, position, counter=0):
-        logdensity, grad = self.density(position)
-        return HMCState(position, logdensity, grad, counter)
-
-    def step(self, key, state, depth=None):
+    def step(self, key, state):
         dim = state.position._data.shape[0]
         momentum = normals(key, state.counter, dim)
         if self.mistake == "refreshment":
@@ -88,18 +76,6 @@ class PlainHMC:
         return grad if self.mistake == "force" else self.metric.force(grad)
 
 
-class BrokenHMC(HMC):
-    """`PlainHMC` as a kernel that `MCMC` runs."""
-
-    def __init__(self, model, mistake, **settings):
-        super().__init__(model, num_steps=4, **settings)
-        self.mistake = mistake
-
-    def build(self, density, dim):
-        made = super().build(density, dim)
-        return PlainHMC(made.density, made.step_size, made.metric, mistake=self.mistake)
-
-
 def broken(mistake, **settings):
     """A function that makes such a kernel for a model."""
-    return lambda model: BrokenHMC(model, mistake, **settings)
+    return lambda model: BrokenHMC(model, mistake=mistake, **settings)

@@ -9,6 +9,7 @@ they drew is put together (`collect.py`); `progress.py` has what is shown meanwh
 """
 
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.kernels import HMC, NUTS
+from probtorch.infer.mcmc.hmc import HMC
+from probtorch.infer.mcmc.nuts import NUTS
 
 __all__ = ["HMC", "MCMC", "NUTS"]

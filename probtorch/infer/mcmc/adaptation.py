@@ -1,9 +1,11 @@
 """Warm-up: the step size by dual averaging, and the course of it all.
 
-`dual_averaging_*` and `find_step_size` are pure functions in tensor ops, part of the compiled
-program. `schedule` says when the mass matrix (mass_matrix.py) is learnt and set, which happens in
-Python, between calls of the program. The step size is looked for once, at the start; from then on
-dual averaging follows every change of the mass matrix without a break.
+A kernel brings its `Warmup`: a `Tuner`, which is part of the compiled program and follows the
+acceptance after each transition, and a `Learner`, which is shown the draws between calls of the
+program and finds, say, a mass matrix (mass_matrix.py). `dual_averaging_*` and `find_step_size` are
+pure functions in tensor ops; `schedule` says when what is learnt is set. The step size is looked
+for once, at the start; from then on dual averaging follows every change of the mass matrix without
+a break.
 
 References
 ----------
@@ -12,22 +14,30 @@ A. Seyboldt, E. Carlson, B. Carpenter, "Preconditioning Hamiltonian Monte Carlo 
 divergence" (2026), for windows that overlap and updates every few draws.
 """
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record
-from probtorch.infer.mcmc.hmc import DEEPEST
+from probtorch.core.tree import map_tree, record, replace, static
+from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import exp, isfinite, log, sqrt, where
 
 __all__ = [
+    "DEEPEST",
     "DualAveraging",
+    "Learner",
     "Segment",
+    "Tuner",
+    "Warmup",
     "dual_averaging_start",
     "dual_averaging_update",
     "find_step_size",
@@ -51,6 +61,8 @@ SMALLEST_STEP_SIZE = 1e-30
 SHORTEST_WINDOW, WINDOW_GROWTH = 10, 0.43
 # The first updates of the mass matrix are so many draws apart.
 FIRST_UPDATE = 5
+# Doublings of a trajectory that is not limited: more than any can have.
+DEEPEST = 30
 # Up to these iterations trajectories are doubled so often at most: before the scales are known
 # they are long and say little.
 SHALLOW = ((10, 5), (20, 6), (40, 8))
@@ -180,7 +192,151 @@ def find_step_size(density, metric, key, counter, point, step_size):
     return step_size, counter
 
 
+@record
+class Tuner:
+    """What the program itself tunes, after each transition: a positive number, by an acceptance.
+
+    Parameters
+    ----------
+    averaging : DualAveraging
+    target : Tensor, 0-d
+        The acceptance to aim at.
+    tunes : str
+        The field of the kernel.
+    follows : str
+        The field of the info that is compared with the target.
+    searches : bool
+        Whether the kernel has a ``first_guess(key, state) -> (value, state)``, in tensor ops.
+    """
+
+    averaging: DualAveraging
+    target: TensorBase
+    tunes: str = static(default="step_size")
+    follows: str = static(default="accept_symmetric")
+    searches: bool = static(default=True)
+
+    @classmethod
+    def around(cls, value: float, target: float, **names: Any) -> Tuner:
+        """Return the tuner of a number that has this value to begin with."""
+        averaging = dual_averaging_start(wrap(np.asarray(value)))
+        return cls(averaging, wrap(np.asarray(target)), **names)
+
+    def restarted(self, value):
+        """Return it as it is around another value, a Tensor."""
+        return replace(self, averaging=dual_averaging_start(value))
+
+    def updated(self, info, wanted):
+        """Return the tuner after a transition; unchanged where `wanted`, a bool Tensor, is not."""
+        new = dual_averaging_update(self.averaging, getattr(info, self.follows), self.target)
+        kept = map_tree(lambda new, old: where(wanted, new, old), new, self.averaging)
+        return replace(self, averaging=kept), exp(new.log_step)
+
+    def settled(self):
+        """Return the value to keep after warm-up, a Tensor."""
+        return wrap(np.exp(self.averaging.log_step_mean._data))
+
+
+def check_found(value: float) -> None:
+    """Raise unless the search for a first value came to an end.
+
+    Raises
+    ------
+    InferenceError
+    """
+    if SMALLEST_STEP_SIZE < value < LARGEST_STEP_SIZE:
+        return
+    got, fix = (
+        ("rejection down to 1e-30", "look for a jump in the log density, or a wrong gradient")
+        if value <= SMALLEST_STEP_SIZE
+        else ("acceptance up to 1e7", "the posterior is flat: give parameters proper priors")
+    )
+    raise InferenceError(
+        "no step size for the sampler",
+        expected="a leapfrog step that is accepted with probability near 0.8",
+        got=got,
+        fix=fix,
+    )
+
+
 # --------------------------------------------------------------------------------------- the course
+
+
+class Learner(Protocol):
+    """What is learnt from the draws of one chain, between calls of the program; see `MassMatrix`.
+
+    Attributes
+    ----------
+    learns : str
+        The field of the kernel that is set.
+    """
+
+    learns: str
+
+    def add(self, positions: np.ndarray, grads: np.ndarray | None) -> None:
+        """Take down what was drawn; it counts from the end of the segment on."""
+
+    def end_segment(self, *, switch: bool) -> None:
+        """Let what was added count; `switch` forgets what is older than the background window."""
+
+    def learnt(self, now: Any, *, choose: bool) -> Any:
+        """Return the value to go on with, given the present one."""
+
+    def shift(self) -> float | None:
+        """Return how far two windows are apart, in standard deviations; None where unknown."""
+
+    def forget(self) -> None:
+        """Begin anew."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it, as a tree for `probtorch.save`."""
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take over what `snapshot` returned."""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What happens before draws count; without arguments, nothing but moving on.
+
+    Parameters
+    ----------
+    tuner : Tuner, optional
+        Part of the program; as a chain begins with it.
+    tunes : bool
+        Whether the tuner's value is followed.
+    searches : bool
+        Whether the kernel's `first_guess` is asked for the value to begin with.
+    learner : callable, optional
+        ``learner(target, position)``, the `Learner` of a chain that starts there.
+    shallow : bool
+        Whether the kernel has a field `depth`, which the first segments keep small.
+    """
+
+    tuner: Tuner | None = None
+    tunes: bool = True
+    searches: bool = False
+    learner: Callable[[Any, np.ndarray], Learner] | None = None
+    shallow: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether there is something to tune, and it is tuned."""
+        return self.tuner is not None and self.tunes
+
+    @property
+    def does_something(self) -> bool:
+        """Whether anything is tuned or learnt."""
+        return self.follows or self.learner is not None
+
+    def segments(self, length: int, *, search: bool = True) -> list[Segment]:
+        """Return `length` iterations as segments; `search` only at the beginning of a chain."""
+        return schedule(
+            length,
+            adapt_step_size=self.follows,
+            adapt_mass_matrix=self.learner is not None,
+            search=search and self.searches,
+            shallow=self.shallow,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,8 +357,8 @@ class Segment:
         Whether the mass matrix is set from the foreground at the end, after the switch.
     choose : bool
         Whether that may take the time to change to another form or to decompose matrices.
-    depth : int
-        Doublings that a trajectory may take.
+    values : dict of str to number
+        What fields of the kernel are meanwhile.
     """
 
     length: int
@@ -211,7 +367,7 @@ class Segment:
     switch: bool = False
     update: bool = False
     choose: bool = False
-    depth: int = DEEPEST
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def switches(stop):
@@ -233,7 +389,9 @@ def switches(stop):
         found.append(at)
 
 
-def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search=True):
+def schedule(
+    num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search=True, shallow=False
+):
     """Return the warm-up as a list of `Segment`; their lengths sum to `num_warmup`.
 
     Parameters
@@ -242,11 +400,13 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
     adapt_step_size, adapt_mass_matrix : bool
     search : bool
         Whether to look for a first step size.
+    shallow : bool
+        Whether the first trajectories are to be short (`SHALLOW`).
 
     Notes
     -----
     The mass matrix is updated every few draws from the fifth on; the last 15 % of the iterations
-    tune the step size only. The first trajectories are short (`SHALLOW`).
+    tune the step size only.
     """
     last = max(int(STEP_SIZE_SHARE * num_warmup), 1) if adapt_step_size and num_warmup else 0
     stop = num_warmup - last if adapt_mass_matrix else 0
@@ -267,12 +427,16 @@ def schedule(num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search
                 switch=end in changes,
                 update=True,
                 choose=end in chosen,
-                depth=next((depth for stop, depth in SHALLOW if end <= stop), DEEPEST),
+                values=_depth(end) if shallow else {},
             )
         )
         begin = end
     if num_warmup > stop:
-        segments.append(Segment(num_warmup - stop))
+        segments.append(Segment(num_warmup - stop, values=_depth(np.inf) if shallow else {}))
     if segments and search and adapt_step_size:
         segments[0] = replace(segments[0], search=True)
     return segments
+
+
+def _depth(end):
+    return {"depth": next((depth for stop, depth in SHALLOW if end <= stop), DEEPEST)}

@@ -18,6 +18,7 @@ class AdaptedChain:
     Parameters
     ----------
     step_size : float
+        Nan for a kernel without.
     metric : str
         "diag", "low_rank", "dense" or "blocks".
     variance : dict of str to ndarray
@@ -38,15 +39,18 @@ class AdaptedChain:
 
 
 def adapted_chains(chains: Sequence[Any], target: Any) -> list[AdaptedChain]:
-    """Return what is adapted in each `Chain` of a target."""
+    """Return what is adapted in each `Chain` of a target; without a metric, nothing is."""
     found = []
     for chain in chains:
-        metric = chain.kernel.metric
+        metric = getattr(chain.kernel, "metric", None)
+        if metric is None:
+            continue
         variance = metric.variance()
         by_site = {
             name: variance[slot.start : slot.stop].reshape(slot.free_shape)
             for name, slot in target.slots.items()
         }
-        step_size = float(chain.kernel.step_size._data)
+        step_size = getattr(chain.kernel, "step_size", None)
+        step_size = np.nan if step_size is None else float(step_size._data)
         found.append(AdaptedChain(step_size, metric.name, by_site, metric))
     return found

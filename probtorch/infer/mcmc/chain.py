@@ -1,4 +1,4 @@
-"""One chain from its first to its last draw: segments of warm-up, the mass matrix set, draws kept.
+"""One chain from its first to its last draw: segments of warm-up, what is learnt set, draws kept.
 
 `ChainRun` runs in a thread of its own, first `warm_up`, then, when all chains are there, `sample`.
 Between two calls of the native program it looks whether it should stop, stores what was drawn and
@@ -11,19 +11,12 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
-from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.adaptation import (
-    LARGEST_STEP_SIZE,
-    SMALLEST_STEP_SIZE,
-    mean_restarted,
-    schedule,
-)
-from probtorch.infer.mcmc.hmc import DEEPEST
-from probtorch.infer.mcmc.mass_matrix import MassMatrix
+from probtorch.infer.mcmc.adaptation import check_found, mean_restarted
+from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
 
-__all__ = ["STATISTICS", "ChainRun", "Recording"]
+__all__ = ["ChainRun", "Recording"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -35,20 +28,6 @@ GROWTH = 8
 # comparison where a warm-up has ended, in the midst of the posterior.
 VERIFYING_SHARE = 0.1
 
-# Statistics under ArviZ's names, from the fields of HMCInfo, with how several iterations become one
-# when draws are thinned.
-STATISTICS = {
-    "acceptance_rate": ("accept_prob", np.float64, None),
-    "diverging": ("diverging", np.bool_, np.logical_or),
-    "energy": ("energy", np.float64, None),
-    "energy_error": ("energy_error", np.float64, None),
-    "lp": ("lp", np.float64, None),
-    "n_steps": ("n_steps", np.int64, np.add),
-    "reached_max_treedepth": ("reached_max_treedepth", np.bool_, np.logical_or),
-    "step_size": ("step_size", np.float64, None),
-    "tree_depth": ("tree_depth", np.int64, np.maximum),
-}
-
 
 class Recording:
     """Draws of one chain and their statistics.
@@ -57,19 +36,20 @@ class Recording:
     ----------
     iterations : int
         How many transitions there will be.
-    dim : int
+    shape : tuple of int
+        Of a position: (dim,) or (members, dim).
+    info : type
+        The kernel's class of infos.
     thinning : int
-        Each row stands for this many transitions and holds the last of them; divergences and steps
-        are those of all.
+        Each row stands for this many transitions and holds the last of them; statistics that are
+        declared with ``combine`` are those of all.
     """
 
-    def __init__(self, iterations, dim, thinning=1):
-        self.thinning = thinning
-        self.positions = np.empty((iterations // thinning, dim))
-        self.stats = {
-            name: np.zeros(iterations // thinning, dtype)
-            for name, (_, dtype, _) in STATISTICS.items()
-        }
+    def __init__(self, iterations, shape, info, thinning=1):
+        self.thinning, rows = thinning, iterations // thinning
+        self.positions = np.empty((rows, *shape))
+        self._declared = [s for s in statistics(info) if s.name is not None]
+        self.stats = {s.name: np.zeros((rows, *shape[:-1]), s.dtype) for s in self._declared}
         self._seen = 0
 
     def add(self, positions, info):
@@ -81,12 +61,12 @@ class Recording:
         self._seen += count
         # Of repeated indices the last one stays.
         self.positions[rows] = positions[fits]
-        for name, (field, _, combine) in STATISTICS.items():
-            values = getattr(info, field)[fits]
-            if combine is None:
-                self.stats[name][rows] = values
+        for s in self._declared:
+            values = getattr(info, s.field)[fits]
+            if s.combine is None:
+                self.stats[s.name][rows] = values
             else:
-                combine.at(self.stats[name], rows, values)
+                s.combine.at(self.stats[s.name], rows, values)
 
     @property
     def empty(self):
@@ -132,11 +112,10 @@ class ChainRun:
         Of the density, kept alive, and asked for errors that happened inside native code.
     num_warmup : int
         Iterations of warm-up; 0 to go on with what is adapted already.
-    form : Form or None
-        Of the mass matrix, where it is adapted.
+    target : Target
     num_samples, thinning : int
-    kernel : GradientKernel
-        The user's settings.
+    kernel : Kernel
+        As the user made it.
     keep_warmup : bool
     hook : callable, optional
         ``hook(position, stage, iteration)`` after each transition.
@@ -147,8 +126,10 @@ class ChainRun:
 
     Attributes
     ----------
-    iteration, divergences, leapfrogs, warmup_leapfrogs : int
-        So far; divergences after warm-up only.
+    iteration, divergences, evaluations, warmup_evaluations : int
+        So far, where the kernel tells; divergences after warm-up only.
+    warmup : Warmup
+    learner : Learner or None
     extensions : list of int
         Iterations by which the warm-up was made longer; see `extend`.
     moved : bool
@@ -156,15 +137,16 @@ class ChainRun:
     course : list of array
         Log densities during warm-up, in parts.
     acceptance : float
-        Mean acceptance statistic of the last segment of the warm-up.
-    trajectory : float
-        Mean number of steps of a trajectory there.
+        Mean of what the tuner follows in the last segment of the warm-up.
+    effort : float
+        Mean number of evaluations of a transition there.
     step_size : float
+        Nan if the kernel tells of none.
     warming_up : bool
     seconds : float
         Time spent, up to now or to the end.
     error : BaseException or None
-    draws, warmup : Recording
+    draws, warmup_draws : Recording
     adapted : Chain or None
         The chain as warm-up left it.
     snapshot : dict or None
@@ -176,7 +158,7 @@ class ChainRun:
         runner,
         context,
         num_warmup,
-        form,
+        target,
         num_samples,
         thinning,
         kernel,
@@ -187,21 +169,29 @@ class ChainRun:
         verifying=False,
     ):
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
-        self.segments = self._plan(num_warmup, search=kernel.search)
+        self.warmup = kernel.warmup
+        self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
-        position = runner.chain.state.position._data
-        dim = len(position)
-        self.mass = MassMatrix(form, position) if form is not None and num_warmup else None
-        self.draws = Recording(num_samples, dim, thinning)
-        self.warmup = Recording(num_warmup, dim) if keep_warmup else None
-        self.iteration = self.divergences = self.leapfrogs = self.warmup_leapfrogs = 0
+        chain = runner.chain
+        position = chain.state.position._data
+        self.learner = None
+        if self.warmup.learner is not None and num_warmup:
+            self.learner = self.warmup.learner(target, position)
+        self.draws = Recording(num_samples, position.shape, kernel.info, thinning)
+        self.warmup_draws = (
+            Recording(num_warmup, position.shape, kernel.info) if keep_warmup else None
+        )
+        self._fields = {s.name: s.field for s in statistics(kernel.info)}
+        self.iteration = self.divergences = self.evaluations = self.warmup_evaluations = 0
         self.extensions: list[int] = []
         self.moved = False
         self.course: list[np.ndarray] = []
         self._accepted = np.zeros(3)
         self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
-        self.step_size = float(runner.chain.kernel.step_size._data)
+        self.step_size = np.nan
+        if "step_size" in self._fields:
+            self.step_size = float(chain.kernel.step_size._data)
         self.warming_up = bool(self.segments)
         self.error = self.adapted = None
         self._count, self._began, self._ended = 1, None, None
@@ -210,14 +200,6 @@ class ChainRun:
         self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
         self.snapshot = None
         self._take_snapshot()
-
-    def _plan(self, num_warmup, *, search):
-        return schedule(
-            num_warmup,
-            adapt_step_size=self.kernel.adapt_step_size,
-            adapt_mass_matrix=self.kernel.adapt_mass_matrix,
-            search=search,
-        )
 
     @property
     def seconds(self):
@@ -231,13 +213,13 @@ class ChainRun:
 
     @property
     def acceptance(self):
-        """Mean acceptance statistic since the mass matrix was set last; nan before."""
+        """Mean of what the tuner follows since something learnt was set last; nan before."""
         total, _, count = self._accepted
         return total / count if count else np.nan
 
     @property
-    def trajectory(self):
-        """Mean number of steps of a trajectory since then; nan before."""
+    def effort(self):
+        """Mean number of evaluations of a transition since then; nan before."""
         _, total, count = self._accepted
         return total / count if count else np.nan
 
@@ -281,12 +263,12 @@ class ChainRun:
         ----------
         length : int
         moved_to : Chain, optional
-            Begin at the position and with the metric and step size of another chain.
+            Begin at the position and with what is tuned of another chain.
         """
         self.extensions.append(length)
-        self.segments = [*self.segments, *self._plan(length, search=False)]
-        if self.mass is not None:
-            self.mass.forget()
+        self.segments = [*self.segments, *self.warmup.segments(length, search=False)]
+        if self.learner is not None:
+            self.learner.forget()
         self.course = []
         if moved_to is not None:
             self.moved = True
@@ -302,19 +284,20 @@ class ChainRun:
         """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
         for length in saved["extensions"]:
             self.extensions.append(length)
-            self.segments = [*self.segments, *self._plan(length, search=False)]
+            self.segments = [*self.segments, *self.warmup.segments(length, search=False)]
         self._segment, self._done = saved["segment"], saved["done"]
         self.moved = saved["moved"]
-        self.warmup_leapfrogs, self._accepted = saved["warmup_leapfrogs"], saved["accepted"].copy()
+        self._accepted = saved["accepted"].copy()
         self.course = [saved["course"]]
-        if self.mass is not None and saved["mass"] is not None:
-            self.mass.restore(saved["mass"])
+        if self.learner is not None and saved["learner"] is not None:
+            self.learner.restore(saved["learner"])
         self.iteration, self.divergences = saved["iteration"], saved["divergences"]
-        self.leapfrogs = saved["leapfrogs"]
+        self.evaluations = saved["evaluations"]
+        self.warmup_evaluations = saved["warmup_evaluations"]
         self.warming_up = saved["warming_up"]
         self.draws.restore(saved["draws"])
-        if self.warmup is not None:
-            self.warmup.restore(saved["warmup"])
+        if self.warmup_draws is not None:
+            self.warmup_draws.restore(saved["warmup"])
         self._take_snapshot()
 
     def _take_snapshot(self):
@@ -327,74 +310,74 @@ class ChainRun:
             "done": self._done,
             "iteration": self.iteration,
             "divergences": self.divergences,
-            "leapfrogs": self.leapfrogs,
-            "warmup_leapfrogs": self.warmup_leapfrogs,
+            "evaluations": self.evaluations,
+            "warmup_evaluations": self.warmup_evaluations,
             "warming_up": self.warming_up,
             "extensions": list(self.extensions),
             "moved": self.moved,
             "course": np.concatenate([*self.course, np.zeros(0)]),
             "accepted": self._accepted.copy(),
-            "mass": self.mass.snapshot() if self.mass is not None and self.warming_up else None,
+            "learner": self.learner.snapshot() if self.learner and self.warming_up else None,
             "draws": self.draws.snapshot(),
-            "warmup": None if self.warmup is None else self.warmup.snapshot(),
+            "warmup": None if self.warmup_draws is None else self.warmup_draws.snapshot(),
         }
 
     # ------------------------------------------------------------------------------------ stretches
 
     def _run_segment(self, segment, stop):
-        learnt = self.mass if segment.learn else None
+        learner = self.learner if segment.learn else None
         if not self._done:
             self._accepted = np.zeros(3)
+            for name, value in segment.values.items():
+                self.runner.set(name, wrap(np.asarray(value)))
         self._advance(
             segment.length,
-            self.warmup,
+            self.warmup_draws,
             stop,
             search=segment.search,
-            adapt=self.kernel.adapt_step_size,
-            learnt=learnt,
-            depth=segment.depth,
+            adapt=self.warmup.follows,
+            learner=learner,
         )
         if self._done < segment.length:
             return
-        if learnt is not None:
-            learnt.end_segment(switch=segment.switch)
+        if learner is not None:
+            learner.end_segment(switch=segment.switch)
             if segment.update:
-                now = self.runner.metric
-                new = learnt.metric(now, choose=segment.choose)
+                now = self.runner.held(learner.learns)
+                new = learner.learnt(now, choose=segment.choose)
                 if new is not now:
-                    self.runner.metric = new
+                    self.runner.set(learner.learns, new)
         self._segment, self._done = self._segment + 1, 0
         rest = self.segments[self._segment :]
-        if rest and segment.learn and not rest[0].learn:
+        if rest and segment.learn and not rest[0].learn and self.warmup.tuner is not None:
             chain = self.runner.chain
-            self.runner.chain = replace(chain, averaging=mean_restarted(chain.averaging))
+            tuner = replace(chain.tuner, averaging=mean_restarted(chain.tuner.averaging))
+            self.runner.chain = replace(chain, tuner=tuner)
 
     def _end_warmup(self):
         chain = self.runner.chain
-        if self.kernel.adapt_step_size:
-            step_size = wrap(np.exp(chain.averaging.log_step_mean._data))
-            self.runner.chain = replace(chain, kernel=replace(chain.kernel, step_size=step_size))
+        if self.warmup.follows:
+            settled = {chain.tuner.tunes: chain.tuner.settled()}
+            self.runner.chain = replace(chain, kernel=replace(chain.kernel, **settled))
 
-    def _advance(
-        self, length, recording, stop, *, search=False, adapt=False, learnt=None, depth=DEEPEST
-    ):
+    def _advance(self, length, recording, stop, *, search=False, adapt=False, learner=None):
         """Run `length` transitions, less those done before, in calls of a good size."""
         search = search and not self._done
         while self._done < length and not stop.is_set():
             count = min(length - self._done, self._count, self.runner.capacity)
             start = time.perf_counter()
-            positions, grads, info = self.runner.run(count, search=search, adapt=adapt, depth=depth)
+            positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
             seconds = time.perf_counter() - start
             self.context.raise_error()
             self._calls += 1
-            self._verify_now_and_then(positions[-1], seconds)
+            self._verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], seconds)
             if search:
-                self._check_step_size(float(info.step_size[0]))
+                check_found(float(self._told(info, "step_size")[0]))
             search = False
             if recording is not None:
                 recording.add(positions, info)
-            if learnt is not None:
-                learnt.add(positions, grads)
+            if learner is not None:
+                learner.add(positions, grads)
             self._report(positions, info)
             self._done += count
             fitting = int(CALL_SECONDS / max(seconds / count, 1e-9))
@@ -418,36 +401,33 @@ class ChainRun:
             density.verify(np.array(position), self.context)
             costs.compared += time.perf_counter() - began
 
+    def _told(self, info, name):
+        """What an info tells under a name of results, None if it does not."""
+        return getattr(info, self._fields[name]) if name in self._fields else None
+
     def _report(self, positions, info):
         if self.hook is not None:
             stage = "Warmup" if self.warming_up else "Sample"
             for i, position in enumerate(positions):
-                self.hook(position, stage, self.iteration + i)
-        self.standstill.update(positions, info)
+                for member in position.reshape(-1, position.shape[-1]):
+                    self.hook(member, stage, self.iteration + i)
+        self.standstill.update(positions, lambda name: self._told(info, name))
         self.iteration += len(positions)
-        self.leapfrogs += int(info.n_steps.sum())
-        self.step_size = float(info.step_size[-1])
+        evaluations = self._told(info, "n_steps")
+        evaluations = 0 if evaluations is None else int(evaluations.sum())
+        self.evaluations += evaluations
+        if (step_size := self._told(info, "step_size")) is not None:
+            self.step_size = float(np.mean(step_size[-1]))
         if self.warming_up:
-            self.warmup_leapfrogs += int(info.n_steps.sum())
-            self.course.append(np.array(info.lp))
-            self._accepted += (info.accept_symmetric.sum(), info.n_steps.sum(), len(positions))
-        else:
-            self.divergences += int(info.diverging.sum())
-
-    def _check_step_size(self, step_size):
-        if SMALLEST_STEP_SIZE < step_size < LARGEST_STEP_SIZE:
-            return
-        got, fix = (
-            ("rejection down to 1e-30", "look for a jump in the log density, or a wrong gradient")
-            if step_size <= SMALLEST_STEP_SIZE
-            else ("acceptance up to 1e7", "the posterior is flat: give parameters proper priors")
-        )
-        raise InferenceError(
-            "no step size for the sampler",
-            expected="a leapfrog step that is accepted with probability near 0.8",
-            got=got,
-            fix=fix,
-        )
+            self.warmup_evaluations += evaluations
+            if (lp := self._told(info, "lp")) is not None:
+                self.course.append(lp.reshape(len(lp), -1).mean(axis=1))
+            followed = 0.0
+            if self.warmup.tuner is not None:
+                followed = getattr(info, self.warmup.tuner.follows).sum()
+            self._accepted += (followed, evaluations, len(positions))
+        elif (diverging := self._told(info, "diverging")) is not None:
+            self.divergences += int(diverging.sum())
 
 
 def _is_power_of_four(n):

@@ -16,16 +16,11 @@ from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
-from probtorch.infer.mcmc.adaptation import (
-    DualAveraging,
-    dual_averaging_start,
-    dual_averaging_update,
-    find_step_size,
-)
-from probtorch.infer.mcmc.hmc import DEEPEST, HMCInfo, HMCState
+from probtorch.infer.mcmc.adaptation import Tuner
+from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.ops.control import cond, while_loop
-from probtorch.ops.elementwise import exp, where
+from probtorch.ops.elementwise import where
 from probtorch.ops.indexing import index_put
 
 __all__ = [
@@ -51,17 +46,18 @@ class Chain:
 
     Parameters
     ----------
-    kernel : HMCKernel or NUTSKernel
-        With the step size and metric in use.
-    state : HMCState
+    kernel : Kernel
+        With the values in use of what is tuned.
+    state : record
+        The kernel's.
     key : Key
-    averaging : DualAveraging
+    tuner : Tuner or None
     """
 
-    kernel: Any
-    state: HMCState
+    kernel: Kernel
+    state: Any
     key: Key
-    averaging: DualAveraging
+    tuner: Tuner | None
 
 
 @record
@@ -73,19 +69,14 @@ class Plan:
     count : Tensor, 0-d int64
         Transitions, at most the capacity of the program.
     search : Tensor, 0-d bool
-        Whether to look for a step size first and start dual averaging around it.
+        Whether to ask the kernel for a first guess of what is tuned, and start around it.
     adapt : Tensor, 0-d bool
-        Whether the step size follows dual averaging.
-    depth : Tensor, 0-d int64
-        Doublings that a trajectory may take; see the kernels.
-    target_accept_prob : Tensor, 0-d float64
+        Whether the tuner's value is followed.
     """
 
     count: TensorBase
     search: TensorBase
     adapt: TensorBase
-    depth: TensorBase
-    target_accept_prob: TensorBase
 
 
 @record
@@ -100,17 +91,18 @@ class Task:
 class Trace:
     """What was drawn.
 
-    Positions and the gradients there have shape (capacity, dim), what is in `HMCInfo` (capacity,).
+    Positions and the gradients there, if states have them, have shape (capacity, *position), what
+    is in an info (capacity,), or (capacity, members).
     """
 
     positions: TensorBase
-    grads: TensorBase
-    info: HMCInfo
+    grads: TensorBase | None
+    info: Any
 
 
-def capacity_for(dim):
-    """Return how many draws of a given dimension one call has room for."""
-    return max(_FEWEST, min(_MOST, _NUMBERS_PER_CHUNK // max(dim, 1)))
+def capacity_for(size):
+    """Return how many positions of so many numbers one call has room for."""
+    return max(_FEWEST, min(_MOST, _NUMBERS_PER_CHUNK // max(size, 1)))
 
 
 def run_chunk(task, capacity):
@@ -127,68 +119,60 @@ def run_chunk(task, capacity):
     trace : Trace
         Rows from ``plan.count`` on are zero.
     """
-    plan = task.plan
-    chain = cond(plan.search, _searched, lambda chain: chain, task.chain)
-    dim = chain.state.position._data.shape[0]
+    plan, chain = task.plan, task.chain
+    if chain.tuner is not None and chain.tuner.searches:
+        chain = cond(plan.search, _searched, lambda chain: chain, chain)
     key, kernel = chain.key, chain.kernel
+    # What the loop carries of the kernel: only what is tuned, not, say, a metric.
+    names = () if chain.tuner is None else (chain.tuner.tunes,)
 
     def going(carry):
         return carry[0] < plan.count
 
     def transition(carry):
-        at, state, step_size, averaging, trace = carry
-        state, info = replace(kernel, step_size=step_size).step(key, state, plan.depth)
-        updated = dual_averaging_update(averaging, info.accept_symmetric, plan.target_accept_prob)
-        averaging = map_tree(lambda new, old: where(plan.adapt, new, old), updated, averaging)
-        step_size = where(plan.adapt, exp(updated.log_step), step_size)
-        rows = Trace(state.position, state.grad, info)
+        at, state, values, tuner, trace = carry
+        state, info = replace(kernel, **values).step(key, state)
+        if tuner is not None:
+            tuner, value = tuner.updated(info, plan.adapt)
+            values = {tuner.tunes: where(plan.adapt, value, values[tuner.tunes])}
+        rows = Trace(state.position, getattr(state, "grad", None), info)
         trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
-        return at + 1, state, step_size, averaging, trace
+        return at + 1, state, values, tuner, trace
 
     start = (
         wrap(np.zeros((), np.int64)),
         chain.state,
-        kernel.step_size,
-        chain.averaging,
-        _empty_trace(capacity, dim),
+        {name: getattr(kernel, name) for name in names},
+        chain.tuner,
+        empty_trace(chain, capacity),
     )
-    _, state, step_size, averaging, trace = while_loop(going, transition, start)
-    kernel = replace(kernel, step_size=step_size)
-    return Chain(kernel, state, key, averaging), trace
+    _, state, values, tuner, trace = while_loop(going, transition, start)
+    return Chain(replace(kernel, **values), state, key, tuner), trace
 
 
 def _searched(chain):
-    kernel, state = chain.kernel, chain.state
-    step_size, counter = find_step_size(
-        kernel.density, kernel.metric, chain.key, state.counter, state, kernel.step_size
-    )
+    kernel, tuner = chain.kernel, chain.tuner
+    value, state = kernel.first_guess(chain.key, chain.state)
     return replace(
         chain,
-        kernel=replace(kernel, step_size=step_size),
-        state=replace(state, counter=counter),
-        averaging=dual_averaging_start(step_size),
+        kernel=replace(kernel, **{tuner.tunes: value}),
+        state=state,
+        tuner=tuner.restarted(value),
     )
 
 
-def _empty_trace(capacity, dim):
-    def column(dtype):
-        return wrap(np.broadcast_to(np.zeros((), dtype), (capacity,)))
+def empty_trace(chain, capacity):
+    """Return the `Trace` of a chain with room for so many draws, all zero."""
+    shape = chain.state.position._data.shape
 
-    number, count, flag = column(np.float64), column(np.int64), column(np.bool_)
-    info = HMCInfo(
-        accept_prob=number,
-        accept_symmetric=number,
-        diverging=flag,
-        energy=number,
-        energy_error=number,
-        lp=number,
-        step_size=number,
-        n_steps=count,
-        tree_depth=count,
-        reached_max_treedepth=flag,
+    def column(shape, dtype=np.float64):
+        return wrap(np.broadcast_to(np.zeros((), dtype), (capacity, *shape)))
+
+    info = chain.kernel.info(
+        **{s.field: column(shape[:-1], s.dtype) for s in statistics(chain.kernel.info)}
     )
-    rows = wrap(np.broadcast_to(0.0, (capacity, dim)))
-    return Trace(rows, rows, info)
+    grads = column(shape) if hasattr(chain.state, "grad") else None
+    return Trace(column(shape), grads, info)
 
 
 # ------------------------------------------------------------------------------------ compiled once
@@ -226,7 +210,6 @@ class ChunkRunner:
     ----------
     chain : Chain
         Where to begin.
-    target_accept_prob : float
 
     Attributes
     ----------
@@ -234,24 +217,28 @@ class ChunkRunner:
         Most transitions per call.
     """
 
-    def __init__(self, chain, target_accept_prob):
-        self.capacity = capacity_for(chain.state.position._data.shape[0])
-        self._target = target_accept_prob
+    def __init__(self, chain):
+        self.capacity = capacity_for(chain.state.position._data.size)
         self._load(chain)
 
     def _load(self, chain):
-        plan = (
-            np.array(0),
-            np.array(False),
-            np.array(False),
-            np.array(DEEPEST),
-            np.array(self._target),
-        )
-        task = Task(chain, Plan(*map(wrap, plan)))
+        plan = Plan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
+        task = Task(chain, plan)
         items, self._structure = flatten(chain)
         self._leaves = len(items)
+        self._trace_structure = flatten(empty_trace(chain, self.capacity))[1]
         self._program = program_for(task, self.capacity).resident(task)
-        self._know_metric(chain.kernel.metric, items)
+        self._know(chain.kernel)
+
+    def _know(self, kernel):
+        """Find the memory of each field of the kernel, which comes first in a chain."""
+        self._fields, at = {}, 0
+        for name in kernel.__tree_fields__:
+            value = getattr(kernel, name)
+            parts, structure = flatten(value)
+            places = self._program.inputs[at : at + len(parts)]
+            self._fields[name] = value, structure, places
+            at += len(parts)
 
     @property
     def chain(self):
@@ -268,46 +255,39 @@ class ChunkRunner:
             return
         for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf._data
-        self._know_metric(chain.kernel.metric, items)
+        self._know(chain.kernel)
 
-    def _know_metric(self, metric, items):
-        parts, structure = flatten(metric)
-        first = next(i for i, x in enumerate(items) if x is parts[0])
-        self._metric, self._metric_structure = metric, structure
-        self._metric_places = self._program.inputs[first : first + len(parts)]
+    def held(self, name):
+        """Return a field of the kernel as it was set last."""
+        return self._fields[name][0]
 
-    @property
-    def metric(self):
-        """The metric in use; set, it is as `chain` set with another, at a fraction of the cost."""
-        return self._metric
-
-    @metric.setter
-    def metric(self, metric):
-        items, structure = flatten(metric)
-        if structure != self._metric_structure:
+    def set(self, name, value):
+        """Set a field of the kernel: as `chain` set with another one, at a fraction of the cost."""
+        items, structure = flatten(value)
+        _, known, places = self._fields[name]
+        if structure != known:
             chain = self.chain
-            self.chain = replace(chain, kernel=replace(chain.kernel, metric=metric))
+            self.chain = replace(chain, kernel=replace(chain.kernel, **{name: value}))
             return
-        for place, leaf in zip(self._metric_places, items):
+        for place, leaf in zip(places, items):
             place[...] = leaf._data
-        self._metric = metric
+        self._fields[name] = value, known, places
 
-    def run(self, count, *, search=False, adapt=False, depth=DEEPEST):
+    def run(self, count, *, search=False, adapt=False):
         """Run `count` transitions.
 
         Returns
         -------
-        positions, grads : ndarray, shape (count, dim)
-        info : HMCInfo of arrays, each (count,)
-            All valid until the next call.
+        positions, grads : ndarray, shape (count, *position)
+            The latter None if states have none.
+        info : record of arrays
+            The kernel's, each (count,), or (count, members). All valid until the next call.
         """
-        for place, value in zip(
-            self._program.inputs[self._leaves :], (count, search, adapt, depth)
-        ):
+        for place, value in zip(self._program.inputs[self._leaves :], (count, search, adapt)):
             place[...] = value
         self._program.run()
         results = self._program.outputs
         for place, value in zip(self._program.inputs[: self._leaves], results):
             place[...] = value
-        positions, grads, *info = (x[:count] for x in results[self._leaves :])
-        return positions, grads, HMCInfo(*info)
+        trace = unflatten(self._trace_structure, (x[:count] for x in results[self._leaves :]))
+        return trace.positions, trace.grads, trace.info

@@ -90,7 +90,7 @@ def sampled_draws(
     """Return the first `length` draws of each chain, and those of the warm-up if they are kept."""
     return make_draws(
         target,
-        np.stack([run.draws.positions[:length] for run in runs]),
+        _by_chain([run.draws.positions[:length] for run in runs], 1),
         _stacked([run.draws for run in runs], length),
         attrs,
         **_warmup_of(runs),
@@ -100,7 +100,8 @@ def sampled_draws(
 def warmup_draws(target: Target, runs: Sequence[ChainRun]) -> SampledDraws | None:
     """Return the draws of a warm-up alone, None if they are not kept or there are none."""
     warmup = _warmup_of(runs)
-    length = min((run.warmup.complete for run in runs if run.warmup is not None), default=0)
+    recorded = [run.warmup_draws for run in runs if run.warmup_draws is not None]
+    length = min((recording.complete for recording in recorded), default=0)
     if not warmup or not length:
         return None
     stats = {name: x[:, :length] for name, x in warmup["warmup_stats"].items()}
@@ -110,19 +111,30 @@ def warmup_draws(target: Target, runs: Sequence[ChainRun]) -> SampledDraws | Non
 
 def _warmup_of(runs):
     """Positions and statistics of the warm-up, if kept, as arguments of `make_draws`."""
-    if runs[0].warmup is None or not runs[0].num_warmup:
+    if runs[0].warmup_draws is None or not runs[0].num_warmup:
         return {}
     return {
-        "warmup_positions": np.stack([run.warmup.positions for run in runs]),
-        "warmup_stats": _stacked([run.warmup for run in runs], runs[0].num_warmup),
+        "warmup_positions": _by_chain([run.warmup_draws.positions for run in runs], 1),
+        "warmup_stats": _stacked([run.warmup_draws for run in runs], runs[0].num_warmup),
     }
 
 
 def _stacked(recordings, length):
     """Statistics of several chains as arrays (chain, draw)."""
     return {
-        name: np.stack([r.stats[name][:length] for r in recordings]) for name in recordings[0].stats
+        name: _by_chain([r.stats[name][:length] for r in recordings], 0)
+        for name in recordings[0].stats
     }
+
+
+def _by_chain(parts, event_dims):
+    """Arrays (draw, *event) or (draw, members, *event) as one, (chain, draw, *event).
+
+    Members of an ensemble are chains of the result, as in ArviZ's converters.
+    """
+    if parts[0].ndim > 1 + event_dims:
+        parts = [member for part in parts for member in np.moveaxis(part, 1, 0)]
+    return np.stack(parts)
 
 
 def _rectangle(counts):

@@ -29,9 +29,8 @@ from probtorch.infer.mcmc.collect import (
     survivors,
     warmup_draws,
 )
-from probtorch.infer.mcmc.curvature import curvature_at_divergences
 from probtorch.infer.mcmc.guard import Guard
-from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.progress import activity
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
@@ -53,8 +52,8 @@ class MCMC(RunResults):
 
     Parameters
     ----------
-    kernel : NUTS or HMC
-        NumPyro's `sampler`.
+    kernel : Kernel
+        `NUTS(model)`, say. NumPyro's `sampler`.
     num_samples : int
         Draws per chain after warm-up, before thinning.
     warmup_steps : int, optional
@@ -148,7 +147,7 @@ class MCMC(RunResults):
         keep_warmup=False,
     ):
         kernel = one_of("kernel", kernel, "sampler", sampler)
-        if not isinstance(kernel, GradientKernel):
+        if not isinstance(kernel, Kernel):
             raise ArgumentError(
                 "MCMC(kernel)",
                 expected="a kernel such as NUTS(model)",
@@ -268,7 +267,7 @@ class MCMC(RunResults):
             For divergences, chains that disagree, and whatever else `diagnose` finds; for chains
             that failed.
         """
-        self._extra_fields = checked_fields(extra_fields)
+        self._extra_fields = checked_fields(self.kernel, extra_fields)
         if until_ess is not None and checkpoint is not None:
             raise ArgumentError(
                 "MCMC.run(until_ess=..., checkpoint=...)",
@@ -438,9 +437,9 @@ class MCMC(RunResults):
         generator = default_generator if seed is None else seed
         if not isinstance(generator, Generator):
             generator = Generator(seed)
-        adapts = self.kernel.adapt_mass_matrix and self.num_warmup > 0
+        warming = self.num_warmup > 0
         return new_chains(
-            self.kernel, target, init_params, self.num_chains, generator, adapts=adapts
+            self.kernel, target, init_params, self.num_chains, generator, warming=warming
         )
 
     def _thread_count(self, num_chains):
@@ -450,15 +449,12 @@ class MCMC(RunResults):
 
     def _chain_runs(self, target, chains, num_samples, snapshot_every, *, adapted=False):
         adapts = self.post_warmup_state is None and not adapted
-        form = None
-        if adapts and self.kernel.adapt_mass_matrix:
-            form = self.kernel.form(target.dim, self.kernel.places(target))
         return [
             ChainRun(
-                ChunkRunner(chain, self.kernel.target_accept_prob),
+                ChunkRunner(chain),
                 context,
                 self.num_warmup if adapts else 0,
-                form,
+                target,
                 num_samples,
                 self.thinning,
                 self.kernel,
@@ -528,7 +524,7 @@ class MCMC(RunResults):
             self._draws = warmup_draws(self.target, kept_runs)
             return None
         attrs = self._attrs(runs, failed, bool(ended), kept)
-        attrs["warmup_gradients"] = started + sum(run.warmup_leapfrogs for run in runs)
+        attrs["warmup_gradients"] = started + sum(run.warmup_evaluations for run in runs)
         draws = self._selected(sampled_draws(self.target, kept_runs, length, attrs))
         if np.any(draws.sample_stats.get("diverging")):
             draws = replace(draws, attrs={**draws.attrs, **self._of_divergences(draws)})
@@ -538,9 +534,7 @@ class MCMC(RunResults):
     def _of_divergences(self, draws):
         """Attributes that tell what divergences come from."""
         kernels = [chain.kernel for chain in self.last_state]
-        diverging = draws.sample_stats["diverging"]
-        found = curvature_at_divergences(self.target, kernels, draws.positions, diverging)
-        attrs: dict[str, Any] = {**found}
+        attrs = self.kernel.of_divergences(self.target, kernels, draws)
         if isinstance(self.target, ModelTarget):
             attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
         return attrs

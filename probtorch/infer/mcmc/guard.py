@@ -115,7 +115,7 @@ class Guard:
             return
         best = max(standings, key=lambda s: s.evidence)
         usual = float(np.median([s.step_size for s in standings]))
-        steps = float(np.median([s.run.trajectory for s in standings]))
+        steps = float(np.median([s.run.effort for s in standings]))
         for standing in standings:
             yield from _first(
                 _lost(standing, best),
@@ -136,18 +136,19 @@ class _Standing:
         self.course = course[int(0.4 * len(course)) :]
         late = self.course[len(self.course) // 2 :]
         self.mean, self.sd = float(late.mean()), float(late.std())
-        kernel = run.runner.chain.kernel
-        self.step_size = float(np.exp(run.runner.chain.averaging.log_step_mean._data))
-        if not run.kernel.adapt_step_size:
-            self.step_size = float(kernel.step_size._data)
-        evidence = self.mean + 0.5 * kernel.metric.log_determinant()
+        chain = run.runner.chain
+        self.step_size = run.step_size
+        if run.warmup.follows:
+            self.step_size = float(chain.tuner.settled()._data)
+        # Without a metric nothing is known of the volume, and nobody is called lost.
+        metric = getattr(chain.kernel, "metric", None)
+        evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
         self.evidence = evidence if np.isfinite(evidence) else -np.inf
 
 
 def _can_be_judged(run):
     """Whether the warm-up of a chain was long enough, and adapted anything."""
-    adapts = run.kernel.adapt_step_size or run.mass is not None
-    return run.warming_up and adapts and sum(map(len, run.course)) >= SHORTEST
+    return run.warming_up and run.warmup.does_something and sum(map(len, run.course)) >= SHORTEST
 
 
 def _first(*troubles):
@@ -183,7 +184,7 @@ def _drifting(standing):
 
 
 def _moved(standing):
-    shift = None if standing.run.mass is None else standing.run.mass.shift()
+    shift = None if standing.run.learner is None else standing.run.learner.shift()
     if shift is None or not shift > MOVED:
         return None
     return Trouble(
@@ -195,8 +196,10 @@ def _moved(standing):
 
 
 def _rejecting(standing):
-    target, got = standing.run.kernel.target_accept_prob, standing.run.acceptance
-    if not standing.run.kernel.adapt_step_size or not got < target - ACCEPTANCE_GAP:
+    if not standing.run.warmup.follows:
+        return None
+    target, got = float(standing.run.warmup.tuner.target._data), standing.run.acceptance
+    if not got < target - ACCEPTANCE_GAP:
         return None
     return Trouble(
         standing.number,
@@ -219,7 +222,7 @@ def _out_of_step(standing, usual, count):
 
 def _wandering(standing, usual, count):
     """A chain whose mass matrix is that of another place: its trajectories take many more steps."""
-    steps = standing.run.trajectory
+    steps = standing.run.effort
     if count < 3 or not steps > STEP_RATIO * usual:
         return None
     return Trouble(

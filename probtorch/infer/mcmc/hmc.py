@@ -1,7 +1,6 @@
 """Hamiltonian Monte Carlo, and the state and info that all its kin share.
 
-A kernel is a frozen record with pure `init` and `step`, written once in tensor ops: it runs eagerly
-under a debugger, and chunk.py compiles it. All it knows of a model is a `density`. Read
+What a kernel is, kernel.py says; settings and warm-up that others share are in kernels.py. Read
 integrators.py and metrics.py first; momenta are whitened as explained there.
 
 References
@@ -10,6 +9,9 @@ R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Ca
 5.
 """
 
+from __future__ import annotations
+
+import math
 from typing import Any
 
 import numpy as np
@@ -18,22 +20,35 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
+from probtorch.core.tree import record, replace, static
+from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.adaptation import DEEPEST, Warmup
+from probtorch.infer.mcmc.curvature import curvature_at_divergences
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.kernel import MEANT, statistic, tuned
+from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import uniform
+from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, isfinite, minimum, shift_left, where
 
-__all__ = ["DIVERGENCE_THRESHOLD", "HMCInfo", "HMCKernel", "HMCState", "acceptance", "energy_drop"]
+__all__ = [
+    "DIVERGENCE_THRESHOLD",
+    "HMC",
+    "HMCInfo",
+    "HMCState",
+    "TrajectoryKernel",
+    "acceptance",
+    "energy_drop",
+]
 
 # An energy error this large means that the integrator has left the level set [hoffman2014, section
 # 3.1.1]; Stan's value.
 DIVERGENCE_THRESHOLD = 1000.0
-# Doublings of a trajectory that is not limited: more than any can have.
-DEEPEST = 30
 
 
 @record
@@ -84,16 +99,18 @@ class HMCInfo:
         Whether the trajectory was cut off before it turned.
     """
 
-    accept_prob: TensorBase
-    accept_symmetric: TensorBase
-    diverging: TensorBase
-    energy: TensorBase
-    energy_error: TensorBase
-    lp: TensorBase
-    step_size: TensorBase
-    n_steps: TensorBase
-    tree_depth: TensorBase
-    reached_max_treedepth: TensorBase
+    accept_prob: TensorBase = statistic("acceptance_rate")
+    accept_symmetric: TensorBase = statistic()
+    diverging: TensorBase = statistic("diverging", dtype=bool, combine=np.logical_or)
+    energy: TensorBase = statistic("energy")
+    energy_error: TensorBase = statistic("energy_error")
+    lp: TensorBase = statistic("lp")
+    step_size: TensorBase = statistic("step_size")
+    n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
+    tree_depth: TensorBase = statistic("tree_depth", dtype=np.int64, combine=np.maximum)
+    reached_max_treedepth: TensorBase = statistic(
+        "reached_max_treedepth", dtype=bool, combine=np.logical_or
+    )
 
 
 def energy_drop(start, energy):
@@ -117,52 +134,134 @@ def acceptance(drop):
     return where(drop < 0.0, smaller, 1.0), 2.0 * smaller / (1.0 + smaller)
 
 
-@record
-class HMCKernel:
-    """Hamiltonian Monte Carlo with trajectories of a fixed length [neal2011]_.
+class TrajectoryKernel(SteppingKernel):
+    """What `HMC` and `NUTS` have in common: trajectories, which may diverge.
 
     Parameters
     ----------
-    density : callable
-        ``density(position) -> (log density, gradient)``; a `DensityHandle` in compiled programs.
-    step_size : Tensor, 0-d float64
-    metric : DiagonalMetric or DenseMetric
-    length : Tensor, 0-d float64
-        Duration of a trajectory, the step size times the number of steps; read where `num_steps` is
-        0.
-    num_steps : int
-        A fixed number of leapfrog steps, or 0.
-    jitter : float, in [0, 1)
-        Each trajectory has its own step size, uniform within this share of `step_size`: against
-        periodic orbits.
-    max_num_steps : int
-        Bound on the number of steps, for trajectories whose step size has become tiny.
     divergence_threshold : float
+        Energy error beyond which a trajectory ends and is reported as diverging.
+    depth : int
+        Doublings that a trajectory may take; the first segments of the warm-up allow few.
     """
 
-    density: Any
-    step_size: TensorBase
-    metric: Any
-    length: TensorBase
-    num_steps: int = static(default=0)
-    jitter: float = static(default=0.0)
-    max_num_steps: int = static(default=1024)
+    info = HMCInfo
+
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
+    depth: Any = tuned(DEEPEST)
 
     def init(self, position, counter=0):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
 
-    def step(self, key, state, depth=DEEPEST):
+    @property
+    def warmup(self) -> Warmup:
+        """Step size and mass matrix; the first trajectories are short."""
+        return replace(super().warmup, shallow=True)
+
+    def of_divergences(self, target, kernels, draws):
+        """Return what the curvature is at divergent draws; see curvature.py."""
+        diverging = draws.sample_stats["diverging"]
+        return curvature_at_divergences(target, kernels, draws.positions, diverging)
+
+
+class HMC(TrajectoryKernel):
+    """Hamiltonian Monte Carlo with trajectories of a fixed length.
+
+    Parameters
+    ----------
+    model, potential_fn, step_size, init_strategy
+        As for `NUTS`.
+    trajectory_length : float, optional
+        Step size times number of steps, which follows the step size, up to 1024. 2 pi if neither it
+        nor `num_steps` is given, as in Pyro; of a Gaussian that is a full period, which ends where
+        it began, so give a length of 2 or so, or a `jitter`, where posteriors are near Gaussian.
+    num_steps : int, optional
+        A fixed number of leapfrog steps instead.
+    jitter : float, in [0, 1)
+        Each trajectory has its own step size, uniform within this share of the adapted one.
+    adapt_step_size, adapt_mass_matrix, metric, full_mass, target_accept_prob, inverse_mass_matrix
+        As for `NUTS`.
+    regularize_mass_matrix, find_heuristic_step_size, forward_mode_differentiation
+        As for `NUTS`; and like there, what the other keywords ask for needs no asking here.
+
+    References
+    ----------
+    [neal2011]_.
+    """
+
+    trajectory_length: Any = tuned(2.0 * math.pi, between=(0.0, math.inf))
+    num_steps: int | None = static(default=None)
+    jitter: float = static(default=0.0)
+    max_num_steps: int = static(default=1024)
+
+    @explained("HMC", meant=MEANT)
+    def __init__(
+        self,
+        model=None,
+        potential_fn=None,
+        step_size=1,
+        trajectory_length=None,
+        num_steps=None,
+        adapt_step_size=True,
+        adapt_mass_matrix=True,
+        full_mass=None,
+        transforms=None,
+        max_plate_nesting=None,
+        jit_compile=False,
+        jit_options=None,
+        ignore_jit_warnings=False,
+        target_accept_prob=0.8,
+        init_strategy=init_to_typical_set,
+        *,
+        metric="auto",
+        jitter=0.0,
+        dense_mass=None,
+        inverse_mass_matrix=None,
+        regularize_mass_matrix=True,
+        find_heuristic_step_size=None,
+        forward_mode_differentiation=False,
+    ):
+        settings = locals()
+        if trajectory_length is not None and num_steps is not None:
+            raise ArgumentError(
+                "HMC",
+                expected="trajectory_length or num_steps",
+                got="both",
+                fix="give one; the other follows from the step size",
+            )
+        if num_steps is not None and not (isinstance(num_steps, int) and num_steps >= 1):
+            raise ArgumentError(
+                "HMC(num_steps=...)",
+                expected="an int of at least 1",
+                got=repr(num_steps),
+                fix="try 10",
+            )
+        if not 0.0 <= float(jitter) < 1.0:
+            raise ArgumentError(
+                "HMC(jitter=...)", expected="a number in [0, 1)", got=repr(jitter), fix="try 0.1"
+            )
+        if trajectory_length is None:
+            del settings["trajectory_length"]
+        self._settle({**settings, "jitter": float(jitter)})
+
+    def attrs(self):
+        """Return the settings that results should carry."""
+        length = (
+            {"num_steps": self.num_steps}
+            if self.num_steps
+            else {"trajectory_length": self.trajectory_length}
+        )
+        return {**super().attrs(), **length}
+
+    def step(self, key, state):
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
         ----------
         key : Key
         state : HMCState
-        depth : int or Tensor, 0-d int64
-            The trajectory has at most ``2**depth`` steps, where its length is not given in steps.
         """
         dim = state.position._data.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
@@ -170,7 +269,7 @@ class HMCKernel:
         jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)
         step_size = self.step_size * jittered
         accept_draw = uniform(key, counter + 1)
-        steps = self._steps(step_size, depth)
+        steps = self._steps(step_size)
         start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
         energy = kinetic_energy(momentum) - state.logdensity
 
@@ -211,9 +310,9 @@ class HMCKernel:
         )
         return new, info
 
-    def _steps(self, step_size, depth):
+    def _steps(self, step_size):
         if self.num_steps:
             return wrap(np.asarray(self.num_steps))
         # Compared as floats: the quotient may not fit an integer.
-        steps = clamp(self.length / step_size, min=1.0, max=float(self.max_num_steps))
-        return minimum(cast(steps, int64), shift_left(wrap(np.asarray(1)), depth))
+        steps = clamp(self.trajectory_length / step_size, min=1.0, max=float(self.max_num_steps))
+        return minimum(cast(steps, int64), shift_left(wrap(np.asarray(1)), self.depth))

@@ -284,7 +284,14 @@ class MassMatrix:
     form : Form
     position : ndarray, shape (dim,), optional
         Where the chain stands.
+
+    Attributes
+    ----------
+    learns : str
+        The kernel's field.
     """
+
+    learns = "metric"
 
     def __init__(self, form: Form, position: np.ndarray | None = None) -> None:
         self.form = form
@@ -321,7 +328,7 @@ class MassMatrix:
         if switch:
             self._foreground, self._background = self._background, self._window()
 
-    def metric(self, metric: Any, *, choose: bool) -> Any:
+    def learnt(self, metric: Any, *, choose: bool) -> Any:
         """Return the metric to go on with, given the present one."""
         if (self.shift() or 0.0) > ARRIVED:
             # The chain was still on its way: only what came after counts.

@@ -27,32 +27,40 @@ appendix A. Stan's base_nuts.hpp for the checks across two neighbouring subtrees
 Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
-from probtorch.core.making import as_tensor
+from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
+from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.adaptive_steps import ENERGY_TOLERANCE, MAX_HALVINGS, AdaptiveSteps
 from probtorch.infer.mcmc.hmc import (
-    DEEPEST,
-    DIVERGENCE_THRESHOLD,
     HMCInfo,
     HMCState,
+    TrajectoryKernel,
     acceptance,
     energy_drop,
 )
 from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
+from probtorch.infer.mcmc.kernel import MEANT, setting
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
+from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, log, neg, shift_left, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["NUTSKernel"]
+__all__ = ["NUTS"]
+
+DEEPEST_TREE = 20
+MOST_HALVINGS = 20
+SHORTEST_STEPS = f"leave it at {MAX_HALVINGS}, which allows steps of 1/{2**MAX_HALVINGS}"
 
 
 @record
@@ -120,50 +128,157 @@ class Trajectory:
     rows: Checkpoints
 
 
-@record
-class NUTSKernel:
-    """The no-U-turn sampler.
+class NUTS(TrajectoryKernel):
+    """The no-U-turn sampler: Hamiltonian Monte Carlo that finds how far to go by itself.
 
     Parameters
     ----------
-    density : callable
-        ``density(position) -> (log density, gradient)``; a `DensityHandle` in compiled programs.
-    step_size : Tensor, 0-d float64
-    metric : DiagonalMetric or DenseMetric
+    model : callable or Target, optional
+        A model with sample statements.
+    potential_fn : callable, optional
+        Instead of a model: minus a log density, of a vector or a dict of unconstrained values; then
+        `run` needs `init_params`.
+    step_size : float
+        To begin with, or to keep.
+    adapt_step_size, adapt_mass_matrix : bool
+        What warm-up tunes.
+    metric : str or sequence of sequences of str
+        What the mass matrix looks like: "diag", variances; "low_rank", variances and a few
+        directions; "dense", all covariances; blocks of sites, ``[("a", "b"), ("c",)]``, each dense,
+        with variances elsewhere; or "auto", low rank where the draws of the warm-up say that it
+        pays, else diagonal. It is made of draws and gradients (see estimates.py).
+    full_mass : bool or sequence, optional
+        Pyro's spelling: True for "dense", False for "diag", or blocks of sites; `dense_mass` is
+        NumPyro's.
+    target_accept_prob : float, in (0, 1)
+        Acceptance that the step size is tuned to; higher is slower, with fewer divergences.
     max_tree_depth : int, in [1, 20]
-        A trajectory doubles at most this often.
-    divergence_threshold : float
-        Energy error beyond which the trajectory ends and is reported as diverging.
-    integrator : FixedSteps or AdaptiveSteps
-        What the trajectory is built of: a leaf of the tree is one of its steps.
+        A trajectory has at most 2**max_tree_depth - 1 steps.
+    init_strategy : callable
+        Where chains start; see `init_to_typical_set` and its kin. Stan's rule is `init_to_uniform`.
+    inverse_mass_matrix : array_like, shape (dim,) or (dim, dim), or dict, optional
+        Variances, or covariance, of the unconstrained parameters, to begin with or to keep; or by
+        site, ``{"site": variances of its shape}``, 1 for sites that are left out, and
+        ``{("a", "b"): covariance}`` for dense blocks of sites.
+    find_heuristic_step_size : bool, optional
+        Whether to look for a step size before adapting it; by default whenever it is adapted.
+    adaptive_steps : bool
+        Whether each step of a trajectory is halved as often as its energy error asks for (WALNUTS)
+        [bourabee2025]_: for densities with narrow places (a funnel's neck, a latent Gaussian
+        process for a scale), where a fixed step size diverges. Where no step needs it, it costs
+        nothing. `step_size` is then that of the undivided step, and `target_accept_prob` the
+        acceptance it would have.
+    energy_tolerance : float
+        With `adaptive_steps`: greatest difference between two energies within a step, in nats.
+    max_halvings : int, in [1, 20]
+        With `adaptive_steps`: a step that needs more is a divergence.
+    use_multinomial_sampling : bool
+        Only True: slice sampling, the older scheme, is less efficient.
+    max_plate_nesting, jit_compile, jit_options, ignore_jit_warnings
+        Accepted so that scripts run unchanged, and not needed here: plates place themselves, and
+        everything is compiled.
+    forward_mode_differentiation, regularize_mass_matrix
+        The same: estimates from draws and gradients need no shrinking.
+    transforms
+        Only None.
 
     Notes
     -----
     Random numbers of one transition: the momentum, one number for all directions, then one per
     doubling and one per leaf.
+
+    References
+    ----------
+    [hoffman2014]_, [betancourt2017]_; see nuts.py for the algorithm, adaptive_steps.py for steps.
+
+    Examples
+    --------
+    >>> from probtorch.infer import MCMC, NUTS
+    >>> kernel = NUTS(potential_fn=lambda q: 0.5 * (q["x"] * q["x"]).sum(), full_mass=True)
+    >>> mcmc = MCMC(kernel, num_samples=500, num_chains=4, seed=1, progress_bar=False)
+    >>> mcmc.run(init_params={"x": [0.0, 0.0]})
+    Draws(4 chains x 500 draws: x (2))
+    >>> mcmc.get_samples()["x"].shape
+    Size([2000, 2])
     """
 
-    density: Any
-    step_size: TensorBase
-    metric: Any
     max_tree_depth: int = static(default=10)
-    divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
     integrator: Any = FixedSteps()
+    adaptive_steps: bool = setting(False)
+    energy_tolerance: float = setting(ENERGY_TOLERANCE, between=(0.0, math.inf))
+    max_halvings: int = setting(MAX_HALVINGS)
 
-    def init(self, position, counter=0):
-        """Return the state at a position, a float64 tensor of shape (dim,)."""
-        logdensity, grad = self.density(position)
-        return HMCState(position, logdensity, grad, as_tensor(counter))
+    @explained("NUTS", meant=MEANT)
+    def __init__(
+        self,
+        model=None,
+        potential_fn=None,
+        step_size=1,
+        adapt_step_size=True,
+        adapt_mass_matrix=True,
+        full_mass=None,
+        use_multinomial_sampling=True,
+        transforms=None,
+        max_plate_nesting=None,
+        jit_compile=False,
+        jit_options=None,
+        ignore_jit_warnings=False,
+        target_accept_prob=0.8,
+        max_tree_depth=10,
+        init_strategy=init_to_typical_set,
+        *,
+        metric="auto",
+        dense_mass=None,
+        inverse_mass_matrix=None,
+        regularize_mass_matrix=True,
+        find_heuristic_step_size=None,
+        forward_mode_differentiation=False,
+        adaptive_steps=False,
+        energy_tolerance=ENERGY_TOLERANCE,
+        max_halvings=MAX_HALVINGS,
+    ):
+        settings = locals()
+        if not use_multinomial_sampling:
+            raise ArgumentError(
+                "NUTS(use_multinomial_sampling=False)",
+                expected="True",
+                got="False",
+                fix="leave the argument out",
+            )
+        for name, most, fix in (
+            ("max_tree_depth", DEEPEST_TREE, "leave it at 10, which allows 1023 steps"),
+            ("max_halvings", MOST_HALVINGS, SHORTEST_STEPS),
+        ):
+            value = settings[name]
+            if not (isinstance(value, int) and 1 <= value <= most):
+                raise ArgumentError(
+                    f"NUTS({name}=...)",
+                    expected=f"an int from 1 to {most}",
+                    got=repr(value),
+                    fix=fix,
+                )
+        self._settle({**settings, "adaptive_steps": bool(adaptive_steps)})
+        if self.adaptive_steps:
+            self._set(integrator=AdaptiveSteps(self.energy_tolerance, self.max_halvings))
 
-    def step(self, key, state, depth=DEEPEST):
+    def attrs(self):
+        """Return the settings that results should carry."""
+        attrs = {**super().attrs(), "max_tree_depth": self.max_tree_depth}
+        if self.adaptive_steps:
+            attrs |= {
+                "adaptive_steps": True,
+                "energy_tolerance": self.energy_tolerance,
+                "max_halvings": self.max_halvings,
+            }
+        return attrs
+
+    def step(self, key, state):
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
         ----------
         key : Key
         state : HMCState
-        depth : int or Tensor, 0-d int64
-            Doublings that this transition may take, if fewer than `max_tree_depth`.
         """
         dim = state.position._data.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
@@ -188,7 +303,7 @@ class NUTSKernel:
         )
         trajectory = while_loop(
             lambda t: (
-                (t.depth < self.max_tree_depth) & (t.depth < depth) & ~t.turning & ~t.diverging
+                (t.depth < self.max_tree_depth) & (t.depth < self.depth) & ~t.turning & ~t.diverging
             ),
             lambda t: self._double(key, directions, energy, t),
             trajectory,

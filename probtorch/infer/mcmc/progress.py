@@ -5,6 +5,7 @@ stderr. Displays read the attributes of `ChainRun`s; they never touch the chains
 """
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -110,12 +111,12 @@ def row(number, chain):
         phase = "done" if done else "failed" if chain.error is not None else "stopped"
     elif not chain.seconds:
         phase = "waiting"
-    rate = chain.leapfrogs / chain.seconds if chain.seconds else 0.0
+    rate = chain.evaluations / chain.seconds if chain.seconds else 0.0
     return (
         str(number),
         f"{chain.iteration}/{total}",
         phase,
-        f"{chain.step_size:.3g}",
+        "" if math.isnan(chain.step_size) else f"{chain.step_size:.3g}",
         str(chain.divergences),
         _rounded(rate),
         f"{chain.seconds:.1f} s",
@@ -139,7 +140,7 @@ def log_line(chains):
     total = sum(c.num_warmup + c.num_samples for c in chains)
     done, divergences = sum(c.iteration for c in chains), sum(c.divergences for c in chains)
     seconds = max(c.seconds for c in chains)
-    leapfrogs = sum(c.leapfrogs for c in chains)
+    leapfrogs = sum(c.evaluations for c in chains)
     warming = sum(c.warming_up and not c.finished for c in chains)
     phase = f", {warming} of {len(chains)} chains in warm-up" if warming else ""
     rate = _rounded(leapfrogs / seconds if seconds else 0.0)

@@ -11,7 +11,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.adapted import adapted_chains
-from probtorch.infer.mcmc.chain import STATISTICS
+from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.settings import count
 
 __all__ = ["RunResults", "checked_fields"]
@@ -24,10 +24,12 @@ STAT_ALIASES = {
 }
 
 
-def checked_fields(names):
-    """Return names of statistics as a tuple; an unknown one is an ArgumentError."""
+def checked_fields(kernel: Kernel, names):
+    """Return names of statistics of a kernel as a tuple; an unknown one is an ArgumentError."""
     names = (names,) if isinstance(names, str) else tuple(names)
-    known = [*STATISTICS, *STAT_ALIASES, "potential_energy"]
+    told = [s.name for s in statistics(kernel.info) if s.name is not None]
+    aliases = [alias for alias, name in STAT_ALIASES.items() if name in told]
+    known = [*told, *aliases, *(["potential_energy"] if "lp" in told else [])]
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(str(name), known, 1)
@@ -144,7 +146,7 @@ class RunResults:
         dict
             For each variable ``{"n_eff": array, "r_hat": array}`` of its shape (bulk effective
             size, rank-normalised split R-hat); "divergences" with the numbers of the divergent
-            draws, and "acceptance rate", per chain.
+            draws, and "acceptance rate", per chain, where the kernel tells of them.
         """
         found = {
             name: {"n_eff": ess_bulk(x), "r_hat": rhat(x)}
@@ -152,12 +154,14 @@ class RunResults:
         }
         stats = self.draws.sample_stats
         chains = range(self.draws.num_chains)
-        found["divergences"] = {
-            f"chain {i}": np.flatnonzero(stats["diverging"][i]).tolist() for i in chains
-        }
-        found["acceptance rate"] = {
-            f"chain {i}": float(stats["acceptance_rate"][i].mean()) for i in chains
-        }
+        if "diverging" in stats:
+            found["divergences"] = {
+                f"chain {i}": np.flatnonzero(stats["diverging"][i]).tolist() for i in chains
+            }
+        if "acceptance_rate" in stats:
+            found["acceptance rate"] = {
+                f"chain {i}": float(stats["acceptance_rate"][i].mean()) for i in chains
+            }
         return found
 
     def to_arviz(self, **groups):

@@ -9,7 +9,6 @@ from the main thread. Chains need not stand at the same iteration: each is a fun
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -19,9 +18,8 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tree import flatten, replace, unflatten
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain
-from probtorch.infer.mcmc.hmc import HMCState
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import Key
 
 __all__ = ["SavedRun", "chain_leaves", "chain_of"]
@@ -38,12 +36,12 @@ def chain_leaves(chain: Chain) -> list[np.ndarray]:
     return [np.asarray(leaf._data) for leaf in flatten(bare)[0]]
 
 
-def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
+def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
     """Return the chain of such arrays, without a density.
 
     Parameters
     ----------
-    kernel : GradientKernel
+    kernel : Kernel
         The settings it was drawn with.
     leaves : list of ndarray
 
@@ -53,15 +51,13 @@ def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
         If they are of another kernel.
     """
     given = [np.asarray(x) for x in leaves]
-    dim = max((x.size for x in given if x.ndim == 1), default=0)
+    of_position = 2 if kernel.members else 1
+    dim = max((x.shape[-1] for x in given if x.ndim == of_position), default=0)
     none = wrap(np.zeros((), np.int64))
-    blank = kernel.build(None, kernel.form(dim, _places(given)).identity())
-    template = Chain(
-        blank,
-        HMCState(wrap(np.zeros(dim)), wrap(np.zeros(())), wrap(np.zeros(dim)), none),
-        Key(none, none),
-        dual_averaging_start(blank.step_size),
-    )
+    blank = kernel.in_use(_flat, **kernel.blank_values(dim, given))
+    position = wrap(np.zeros((kernel.members, dim) if kernel.members else dim))
+    state = blank.init(position, none)
+    template = Chain(replace(blank, density=None), state, Key(none, none), kernel.warmup.tuner)
     expected, structure = flatten(template)
     if [(x._data.shape, x._data.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
         raise ArgumentError(
@@ -73,9 +69,9 @@ def chain_of(kernel: Any, leaves: list[Any]) -> Chain:
     return unflatten(structure, [wrap(x.copy()) for x in given])
 
 
-def _places(leaves):
-    """The coordinates of dense blocks, the only vectors of whole numbers in a chain."""
-    return [x for x in leaves if x.ndim == 1 and x.dtype == np.int64]
+def _flat(position):
+    """A density, for the shapes of a state."""
+    return wrap(np.zeros(())), wrap(np.zeros(position._data.shape))
 
 
 class SavedRun:
@@ -144,7 +140,7 @@ class SavedRun:
 
         Parameters
         ----------
-        kernel : GradientKernel
+        kernel : Kernel
         resume : callable
             From chains without densities to the pairs, with log densities computed anew.
 
@@ -156,8 +152,9 @@ class SavedRun:
         bare = [chain_of(kernel, saved["leaves"]) for saved in self._chains]
         pairs = []
         for before, (chain, context) in zip(bare, resume(bare), strict=True):
-            was, now = (float(c.state.logdensity._data) for c in (before, chain))
-            if not math.isclose(was, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            was, now = (np.ravel(c.state.logdensity._data) for c in (before, chain))
+            if not np.allclose(was, now, rtol=TOLERANCE, atol=TOLERANCE):
+                was, now = max(zip(was, now), key=lambda pair: abs(pair[0] - pair[1]))
                 raise ArgumentError(
                     "MCMC.run(checkpoint=...)",
                     expected=f"the log density of the saved run, {was:.10g} where a chain stands",

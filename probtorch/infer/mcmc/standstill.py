@@ -9,6 +9,7 @@ take all the time there is: more draws or deeper trees do not help.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,28 +37,30 @@ class Standstill:
         self._rejected = self._short = 0
         self._last: Any = None
 
-    def update(self, positions: Any, info: Any) -> None:
+    def update(self, positions: Any, told: Callable[[str], Any]) -> None:
         """Count some more; `positions` has a row for each.
 
         Parameters
         ----------
-        positions : array, shape (transitions, dim)
-        info : HMCInfo of arrays
+        positions : array, shape (transitions, dim) or (transitions, members, dim)
+        told : callable
+            From the name of a statistic to its array, (transitions,), or None.
         """
         if self.how:
             return
         before = positions[:1] if self._last is None else self._last[None]
-        moved = (np.concatenate([before, positions[:-1]]) != positions).any(axis=1)
+        changed = np.concatenate([before, positions[:-1]]) != positions
+        moved = changed.reshape(len(positions), -1).any(axis=1)
         if self._last is None:
             moved[0] = True
         self._last = positions[-1].copy()
         self._rejected = _in_a_row(self._rejected, ~moved)
-        saturated = np.asarray(getattr(info, "reached_max_treedepth", False))
-        if saturated.any():
+        saturated = told("reached_max_treedepth")
+        if saturated is not None and saturated.any():
             # Those of the greatest length have so many steps; of how many gradients is another
             # matter.
-            steps = 2 ** np.asarray(info.tree_depth) - 1
-            length = np.asarray(info.step_size) * steps
+            steps = 2 ** told("tree_depth") - 1
+            length = told("step_size") * steps
             self._short = _in_a_row(self._short, saturated & (length < SHORT_TRAJECTORY))
         else:
             self._short = 0

@@ -14,16 +14,14 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
-from probtorch.core.tree import replace
+from probtorch.core.tree import leaves, replace
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.initialization import StartingPoints, starting_points
-from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.estimates import Spectrum
-from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.integrators import DensityHandle
-from probtorch.infer.mcmc.kernels import GradientKernel
+from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.infer.potential import Target
 from probtorch.infer.start_errors import bad_start
@@ -51,28 +49,27 @@ class Starts(list[Start]):
 
 
 def new_chains(
-    kernel: GradientKernel,
+    kernel: Kernel,
     target: Target,
     params: Any,
     num_chains: int,
     generator: Generator,
     *,
-    adapts: bool = True,
+    warming: bool = True,
 ) -> Starts:
     """Return chains at the given parameters, or where the kernel's strategy puts them.
 
     Parameters
     ----------
-    kernel : GradientKernel
+    kernel : Kernel
     target : Target
     params : dict or array_like, optional
         Unconstrained, for one chain or with a leading dim for all.
     num_chains : int
     generator : Generator
         Each chain draws from a child of it.
-    adapts : bool
-        Whether the mass matrix will be adapted: then it is not the identity to begin with, but what
-        the starts, or else their gradients, say.
+    warming : bool
+        Whether a warm-up follows: then what it learns is, to begin with, what the starts say.
 
     Raises
     ------
@@ -83,42 +80,47 @@ def new_chains(
         If the parameters are neither for one chain nor for all.
     """
     starts, *streams = generator.spawn(1 + num_chains)
+    members = max(kernel.members, 1)
     if params is None:
-        found = starting_points(target, num_chains, starts, kernel.init_strategy)
+        found = starting_points(target, num_chains * members, starts, kernel.init_strategy)
     else:
-        found = StartingPoints(_positions(target, params, num_chains), 0)
+        found = StartingPoints(_positions(target, params, num_chains * members), 0)
     spectra: list[Spectrum | None] = [None] * num_chains
     if found.covariances is not None:
         spectra = [Spectrum(*parts) for parts in zip(*found.covariances.decomposition())]
+    shape = (num_chains, kernel.members, target.dim) if kernel.members else (num_chains, target.dim)
     started = [
-        _new_chain(kernel, target, *start, adapts)
-        for start in zip(found.positions, spectra, streams)
+        _new_chain(kernel, target, *start, warming)
+        for start in zip(found.positions.reshape(shape), spectra, streams)
     ]
     refuse_flat(target, found.positions[0])
-    return Starts(started, found.gradients + num_chains)
+    return Starts(started, found.gradients + num_chains * members)
 
 
-def _new_chain(kernel, target, position, spectrum, stream, adapts):
+def _new_chain(kernel, target, position, spectrum, stream, warming):
     context = target.density.context()
-    logdensity, grad = context.value_and_grad(position)
-    if not (np.isfinite(logdensity) and np.isfinite(grad).all()):
+    in_use = kernel.in_use(_handle(context))
+    state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
+    context.raise_error()
+    if not all(np.isfinite(leaf._data).all() for leaf in leaves(state)):
         raise bad_start(
-            target, position, "initial_params", "start elsewhere, or leave initial_params out"
+            target,
+            _worst(context, position),
+            "initial_params",
+            "start elsewhere, or leave initial_params out",
         )
-    metric = kernel.first_metric(target)
-    if adapts and not kernel.starts_with_metric:
-        form = kernel.form(target.dim, kernel.places(target))
-        metric = form.of_gradient(grad) if spectrum is None else form.of_spectrum(spectrum)
-    built = kernel.build(_handle(context), metric)
-    position = np.array(position, np.float64)
-    state = HMCState(wrap(position), wrap(np.asarray(logdensity)), wrap(grad), wrap(np.array(0)))
-    chain = Chain(
-        built,
-        state,
-        key_of(stream),
-        dual_averaging_start(built.step_size),
-    )
+    values = kernel.first_values(target, state, spectrum, warming)
+    chain = Chain(replace(in_use, **values), state, key_of(stream), kernel.warmup.tuner)
     return chain, context
+
+
+def _worst(context, position):
+    """The first of several points at which the density is not finite."""
+    for point in position.reshape(-1, position.shape[-1]):
+        value, grad = context.value_and_grad(point)
+        if not (np.isfinite(value) and np.isfinite(grad).all()):
+            return point
+    return point
 
 
 def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> list[Start]:
@@ -136,7 +138,7 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
     InferenceError
         If there are not `num_chains` of the target's dimension.
     """
-    dims = {c.state.position._data.shape[0] for c in chains}
+    dims = {c.state.position._data.shape[-1] for c in chains}
     if len(chains) != num_chains or dims != {target.dim}:
         raise InferenceError(
             "post_warmup_state",
@@ -147,10 +149,10 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
     resumed = []
     for chain in chains:
         context = target.density.context()
-        # The arguments of the model may have changed since.
-        logdensity, grad = context.value_and_grad(chain.state.position._data)
-        state = replace(chain.state, logdensity=wrap(np.asarray(logdensity)), grad=wrap(grad))
         kernel = replace(chain.kernel, density=_handle(context))
+        # The arguments of the model may have changed since.
+        state = kernel.init(chain.state.position, chain.state.counter)
+        context.raise_error()
         resumed.append((replace(chain, kernel=kernel, state=state), context))
     return resumed
 

@@ -18,13 +18,11 @@ from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError
 from probtorch.infer import MCMC, NUTS
 from probtorch.infer.mcmc import chunk
-from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.hmc import HMCState
-from probtorch.infer.mcmc.integrators import PhasePoint
+from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
-from probtorch.infer.mcmc.nuts import NUTSKernel
 from probtorch.infer.mcmc.randomness import Key, key_of
 from tests.infer.mcmc.targets import (
     banana,
@@ -157,7 +155,7 @@ def test_step_comes_back_exactly_where_it_says_so(name, metric):
 
 def test_first_trial_is_what_the_step_size_is_tuned_by():
     step = compiled_step("narrow", AdaptiveSteps(0.3))
-    fixed = compiled_step("narrow", NUTSKernel(None, None, None).integrator)
+    fixed = compiled_step("narrow", FixedSteps())
     q, p = np.array([0.3, 0.02]), np.array([0.4, -1.0])
     for size in (0.01, 0.1, 1.0):
         expected = fixed(q, p, size).energy._data
@@ -170,8 +168,12 @@ def test_first_trial_is_what_the_step_size_is_tuned_by():
 def transition(value_and_grad, q, step_size, integrator, stream=0, **settings):
     q = np.asarray(q, float)
     metric = DiagonalMetric.unit(q.size)
-    kernel = NUTSKernel(
-        eager(value_and_grad), number(step_size), metric, integrator=integrator, **settings
+    kernel = NUTS.of(
+        eager(value_and_grad),
+        step_size=number(step_size),
+        metric=metric,
+        integrator=integrator,
+        **settings,
     )
     return kernel.step(key_of(Generator(0, stream)), kernel.init(wrap(q)))
 
@@ -180,7 +182,7 @@ def test_coarse_step_that_diverges_does_not_end_the_trajectory():
     """Steps of 30 sd: fixed ones diverge at once, adaptive ones go on."""
     narrow = gaussian(np.array([[1e-4]]))
     for stream in range(10):
-        _, fixed = transition(narrow, [0.01], 0.3, NUTSKernel(None, None, None).integrator, stream)
+        _, fixed = transition(narrow, [0.01], 0.3, FixedSteps(), stream)
         assert bool(fixed.diverging._data) and int(fixed.tree_depth._data) == 0
     ends = [transition(narrow, [0.01], 0.3, AdaptiveSteps(), stream) for stream in range(10)]
     assert not any(bool(info.diverging._data) for _, info in ends)
@@ -217,7 +219,7 @@ def test_no_tolerance_is_plain_nuts():
     """Where every step is accurate: the same draws, the same count of gradients."""
     q = np.array([0.5, -0.3])
     for stream in range(10):
-        plain, a = transition(banana, q, 0.1, NUTSKernel(None, None, None).integrator, stream)
+        plain, a = transition(banana, q, 0.1, FixedSteps(), stream)
         ours, b = transition(banana, q, 0.1, AdaptiveSteps(1e6), stream)
         np.testing.assert_array_equal(plain.position._data, ours.position._data)
         assert int(a.n_steps._data) == int(b.n_steps._data)
@@ -227,13 +229,8 @@ def test_no_tolerance_is_plain_nuts():
 def ends_of_exact_draws(starts, kernel, value_and_grad, transitions):
     """Where draws of the target are after some transitions."""
     state = kernel.init(wrap(starts[0].copy()))
-    chain = Chain(
-        kernel,
-        state,
-        key_of(Generator(8)),
-        dual_averaging_start(kernel.step_size),
-    )
-    runner, ends = ChunkRunner(chain, 0.8), []
+    chain = Chain(kernel, state, key_of(Generator(8)), None)
+    runner, ends = ChunkRunner(chain), []
     for i, q in enumerate(starts):
         value, grad = value_and_grad(q)
         here = HMCState(wrap(q), number(value), wrap(grad), state.counter)
@@ -248,8 +245,11 @@ def funnel_pvalues(count, integrator, step_size=1.0, transitions=12):
     v = 3.0 * rng.normal(size=count)
     starts = np.column_stack([v, np.exp(0.5 * v)[:, None] * rng.normal(size=(count, 4))])
     context = NativeDensity(funnel_logdensity, 5).context()
-    kernel = NUTSKernel(
-        handle(context), number(step_size), DiagonalMetric.unit(5), integrator=integrator
+    kernel = NUTS.of(
+        handle(context),
+        step_size=number(step_size),
+        metric=DiagonalMetric.unit(5),
+        integrator=integrator,
     )
     ends = ends_of_exact_draws(starts, kernel, funnel, transitions)
     assert np.abs(ends[:, 0] - v).mean() > 0.5

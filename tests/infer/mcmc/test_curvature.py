@@ -12,7 +12,6 @@ from probtorch.diagnostics import DivergenceWarning
 from probtorch.infer import MCMC, NUTS
 from probtorch.infer.mcmc.curvature import curvature_at_divergences, stability_share
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
-from probtorch.infer.mcmc.nuts import NUTSKernel
 from probtorch.infer.potential import Target
 from tests.infer.mcmc.targets import funnel_logdensity, number
 
@@ -44,7 +43,9 @@ def test_share_beyond_one_is_where_leapfrog_is_unstable():
 
 def test_draws_of_both_kinds_are_compared():
     target = Target.from_density(funnel_logdensity, 3)
-    kernels = [NUTSKernel(None, number(h), DiagonalMetric.unit(3)) for h in (0.1, 0.2)]
+    kernels = [
+        NUTS.of(None, step_size=number(h), metric=DiagonalMetric.unit(3)) for h in (0.1, 0.2)
+    ]
     positions = np.zeros((2, 50, 3))
     diverging = np.zeros((2, 50), bool)
     assert curvature_at_divergences(target, kernels, positions, diverging) == {}

@@ -131,7 +131,7 @@ def learnt(form, sigma, n, seed=0):
     mass, metric = MassMatrix(form, draws[0]), form.of_gradient(grads[0])
     mass.add(draws[1:], grads[1:])
     mass.end_segment(switch=False)
-    return mass.metric(metric, choose=True)
+    return mass.learnt(metric, choose=True)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_auto_takes_directions_where_they_pay_and_none_where_they_do_not():
     mass = MassMatrix(Auto(30))
     mass.add(draws, grads)
     mass.end_segment(switch=False)
-    assert mass.metric(Auto(30).identity(), choose=True).name == "diag"
+    assert mass.learnt(Auto(30).identity(), choose=True).name == "diag"
 
 
 def test_a_switch_forgets_what_is_older_than_the_background():
@@ -173,9 +173,9 @@ def test_a_switch_forgets_what_is_older_than_the_background():
     mass.end_segment(switch=True)
     mass.add(*near)
     mass.end_segment(switch=False)
-    assert abs(mass.metric(metric, choose=True).variance()[0] - 4.0) > 0.5
+    assert abs(mass.learnt(metric, choose=True).variance()[0] - 4.0) > 0.5
     mass.end_segment(switch=True)
-    np.testing.assert_allclose(mass.metric(metric, choose=True).variance(), [4.0, 0.25])
+    np.testing.assert_allclose(mass.learnt(metric, choose=True).variance(), [4.0, 0.25])
 
 
 def test_what_was_drawn_on_the_way_is_forgotten():
@@ -186,7 +186,7 @@ def test_what_was_drawn_on_the_way_is_forgotten():
     mass.add(*near)
     mass.end_segment(switch=False)
     assert mass.shift() > 20.0
-    metric = mass.metric(DiagonalMetric.unit(2), choose=False)
+    metric = mass.learnt(DiagonalMetric.unit(2), choose=False)
     np.testing.assert_allclose(metric.variance(), [4.0, 0.25])
     assert mass.shift() is None
 
@@ -199,7 +199,7 @@ def test_draws_that_did_not_move_or_overflow_are_left_out():
     mass.add(repeated, again)
     mass.end_segment(switch=False)
     np.testing.assert_allclose(
-        mass.metric(DiagonalMetric.unit(2), choose=True).variance(), [4.0, 0.25]
+        mass.learnt(DiagonalMetric.unit(2), choose=True).variance(), [4.0, 0.25]
     )
 
 
@@ -214,7 +214,7 @@ def test_how_draws_arrive_makes_no_difference_and_a_snapshot_holds_everything():
     resumed.add(draws[15:], grads[15:])
     for mass in (whole, resumed):
         mass.end_segment(switch=True)
-    first, second = (m.metric(Dense(4).identity(), choose=True) for m in (whole, resumed))
+    first, second = (m.learnt(Dense(4).identity(), choose=True) for m in (whole, resumed))
     np.testing.assert_array_equal(first.factor._data, second.factor._data)
 
 

@@ -13,7 +13,7 @@ from probtorch.core.rng import Generator
 from probtorch.infer.mcmc import nuts
 from probtorch.infer.mcmc.hmc import HMCState
 from probtorch.infer.mcmc.metrics import DiagonalMetric
-from probtorch.infer.mcmc.nuts import NUTSKernel
+from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import Key, key_of
 from tests.infer.mcmc.targets import banana, eager, funnel, handle, number
 
@@ -151,7 +151,12 @@ class Native:
             key, state, momentum, directions, step_size = tree
             monkeypatch.setattr(nuts, "sample_momentum", lambda *_: momentum)
             monkeypatch.setattr(nuts, "bits", lambda *_: directions)
-            kernel = NUTSKernel(density, step_size, DiagonalMetric.unit(2), max_depth)
+            kernel = NUTS.of(
+                density,
+                step_size=step_size,
+                metric=DiagonalMetric.unit(2),
+                max_tree_depth=max_depth,
+            )
             return kernel.step(key, state)
 
         self.program = NativeProgram(step, self.arguments(0, np.zeros(2), np.zeros(2), 0, 0.1))
@@ -247,8 +252,8 @@ def walk(q, p, step_size, span):
 def test_eager_step_is_the_compiled_step():
     """One algorithm, two executions: equal but for the last bits of exp and log."""
     context = NativeDensity(funnel_2d, 2).context()
-    compiled_kernel = NUTSKernel(handle(context), number(0.3), DiagonalMetric.unit(2))
-    eager_kernel = NUTSKernel(eager(funnel), number(0.3), DiagonalMetric.unit(2))
+    compiled_kernel = NUTS.of(handle(context), step_size=number(0.3), metric=DiagonalMetric.unit(2))
+    eager_kernel = NUTS.of(eager(funnel), step_size=number(0.3), metric=DiagonalMetric.unit(2))
     key = key_of(Generator(11))
     state = eager_kernel.init(wrap(np.array([0.5, -0.3])))
     program = NativeProgram(lambda t: compiled_kernel.step(*t), (key, state))
@@ -267,7 +272,7 @@ def test_nan_energy_is_a_divergence_and_the_chain_stays():
         value = -0.005 if q[0] == 0.1 else math.nan
         return value, -q
 
-    kernel = NUTSKernel(eager(broken), number(2.0), DiagonalMetric.unit(1))
+    kernel = NUTS.of(eager(broken), step_size=number(2.0), metric=DiagonalMetric.unit(1))
     state = kernel.init(wrap(np.array([0.1])))
     for stream in range(5):
         new, info = kernel.step(key_of(Generator(0, stream)), state)
@@ -280,7 +285,7 @@ def test_pole_of_the_density_is_a_divergence_not_a_trap():
     def pole(q):
         return (math.inf if q[0] > 1.0 else 0.0), np.zeros(1)
 
-    kernel = NUTSKernel(eager(pole), number(30.0), DiagonalMetric.unit(1))
+    kernel = NUTS.of(eager(pole), step_size=number(30.0), metric=DiagonalMetric.unit(1))
     new, info = kernel.step(key_of(Generator(2)), kernel.init(wrap(np.array([0.0]))))
     while float(new.position._data[0]) <= 1.0 and not bool(info.diverging._data):
         new, info = kernel.step(key_of(Generator(2)), new)

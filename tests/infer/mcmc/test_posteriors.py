@@ -16,17 +16,15 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.normal import Normal
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import sample
-from probtorch.infer.mcmc.adaptation import dual_averaging_start
 from probtorch.infer.mcmc.adaptive_steps import AdaptiveSteps
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.driver import MCMC
-from probtorch.infer.mcmc.hmc import HMCKernel
-from probtorch.infer.mcmc.kernels import HMC, NUTS
+from probtorch.infer.mcmc.hmc import HMC
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric, LowRankMetric
-from probtorch.infer.mcmc.nuts import NUTSKernel
+from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.potential import Target
-from tests.infer.mcmc.targets import banana, handle, number
+from tests.infer.mcmc.targets import handle
 
 
 def normal_model(y):
@@ -71,21 +69,22 @@ def test_positive_site_comes_back_in_its_own_space():
 
 # ----------------------------------------------------------------------------------------- slow
 
+UNIT = DiagonalMetric.unit(2)
 KERNELS = {
-    "nuts": lambda density: NUTSKernel(density, number(0.35), DiagonalMetric.unit(2)),
-    "nuts, dense": lambda density: NUTSKernel(
-        density, number(0.4), DenseMetric.from_inverse_mass([[1.0, 0.3], [0.3, 2.0]])
+    "nuts": lambda density: NUTS.of(density, step_size=0.35, metric=UNIT),
+    "nuts, dense": lambda density: NUTS.of(
+        density, step_size=0.4, metric=DenseMetric.from_inverse_mass([[1.0, 0.3], [0.3, 2.0]])
     ),
-    "low rank": lambda density: NUTSKernel(
+    "low rank": lambda density: NUTS.of(
         density,
-        number(0.4),
-        LowRankMetric.of(np.array([1.0, 2.0]), np.array([[0.6, 0.8]]), np.array([4.0]), 2),
+        step_size=0.4,
+        metric=LowRankMetric.of(np.array([1.0, 2.0]), np.array([[0.6, 0.8]]), np.array([4.0]), 2),
     ),
-    "nuts, adaptive steps": lambda density: NUTSKernel(
-        density, number(1.0), DiagonalMetric.unit(2), integrator=AdaptiveSteps(tolerance=0.5)
+    "nuts, adaptive steps": lambda density: NUTS.of(
+        density, step_size=1.0, metric=UNIT, integrator=AdaptiveSteps(tolerance=0.5)
     ),
-    "hmc": lambda density: HMCKernel(
-        density, number(0.3), DiagonalMetric.unit(2), number(1.5), jitter=0.2
+    "hmc": lambda density: HMC.of(
+        density, step_size=0.3, metric=UNIT, trajectory_length=1.5, jitter=0.2
     ),
 }
 
@@ -105,16 +104,10 @@ def test_kernel_leaves_a_curved_density_invariant(name):
     context = NativeDensity(logdensity, 2).context()
     kernel = KERNELS[name](handle(context))
     state = kernel.init(wrap(starts[0].copy()))
-    chain = Chain(
-        kernel,
-        state,
-        key_of(Generator(8)),
-        dual_averaging_start(kernel.step_size),
-    )
-    runner, ends = ChunkRunner(chain, 0.8), []
+    chain = Chain(kernel, state, key_of(Generator(8)), None)
+    runner, ends = ChunkRunner(chain), []
     for i, q in enumerate(starts):
-        value, grad = banana(q)
-        here = replace(state, position=wrap(q), logdensity=number(value), grad=wrap(grad))
+        here = kernel.init(wrap(q))
         runner.chain = replace(chain, state=here, key=Key(chain.key.seed, wrap(np.array(i))))
         ends.append(runner.run(3)[0][-1].copy())
     x, y = np.array(ends).T

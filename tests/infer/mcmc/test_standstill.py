@@ -1,6 +1,5 @@
 """A chain that stands still is named while it runs, and not told to run longer."""
 
-import types
 import warnings
 
 import numpy as np
@@ -70,19 +69,19 @@ def test_hmc_whose_proposals_are_all_rejected_says_so():
 def test_a_chain_that_moves_is_left_alone():
     still = Standstill()
     rng = np.random.default_rng(0)
-    info = types.SimpleNamespace(
-        step_size=np.full(40, 1e-3),
-        tree_depth=np.full(40, 10),
-        reached_max_treedepth=np.ones(40, bool),
-    )
+    told = {
+        "step_size": np.full(40, 1e-3),
+        "tree_depth": np.full(40, 10),
+        "reached_max_treedepth": np.ones(40, bool),
+    }.get
     for _ in range(5):  # long trajectories of small steps
-        still.update(rng.normal(size=(40, 2)), info)
+        still.update(rng.normal(size=(40, 2)), told)
         assert not still.how
     kept = np.repeat(rng.normal(size=(4, 2)), 40, axis=0).reshape(4, 40, 2)
     for positions in kept:  # 40 rejections, then it moves
-        still.update(positions, info)
+        still.update(positions, told)
         assert not still.how
-    still.update(kept[-1], info)
+    still.update(kept[-1], told)
     assert "proposals in a row" in still.how
 
 

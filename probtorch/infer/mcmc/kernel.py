@@ -1,0 +1,350 @@
+"""What a kernel is: the contract between samplers and the driver, which knows nothing else of them.
+
+A kernel is one frozen record. Its fields are of three kinds: `tuned` ones are tensors in programs,
+and may change from call to call (a step size, a metric); `static` ones are compiled in; a `setting`
+is read outside of programs only. Users construct it with a model; `in_use` is the same record with
+a compiled density in the place of the model, the form that it has in a chain.
+
+What a step tells is a record of the kernel's own, each field declared by `statistic`: its name in
+results, its dtype, and what becomes of several transitions of which one is kept. chunk.py makes its
+columns from that, and whoever looks for something (divergences, trees that are full) looks for its
+name and does without. What warm-up does is a value, `Warmup` (adaptation.py).
+
+random_walk.py is the shortest example; docs/internals/inference.md has one more, line by line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.signatures import explained
+from probtorch.core.tree import record, static
+from probtorch.errors import ArgumentError
+from probtorch.infer.mcmc.adaptation import Warmup
+from probtorch.infer.path_starts import init_to_typical_set
+from probtorch.infer.potential import Target
+
+__all__ = ["Kernel", "Statistic", "checked", "setting", "statistic", "statistics", "tuned"]
+
+# Settings of the driver that are given to the kernel, and where they go.
+_ELSEWHERE = (
+    "draws num_samples tune num_warmup warmup_steps chains num_chains seed rng_key random_seed "
+    "progress_bar"
+)
+_DRIVER = "it belongs to the driver: MCMC(NUTS(model), num_samples=1000, num_chains=4, seed=0)"
+# What other libraries call the settings, or where they belong.
+MEANT = {
+    "max_treedepth": "max_tree_depth",
+    "max_depth": "max_tree_depth",
+    "target_accept": "target_accept_prob",
+    "adapt_delta": "target_accept_prob",
+    "delta": "target_accept_prob",
+    "init": "init_strategy",
+    "mass_matrix": "inverse_mass_matrix",
+    "mass_matrix_type": "metric",
+    "path_length": "trajectory_length",
+    **dict.fromkeys(_ELSEWHERE.split(), _DRIVER),
+}
+
+K = TypeVar("K", bound="Kernel")
+
+
+# ------------------------------------------------------------------------------- what a step tells
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistic:
+    """How a field of an info appears in results.
+
+    Parameters
+    ----------
+    field : str
+    name : str or None
+        None for what warm-up reads and results do not show.
+    dtype : dtype
+    combine : ufunc or None
+        Makes one value of those of several transitions when draws are thinned; the last one counts
+        if None.
+    """
+
+    field: str
+    name: str | None
+    dtype: Any
+    combine: np.ufunc | None
+
+
+def statistic(
+    name: str | None = None, *, combine: np.ufunc | None = None, dtype: Any = np.float64
+) -> Any:
+    """Declare a field of an info: a tensor of the position's shape without its last dim.
+
+    Parameters
+    ----------
+    name : str, optional
+        Under which results have it: ArviZ's where there is one (``acceptance_rate lp n_steps
+        diverging energy step_size tree_depth reached_max_treedepth``). Without a name it is read by
+        warm-up only. `n_steps` is how often the density was evaluated.
+    combine, dtype
+        See `Statistic`.
+    """
+    return dataclasses.field(metadata={"statistic": (name, dtype, combine)})
+
+
+def statistics(info: type) -> list[Statistic]:
+    """Return the declared fields of a class of infos, in order."""
+    return [Statistic(f.name, *_declared(f, info)) for f in dataclasses.fields(info)]
+
+
+def _declared(field, info):
+    if "statistic" not in field.metadata:
+        raise TypeError(f"{info.__name__}.{field.name} is declared without statistic(...)")
+    name, dtype, combine = field.metadata["statistic"]
+    return name, np.dtype(dtype), combine
+
+
+# ---------------------------------------------------------------------------- what a kernel is like
+
+
+def tuned(default: Any = None, *, between: tuple[float, float] | None = None) -> Any:
+    """Declare a field that is a tensor, or a record of them, in programs.
+
+    Parameters
+    ----------
+    default
+        A number is made a tensor where the kernel is put to use.
+    between : (float, float), optional
+        What users give has to lie strictly between these.
+    """
+    return dataclasses.field(default=default, metadata={"between": between})
+
+
+def setting(default: Any = None, *, between: tuple[float, float] | None = None) -> Any:
+    """Declare a field that programs do not know: warm-up and driver read it; as for `tuned`."""
+    return dataclasses.field(default=default, metadata={"between": between, "outside": True})
+
+
+@dataclass_transform(
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(dataclasses.field, static, setting, tuned),
+)
+class Kernel:
+    """The base of all kernels; a subclass becomes a record by that alone.
+
+    A kernel states its fields, `info` (the class of what `step` tells), `init` and `step`; and
+    `warmup`, where it has one. Everything else is here.
+
+    `init` and `step` are pure, written in tensor ops: they run eagerly under a debugger, and are
+    compiled for a run. Branches are `where` and `cond`, loops `while_loop`. All that they know of a
+    model is ``self.density(position) -> (log density, gradient)``. A state has the fields
+
+    - `position`, float64 of shape (dim,), or (members, dim) for a kernel with `members`, whose
+      members then are chains of the result;
+    - `logdensity`, there;
+    - `counter`, 0-d int64, the first random counter that was not used yet (randomness.py);
+    - `grad`, of the position's shape, if the kernel wants its warm-up to learn from gradients;
+
+    and others, as long as `init` can make them of position and counter.
+
+    Parameters
+    ----------
+    model : callable or Target, optional
+        A model with sample statements.
+    potential_fn : callable, optional
+        Instead of a model: minus a log density, of a vector or a dict of unconstrained values; then
+        `run` needs `init_params`.
+    init_strategy : callable
+        Where chains start; see `init_to_typical_set` and its kin.
+
+    Attributes
+    ----------
+    density : callable
+        In a chain: ``density(position) -> (log density, gradient)``.
+    info : type
+        The class of infos; a record whose fields are declared by `statistic`.
+    """
+
+    info: ClassVar[type]
+
+    model: Any = dataclasses.field(default=None, metadata={"outside": True}, kw_only=False)
+    potential_fn: Callable[..., Any] | None = setting()
+    init_strategy: Callable[..., Any] = setting(init_to_typical_set)
+    density: Any = dataclasses.field(default=None, init=False)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "__repr__" not in own:
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or record makes one
+        written = "__init__" in own
+        record(cls, kw_only=True)
+        if not written:
+            setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
+
+    # --------------------------------------------------------------------- what a kernel is made of
+
+    def init(self, position: Any, counter: Any = 0) -> Any:
+        """Return the state at a position; a pure function in tensor ops."""
+        raise NotImplementedError(f"{self.name} does not say what its state is")
+
+    def step(self, key: Any, state: Any) -> tuple[Any, Any]:
+        """Return ``(state, info)`` after one transition; a pure function in tensor ops."""
+        raise NotImplementedError(f"{self.name} does not say what a transition is")
+
+    @property
+    def warmup(self) -> Warmup:
+        """What is tuned and learnt before draws count: nothing, unless a kernel says what."""
+        return Warmup()
+
+    @property
+    def members(self) -> int:
+        """How many points a state holds; 0 for one point, a vector."""
+        return 0
+
+    def first_values(self, target: Any, state: Any, spectrum: Any, warming: bool) -> dict[str, Any]:
+        """Return what `tuned` fields are to begin with, by name; the rest is as it was given.
+
+        Parameters
+        ----------
+        target : Target
+        state : record
+            Where the chain starts.
+        spectrum : Spectrum or None
+            What finding the start told of the covariance.
+        warming : bool
+            Whether a warm-up follows.
+        """
+        return {}
+
+    def blank_values(self, dim: int, leaves: list[np.ndarray]) -> dict[str, Any]:
+        """Return `tuned` fields of any value, of the kind that a saved chain has.
+
+        Parameters
+        ----------
+        dim : int
+        leaves : list of ndarray
+            The chain's.
+        """
+        return {}
+
+    def attrs(self) -> dict[str, Any]:
+        """Return the settings that results should carry."""
+        return {"kernel": self.name}
+
+    def of_divergences(self, target: Any, kernels: Any, draws: Any) -> dict[str, Any]:
+        """Return attributes that tell what the divergent draws of a run come from.
+
+        Parameters
+        ----------
+        target : Target
+        kernels : sequence of Kernel
+            In use, one per chain.
+        draws : Draws
+        """
+        return {}
+
+    # --------------------------------------------------------------------------------- what is done
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.potential_fn is None):
+            raise ArgumentError(
+                self.name,
+                expected="one of model and potential_fn",
+                got="both" if self.model is not None else "neither",
+                fix=f"write {self.name}(model), or {self.name}(potential_fn=minus_log_density)",
+            )
+        if not callable(self.init_strategy):
+            raise ArgumentError(
+                f"{self.name}(init_strategy=...)",
+                expected="a function, such as init_to_median()",
+                got=repr(self.init_strategy),
+                fix="import init_to_uniform, init_to_median or init_to_value from probtorch.infer",
+            )
+        for f in dataclasses.fields(self):  # type: ignore[arg-type]  # a record by then
+            if between := f.metadata.get("between"):
+                self._set(**{f.name: checked(self.name, f.name, getattr(self, f.name), *between)})
+
+    def _set(self, **values):
+        """Settle fields, in constructors."""
+        self.__dict__.update(values)
+
+    @classmethod
+    def __tree_build__(cls, values):
+        made = object.__new__(cls)
+        made.__dict__.update(values)
+        return made
+
+    def __replace__(self: K, **changes: Any) -> K:
+        names = {f.name for f in dataclasses.fields(self)}  # type: ignore[arg-type]  # a record
+        assert changes.keys() <= names, f"{type(self).__name__} has no {changes.keys() - names}"
+        return self.__tree_build__({**self.__dict__, **changes})
+
+    def in_use(self: K, density: Any, **values: Any) -> K:
+        """Return the kernel on a density, without settings, with these values of `tuned` fields."""
+        kind = type(self)
+        names = (*kind.__tree_fields__, *kind.__static_fields__)  # type: ignore[attr-defined]
+        return self.of(**{n: getattr(self, n) for n in names} | values | {"density": density})
+
+    @classmethod
+    def of(cls: type[K], density: Any, **values: Any) -> K:
+        """Return a kernel in use, given its fields; see `in_use`."""
+        tree = cls.__tree_fields__  # type: ignore[attr-defined]  # made by `record`
+        made = {n: _tensor(values.get(n, getattr(cls, n))) for n in tree}
+        return cls.__tree_build__({**values, **made, "density": density})
+
+    @property
+    def name(self) -> str:
+        """What messages and results call it."""
+        return type(self).__name__
+
+    def target(self, args: Any, kwargs: Any, init_params: Any = None) -> Target:
+        """Return the `Target` for the arguments of a run.
+
+        `init_params`, for one chain, says what the variables of a potential look like.
+        """
+        if isinstance(self.model, Target):
+            return self.model
+        if self.model is not None:
+            return Target.from_model(self.model, *args, **kwargs)
+        if init_params is None:
+            raise ArgumentError(
+                f"{self.name}(potential_fn=...)",
+                expected="run(init_params=...), which gives names and shapes",
+                got="no init_params",
+                fix="pass an array of shape (dim,), or a dict of arrays by name",
+            )
+        assert self.potential_fn is not None
+        return Target.from_potential(self.potential_fn, init_params)
+
+    def __repr__(self) -> str:
+        what = self.model if self.model is not None else self.potential_fn
+        return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
+
+
+record(Kernel, kw_only=True)
+
+
+def _tensor(x):
+    return wrap(np.asarray(x)) if isinstance(x, (int, float)) else x
+
+
+def checked(owner: str, name: str, value: Any, low: float, high: float) -> float:
+    """Return a setting as a float strictly between two bounds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not low < number < high:
+        raise ArgumentError(
+            f"{owner}({name}=...)",
+            expected=f"a number in ({low:g}, {high:g})",
+            got=f"{value!r:.60}",
+            fix="leave it out for the default",
+        )
+    return number
