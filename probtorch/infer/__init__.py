@@ -1,8 +1,8 @@
 """Inference: from a model to draws of its posterior.
 
 `Target` (potential.py) is a model as a log density on R^dim; samplers know nothing else.
-`MCMC` (mcmc/) runs one, `NUTS` or `HMC`, on it. `SVI` fits a guide (guides/) to a model by an
-objective (objectives/).
+`MCMC` (mcmc/) runs one of its kernels, `NUTS` above all, on it. `SVI` fits a guide (guides/) to a
+model by an objective (objectives/).
 `Predictive` goes the other way, from draws back through the model.
 """
 
@@ -34,9 +34,13 @@ from probtorch.infer.initialization import (
     init_to_uniform,
     init_to_value,
 )
+from probtorch.infer.mcmc.aies import AIES
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.hmc import HMC
+from probtorch.infer.mcmc.mala import MALA
 from probtorch.infer.mcmc.nuts import NUTS
+from probtorch.infer.mcmc.random_walk import RandomWalk
+from probtorch.infer.mcmc.slice import Slice
 from probtorch.infer.objectives import (
     ELBO,
     ImportanceWeightedELBO,
@@ -56,6 +60,7 @@ from probtorch.infer.svi import SVI
 from probtorch.infer.svi_result import SVIResult
 
 __all__ = [
+    "AIES",
     "AutoContinuous",
     "AutoDelta",
     "AutoDiagonalNormal",
@@ -74,14 +79,17 @@ __all__ = [
     "GuideWarning",
     "HMC",
     "ImportanceWeightedELBO",
+    "MALA",
     "MCMC",
     "NUTS",
     "Predictive",
+    "RandomWalk",
     "RenyiELBO",
     "ReweightedWakeSleep",
     "SVI",
     "SVIResult",
     "SampledDraws",
+    "Slice",
     "Target",
     "TraceEnum_ELBO",
     "TraceGraph_ELBO",

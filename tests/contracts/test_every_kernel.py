@@ -1,20 +1,24 @@
 """Laws that hold for every kernel: invariance, purity, one program per dimension, honest counts.
 
-A new kernel gets a row in `KERNELS`.
+A new kernel gets a row in `KERNELS`. And what runs kernels knows none of them.
 """
+
+import ast
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from probtorch import infer
 from probtorch.compiler.density import NativeDensity
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, map_tree, replace
-from probtorch.infer import HMC, NUTS
+from probtorch.infer import AIES, HMC, MALA, NUTS, RandomWalk, Slice
 from probtorch.infer.mcmc import chunk
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner, Plan, Task, run_chunk
-from probtorch.infer.mcmc.kernel import statistics
+from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
 from probtorch.infer.potential import Target
@@ -39,6 +43,11 @@ KERNELS = {
         HMC(TARGET, step_size=0.5, trajectory_length=2.0, jitter=0.3),
         {"metric": DENSE},
     ),
+    "random walk": (RandomWalk(TARGET, step_size=1.2), {"metric": DENSE}),
+    "mala": (MALA(TARGET, step_size=0.9), {"metric": DIAGONAL}),
+    "slice": (Slice(TARGET), {"metric": DENSE}),
+    "slice, narrow": (Slice(TARGET, width=0.3), {"metric": DIAGONAL}),
+    "affine-invariant ensemble": (AIES(TARGET, walkers=8), {}),
 }
 
 
@@ -103,7 +112,7 @@ def test_kernel_leaves_a_gaussian_invariant(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_invariance_test_notices_another_target(name):
     starts = np.random.default_rng(0).multivariate_normal(np.zeros(3), COVARIANCE, 5000)
-    ends = moved(name, 1.3 * COVARIANCE, starts, transitions=4)
+    ends = moved(name, 1.3 * COVARIANCE, starts, transitions=12)
     assert np.abs(scores(ends, COVARIANCE)).max() > 5.0
 
 
@@ -183,7 +192,7 @@ def test_a_metric_set_alone_is_as_one_set_with_the_chain(name):
 def test_one_program_serves_all_densities_of_a_dimension(name):
     contexts = [NativeDensity(logdensity(c * COVARIANCE), 3).context() for c in (1.0, 2.0)]
     runners = [ChunkRunner(chain_of(name, handle(c))) for c in contexts]
-    assert runners[0].run(5)[0].tolist() != runners[1].run(5)[0].tolist()
+    assert runners[0].run(50)[0].tolist() != runners[1].run(50)[0].tolist()
     runners.append(ChunkRunner(chain_of(name, handle(contexts[0]), 9, 0.9)))
     assert len({id(runner._program.owner) for runner in runners}) == 1
 
@@ -212,3 +221,44 @@ def test_states_keep_structure_shapes_and_dtypes(name):
         value = getattr(info, declared.field)._data
         assert value.dtype == declared.dtype, declared
         assert value.shape == state.position._data.shape[:-1], declared
+
+
+# ------------------------------------------------------------------------------------ what is known
+
+ROOT = Path(infer.__file__).resolve().parents[1]
+PUBLIC = [
+    kind for kind in vars(infer).values() if isinstance(kind, type) and issubclass(kind, Kernel)
+]
+# What runs kernels, whichever.
+DRIVER = (
+    "adapted budget chain chunk collect driver guard progress run_results saved standstill starts "
+    "threads"
+).split()
+
+
+def imports(path):
+    """Pairs of a module and a name that a file imports from it."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {(node.module, alias.name) for node in froms for alias in node.names}
+
+
+@pytest.mark.parametrize("module", DRIVER)
+def test_what_runs_kernels_knows_the_contract_only(module):
+    own = {kind.__module__ for kind in PUBLIC} | {"probtorch.infer.mcmc.kernels"}
+    found = {(m, name) for m, name in imports(ROOT / "infer/mcmc" / f"{module}.py") if m in own}
+    assert not found
+
+
+def test_every_kernel_at_the_front_door_has_a_row():
+    assert set(PUBLIC) == {type(made) for made, _ in KERNELS.values()}
+
+
+@pytest.mark.parametrize("kind", [AIES, MALA, RandomWalk, Slice])
+def test_a_kernel_is_one_file_and_one_export(kind):
+    users = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        if kind.__name__ in path.read_text() and (kind.__module__, kind.__name__) in imports(path)
+    }
+    assert users == {"infer/__init__.py"}

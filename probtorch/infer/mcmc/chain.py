@@ -371,8 +371,8 @@ class ChainRun:
             self.context.raise_error()
             self._calls += 1
             self._verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], seconds)
-            if search:
-                check_found(float(self._told(info, "step_size")[0]))
+            if search and (step_size := self._told(info, "step_size")) is not None:
+                check_found(float(step_size[0]))
             search = False
             if recording is not None:
                 recording.add(positions, info)

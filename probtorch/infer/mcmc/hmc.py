@@ -146,6 +146,7 @@ class TrajectoryKernel(SteppingKernel):
     """
 
     info = HMCInfo
+    follows = "accept_symmetric"
 
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
     depth: Any = tuned(DEEPEST)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from probtorch.infer.mcmc.adaptation import Tuner, Warmup, find_step_size
 from probtorch.infer.mcmc.kernel import Kernel, setting, tuned
 from probtorch.infer.mcmc.mass_matrix import Form, MassMatrix
 from probtorch.infer.mcmc.metric_settings import (
+    FORMS,
+    FORMS_OF_DRAWS,
     block_places,
     chosen_metric,
     form_of,
@@ -42,12 +44,23 @@ class MetricKernel(Kernel):
         What to begin with or to keep.
     """
 
+    # Whether states have gradients, from which a metric and a first step size are found; without
+    # them draws have to do.
+    gradients: ClassVar[bool] = True
+
     metric: Any = tuned("auto")
     adapt_mass_matrix: bool = setting(True)
     inverse_mass_matrix: Any = setting(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.gradients and self.metric not in FORMS_OF_DRAWS:
+            raise ArgumentError(
+                f"{self.name}(metric=...)",
+                expected=f"one of {', '.join(map(repr, FORMS_OF_DRAWS))}",
+                got=f"{self.metric!r:.60}",
+                fix="leave it out: other forms are learnt from gradients, which it does not have",
+            )
         self._set(
             metric=chosen_metric(self.name, self.metric, None, None),
             adapt_mass_matrix=bool(self.adapt_mass_matrix),
@@ -56,7 +69,8 @@ class MetricKernel(Kernel):
 
     def form(self, dim: int, places: Any = ()) -> Form:
         """Return the `Form` of mass matrices for `dim` coordinates, with blocks at `places`."""
-        return form_of(self.metric, self.inverse_mass_matrix, dim, places)
+        forms = FORMS if self.gradients else FORMS_OF_DRAWS
+        return form_of(self.metric, self.inverse_mass_matrix, dim, places, forms)
 
     def form_for(self, target: Any) -> Form:
         """Return the `Form` of mass matrices of a target."""
@@ -78,6 +92,8 @@ class MetricKernel(Kernel):
             return {"metric": form.identity()}
         if spectrum is not None:
             return {"metric": form.of_spectrum(spectrum)}
+        if not self.gradients:
+            return {"metric": form.identity()}
         return {"metric": form.of_gradient(state.grad._data)}
 
     def blank_values(self, dim: int, leaves: list[np.ndarray]) -> dict[str, Any]:
@@ -123,6 +139,9 @@ class SteppingKernel(MetricKernel):
     target_accept_prob: float = setting(0.8, between=(0.0, 1.0))
     find_heuristic_step_size: bool | None = setting(None)
 
+    # The field of the info that is compared with the target.
+    follows: ClassVar[str] = "accept_prob"
+
     def _settle(self, given):
         """Take over the arguments of a constructor with Pyro's signature, by name."""
         if given["transforms"] is not None:
@@ -140,12 +159,16 @@ class SteppingKernel(MetricKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        search = self.find_heuristic_step_size
-        adapts = bool(self.adapt_step_size)
-        self._set(
-            adapt_step_size=adapts,
-            find_heuristic_step_size=adapts if search is None else bool(search),
-        )
+        search, adapts = self.find_heuristic_step_size, bool(self.adapt_step_size)
+        if search and not self.gradients:
+            raise ArgumentError(
+                f"{self.name}(find_heuristic_step_size=...)",
+                expected="False",
+                got=repr(search),
+                fix="leave it out: it is found by a step along the gradient",
+            )
+        search = adapts and self.gradients if search is None else bool(search)
+        self._set(adapt_step_size=adapts, find_heuristic_step_size=search)
 
     def first_guess(self, key, state):
         """Return a step size at which a leapfrog step is accepted, and the state after the search.
@@ -162,7 +185,12 @@ class SteppingKernel(MetricKernel):
         """The step size is tuned, and the metric learnt."""
         return dataclasses.replace(
             super().warmup,
-            tuner=Tuner.around(self.step_size, self.target_accept_prob),
+            tuner=Tuner.around(
+                self.step_size,
+                self.target_accept_prob,
+                follows=self.follows,
+                searches=self.gradients,
+            ),
             tunes=self.adapt_step_size,
             searches=bool(self.find_heuristic_step_size),
         )

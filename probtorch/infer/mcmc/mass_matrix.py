@@ -26,7 +26,17 @@ from probtorch.infer.mcmc.metrics import (
 # Draws and gradients, arrays (n, dim).
 Arrays = tuple[np.ndarray, np.ndarray]
 
-__all__ = ["Auto", "Blocks", "Dense", "Diagonal", "Form", "LowRank", "MassMatrix"]
+__all__ = [
+    "Auto",
+    "Blocks",
+    "Covariances",
+    "Dense",
+    "Diagonal",
+    "Form",
+    "LowRank",
+    "MassMatrix",
+    "Variances",
+]
 
 # Draws that an estimate needs; and those that a choice between forms needs, half of which say how
 # good the estimates from the other half are.
@@ -250,6 +260,34 @@ class Dense(Form):
         return DenseMetric.from_inverse_mass(estimates.dense(draws, grads, variance))
 
 
+class Covariances(Dense):
+    """All covariances, of draws alone: for kernels without gradients.
+
+    With n draws, off the diagonal they are shrunk by ``n / (n + dim)``.
+    """
+
+    def fitted(self, window, metric, fresh, choose):
+        count = window.moments.count
+        if count < TO_CHOOSE or not choose:
+            return metric
+        draws, _ = window.rows()
+        covariance = np.cov(draws.T).reshape(self.dim, self.dim)
+        share = count / (count + self.dim)
+        return DenseMetric.from_inverse_mass(
+            share * covariance + (1.0 - share) * np.diag(np.diag(covariance))
+        )
+
+
+class Variances(Diagonal):
+    """Variances of draws alone."""
+
+    def fitted(self, window, metric, fresh, choose):
+        count = window.moments.count
+        if count < TO_CHOOSE or not choose:
+            return metric
+        return self.of_variance(window.moments.squares / count)
+
+
 class Blocks(Form):
     """Covariances inside blocks of coordinates, variances elsewhere."""
 
@@ -305,9 +343,10 @@ class MassMatrix:
     def _window(self):
         return Window(self.form.dim, self.form.keeps_rows)
 
-    def add(self, positions: np.ndarray, grads: np.ndarray) -> None:
+    def add(self, positions: np.ndarray, grads: np.ndarray | None) -> None:
         """Take down what was drawn; it counts from the end of the segment on."""
-        self._pending.append((positions.copy(), grads.copy()))
+        grads = np.zeros_like(positions) if grads is None else grads.copy()
+        self._pending.append((positions.copy(), grads))
 
     def end_segment(self, *, switch: bool) -> None:
         """Let what was added count; `switch` forgets what is older than the background."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from probtorch.infer.mcmc.mass_matrix import (
     WIDEST,
     Auto,
     Blocks,
+    Covariances,
     Dense,
     Diagonal,
     Form,
     LowRank,
+    Variances,
 )
 from probtorch.infer.mcmc.metrics import BlockMetric, DenseMetric, DiagonalMetric
 from probtorch.infer.names import unknown_name
@@ -27,6 +30,12 @@ FORMS: dict[str, type[Form]] = {
     "diag": Diagonal,
     "low_rank": LowRank,
     "dense": Dense,
+}
+# From draws alone, for kernels without gradients.
+FORMS_OF_DRAWS: dict[str, type[Form]] = {
+    "auto": Covariances,
+    "diag": Variances,
+    "dense": Covariances,
 }
 # What other libraries call them.
 SYNONYMS = {
@@ -126,7 +135,13 @@ def given_inverse_mass(owner: str, value: Any) -> Any:
     return array
 
 
-def form_of(metric: Any, given: Any, dim: int, places: Sequence[np.ndarray]) -> Form:
+def form_of(
+    metric: Any,
+    given: Any,
+    dim: int,
+    places: Sequence[np.ndarray],
+    forms: Mapping[str, type[Form]] = MappingProxyType(FORMS),
+) -> Form:
     """Return the form for `dim` coordinates.
 
     A matrix that was given makes it dense, and matrices of blocks make blocks, unless told.
@@ -135,10 +150,10 @@ def form_of(metric: Any, given: Any, dim: int, places: Sequence[np.ndarray]) -> 
         return Blocks(dim, places)
     if metric == "auto":
         if isinstance(given, np.ndarray) and given.ndim == 2:
-            return Dense(dim)
+            return forms["dense"](dim)
         if dim > WIDEST:
-            return Diagonal(dim)
-    return FORMS[metric](dim)
+            return forms["diag"](dim)
+    return forms[metric](dim)
 
 
 def block_places(owner: str, metric: Any, given: Any, target: Any) -> list[np.ndarray]:

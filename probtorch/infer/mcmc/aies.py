@@ -1,0 +1,166 @@
+"""Affine-invariant ensemble sampling: walkers that move along the lines through each other.
+
+A walker is moved towards another one, drawn at random, or away from it, by a factor that is drawn
+from a law between 1/a and a. Nothing needs to be tuned: a change of scales and correlations changes
+what the walkers do in the same way. One step moves each walker once, one after the other, as in the
+paper; the others stand where they have got to.
+
+References
+----------
+J. Goodman, J. Weare, "Ensemble samplers with affine invariance", Communications in Applied
+Mathematics and Computational Science 5 (2010). D. Foreman-Mackey, D. W. Hogg, D. Lang, J. Goodman,
+"emcee: the MCMC hammer", PASP 125 (2013), for advice on its use.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import record, static
+from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.mcmc.kernel import Kernel, statistic, tuned
+from probtorch.infer.mcmc.random_walk import PointState, accept_probability
+from probtorch.infer.mcmc.randomness import uniform
+from probtorch.ops.control import while_loop
+from probtorch.ops.elementwise import floor, log, where
+from probtorch.ops.indexing import index_put
+
+__all__ = ["AIES", "EnsembleInfo"]
+
+
+@record
+class EnsembleInfo:
+    """For each walker: the acceptance of its proposal, its log density, and one evaluation."""
+
+    accept_prob: TensorBase = statistic("acceptance_rate")
+    lp: TensorBase = statistic("lp")
+    n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
+
+
+class AIES(Kernel):
+    """The affine-invariant ensemble sampler with stretch moves [goodman2010]_; `emcee`'s.
+
+    It needs no gradient and no tuning: a warm-up is for moving to the posterior. Good in up to ten
+    dimensions or so; beyond, the walkers' lines miss the typical set.
+
+    Each walker is a chain of the result, as in ArviZ's converters: ``num_chains`` ensembles make
+    ``num_chains * walkers`` chains. Walkers of one ensemble move along each other, so R-hat between
+    them says less than between ensembles: run several.
+
+    Parameters
+    ----------
+    model, potential_fn, init_strategy
+        As for `NUTS`. Starting points that are given have a row for each walker of each ensemble.
+    walkers : int
+        Points of an ensemble, twice the dimensions at least.
+    stretch : float
+        The largest factor; a in the paper.
+
+    References
+    ----------
+    [goodman2010]_, [foremanmackey2013]_.
+
+    Examples
+    --------
+    >>> from probtorch.infer import AIES, MCMC, Target
+    >>> target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim=2)
+    >>> mcmc = MCMC(AIES(target, walkers=6), num_samples=1000, seed=1, progress_bar=False)
+    >>> mcmc.run()
+    Draws(6 chains x 1000 draws: x (2))
+    """
+
+    info = EnsembleInfo
+
+    walkers: int = static(default=32)
+    stretch: Any = tuned(2.0, between=(1.0, math.inf))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (isinstance(self.walkers, int) and self.walkers >= 2):
+            raise ArgumentError(
+                "AIES(walkers=...)",
+                expected="an int of at least 2",
+                got=repr(self.walkers),
+                fix="give twice the dimensions of the posterior, or more",
+            )
+
+    @property
+    def members(self):
+        """How many points a state holds."""
+        return self.walkers
+
+    def attrs(self):
+        """Return the settings that results should carry."""
+        return {**super().attrs(), "walkers": self.walkers, "stretch": self.stretch}
+
+    def first_values(self, target, state, spectrum, warming):
+        """Return nothing, after a look at the walkers.
+
+        Raises
+        ------
+        ArgumentError
+            If they are fewer than twice the dimensions.
+        InferenceError
+            If they all lie in a plane, which no stretch leaves.
+        """
+        if self.walkers < 2 * target.dim:
+            raise ArgumentError(
+                "AIES(walkers=...)",
+                expected=f"at least {2 * target.dim}, twice the dimensions",
+                got=str(self.walkers),
+                fix=f"write AIES(model, walkers={2 * target.dim}), or use NUTS",
+            )
+        spread = state.position._data - state.position._data.mean(axis=0)
+        rank = int(np.linalg.matrix_rank(spread / np.maximum(spread.std(axis=0), 1e-300)))
+        if rank < target.dim:
+            raise InferenceError(
+                "AIES: where the walkers start",
+                expected=f"points that span {target.dim} dimensions",
+                got=f"points that span {rank}",
+                fix="give initial_params a row for each walker, or leave them out",
+            )
+        return {}
+
+    def init(self, position, counter=0):
+        """Return the state at positions, shape (walkers, dim)."""
+
+        def evaluate(carry):
+            k, values = carry
+            return k + 1, index_put(values, (k,), self.density(position[k])[0])
+
+        start = wrap(np.array(0)), wrap(np.zeros(self.walkers))
+        _, values = while_loop(lambda carry: carry[0] < self.walkers, evaluate, start)
+        return PointState(position, values, as_tensor(counter))
+
+    def step(self, key, state):
+        """Return ``(state, info)`` after one proposal for each walker."""
+        count, dim = state.position.shape
+        # Three numbers for each walker: whom it looks at, how far it goes, whether it does.
+        drawn = uniform(key, state.counter + wrap(np.arange(3 * count).reshape(3, count)))
+        others = 1 + floor((count - 1) * drawn[0]).long()
+        factors = (1.0 + (self.stretch - 1.0) * drawn[1]) ** 2 / self.stretch
+
+        def move(carry):
+            k, position, logdensity, accept = carry
+            mine, other = position[k], position[(k + others[k]) % count]
+            proposal = other + factors[k] * (mine - other)
+            value, _ = self.density(proposal)
+            rise = (dim - 1) * log(factors[k]) + value - logdensity[k]
+            accept_prob = accept_probability(rise)
+            accepted = drawn[2][k] < accept_prob
+            return (
+                k + 1,
+                index_put(position, (k,), where(accepted, proposal, mine)),
+                index_put(logdensity, (k,), where(accepted, value, logdensity[k])),
+                index_put(accept, (k,), accept_prob),
+            )
+
+        none = wrap(np.zeros(count))
+        start = wrap(np.array(0)), state.position, state.logdensity, none
+        _, position, logdensity, accept = while_loop(lambda c: c[0] < count, move, start)
+        new = PointState(position, logdensity, state.counter + 3 * count)
+        return new, EnsembleInfo(accept, logdensity, wrap(np.ones(count, np.int64)))
