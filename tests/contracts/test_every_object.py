@@ -192,6 +192,10 @@ ROWS = {
     "MCMC's predictions": (lambda: chains(True), lambda m: m.draws.predict(X, seed=1)),
     "NUTS": (lambda: NUTS(line, target_accept_prob=0.9), lambda k: k.target_accept_prob),
     "HMC": (lambda: infer.HMC(line, num_steps=3), lambda k: k.num_steps),
+    "RandomWalk": (lambda: infer.RandomWalk(line, step_size=0.5), lambda k: k.step_size),
+    "MALA": (lambda: infer.MALA(line, metric="diag"), lambda k: k.metric),
+    "Slice": (lambda: infer.Slice(line, width=3.0), lambda k: k.width),
+    "AIES": (lambda: infer.AIES(line, walkers=6), lambda k: k.members),
     "SampledDraws": (lambda: chains(True).draws, lambda d: d.posterior),
     "Draws": (
         lambda: diagnostics.Draws({"a": np.zeros((2, 5))}),

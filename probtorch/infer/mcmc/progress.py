@@ -21,7 +21,16 @@ REFRESH = 0.2
 LOG_EVERY = 10.0
 ACTIVITY_AFTER = 1.0
 
-COLUMNS = ("chain", "progress", "draws", "phase", "step size", "divergences", "leapfrogs/s", "time")
+COLUMNS = (
+    "chain",
+    "progress",
+    "draws",
+    "phase",
+    "step size",
+    "divergences",
+    "evaluations/s",
+    "time",
+)
 
 
 @contextlib.contextmanager
@@ -140,14 +149,14 @@ def log_line(chains):
     total = sum(c.num_warmup + c.num_samples for c in chains)
     done, divergences = sum(c.iteration for c in chains), sum(c.divergences for c in chains)
     seconds = max(c.seconds for c in chains)
-    leapfrogs = sum(c.evaluations for c in chains)
+    evaluations = sum(c.evaluations for c in chains)
     warming = sum(c.warming_up and not c.finished for c in chains)
     phase = f", {warming} of {len(chains)} chains in warm-up" if warming else ""
-    rate = _rounded(leapfrogs / seconds if seconds else 0.0)
+    rate = _rounded(evaluations / seconds if seconds else 0.0)
     parts = (
         f"{done}/{total} iterations ({100.0 * done / max(total, 1):.0f} %){phase}",
         f"{divergences} divergences",
-        f"{rate} leapfrogs/s",
+        f"{rate} evaluations/s",
         f"{seconds:.1f} s",
     )
     return ", ".join(parts)

@@ -20,7 +20,7 @@ def chain(**changes):
     fields = {
         "num_warmup": 100, "num_samples": 300, "iteration": 150, "warming_up": False,
         "finished": False, "error": None,
-        "seconds": 2.0, "step_size": 0.123456, "divergences": 3, "leapfrogs": 3_000_000,
+        "seconds": 2.0, "step_size": 0.123456, "divergences": 3, "evaluations": 3_000_000,
     }  # fmt: skip
     return SimpleNamespace(**{**fields, **changes})
 
@@ -42,7 +42,7 @@ class Screen(io.StringIO):
         ({"finished": True, "iteration": 400}, "done"),
         ({"finished": True}, "stopped"),
         ({"finished": True, "error": ValueError()}, "failed"),
-        ({"seconds": 0.0, "iteration": 0, "leapfrogs": 0, "warming_up": True}, "waiting"),
+        ({"seconds": 0.0, "iteration": 0, "evaluations": 0, "warming_up": True}, "waiting"),
     ],
 )
 def test_row_says_where_a_chain_is(changes, phase):
@@ -82,7 +82,7 @@ def test_log_has_a_line_at_start_now_and_then_and_at_the_end(monkeypatch, patien
 
 def test_terminal_shows_a_row_per_chain(monkeypatch, patient):
     text = shown(monkeypatch, True, [chain(), chain(divergences=77)])
-    assert "leapfrogs/s" in text and "400/400" in text and "150/400" in text and "77" in text
+    assert "evaluations/s" in text and "400/400" in text and "150/400" in text and "77" in text
 
 
 def test_notebook_replaces_its_table(monkeypatch, patient):
