@@ -8,7 +8,7 @@ counter whatever happens inside.
 The formulas are over an algebra `s`, as in ops/scalar.py, with more things: `s.uniforms(n)`, the
 element's n-th pair of uniform numbers; `s.split` and `s.power_of_two`, which take floats apart and
 make them; `s.choose`, a branch; `s.either`, a test after a test; and `s.until`, a loop. `Streams`
-is the algebra on arrays; compiler/render/runtime/draws.py has the one that writes native code.
+is the algebra on arrays; compiler/lang/routines/draws.py has the one that writes native code.
 
 Every operation is one that IEEE 754 rounds correctly (or SciPy's ndtri, the same code on both
 sides), logarithms and exponentials included, which are written out here. So eager and compiled
@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.rng import bits_to_uniform, native_draw, philox_bits, philox_pairs
-from probtorch.ops.scalar import NumpyAlgebra, special_function
+from probtorch.ops.lanes import Lanes
+from probtorch.ops.scalar import special_function
 from probtorch.ops.stirling import lgamma_rest
 
 __all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
@@ -368,7 +369,7 @@ SAMPLERS = {
 # --------------------------------------------------------------------------------------- on arrays
 
 
-class Streams(NumpyAlgebra):
+class Streams(Lanes):
     """The algebra of samplers on flat float64 arrays.
 
     Parameters
@@ -409,38 +410,6 @@ class Streams(NumpyAlgebra):
     def power_of_two(n):
         """Return 2**n for whole n in the range of normal exponents."""
         return np.ldexp(1.0, n.astype(np.int64))
-
-    def choose(self, condition, yes, no, operands):
-        """Return ``yes(s, *operands)`` for the elements where `condition` holds, else `no`."""
-        out = np.empty(self.streams.shape)
-        for index, fn in ((np.flatnonzero(condition), yes), (np.flatnonzero(~condition), no)):
-            if index.size:
-                out[index] = fn(self.part(index), *(x[index] for x in operands))
-        return out
-
-    def either(self, condition, test, operands):
-        """Return where `condition` holds, or else ``test(s, *operands)``."""
-        out = condition.copy()
-        index = np.flatnonzero(~condition)
-        if index.size:
-            out[index] = test(self.part(index), *(x[index] for x in operands))
-        return out
-
-    def until(self, step, state, operands=()):
-        """Repeat ``done, state = step(s, *state, *operands)`` for each element until it is done."""
-        out = [np.array(x) for x in state]
-        todo, s = np.arange(self.streams.size), self
-        while todo.size:
-            done, state = step(s, *state, *operands)
-            for whole, x in zip(out, state, strict=True):
-                whole[todo] = x
-            kept = np.flatnonzero(~done)
-            if not kept.size:
-                break
-            todo, s = todo[kept], s.part(kept)
-            state = tuple(x[kept] for x in state)
-            operands = tuple(x[kept] for x in operands)
-        return tuple(out)
 
 
 def draw(name, seed, stream, counters, *parameters):

@@ -22,10 +22,11 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.errors import NotDifferentiableError
 from probtorch.ops.elementwise import atan, eq, log, to_float, where
 from probtorch.ops.families import structured
+from probtorch.ops.lanes import gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.rejection import draw
 from probtorch.ops.sampling import check_elements, element_counters, probabilities
-from probtorch.ops.special import gamma_log_implicit, i0e, i1e
+from probtorch.ops.special import gamma_log_implicit
 
 __all__ = ["binomial", "poisson", "standard_gamma", "standard_log_gamma", "von_mises"]
 
@@ -221,29 +222,38 @@ def binomial(count, prob, *, generator=None):
 
 # ---------------------------------------------------------------------------------------- von Mises
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+def angle_slope(s, k, x):
+    """Derivative of a von Mises angle in k, over an algebra as in ops/incomplete.py.
+
+    It is the integral from 0 to x of (A - cos t) exp(k (cos t - cos x)) dt, where A is the mean
+    cosine. From 0 to pi it is 0: so unless |x| is small on the scale 1 / sqrt(k) of the density, it
+    is minus the integral from |x| on, as far as the exponential is above e^-40.
+    """
+    end = s.abs(x)
+    inner = end * s.sqrt(k) < 1.5
+    # cos(start) = cos(end) - 40 / k, in half angles so that nothing cancels.
+    half = s.sin(end * 0.5)
+    turn = half * half
+    far = s.sqrt(s.minimum(turn + 20.0 / k, 1.0))
+    start = s.where(inner, 0.0, s.asin(far) * 2.0)
+    shortfall = 1.0 - s.i1e(k) / s.i0e(k)
+
+    def integrand(s, t, k, turn, shortfall):
+        half = s.sin(t * 0.5)
+        part = half * half
+        return (part * 2.0 - shortfall) * s.exp(k * 2.0 * (turn - part))
+
+    low, width = s.minimum(start, end), s.abs(start - end)
+    integral = s.quadrature(gauss_rule(64), integrand, low, width, (k, turn, shortfall))
+    sign = s.where(x == 0.0, x, s.copysign(1.0, x))
+    return s.where(inner, integral, -integral) * sign
 
 
 def _run_angle_slope(concentration, x):
-    # The integral from 0 to x of (A - cos t) exp(k (cos t - cos x)) dt, where A is the mean cosine.
-    # From 0 to pi it is 0: so unless |x| is small on the scale 1 / sqrt(k) of the density, it is
-    # minus the integral from |x| on, as far as the exponential is above e^-40.
-    device = device_of(x)
-    k = to_host(concentration).astype(np.float64)[..., None]
-    end = np.abs(to_host(x).astype(np.float64))[..., None]
-    k, end = np.broadcast_arrays(k, end)
-    inner = end * np.sqrt(k) < 1.5
-    # cos(start) = cos(end) - 40 / k, in half angles so that nothing cancels.
-    far = np.sqrt(np.minimum(np.sin(end / 2.0) ** 2 + 20.0 / k, 1.0))
-    start = np.where(inner, 0.0, 2.0 * np.arcsin(far))
-    middle, half = (start + end) / 2.0, np.abs(start - end) / 2.0
-    t = middle + half * _NODES
-    rise = np.sin(end / 2.0) ** 2 - np.sin(t / 2.0) ** 2
-    shortfall = to_host((1.0 - i1e(as_tensor(k)) / i0e(as_tensor(k)))._data)
-    integrand = (2.0 * np.sin(t / 2.0) ** 2 - shortfall) * np.exp(2.0 * k * rise)
-    integral = half[..., 0] * (integrand * _WEIGHTS).sum(-1)
-    slope = np.where(inner[..., 0], integral, -integral) * np.sign(to_host(x))
-    return to_device(slope.astype(x.dtype), device)
+    device, dtype = device_of(x), x.dtype
+    slope = on_chunks(angle_slope, to_host(concentration), to_host(x))
+    return to_device(slope.astype(dtype, copy=False), device)
 
 
 def _once(*_):

@@ -37,6 +37,11 @@ PLACES = {
     "quantile": "pt_normal_quantile",
     "philox": "pt_philox",
     "integers": "pt_power pt_bits_to_integers",
+    "incomplete": "pt_gamma_log_implicit_1 pt_gamma_log_implicit_2",
+    "incomplete_gamma": "pt_gammainc_grad_a_1 pt_gammainc_grad_a_2",
+    "incomplete_beta": "pt_betainc_grad_10 pt_betainc_grad_01 pt_betainc_grad_20 "
+    "pt_betainc_grad_11 pt_betainc_grad_02",
+    "variates": "pt_von_mises_slope",
     "rejection": "pt_draw_log_gamma pt_draw_gamma pt_draw_poisson pt_draw_binomial "
     "pt_draw_von_mises",
 }

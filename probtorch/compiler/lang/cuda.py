@@ -219,14 +219,15 @@ class Module:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.tables: list[str] = []
+        self.tables: dict[str, str] = {}
         self.functions: list[str] = []
         self.runtime: set[str] = set()
         self.printer = CUDA
 
     def text(self) -> str:
         """Return the module's text."""
-        return "\n".join([*self.tables, *self.functions, ""])
+        tables = [f"static __device__ const {x % name}" for x, name in self.tables.items()]
+        return "\n".join([*tables, *self.functions, ""])
 
     def function(
         self, name: str, result: str, parameters: Iterable[str], **options: Any
@@ -236,8 +237,6 @@ class Module:
 
     def table(self, numbers: Iterable[float], ty: str = "double") -> str:
         """Return the name of a constant array of numbers."""
-        name, items = f"{self.prefix}_{len(self.tables)}", [spell(x, ty) for x in numbers]
-        self.tables.append(
-            f"static __device__ const {C_TYPES[ty]} {name}[{len(items)}] = {{{', '.join(items)}}};"
-        )
-        return name
+        items = [spell(x, ty) for x in numbers]
+        text = f"{C_TYPES[ty]} %s[{len(items)}] = {{{', '.join(items)}}};"
+        return self.tables.setdefault(text, f"{self.prefix}_{len(self.tables)}")

@@ -190,6 +190,60 @@ class Function(Builder):
                 cell.value = x
         return tuple(c.value for c in cells)
 
+    def hypot(self, a: Value, b: Value) -> Value:
+        """Return sqrt(a^2 + b^2) of numbers >= 0, without overflow."""
+        top = self.maximum(a, b)
+        ratio = self.minimum(a, b) / top
+        return self.where(top == 0.0, 0.0, top * self.sqrt(1.0 + ratio * ratio))
+
+    def fold(self, start: int, stop: int, step: Any, state: Sequence[Any]) -> Any:
+        """Return the state after ``state = step(s, k, *state)`` for k = start, ..., stop - 1."""
+        cells = [self.variable("double", x) for x in state]
+        with self.loop(start, stop) as i:
+            following = step(self, self.as_float(i), *(c.value for c in cells))
+            for cell, x in zip(cells, following, strict=True):
+                cell.value = x
+        return tuple(c.value for c in cells)
+
+    def series(
+        self, count: int, ratio: Any, parts: Any, starts: Sequence[float], operands: Sequence[Any]
+    ) -> list[Value]:
+        """Add ``parts(term, k, *operands)`` to `starts` for k = 1, ..., count, where each term is
+        ``ratio(k, *operands)`` times the one before, which was 1.
+        """
+        sums, term = [self.variable("double", x) for x in starts], self.variable("double", 1.0)
+        with self.loop(1, count + 1) as i:
+            k = self.as_float(i)
+            term.value = term.value * ratio(k, *operands)
+            for total, part in zip(sums, parts(term.value, k, *operands), strict=True):
+                total.value = total.value + part
+        return [total.value for total in sums]
+
+    def quadrature(
+        self, rule: Any, integrand: Any, low: Any, width: Value, operands: Sequence[Any]
+    ) -> Value:
+        """Integrate ``integrand(s, at, *operands)`` from `low` to `low` + `width`."""
+        nodes, weights = (self.module.table(x) for x in rule)
+        total = self.variable("double", 0.0)
+        with self.loop(0, len(rule[0])) as i:
+            at = low + width * self.entry(nodes, i)
+            term = integrand(self, at, *operands) * self.entry(weights, i)
+            # In any order: LLVM makes vectors of it.
+            total.value = self.binary("add", total.value, term, "reassoc contract")
+        return width * total.value
+
+    def panels(self, length: Value, cuts: Any, integral: Any, operands: Sequence[Any]) -> Value:
+        """Add up ``integral(s, low, width, *operands)`` over the parts of [0, length]."""
+        total, low = self.variable("double", 0.0), self.variable("double", 0.0)
+        places = [self.value(c, "double") for c in cuts]
+        with self.repeat_while(lambda: low.value < length):
+            here, end = low.value, length
+            for c in places:
+                end = self.where(self.logical_and(c > here, c < end), c, end)
+            total.value = total.value + integral(self, here, end - here, *operands)
+            low.value = end
+        return total.value
+
     def finish(self, result: Value | None = None) -> None:
         """Return `result`, close the function, and add it to the module."""
         self.module.functions.append(self.printer.function(self, result))

@@ -289,6 +289,7 @@ class Module:
         self.runtime: set[str] = set()
         self.helpers: set[str] = set()
         self.functions: list[str] = []
+        self.tables: dict[str, str] = {}
         self.printer = LLVM
 
     def declare(self, line: str) -> None:
@@ -308,6 +309,8 @@ class Module:
     def table(self, numbers: Iterable[float], ty: str = "double") -> str:
         """Return the name of a constant array of numbers."""
         items = [f"{ty} {literal(x, ty)}" for x in numbers]
-        name = f"@table{len(self.declarations)}"
-        self.declare(f"{name} = private constant [{len(items)} x {ty}] [{', '.join(items)}]")
-        return name
+        text = f"private constant [{len(items)} x {ty}] [{', '.join(items)}]"
+        if text not in self.tables:
+            self.tables[text] = f"@table{len(self.tables)}"
+            self.declare(f"{self.tables[text]} = {text}")
+        return self.tables[text]

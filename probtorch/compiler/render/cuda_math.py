@@ -9,10 +9,10 @@ the host too, where it is tested against SciPy.
 from probtorch.compiler.lang.cuda import Module
 from probtorch.compiler.lang.routines import special
 from probtorch.compiler.lang.routines.draws import write_draw
+from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.integers import bits_to_integers, power
 from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.special import Routine
-from probtorch.compiler.render import runtime
 
 __all__ = ["FUNCTIONS", "PREAMBLE", "knows", "runtime_text"]
 
@@ -135,25 +135,20 @@ static __device__ void pt_exchange(const unsigned block, const unsigned blocks, 
 """
 
 _WORDS = ("i64",) * 3
-# What kernels may call, but for samplers and those of `_MODULES`.
+# What kernels may call, but for samplers.
 FUNCTIONS = {
     **special.SPECIAL,
+    **INCOMPLETE,
     "pt_bits_to_integers": Routine(bits_to_integers, _WORDS, "i64"),
     "pt_philox": Routine(philox, _WORDS, "i64"),
     "pt_power": Routine(power, _WORDS[:2], "i64"),
 }
-# Modules of render/runtime whose functions take and give numbers alone.
-_MODULES = ("incomplete gamma", "incomplete beta", "angles")
 _DRAW = "pt_draw_"
 
 
 def knows(name):
     """Return whether a kernel may call a function of this name."""
-    return name in FUNCTIONS or name.startswith(_DRAW) or _is_of_module(name)
-
-
-def _is_of_module(name):
-    return runtime.knows(name) and runtime.module_of(name).startswith(_MODULES)
+    return name in FUNCTIONS or name.startswith(_DRAW)
 
 
 def runtime_text(names):
@@ -161,22 +156,16 @@ def runtime_text(names):
     done = {}
 
     def add(name):
-        key = runtime.module_of(name) if _is_of_module(name) else name
-        if key in done:
+        if name in done:
             return
-        if name == "pt_exchange":
-            done[key] = _EXCHANGE
-            return
-        module = Module(f"t{'_'.join(key.split())}")
-        if name in FUNCTIONS:
-            FUNCTIONS[name].write(module, name)
-        elif name.startswith(_DRAW):
+        module = Module(f"t_{name}")
+        if name.startswith(_DRAW):
             write_draw(module, name.removeprefix(_DRAW))
-        else:
-            runtime.write_module(key, module)
+        elif name != "pt_exchange":
+            FUNCTIONS[name].write(module, name)
         for other in sorted(module.runtime):
             add(other)
-        done[key] = module.text()
+        done[name] = module.text() if module.functions else _EXCHANGE
 
     for name in sorted(names):
         add(name)

@@ -10,14 +10,14 @@ from probtorch.core.dispatch import apply
 from probtorch.ops.elementwise import log, log1p, where
 from probtorch.ops.families import elementwise, structured
 from probtorch.ops.incomplete import beta_tail
-from probtorch.ops.scalar import numpy_algebra
+from probtorch.ops.lanes import on_chunks
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.special.gamma import digamma_difference, polygamma
 from probtorch.ops.special.logarithms import xlog1py, xlogy
 from probtorch.ops.special.shape_derivatives import on_host, rules_from_parts, shape_operands
 from probtorch.ops.stirling import BIG, HALF_LOG_2PI, lgamma_rest
 
-__all__ = ["beta_density", "betainc", "betainc_grad"]
+__all__ = ["beta_density", "betainc", "betainc_grad", "slope_in_shapes"]
 
 
 def _beta_density(s, a, b, x):
@@ -83,13 +83,18 @@ betainc = elementwise(
 )
 
 
+def slope_in_shapes(s, a, b, x, order):
+    """(d/da)^i (d/db)^j I_x(a, b) for order = (i, j), over an algebra as in ops/incomplete.py."""
+    weight = _beta_density(s, a, b, x) * x * (1.0 - x)
+    tail = beta_tail(s, a, b, s.log(x) - s.log1p(-x), order)
+    # At x = 0 and 1 the function is 0 and 1 for all a and b.
+    ends = s.logical_or(s.logical_or(x == 0.0, x == 1.0), weight == 0.0)
+    edge = s.logical_and(ends, s.logical_and(a > 0.0, b > 0.0))
+    return s.where(edge, 0.0, -weight * tail)
+
+
 def _run_betainc_grad(a, b, x, order):
-    with np.errstate(all="ignore"):
-        weight = _beta_density(numpy_algebra, a, b, x) * x * (1.0 - x)
-        out = -weight * beta_tail(a, b, np.log(x) - np.log1p(-x), order)
-        # At x = 0 and 1 the function is 0 and 1 for all a and b.
-        edge = ((x == 0.0) | (x == 1.0) | (weight == 0.0)) & (a > 0.0) & (b > 0.0)
-        return np.where(edge, 0.0, out)
+    return on_chunks(lambda s, a, b, x: slope_in_shapes(s, a, b, x, order), a, b, x)
 
 
 def _betainc_grad_parts(out, inputs, order):

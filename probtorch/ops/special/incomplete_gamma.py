@@ -12,14 +12,17 @@ from probtorch.core.dispatch import apply
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.families import elementwise, structured
 from probtorch.ops.incomplete import gamma_tail
-from probtorch.ops.scalar import numpy_algebra
+from probtorch.ops.lanes import on_chunks
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.special.gamma import digamma, polygamma
 from probtorch.ops.special.logarithms import xlogy
 from probtorch.ops.special.shape_derivatives import on_host, rules_from_parts, shape_operands
 from probtorch.ops.stirling import BIG, HALF_LOG_2PI, lgamma_rest
 
-__all__ = ["gamma_density", "gamma_log_implicit", "gammainc", "gammainc_grad_a", "gammaincc"]
+__all__ = [
+    *("gamma_density", "gamma_log_implicit", "gammainc", "gammainc_grad_a", "gammaincc"),
+    "slope_in_shape",
+]
 
 
 def _gamma_density(s, a, x):
@@ -109,9 +112,13 @@ def _log_implicit_reference(a, y, order):
     )
 
 
+def _run_log_implicit(a, log_x, order):
+    return on_chunks(lambda s, a, y: gamma_tail(s, a, y, order), a, log_x)
+
+
 _vjp, _jvp = rules_from_parts(_log_implicit_parts, "gamma_log_implicit")
 _GAMMA_LOG_IMPLICIT = structured(
-    "gamma_log_implicit", "special", run=on_host(gamma_tail), vjp=_vjp, jvp=_jvp,
+    "gamma_log_implicit", "special", run=on_host(_run_log_implicit), vjp=_vjp, jvp=_jvp,
     saves="a log_x out",
     core="(),()->()",
     samples=lambda rng: [
@@ -149,14 +156,18 @@ def gamma_log_implicit(a, log_x, order=1):
     )
 
 
+def slope_in_shape(s, a, x, order):
+    """(d/da)^order P(a, x), over an algebra as in ops/incomplete.py."""
+    weight = s.where(x > 0.0, _gamma_density(s, a, x) * x, 0.0)
+    tail = gamma_tail(s, a, s.log(x), order)
+    # P(a, 0) = 0 and P(a, inf) = 1 for every a; a weight that underflows beats whatever it
+    # multiplies.
+    valid = s.logical_and(a > 0.0, x >= 0.0)
+    return s.where(s.logical_and(weight == 0.0, valid), 0.0, -weight * tail)
+
+
 def _run_grad_a(a, x, order):
-    with np.errstate(all="ignore"):
-        y = np.log(x)
-        weight = np.where(x > 0.0, _gamma_density(numpy_algebra, a, x) * x, 0.0)
-        out = -weight * gamma_tail(a, y, order)
-        # P(a, 0) = 0 and P(a, inf) = 1 for every a; a weight that underflows beats whatever it
-        # multiplies.
-        return np.where((weight == 0.0) & (a > 0.0) & (x >= 0.0), 0.0, out)
+    return on_chunks(lambda s, a, x: slope_in_shape(s, a, x, order), a, x)
 
 
 def _grad_a_parts(out, inputs, order):

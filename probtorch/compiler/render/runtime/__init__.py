@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.lang.llvm import Module as Text
+from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
-    incomplete,
     interrupts,
     matrices,
     pool,
@@ -51,18 +51,15 @@ def _modules():
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
             out[f"{name} {p}"] = Module(kin.signature(name, p), write)
-    out["incomplete gamma"] = Module(incomplete.gamma_signatures(), incomplete.write_gamma)
-    for order in incomplete.BETA_ORDERS:
-        write = functools.partial(incomplete.write_beta, order=order)
-        functions = incomplete.beta_signatures(order)
-        out["incomplete beta {}{}".format(*order)] = Module(functions, write)
+    for name, routine in INCOMPLETE.items():
+        write = functools.partial(routine.write, name=name)
+        out[name] = Module({name: (routine.result, list(routine.parameters))}, write)
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = Module(draws.signatures(name), write)
     out["integers"] = Module(draws.integer_signatures(), draws.write_integers)
     out[pool.MODULE] = Module(pool.SIGNATURES, pool.write)
     out[interrupts.MODULE] = Module(interrupts.SIGNATURES, interrupts.write)
-    out["angles"] = Module(incomplete.angle_signatures(), incomplete.write_angle)
     return out
 
 
