@@ -76,7 +76,7 @@ class AIES(Kernel):
     info = EnsembleInfo
 
     walkers: int = static(default=32)
-    stretch: Any = tuned(2.0, between=(1.0, math.inf))
+    stretch: Any = tuned(default=2.0, between=(1.0, math.inf))
 
     def __post_init__(self):
         super().__post_init__()

@@ -149,7 +149,7 @@ class TrajectoryKernel(SteppingKernel):
     follows = "accept_symmetric"
 
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
-    depth: Any = tuned(DEEPEST)
+    depth: Any = tuned(default=DEEPEST)
 
     def init(self, position, counter=0):
         """Return the state at a position, a float64 tensor of shape (dim,)."""
@@ -192,7 +192,7 @@ class HMC(TrajectoryKernel):
     [neal2011]_.
     """
 
-    trajectory_length: Any = tuned(2.0 * math.pi, between=(0.0, math.inf))
+    trajectory_length: Any = tuned(default=2.0 * math.pi, between=(0.0, math.inf))
     num_steps: int | None = static(default=None)
     jitter: float = static(default=0.0)
     max_num_steps: int = static(default=1024)

@@ -111,7 +111,7 @@ def _declared(field, info):
 # ---------------------------------------------------------------------------- what a kernel is like
 
 
-def tuned(default: Any = None, *, between: tuple[float, float] | None = None) -> Any:
+def tuned(*, default: Any = None, between: tuple[float, float] | None = None) -> Any:
     """Declare a field that is a tensor, or a record of them, in programs.
 
     Parameters
@@ -124,7 +124,7 @@ def tuned(default: Any = None, *, between: tuple[float, float] | None = None) ->
     return dataclasses.field(default=default, metadata={"between": between})
 
 
-def setting(default: Any = None, *, between: tuple[float, float] | None = None) -> Any:
+def setting(*, default: Any = None, between: tuple[float, float] | None = None) -> Any:
     """Declare a field that programs do not know: warm-up and driver read it; as for `tuned`."""
     return dataclasses.field(default=default, metadata={"between": between, "outside": True})
 
@@ -134,7 +134,21 @@ def setting(default: Any = None, *, between: tuple[float, float] | None = None) 
     kw_only_default=True,
     field_specifiers=(dataclasses.field, static, setting, tuned),
 )
-class Kernel:
+class _Fields:
+    """Makes a record of each subclass, whose constructor explains calls that do not fit."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "__repr__" not in own:
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or record makes one
+        written = "__init__" in own
+        record(cls, kw_only=True)
+        if not written:
+            setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
+
+
+class Kernel(_Fields):
     """The base of all kernels; a subclass becomes a record by that alone.
 
     A kernel states its fields, `info` (the class of what `step` tells), `init` and `step`; and
@@ -173,19 +187,9 @@ class Kernel:
     info: ClassVar[type]
 
     model: Any = dataclasses.field(default=None, metadata={"outside": True}, kw_only=False)
-    potential_fn: Callable[..., Any] | None = setting()
-    init_strategy: Callable[..., Any] = setting(init_to_typical_set)
+    potential_fn: Callable[..., Any] | None = setting(default=None)
+    init_strategy: Callable[..., Any] = setting(default=init_to_typical_set)
     density: Any = dataclasses.field(default=None, init=False)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        own = vars(cls)
-        if "__repr__" not in own:
-            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or record makes one
-        written = "__init__" in own
-        record(cls, kw_only=True)
-        if not written:
-            setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
 
     # --------------------------------------------------------------------- what a kernel is made of
 
@@ -266,7 +270,7 @@ class Kernel:
                 got=repr(self.init_strategy),
                 fix="import init_to_uniform, init_to_median or init_to_value from probtorch.infer",
             )
-        for f in dataclasses.fields(self):  # type: ignore[arg-type]  # a record by then
+        for f in dataclasses.fields(self):
             if between := f.metadata.get("between"):
                 self._set(**{f.name: checked(self.name, f.name, getattr(self, f.name), *between)})
 
@@ -281,7 +285,7 @@ class Kernel:
         return made
 
     def __replace__(self: K, **changes: Any) -> K:
-        names = {f.name for f in dataclasses.fields(self)}  # type: ignore[arg-type]  # a record
+        names = {f.name for f in dataclasses.fields(self)}
         assert changes.keys() <= names, f"{type(self).__name__} has no {changes.keys() - names}"
         return self.__tree_build__({**self.__dict__, **changes})
 
@@ -325,9 +329,6 @@ class Kernel:
     def __repr__(self) -> str:
         what = self.model if self.model is not None else self.potential_fn
         return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
-
-
-record(Kernel, kw_only=True)
 
 
 def _tensor(x):

@@ -48,9 +48,9 @@ class MetricKernel(Kernel):
     # them draws have to do.
     gradients: ClassVar[bool] = True
 
-    metric: Any = tuned("auto")
-    adapt_mass_matrix: bool = setting(True)
-    inverse_mass_matrix: Any = setting(None)
+    metric: Any = tuned(default="auto")
+    adapt_mass_matrix: bool = setting(default=True)
+    inverse_mass_matrix: Any = setting(default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,10 +134,10 @@ class SteppingKernel(MetricKernel):
         Whether to look for a step size before adapting it; by default whenever it is adapted.
     """
 
-    step_size: Any = tuned(1.0, between=(0.0, math.inf))
-    adapt_step_size: bool = setting(True)
-    target_accept_prob: float = setting(0.8, between=(0.0, 1.0))
-    find_heuristic_step_size: bool | None = setting(None)
+    step_size: Any = tuned(default=1.0, between=(0.0, math.inf))
+    adapt_step_size: bool = setting(default=True)
+    target_accept_prob: float = setting(default=0.8, between=(0.0, 1.0))
+    find_heuristic_step_size: bool | None = setting(default=None)
 
     # The field of the info that is compared with the target.
     follows: ClassVar[str] = "accept_prob"

@@ -59,7 +59,7 @@ class MALA(SteppingKernel):
 
     info = MetropolisInfo
 
-    target_accept_prob: float = setting(0.574, between=(0.0, 1.0))
+    target_accept_prob: float = setting(default=0.574, between=(0.0, 1.0))
 
     def init(self, position, counter=0):
         """Return the state at a position."""

@@ -204,9 +204,9 @@ class NUTS(TrajectoryKernel):
 
     max_tree_depth: int = static(default=10)
     integrator: Any = FixedSteps()
-    adaptive_steps: bool = setting(False)
-    energy_tolerance: float = setting(ENERGY_TOLERANCE, between=(0.0, math.inf))
-    max_halvings: int = setting(MAX_HALVINGS)
+    adaptive_steps: bool = setting(default=False)
+    energy_tolerance: float = setting(default=ENERGY_TOLERANCE, between=(0.0, math.inf))
+    max_halvings: int = setting(default=MAX_HALVINGS)
 
     @explained("NUTS", meant=MEANT)
     def __init__(

@@ -88,7 +88,7 @@ class RandomWalk(SteppingKernel):
     info = MetropolisInfo
     gradients = False
 
-    target_accept_prob: float = setting(0.234, between=(0.0, 1.0))
+    target_accept_prob: float = setting(default=0.234, between=(0.0, 1.0))
 
     def init(self, position, counter=0):
         """Return the state at a position."""

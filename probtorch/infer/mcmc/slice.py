@@ -80,7 +80,7 @@ class Slice(MetricKernel):
     info = SliceInfo
     gradients = False
 
-    width: Any = tuned(2.0, between=(0.0, math.inf))
+    width: Any = tuned(default=2.0, between=(0.0, math.inf))
 
     def init(self, position, counter=0):
         """Return the state at a position."""
