@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from probtorch.autograd import tape
-from probtorch.core.dispatch import wrap
+from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias, place_changed
@@ -69,7 +69,8 @@ def detach(t: TensorBase) -> TensorBase:
     out = wrap(t._data)
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
-    alias(t, out, taped=False)
+    if recorder() is not None:  # looked at here: users detach much
+        alias(t, out, taped=False)
     return out
 
 

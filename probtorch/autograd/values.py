@@ -50,13 +50,13 @@ def item(t: TensorBase) -> Any:
             fix="use tolist() or index it",
         )
     value = t._data.item()
-    return _told("item()", t, value)
+    return value if recorder() is None else _told("item()", t, value)
 
 
 def tolist(t: TensorBase) -> Any:
     """Return nested lists of Python numbers."""
     value = to_host(t._data).tolist()
-    return _told("tolist()", t, value)
+    return value if recorder() is None else _told("tolist()", t, value)
 
 
 def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
@@ -75,19 +75,19 @@ def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
             fix="go on with the tensor, np.exp(t) and its kin keep the gradient; to look at "
             "the numbers alone, t.numpy(force=True)",
         )
-    return _told("numpy()", t, _on_host(t, force))
-
-
-def _on_host(t, force):
-    """Return the memory as a NumPy array; a copy of what is on a GPU only by `force`."""
     if t.is_cuda and not force:
-        raise DeviceError(
-            "numpy()",
-            expected="a cpu tensor",
-            got=str(t.device),
-            fix="use tensor.cpu().numpy()",
-        )
-    return to_host(t._data)
+        raise _on_gpu(t)
+    value = to_host(t._data)
+    return value if recorder() is None else _told("numpy()", t, value)
+
+
+def _on_gpu(t):
+    return DeviceError(
+        "numpy()",
+        expected="a cpu tensor",
+        got=str(t.device),
+        fix="use tensor.cpu().numpy()",
+    )
 
 
 def truth(t: TensorBase) -> bool:
@@ -133,9 +133,9 @@ def _number(t, convert, what):
         # int() of nan or of an infinity: the function may catch that.
         read(what, t, seen)
         raise
-    if convert is bool:
-        return read(what, t, value)
-    return _told(what, t, value)
+    if recorder() is None:
+        return value
+    return read(what, t, value) if convert is bool else _told(what, t, value)
 
 
 def _told(what, t, value):
@@ -163,7 +163,9 @@ def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = Non
     """Return the elements as NumPy asks for them."""
     if t.requires_grad and grad_enabled():
         raise refuse_array(t)
-    return _told("numpy()", t, np.array(_on_host(t, t.requires_grad), dtype, copy=copy))
+    if t.is_cuda and not t.requires_grad:
+        raise _on_gpu(t)
+    return _told("numpy()", t, np.array(to_host(t._data), dtype, copy=copy))
 
 
 def dlpack(t: TensorBase, **kwargs: Any) -> Any:
