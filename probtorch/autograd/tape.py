@@ -272,7 +272,8 @@ def _sweep(seeds, targets, keep, create_graph):
     the leaves (those among the targets, if given), by id. `pending` maps a node to its cotangent (a
     list for nodes with several outputs).
     """
-    pending, heap, leaves, found = {}, [], {}, {}
+    pending: dict[Any, Any] = {}
+    heap, leaves, found = [], {}, {}
     needed: Any = None if targets is None else _needed(seeds, targets)
     active = recorder()
 

@@ -279,7 +279,8 @@ class Multinomial(_Categories):
     def _sample(self, rng, shape):
         # Category by category: a binomial share of the trials that are left.
         p = expand(self._weights(), shape)
-        left, rest, counts = self.total_count, 1.0, []
+        rest: Any = 1.0
+        left, counts = self.total_count, []
         for k in range(shape[-1] - 1):
             share = p[..., k]
             # The weights that are left can underflow before the trials do; then none remain.

@@ -83,7 +83,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     return q._to_batch(p._to_batch(fn(p, q)))
 
 
-def _weighted_log_ratio(p: Distribution, q: Distribution) -> Tensor:
+def _weighted_log_ratio(p: Tensor, q: Tensor) -> Tensor:
     """P log(p / q), 0 where p is 0 and inf where only q is."""
     none = eq(p, 0.0)
     safe = where(none, 1.0, p)

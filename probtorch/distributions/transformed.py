@@ -250,7 +250,7 @@ class TransformedDistribution(Distribution):
         y, ladj = self._transform.call_and_ladj(x)
         return drawn(y, x, self._transform), self._to_batch(self._density_of_pair(x, ladj, True))
 
-    def _increasing(self) -> float:
+    def _increasing(self) -> float | Tensor:
         """Sign of the derivative of the transforms of the line."""
         slope = self._transform.sign
         return slope if not hasattr(slope, "_data") else sign(slope)

@@ -74,4 +74,5 @@ class Costs:
 
     def restored(self, x: Any) -> Any:
         """Return a tensor of shape C in the shape that `fn` returned."""
+        assert self.shape is not None  # `fn` was called before
         return reshape(x, self.shape)

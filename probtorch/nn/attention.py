@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -233,7 +234,7 @@ class MultiheadAttention(Module):
     def _projected(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         biases = (None,) * 3 if self.in_proj_bias is None else chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         else:
             weights = chunk(self.in_proj_weight, 3)
         return tuple(F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases))

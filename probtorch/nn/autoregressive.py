@@ -193,8 +193,8 @@ class _Made(_Shaped):
             input_dim, context_dim, hidden_dims, param_dims, nonlinearity, device, dtype
         )
         name = type(self).__name__
-        order = randperm(input_dim) if permutation is None else as_tensor(permutation, name)
-        order = np.array(order.detach()._data)
+        drawn = randperm(input_dim) if permutation is None else as_tensor(permutation, name)
+        order = np.array(drawn.detach()._data)
         if sorted(order.tolist()) != list(range(input_dim)):
             raise ArgumentError(
                 f"{name}(permutation=...)",

@@ -4,6 +4,11 @@ One primitive, `matmul` on matrices and batches of them; vectors are reshaped, e
 opt_einsum and carried out with it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import opt_einsum
 
@@ -12,6 +17,8 @@ from probtorch.core.dispatch import apply
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ShapeError
 from probtorch.ops.families import structured, unbroadcast
 from probtorch.ops.movement import diagonal, expand, permute, reshape
@@ -65,7 +72,7 @@ _MATMUL = structured(
 )
 
 
-def matmul(x, y):
+def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
     """Matrix product: vectors are rows or columns as needed, leading dims broadcast.
 
     Raises
@@ -126,22 +133,22 @@ def _exact(name, ndims, x, y):
     return matmul(x, y)
 
 
-def mm(x, y):
+def mm(x: TensorLike, y: TensorLike) -> TensorBase:
     """Product of two matrices."""
     return _exact("mm", (2, 2), x, y)
 
 
-def bmm(x, y):
+def bmm(x: TensorLike, y: TensorLike) -> TensorBase:
     """Product of two batches of matrices with one batch dim."""
     return _exact("bmm", (3, 3), x, y)
 
 
-def mv(x, y):
+def mv(x: TensorLike, y: TensorLike) -> TensorBase:
     """Product of a matrix and a vector."""
     return _exact("mv", (2, 1), x, y)
 
 
-def dot(x, y):
+def dot(x: TensorLike, y: TensorLike) -> TensorBase:
     """Sum of the products of two vectors."""
     return _exact("dot", (1, 1), x, y)
 
@@ -149,7 +156,7 @@ def dot(x, y):
 vdot = dot
 
 
-def inner(x, y):
+def inner(x: TensorLike, y: TensorLike) -> TensorBase:
     """Sum of products over the last dims; the plain product where one is 0-d."""
     x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
     if not x._data.ndim or not y._data.ndim:
@@ -164,7 +171,7 @@ def inner(x, y):
     return tensordot(x, y, ((-1,), (-1,)))
 
 
-def outer(x, y):
+def outer(x: TensorLike, y: TensorLike) -> TensorBase:
     """All products of two vectors, shape (n, m)."""
     x, y = as_tensor(x, "outer"), as_tensor(y, "outer")
     return reshape(x, (-1, 1)) * reshape(y, (1, -1))
@@ -187,7 +194,7 @@ def _paired(dims, n, m):
     return tuple([normalize_dim(d, k, "tensordot") for d in p] for p, k in zip(pair, (n, m)))
 
 
-def tensordot(x, y, dims=2):
+def tensordot(x: TensorLike, y: TensorLike, dims: int | Sequence[Any] = 2) -> TensorBase:
     """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
     n, m = x._data.ndim, y._data.ndim
@@ -202,7 +209,7 @@ def tensordot(x, y, dims=2):
     return einsum(f"{''.join(a)},{''.join(b)}->{''.join(rest)}", x, y)
 
 
-def einsum(equation, *operands):
+def einsum(equation: str, *operands: Any) -> TensorBase:
     """Einstein summation; the order of contraction is planned by opt_einsum.
 
     Parameters

@@ -7,10 +7,16 @@ through the carried values they are instead unrolled, each test a guard. Under `
 differ between slices, both branches are evaluated, and a loop goes on until all slices are done.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clone, logical_not, where
 from probtorch.ops.movement import reshape
@@ -18,7 +24,7 @@ from probtorch.ops.movement import reshape
 __all__ = ["cond", "while_loop"]
 
 
-def while_loop(cond_fn, body_fn, init):
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], init: Tree) -> Any:
     """Repeat ``state = body_fn(state)`` while ``cond_fn(state)`` is true.
 
     Parameters
@@ -68,7 +74,9 @@ def while_loop(cond_fn, body_fn, init):
         state = unflatten(structure, items)
 
 
-def cond(pred, true_fn, false_fn, *operands):
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Tree
+) -> Any:
     """Return ``true_fn(*operands)`` if `pred` is true, else ``false_fn(*operands)``.
 
     Parameters

@@ -6,6 +6,8 @@ clamp passes the gradient at its bounds. Where a function is flat almost everywh
 round ...) its derivative is 0.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -15,8 +17,10 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DivisionByZeroError
-from probtorch.ops.families import elementwise
+from probtorch.ops.families import Binary, Ternary, Unary, elementwise
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -29,7 +33,7 @@ def _flat(g):
 
 # --------------------------------------------------------------------------------------- arithmetic
 
-add = elementwise(
+add: Binary = elementwise(
     "add",
     formula=lambda s, x, y: x + y,
     partials=(lambda g: g, lambda g: g),
@@ -38,7 +42,7 @@ add = elementwise(
     reference=np.add,
     doc="Sum, x + y.",
 )
-sub = elementwise(
+sub: Binary = elementwise(
     "sub",
     formula=lambda s, x, y: x - y,
     partials=(lambda g: g, lambda g: -g),
@@ -47,7 +51,7 @@ sub = elementwise(
     reference=np.subtract,
     doc="Difference, x - y.",
 )
-mul = elementwise(
+mul: Binary = elementwise(
     "mul",
     formula=lambda s, x, y: x * y,
     partials=(lambda g, y: g * y, lambda g, x: g * x),
@@ -57,7 +61,7 @@ mul = elementwise(
     reference=np.multiply,
     doc="Product, x * y.",
 )
-div = elementwise(
+div: Binary = elementwise(
     "div",
     formula=lambda s, x, y: x / y,
     partials=(lambda g, y: g / y, lambda g, z, y: -(g * z) / y),
@@ -70,7 +74,9 @@ div = elementwise(
 )
 
 
-def divide(x, y, *, rounding_mode=None, out=None):
+def divide(
+    x: TensorLike, y: TensorLike, *, rounding_mode: str | None = None, out: TensorBase | None = None
+) -> TensorBase:
     """Quotient, x / y; integers give the default float dtype unless it is rounded.
 
     Parameters
@@ -104,7 +110,7 @@ def divide(x, y, *, rounding_mode=None, out=None):
     return floor_divide(sub(x, fmod(x, y)), y, out=out)
 
 
-clone = elementwise(
+clone: Unary = elementwise(
     "clone",
     formula=lambda s, x: x,
     partials=(lambda g: g,),
@@ -113,7 +119,7 @@ clone = elementwise(
     reference=lambda x: x,
     doc="A copy, connected on the tape.",
 )
-neg = elementwise(
+neg: Unary = elementwise(
     "neg",
     formula=lambda s, x: -x,
     partials=(lambda g: -g,),
@@ -122,7 +128,7 @@ neg = elementwise(
     reference=np.negative,
     doc="Negative, -x.",
 )
-reciprocal = elementwise(
+reciprocal: Unary = elementwise(
     "reciprocal",
     formula=lambda s, x: 1.0 / x,
     partials=(lambda g, y: -(g * y) * y,),
@@ -133,7 +139,7 @@ reciprocal = elementwise(
     result="float",
     doc="1 / x.",
 )
-square = elementwise(
+square: Unary = elementwise(
     "square",
     formula=lambda s, x: x * x,
     partials=(lambda g, x: g * (x * 2.0),),
@@ -144,7 +150,7 @@ square = elementwise(
     extra={"booleans_as_integers": True},
     doc="x * x.",
 )
-sqrt = elementwise(
+sqrt: Unary = elementwise(
     "sqrt",
     formula=lambda s, x: s.sqrt(x),
     partials=(lambda g, y: g / (y * 2.0),),
@@ -155,7 +161,7 @@ sqrt = elementwise(
     result="float",
     doc="Square root; nan below 0, derivative infinite at 0.",
 )
-rsqrt = elementwise(
+rsqrt: Unary = elementwise(
     "rsqrt",
     formula=lambda s, x: 1.0 / s.sqrt(x),
     partials=(lambda g, y, x: g * y / (x * -2.0),),
@@ -165,7 +171,7 @@ rsqrt = elementwise(
     result="float",
     doc="1 / sqrt(x).",
 )
-cbrt = elementwise(
+cbrt: Unary = elementwise(
     "cbrt",
     formula=lambda s, x: s.cbrt(x),
     partials=(lambda g, y: g / (y * y * 3.0),),
@@ -176,7 +182,7 @@ cbrt = elementwise(
     result="float",
     doc="Real cube root.",
 )
-abs = elementwise(
+abs: Unary = elementwise(
     "abs",
     formula=lambda s, x: s.abs(x),
     # Detached, as its derivative is 0 anyway.
@@ -187,7 +193,7 @@ abs = elementwise(
     reference=np.abs,
     doc="Absolute value; derivative 0 at 0.",
 )
-sign = elementwise(
+sign: Unary = elementwise(
     "sign",
     formula=lambda s, x: s.where(x > 0.0, 1.0, s.where(x < 0.0, -1.0, x + 0.0)),
     partials=(_flat,),
@@ -217,7 +223,7 @@ def _pow_exponent(g, z, x, y):
     return where(flat, 0.0, g * (z * log(where(flat, 1.0, x))))
 
 
-pow = elementwise(
+pow: Binary = elementwise(
     "pow",
     formula=lambda s, x, y: s.pow(x, y),
     partials=(_pow_base, _pow_exponent),
@@ -247,7 +253,7 @@ def _checked(name, ufunc):
     return call
 
 
-fmod = elementwise(
+fmod: Binary = elementwise(
     "fmod",
     formula=lambda s, x, y: s.fmod(x, y),
     partials=(lambda g: g, lambda g, x, y: -(g * _trunc_divide(x, y))),
@@ -266,7 +272,7 @@ def _remainder(s, x, y):
     )
 
 
-remainder = elementwise(
+remainder: Binary = elementwise(
     "remainder",
     formula=_remainder,
     # Quotients of one op, flat in both, as the slope of x / y at 0 is no number.
@@ -289,7 +295,7 @@ def _floor_divide(s, x, y):
     return s.where(y == 0.0, x / y, s.where(low == 0.0, s.copysign(low, x / y), low))
 
 
-floor_divide = elementwise(
+floor_divide: Binary = elementwise(
     "floor_divide",
     formula=_floor_divide,
     partials=(_flat, _flat),
@@ -299,7 +305,7 @@ floor_divide = elementwise(
     doc="floor(x / y).",
 )
 
-_trunc_divide = elementwise(
+_trunc_divide: Binary = elementwise(
     "trunc_divide",
     formula=lambda s, x, y: s.trunc(x / y),
     partials=(_flat, _flat),
@@ -312,7 +318,7 @@ _trunc_divide = elementwise(
 
 # ------------------------------------------------------------------------------------- exponentials
 
-exp = elementwise(
+exp: Unary = elementwise(
     "exp",
     formula=lambda s, x: s.exp(x),
     partials=(lambda g, y: g * y,),
@@ -323,7 +329,7 @@ exp = elementwise(
     result="float",
     doc="Exponential.",
 )
-exp2 = elementwise(
+exp2: Unary = elementwise(
     "exp2",
     formula=lambda s, x: s.exp2(x),
     partials=(lambda g, y: g * (y * LN2),),
@@ -334,7 +340,7 @@ exp2 = elementwise(
     result="float",
     doc="2 ** x.",
 )
-expm1 = elementwise(
+expm1: Unary = elementwise(
     "expm1",
     formula=lambda s, x: s.expm1(x),
     partials=(lambda g, y: g * (y + 1.0),),
@@ -345,7 +351,7 @@ expm1 = elementwise(
     result="float",
     doc="exp(x) - 1, accurate near 0.",
 )
-log = elementwise(
+log: Unary = elementwise(
     "log",
     formula=lambda s, x: s.log(x),
     partials=(lambda g, x: g / x,),
@@ -356,7 +362,7 @@ log = elementwise(
     result="float",
     doc="Natural logarithm.",
 )
-log2 = elementwise(
+log2: Unary = elementwise(
     "log2",
     formula=lambda s, x: s.log2(x),
     partials=(lambda g, x: g / (x * LN2),),
@@ -367,7 +373,7 @@ log2 = elementwise(
     result="float",
     doc="Logarithm to base 2.",
 )
-log10 = elementwise(
+log10: Unary = elementwise(
     "log10",
     formula=lambda s, x: s.log10(x),
     partials=(lambda g, x: g / (x * LN10),),
@@ -378,7 +384,7 @@ log10 = elementwise(
     result="float",
     doc="Logarithm to base 10.",
 )
-log1p = elementwise(
+log1p: Unary = elementwise(
     "log1p",
     formula=lambda s, x: s.log1p(x),
     partials=(lambda g, x: g / (x + 1.0),),
@@ -397,7 +403,7 @@ def _sigmoid(s, x):
     return s.where(x >= 0.0, 1.0, e) / (1.0 + e)
 
 
-sigmoid = elementwise(
+sigmoid: Unary = elementwise(
     "sigmoid",
     formula=_sigmoid,
     partials=(lambda g, y: g * y * (1.0 - y),),
@@ -414,7 +420,7 @@ def _softplus(s, x):
     return s.maximum(x, 0.0) + s.log1p_unit(s.exp(-s.abs(x)))
 
 
-softplus = elementwise(
+softplus: Unary = elementwise(
     "softplus",
     formula=_softplus,
     partials=(lambda g, x: g * sigmoid(x),),
@@ -424,7 +430,7 @@ softplus = elementwise(
     result="float",
     doc="Smooth positive part, log(1 + exp(x)).",
 )
-log_sigmoid = elementwise(
+log_sigmoid: Unary = elementwise(
     "log_sigmoid",
     formula=lambda s, x: -_softplus(s, -x),
     partials=(lambda g, x: g * sigmoid(-x),),
@@ -443,7 +449,7 @@ def _logaddexp(s, x, y):
     return m + s.log1p_unit(s.exp(d))
 
 
-logaddexp = elementwise(
+logaddexp: Binary = elementwise(
     "logaddexp",
     formula=_logaddexp,
     partials=(lambda g, x, y: _share(g, x, y), lambda g, x, y: _share(g, y, x)),
@@ -465,7 +471,7 @@ def _share(g, x, y):
 
 # ------------------------------------------------------------------------------------- trigonometry
 
-sin = elementwise(
+sin: Unary = elementwise(
     "sin",
     formula=lambda s, x: s.sin(x),
     partials=(lambda g, x: g * cos(x),),
@@ -476,7 +482,7 @@ sin = elementwise(
     result="float",
     doc="Sine of radians.",
 )
-cos = elementwise(
+cos: Unary = elementwise(
     "cos",
     formula=lambda s, x: s.cos(x),
     partials=(lambda g, x: -(g * sin(x)),),
@@ -487,7 +493,7 @@ cos = elementwise(
     result="float",
     doc="Cosine of radians.",
 )
-tan = elementwise(
+tan: Unary = elementwise(
     "tan",
     formula=lambda s, x: s.tan(x),
     partials=(lambda g, y: g * (y * y + 1.0),),
@@ -498,7 +504,7 @@ tan = elementwise(
     result="float",
     doc="Tangent of radians.",
 )
-asin = elementwise(
+asin: Unary = elementwise(
     "asin",
     formula=lambda s, x: s.asin(x),
     partials=(lambda g, x: g * rsqrt(1.0 - x * x),),
@@ -509,7 +515,7 @@ asin = elementwise(
     result="float",
     doc="Arc sine, in radians.",
 )
-acos = elementwise(
+acos: Unary = elementwise(
     "acos",
     formula=lambda s, x: s.acos(x),
     partials=(lambda g, x: -(g * rsqrt(1.0 - x * x)),),
@@ -520,7 +526,7 @@ acos = elementwise(
     result="float",
     doc="Arc cosine, in radians.",
 )
-atan = elementwise(
+atan: Unary = elementwise(
     "atan",
     formula=lambda s, x: s.atan(x),
     partials=(lambda g, x: g / (x * x + 1.0),),
@@ -531,7 +537,7 @@ atan = elementwise(
     result="float",
     doc="Arc tangent, in radians.",
 )
-sinh = elementwise(
+sinh: Unary = elementwise(
     "sinh",
     formula=lambda s, x: s.sinh(x),
     partials=(lambda g, x: g * cosh(x),),
@@ -542,7 +548,7 @@ sinh = elementwise(
     result="float",
     doc="Hyperbolic sine.",
 )
-cosh = elementwise(
+cosh: Unary = elementwise(
     "cosh",
     formula=lambda s, x: s.cosh(x),
     partials=(lambda g, x: g * sinh(x),),
@@ -553,7 +559,7 @@ cosh = elementwise(
     result="float",
     doc="Hyperbolic cosine.",
 )
-tanh = elementwise(
+tanh: Unary = elementwise(
     "tanh",
     formula=lambda s, x: s.tanh(x),
     partials=(lambda g, y: g * (1.0 - y * y),),
@@ -564,7 +570,7 @@ tanh = elementwise(
     result="float",
     doc="Hyperbolic tangent.",
 )
-asinh = elementwise(
+asinh: Unary = elementwise(
     "asinh",
     formula=lambda s, x: s.asinh(x),
     partials=(lambda g, x: g * rsqrt(x * x + 1.0),),
@@ -575,7 +581,7 @@ asinh = elementwise(
     result="float",
     doc="Inverse hyperbolic sine.",
 )
-acosh = elementwise(
+acosh: Unary = elementwise(
     "acosh",
     formula=lambda s, x: s.acosh(x),
     partials=(lambda g, x: g * rsqrt(x * x - 1.0),),
@@ -586,7 +592,7 @@ acosh = elementwise(
     result="float",
     doc="Inverse hyperbolic cosine.",
 )
-atanh = elementwise(
+atanh: Unary = elementwise(
     "atanh",
     formula=lambda s, x: s.atanh(x),
     partials=(lambda g, x: g / (1.0 - x * x),),
@@ -606,7 +612,7 @@ def _over_radius(g, x, y):
     return where(origin, 0.0, g / where(origin, 1.0, r))
 
 
-atan2 = elementwise(
+atan2: Binary = elementwise(
     "atan2",
     formula=lambda s, y, x: s.atan2(y, x),
     partials=(
@@ -629,7 +635,7 @@ def _of_floats(ufunc):
     return lambda x: ufunc(x) if x.dtype.kind == "f" else x.copy()
 
 
-floor = elementwise(
+floor: Unary = elementwise(
     "floor",
     formula=lambda s, x: s.floor(x),
     partials=(_flat,),
@@ -638,7 +644,7 @@ floor = elementwise(
     reference=np.floor,
     doc="Largest integer not above x.",
 )
-ceil = elementwise(
+ceil: Unary = elementwise(
     "ceil",
     formula=lambda s, x: s.ceil(x),
     partials=(_flat,),
@@ -647,7 +653,7 @@ ceil = elementwise(
     reference=np.ceil,
     doc="Smallest integer not below x.",
 )
-trunc = elementwise(
+trunc: Unary = elementwise(
     "trunc",
     formula=lambda s, x: s.trunc(x),
     partials=(_flat,),
@@ -656,7 +662,7 @@ trunc = elementwise(
     reference=np.trunc,
     doc="Integer part.",
 )
-round = elementwise(
+round: Unary = elementwise(
     "round",
     formula=lambda s, x: s.rint(x),
     partials=(_flat,),
@@ -671,7 +677,7 @@ def _flip_sign(g, flipped):
     return where(flipped, -g, g)
 
 
-copysign = elementwise(
+copysign: Binary = elementwise(
     "copysign",
     formula=lambda s, x, y: s.copysign(x, y),
     partials=(lambda g, x, y: _flip_sign(g * sign(x.detach()), signbit(y)), _flat),
@@ -685,7 +691,7 @@ copysign = elementwise(
 
 # ----------------------------------------------------------------------------------------- choosing
 
-where = elementwise(
+where: Ternary = elementwise(
     "where",
     formula=lambda s, c, x, y: s.where(c, x, y),
     partials=(
@@ -707,7 +713,7 @@ def _tied(g, larger, x, y):
     return where(larger, g, where(eq(x, y), g * 0.5, 0.0))
 
 
-maximum = elementwise(
+maximum: Binary = elementwise(
     "maximum",
     formula=lambda s, x, y: s.maximum(x, y),
     partials=(
@@ -720,7 +726,7 @@ maximum = elementwise(
     reference=np.maximum,
     doc="Elementwise maximum; nan wins.",
 )
-minimum = elementwise(
+minimum: Binary = elementwise(
     "minimum",
     formula=lambda s, x, y: s.minimum(x, y),
     partials=(
@@ -733,7 +739,7 @@ minimum = elementwise(
     reference=np.minimum,
     doc="Elementwise minimum; nan wins.",
 )
-relu = elementwise(
+relu: Unary = elementwise(
     "relu",
     formula=lambda s, x: s.where(x < 0.0, 0.0, x),
     partials=(lambda g, x: where(gt(x, 0.0), g, 0.0),),
@@ -743,7 +749,7 @@ relu = elementwise(
     reference=lambda x: np.maximum(x, 0),
     doc="Positive part; derivative 0 at 0.",
 )
-_clamp = elementwise(
+_clamp: Ternary = elementwise(
     "clamp",
     formula=lambda s, x, lo, hi: s.minimum(s.maximum(x, lo), hi),
     partials=(
@@ -759,7 +765,13 @@ _clamp = elementwise(
 )
 
 
-def clamp(x, min=None, max=None, *, out=None):
+def clamp(
+    x: TensorLike,
+    min: TensorLike | None = None,
+    max: TensorLike | None = None,
+    *,
+    out: TensorBase | None = None,
+) -> TensorBase:
     """Limit `x` to ``[min, max]``, None being no bound; the gradient passes at the bounds.
 
     Raises
@@ -795,12 +807,12 @@ def _comparison(name, ufunc, formula, doc):
     )
 
 
-eq = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.")
-ne = _comparison("ne", np.not_equal, lambda s, x, y: x != y, "x != y, elementwise.")
-lt = _comparison("lt", np.less, lambda s, x, y: x < y, "x < y, elementwise.")
-le = _comparison("le", np.less_equal, lambda s, x, y: x <= y, "x <= y, elementwise.")
-gt = _comparison("gt", np.greater, lambda s, x, y: x > y, "x > y, elementwise.")
-ge = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elementwise.")
+eq: Binary = _comparison("eq", np.equal, lambda s, x, y: x == y, "x == y, elementwise.")
+ne: Binary = _comparison("ne", np.not_equal, lambda s, x, y: x != y, "x != y, elementwise.")
+lt: Binary = _comparison("lt", np.less, lambda s, x, y: x < y, "x < y, elementwise.")
+le: Binary = _comparison("le", np.less_equal, lambda s, x, y: x <= y, "x <= y, elementwise.")
+gt: Binary = _comparison("gt", np.greater, lambda s, x, y: x > y, "x > y, elementwise.")
+ge: Binary = _comparison("ge", np.greater_equal, lambda s, x, y: x >= y, "x >= y, elementwise.")
 
 
 def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
@@ -816,32 +828,32 @@ def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
     )
 
 
-isnan = _predicate("isnan", np.isnan, lambda s, x: s.isnan(x), "Whether x is nan.")
-isinf = _predicate(
+isnan: Unary = _predicate("isnan", np.isnan, lambda s, x: s.isnan(x), "Whether x is nan.")
+isinf: Unary = _predicate(
     "isinf", np.isinf, lambda s, x: s.isinf(x), "Whether x is plus or minus infinity."
 )
-isfinite = _predicate(
+isfinite: Unary = _predicate(
     "isfinite",
     np.isfinite,
     lambda s, x: s.logical_not(s.logical_or(s.isnan(x), s.isinf(x))),
     "Whether x is finite.",
 )
-signbit = _predicate(
+signbit: Unary = _predicate(
     "signbit",
     np.signbit,
     lambda s, x: s.copysign(1.0, x) < 0.0,
     "Whether the sign bit is set.",
 )
-logical_not = _predicate(
+logical_not: Unary = _predicate(
     "logical_not", np.logical_not, lambda s, x: s.logical_not(x), "not x.", 1, "boolean"
 )
-logical_and = _predicate(
+logical_and: Binary = _predicate(
     "logical_and", np.logical_and, lambda s, x, y: s.logical_and(x, y), "x and y.", 2, "boolean"
 )
-logical_or = _predicate(
+logical_or: Binary = _predicate(
     "logical_or", np.logical_or, lambda s, x, y: s.logical_or(x, y), "x or y.", 2, "boolean"
 )
-logical_xor = _predicate(
+logical_xor: Binary = _predicate(
     "logical_xor",
     np.logical_xor,
     lambda s, x, y: s.logical_and(s.logical_or(x, y), s.logical_not(s.logical_and(x, y))),
@@ -864,20 +876,22 @@ def _bits(name, ufunc, formula, doc):
     )
 
 
-bitwise_and = _bits(
+bitwise_and: Binary = _bits(
     "bitwise_and", np.bitwise_and, lambda s, x, y: x & y, "Bitwise and of integers or booleans."
 )
-bitwise_or = _bits(
+bitwise_or: Binary = _bits(
     "bitwise_or", np.bitwise_or, lambda s, x, y: x | y, "Bitwise or of integers or booleans."
 )
-bitwise_xor = _bits(
+bitwise_xor: Binary = _bits(
     "bitwise_xor",
     np.bitwise_xor,
     lambda s, x, y: x ^ y,
     "Bitwise exclusive or of integers or booleans.",
 )
-shift_left = _bits("shift_left", np.left_shift, lambda s, x, y: x << y, "x shifted left by y bits.")
-shift_right = _bits(
+shift_left: Binary = _bits(
+    "shift_left", np.left_shift, lambda s, x, y: x << y, "x shifted left by y bits."
+)
+shift_right: Binary = _bits(
     "shift_right",
     np.right_shift,
     lambda s, x, y: x >> y,
@@ -885,12 +899,12 @@ shift_right = _bits(
 )
 
 
-def bitwise_not(x):
+def bitwise_not(x: TensorLike) -> TensorBase:
     """Bitwise complement of integers; logical not of booleans."""
     x = as_tensor(x, "bitwise_not")
     return logical_not(x) if x._data.dtype == dtypes.bool_ else bitwise_xor(x, -1)
 
 
-def to_float(x):
+def to_float(x) -> TensorBase:
     """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
     return x if x._data.dtype.kind == "f" else cast(x, dtypes.default_dtype())

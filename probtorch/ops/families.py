@@ -13,8 +13,12 @@ says nothing needs not be written. For the others, whose rules also look at shap
 stated, and the laws in tests/contracts/test_saves.py hold it to what the rule does.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,10 +28,11 @@ from probtorch.core.dispatch import apply, binary_door, unary_door
 from probtorch.core.op import REGISTRY, Op, register
 from probtorch.core.operands import general, prepared, written
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.ops.scalar import numpy_algebra, special_function
 
-__all__ = ["elementwise", "linear", "structured", "unbroadcast"]
+__all__ = ["Binary", "Ternary", "Unary", "elementwise", "linear", "structured", "unbroadcast"]
 
 
 def unbroadcast(g, shape):
@@ -80,19 +85,47 @@ def _given(partial, at):
     return lambda g, out, inputs: partial(g, *[out if j < 0 else inputs[j] for j in at])
 
 
+class Unary(Protocol):
+    """The public function of an elementwise op of one operand."""
+
+    op: Op
+
+    def __call__(self, x: TensorLike, *, out: TensorBase | None = None) -> TensorBase: ...
+
+
+class Binary(Protocol):
+    """The public function of an elementwise op of two operands."""
+
+    op: Op
+
+    def __call__(
+        self, x: TensorLike, y: TensorLike, *, out: TensorBase | None = None
+    ) -> TensorBase: ...
+
+
+class Ternary(Protocol):
+    """The public function of an elementwise op of three operands, given by position."""
+
+    op: Op
+
+    def __call__(
+        self, x: TensorLike, y: TensorLike, z: TensorLike, /, *, out: TensorBase | None = None
+    ) -> TensorBase: ...
+
+
 def elementwise(
-    name,
+    name: str,
     *,
-    formula,
-    partials,
-    domain,
-    reference,
-    saves=None,
-    eager=None,
-    result="same",
-    doc="",
-    extra=None,
-):
+    formula: Callable[..., Any],
+    partials: tuple[Callable[..., Any] | None, ...],
+    domain: tuple[str, ...],
+    reference: Callable[..., Any],
+    saves: tuple[str, ...] | None = None,
+    eager: Callable[..., Any] | str | None = None,
+    result: str = "same",
+    doc: str = "",
+    extra: dict[str, Any] | None = None,
+) -> Any:
     """Declare an elementwise op and return its public function.
 
     Parameters
@@ -126,9 +159,8 @@ def elementwise(
         for i, (partial, reads) in enumerate(zip(partials, saves, strict=True))
         if partial is not None
     )
-    if isinstance(eager, str):
-        eager = special_function(eager.removeprefix("special."))
-    fn = eager or functools.partial(formula, numpy_algebra)
+    fn = special_function(eager.removeprefix("special.")) if isinstance(eager, str) else eager
+    fn = fn or functools.partial(formula, numpy_algebra)
     if not isinstance(fn, np.ufunc) and result != "bool":
         fn = _keep_dtype(fn)
     op = register(

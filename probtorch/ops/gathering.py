@@ -4,13 +4,17 @@ Compositions of `take` and `put` (take_put.py). Indices count from 0 here: a neg
 error, unlike in ``x[index]``.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.elementwise import lt, where
 from probtorch.ops.index_keys import bad_key
@@ -21,7 +25,7 @@ from probtorch.ops.take_put import near, put, take
 __all__ = ["gather", "index_select", "masked_select", "one_hot", "scatter"]
 
 
-def index_select(x, dim, index):
+def index_select(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
     """Return the slices of `x` at the 1-d integer tensor `index` along `dim`."""
     x = as_tensor(x, "index_select")
     dim = normalize_dim(dim, x._data.ndim, "index_select")
@@ -38,7 +42,7 @@ def index_select(x, dim, index):
     return take(x, (dim,), [_counted_from_0(index, dim, x, "index_select")])
 
 
-def gather(x, dim, index):
+def gather(x: TensorLike, dim: int, index: TensorLike) -> TensorBase:
     """Return ``out[i][j][k] = x[index[i][j][k]][j][k]`` for dim 0, and likewise for other dims."""
     x, index = as_tensor(x, "gather"), as_tensor(index, "gather")
     dim = _along(index, dim, x, "gather")
@@ -47,7 +51,9 @@ def gather(x, dim, index):
     return take(x, tuple(range(x._data.ndim)), _grid(index, dim, x, "gather"))
 
 
-def scatter(x, dim, index, src, *, accumulate=False):
+def scatter(
+    x: TensorLike, dim: int, index: TensorLike, src: TensorLike, *, accumulate: bool = False
+) -> TensorBase:
     """Return a copy of `x` with ``out[index[i][j]][j] = src[i][j]``, here for dim 0."""
     x, index = as_tensor(x, "scatter"), as_tensor(index, "scatter")
     src = cast(as_tensor(src, "scatter"), x._data.dtype)
@@ -111,7 +117,7 @@ def _counted_from_0(index, dim, x, op):
     return index
 
 
-def masked_select(x, mask):
+def masked_select(x: TensorLike, mask: TensorLike) -> TensorBase:
     """Return the elements of `x` where `mask` is True, as a 1-d tensor; the two broadcast."""
     x, mask = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select")
     if mask._data.dtype.kind != "b":
@@ -122,7 +128,7 @@ def masked_select(x, mask):
     return getitem(reshape(x, -1), reshape(mask, -1))
 
 
-def one_hot(x, num_classes=-1):
+def one_hot(x: TensorLike, num_classes: int = -1) -> TensorBase:
     """Return int64 indicator vectors along a new last dim."""
     x = as_tensor(x, "one_hot")
     if num_classes < 0:

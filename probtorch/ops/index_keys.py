@@ -5,6 +5,10 @@ A key is a tuple of slices, integers, None, Ellipsis, truth values, lists, array
 integer tensors first, which fixes their shape: `nonzero` says where they hold.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
@@ -14,6 +18,7 @@ from probtorch.core.dtype import int64
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
+from probtorch.core.typed import TensorLike
 from probtorch.errors import (
     DTypeError,
     InferenceError,
@@ -208,7 +213,7 @@ def bad_key(k):
     )
 
 
-def nonzero(x, *, as_tuple=False):
+def nonzero(x: TensorLike, *, as_tuple: bool = False) -> Any:
     """Return the places where `x` is not 0 (or is True), in the order of its elements.
 
     Parameters

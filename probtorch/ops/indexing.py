@@ -5,7 +5,11 @@
 batches.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
 from probtorch.ops.index_keys import parse, with_masks_of_dims
 from probtorch.ops.movement import expand, permute, reshape, slice_
@@ -26,7 +31,7 @@ from probtorch.ops.view_places import is_there
 __all__ = ["Vindex", "getitem", "index_put", "setitem", "vindex"]
 
 
-def getitem(x, key):
+def getitem(x: TensorBase, key: Index) -> TensorBase:
     """x[key] with NumPy's rules; differentiable in `x`."""
     if type(key) is int and x._data.ndim:
         n = x._data.shape[0]
@@ -51,7 +56,7 @@ def getitem(x, key):
     return take(x, tuple(index), list(index.values()))
 
 
-def setitem(x, key, value):
+def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     """x[key] = value in place, on the tape where a gradient is wanted."""
     value = as_tensor(value, "index assignment")
     if type(value._data) is not type(x._data):
@@ -95,7 +100,9 @@ def setitem(x, key, value):
     mark_changed(x)
 
 
-def index_put(x, indices, values, accumulate=False):
+def index_put(
+    x: TensorBase, indices: Sequence[Any], values: TensorLike, accumulate: bool = False
+) -> TensorBase:
     """Return a copy of `x` with `values` written or added at integer tensors, first dims first."""
     x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
     indices = [as_tensor(i, "index_put") for i in indices]

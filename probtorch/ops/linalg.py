@@ -9,7 +9,10 @@ right-hand side per matrix, without the ambiguity of guessing that from shapes. 
 eigenvalues and singular values are in spectral.py.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import isnan, to_float
@@ -58,7 +63,7 @@ class LinAlgError(DomainError, np.linalg.LinAlgError):
 # ------------------------------------------------------------------------------- arguments, helpers
 
 
-def as_matrix(name, x, square=True, floats=True):
+def as_matrix(name, x, square=True, floats=True) -> TensorBase:
     """Return `x` as a tensor of matrices (of floats), checked to be square if need be."""
     x = as_tensor(x, name)
     x = to_float(x) if floats else x
@@ -79,7 +84,7 @@ def as_matrix(name, x, square=True, floats=True):
     return x
 
 
-def mt(x):
+def mt(x) -> TensorBase:
     return transpose(x, -2, -1)
 
 
@@ -213,7 +218,7 @@ _CHOLESKY = structured(
 )
 
 
-def cholesky(a, *, upper=False):
+def cholesky(a: TensorLike, *, upper: bool = False) -> TensorBase:
     """Return the lower (or upper) triangular factor L of ``a = L @ L.mT`` (or ``U.mT @ U``).
 
     Parameters
@@ -238,7 +243,7 @@ def cholesky(a, *, upper=False):
     return mt(out) if upper else out
 
 
-def cholesky_ex(a, *, upper=False):
+def cholesky_ex(a: TensorLike, *, upper: bool = False) -> tuple[TensorBase, TensorBase]:
     """Return ``(factor, failed)``: `cholesky` that fills factors with nan instead of raising.
 
     `failed` is a boolean tensor of the batch shape.
@@ -249,7 +254,7 @@ def cholesky_ex(a, *, upper=False):
     return (mt(out) if upper else out), failed
 
 
-def cholesky_solve(b, factor, upper=False):
+def cholesky_solve(b: TensorLike, factor: TensorLike, upper: bool = False) -> TensorBase:
     """Return x with ``a @ x = b``, given the Cholesky factor of `a` (PyTorch's order of arguments).
 
     Parameters
@@ -263,7 +268,7 @@ def cholesky_solve(b, factor, upper=False):
     return solve_triangular(mt(lower), solve_triangular(lower, b, upper=False), upper=True)
 
 
-def cholesky_inverse(factor, upper=False):
+def cholesky_inverse(factor: TensorLike, upper: bool = False) -> TensorBase:
     """Return the inverse of the matrix with this Cholesky factor."""
     factor = as_matrix("cholesky_inverse", factor)
     eye = expand(identity(factor._data.shape[-1], factor), factor._data.shape)
@@ -332,7 +337,7 @@ def _solve_triangular_vjp(g, out, inputs, attrs, needs):
 
 def _solve_triangular_jvp(tangents, out, inputs, attrs):
     ta, tb = tangents
-    right = None if ta is None else -matmul(_keep_triangle(ta, **attrs), out)
+    right: Any = None if ta is None else -matmul(_keep_triangle(ta, **attrs), out)
     if tb is not None:
         right = tb if right is None else right + tb
     right = expand(right, out._data.shape)
@@ -390,7 +395,14 @@ def _check_sides(name, a, b, left=True):
     broadcast_shapes(a._data.shape[:-2], b._data.shape[:-2], op=f"{name} (batch dims)")
 
 
-def solve_triangular(a, b, *, upper=False, left=True, unitriangular=False):
+def solve_triangular(
+    a: TensorLike,
+    b: TensorLike,
+    *,
+    upper: bool = False,
+    left: bool = True,
+    unitriangular: bool = False,
+) -> TensorBase:
     """Return x with ``a @ x = b`` (or ``x @ a = b``) for triangular matrices.
 
     Parameters
@@ -436,7 +448,9 @@ def _on_vectors(name, fn, a, b, **options):
     return reshape(x, x._data.shape[:-1])
 
 
-def solve_triangular_vector(a, b, *, upper=False, unitriangular=False):
+def solve_triangular_vector(
+    a: TensorLike, b: TensorLike, *, upper: bool = False, unitriangular: bool = False
+) -> TensorBase:
     """Return x, shape (..., n), with ``a @ x = b`` for triangular `a` and vectors `b`."""
     return _on_vectors(
         "solve_triangular_vector", solve_triangular, a, b, upper=upper, unitriangular=unitriangular
@@ -473,7 +487,7 @@ def _solve_vjp(g, out, inputs, attrs, needs):
 
 def _solve_jvp(tangents, out, inputs, attrs):
     ta, tb = tangents
-    right = None if ta is None else -matmul(ta, out)
+    right: Any = None if ta is None else -matmul(ta, out)
     if tb is not None:
         right = tb if right is None else right + tb
     return apply(_SOLVE, (inputs[0], expand(right, out._data.shape)))
@@ -496,7 +510,7 @@ _SOLVE = structured(
 )
 
 
-def solve(a, b, *, left=True):
+def solve(a: TensorLike, b: TensorLike, *, left: bool = True) -> TensorBase:
     """Return x with ``a @ x = b`` (or ``x @ a = b``).
 
     Parameters
@@ -532,7 +546,7 @@ def _solve_matrix(a, b):
     return apply(_SOLVE, (a, b))
 
 
-def solve_vector(a, b):
+def solve_vector(a: TensorLike, b: TensorLike) -> TensorBase:
     """Return x, shape (..., n), with ``a @ x = b`` for matrices `a` and vectors `b`."""
     return _on_vectors("solve_vector", _solve_matrix, a, b)
 
@@ -566,7 +580,7 @@ INV = structured(
 )
 
 
-def inv(a):
+def inv(a: TensorLike) -> TensorBase:
     """Return the inverse of each matrix.
 
     Raises
@@ -580,12 +594,12 @@ def inv(a):
 # ------------------------------------------------------------------------------------- compositions
 
 
-def trace(a):
+def trace(a: TensorLike) -> TensorBase:
     """Return the sum of the diagonal of each matrix; integers give int64."""
     return sum(diagonal(as_matrix("trace", a, square=False, floats=False), 0, -2, -1), -1)
 
 
-def matrix_power(a, n):
+def matrix_power(a: TensorLike, n: int) -> TensorBase:
     """Return the n-th power of each square matrix; negative powers are those of the inverse."""
     a = as_matrix("matrix_power", a, floats=n < 0)
     if n < 0:

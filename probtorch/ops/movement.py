@@ -5,7 +5,11 @@ Every one is linear, its transpose is another op of this file. `slice_` takes a 
 translates Python's index syntax into it. Results share memory with the input where NumPy can.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +20,9 @@ from probtorch.core.dispatch import apply, grad_enabled
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim, normalize_dims, parse_size
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import layout_read
+from probtorch.core.typed import Dims, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import clone
 from probtorch.ops.families import linear, structured, unbroadcast
@@ -76,7 +82,7 @@ def _itself(x):
     return x
 
 
-def reshape(x, *shape):
+def reshape(x: TensorLike, *shape: Any) -> TensorBase:
     """Return `x` with another shape of as many elements; one size may be -1.
 
     Raises
@@ -158,7 +164,7 @@ _PERMUTE = linear(
 )
 
 
-def permute(x, *dims):
+def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
     """Return `x` with its dims in the order `dims`."""
     x = as_tensor(x, "permute")
     ndim = x._data.ndim
@@ -172,7 +178,7 @@ def permute(x, *dims):
     return apply(_PERMUTE, (x,), {"dims": dims})
 
 
-def transpose(x, dim0, dim1):
+def transpose(x: TensorLike, dim0: int, dim1: int) -> TensorBase:
     """Return `x` with two dims swapped."""
     x = as_tensor(x, "transpose")
     dims = list(range(x._data.ndim))
@@ -185,7 +191,7 @@ def transpose(x, dim0, dim1):
 swapaxes = transpose
 
 
-def movedim(x, source, destination):
+def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBase:
     """Return `x` with dim(s) `source` moved to `destination`, the others in order."""
     x = as_tensor(x, "movedim")
     ndim = x._data.ndim
@@ -239,7 +245,7 @@ _EXPAND = linear(
 )
 
 
-def expand(x, *shape):
+def expand(x: TensorLike, *shape: SizeLike) -> TensorBase:
     """Return `x` broadcast to `shape`; -1 keeps a size. The result is a read-only view."""
     x = as_tensor(x, "expand")
     shape = parse_size(shape)
@@ -259,7 +265,7 @@ def expand(x, *shape):
     return apply(_EXPAND, (x,), {"shape": shape})
 
 
-def unsqueeze(x, dim):
+def unsqueeze(x: TensorLike, dim: int) -> TensorBase:
     """Return `x` with a dim of size 1 inserted at `dim`."""
     x = as_tensor(x, "unsqueeze")
     shape = x._data.shape
@@ -267,7 +273,7 @@ def unsqueeze(x, dim):
     return reshape(x, (*shape[:dim], 1, *shape[dim:]))
 
 
-def squeeze(x, dim=None):
+def squeeze(x: TensorLike, dim: Dims = None) -> TensorBase:
     """Return `x` without its dims of size 1, or without those of `dim` that have size 1."""
     x = as_tensor(x, "squeeze")
     shape = x._data.shape
@@ -275,7 +281,7 @@ def squeeze(x, dim=None):
     return reshape(x, tuple(s for i, s in enumerate(shape) if s != 1 or i not in drop))
 
 
-def flatten(x, start_dim=0, end_dim=-1):
+def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
     """Return `x` with dims `start_dim` to `end_dim` merged into one."""
     x = as_tensor(x, "flatten")
     shape = x._data.shape or (1,)
@@ -356,7 +362,7 @@ def unslice(x, spec, shape):
     return apply(_UNSLICE, (x,), {"spec": spec, "shape": shape})
 
 
-def flip(x, dims):
+def flip(x: TensorLike, dims: SizeLike) -> TensorBase:
     """Return `x` with the order of the elements along `dims` reversed, as a view."""
     x = as_tensor(x, "flip")
     dims = normalize_dims(dims, x._data.ndim, "flip")
@@ -395,7 +401,7 @@ _CAT = structured(
 )
 
 
-def cat(tensors, dim=0):
+def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
     """Join tensors along dim `dim`; the other sizes must agree.
 
     Raises
@@ -431,7 +437,7 @@ def cat(tensors, dim=0):
     return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
 
 
-def stack(tensors, dim=0):
+def stack(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
     """Join tensors of one shape along a new dim `dim`."""
     tensors = [as_tensor(t, "stack") for t in tensors]
     for i, t in enumerate(tensors[1:], 1):
@@ -445,7 +451,7 @@ def stack(tensors, dim=0):
     return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
-def unbind(x, dim=0):
+def unbind(x: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return a tuple of the slices of `x` along `dim`, without that dim."""
     x = as_tensor(x, "unbind")
     _has_dims("unbind", x)
@@ -467,7 +473,7 @@ def _has_dims(name, x):
         )
 
 
-def split(x, split_size, dim=0):
+def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
     x = as_tensor(x, "split")
     _has_dims("split", x)
@@ -502,7 +508,7 @@ def split(x, split_size, dim=0):
     return tuple(out)
 
 
-def chunk(x, chunks, dim=0):
+def chunk(x: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return `x` split into `chunks` pieces along `dim`, the last perhaps smaller.
 
     There may be fewer pieces; of a dim of size 0 there are all, of size 0.
@@ -519,7 +525,7 @@ def chunk(x, chunks, dim=0):
     return split(x, max(1, -(-n // chunks)), dim)
 
 
-def repeat(x, *sizes):
+def repeat(x: TensorLike, *sizes: SizeLike) -> TensorBase:
     """Return `x` tiled `sizes` times along each dim (new leading dims first), as a copy."""
     x = as_tensor(x, "repeat")
     sizes = parse_size(sizes)
@@ -543,14 +549,14 @@ def repeat(x, *sizes):
     return clone(tiled) if tiled is x or tiled._base is not None else tiled
 
 
-def tile(x, dims):
+def tile(x: TensorLike, dims: SizeLike) -> TensorBase:
     """Return `x` tiled as NumPy's tile does: missing counts are 1."""
     x = as_tensor(x, "tile")
     dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
     return repeat(x, (1,) * (x._data.ndim - len(dims)) + dims)
 
 
-def roll(x, shifts, dims=None):
+def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
     """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
     x = whole = as_tensor(x, "roll")
     if dims is None:
@@ -598,7 +604,7 @@ _DIAGONAL = linear(
 )
 
 
-def diagonal(x, offset=0, dim1=0, dim2=1):
+def diagonal(x: TensorLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorBase:
     """Return the diagonal of `dim1` and `dim2` as the last dim, `offset` above the main one."""
     x = as_tensor(x, "diagonal")
     return apply(_DIAGONAL, (movedim(x, (dim1, dim2), (-2, -1)),), {"offset": offset})
@@ -625,7 +631,7 @@ _DIAG_EMBED = linear(
 )
 
 
-def diag_embed(x, offset=0):
+def diag_embed(x: TensorLike, offset: int = 0) -> TensorBase:
     """Return square matrices with the last dim of `x` on the diagonal `offset`."""
     x = as_tensor(x, "diag_embed")
     _has_dims("diag_embed", x)
@@ -651,17 +657,17 @@ def _triangle(x, diagonal, keep):
     return x.where(mask, False if x._data.dtype.kind == "b" else 0)
 
 
-def tril(x, diagonal=0):
+def tril(x: TensorLike, diagonal: int = 0) -> TensorBase:
     """Return `x` with the elements above diagonal `diagonal` of its last two dims set to 0."""
     return _triangle(x, diagonal, lambda d, k: d <= k)
 
 
-def triu(x, diagonal=0):
+def triu(x: TensorLike, diagonal: int = 0) -> TensorBase:
     """Return `x` with the elements below diagonal `diagonal` of its last two dims set to 0."""
     return _triangle(x, diagonal, lambda d, k: d >= k)
 
 
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors: TensorLike) -> tuple[TensorBase, ...]:
     """Return the tensors expanded to their common shape."""
     found = [as_tensor(t, "broadcast_tensors") for t in tensors]
     shape = broadcast_shapes(*(t._data.shape for t in found), op="broadcast_tensors")

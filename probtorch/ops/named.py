@@ -4,7 +4,9 @@ They unpack and index as tuples do, and trees (compiled functions, vmap, saved f
 tuples.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
     "Eigh",
@@ -18,34 +20,34 @@ __all__ = [
 class ValuesIndices(NamedTuple):
     """Elements along a dim, and where they were."""
 
-    values: Any
-    indices: Any
+    values: TensorBase
+    indices: TensorBase
 
 
 class Slogdet(NamedTuple):
     """Sign of a determinant, and the natural logarithm of its absolute value."""
 
-    sign: Any
-    logabsdet: Any
+    sign: TensorBase
+    logabsdet: TensorBase
 
 
 class Eigh(NamedTuple):
     """Eigenvalues in ascending order, and the vectors in columns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: TensorBase
+    eigenvectors: TensorBase
 
 
 class Qr(NamedTuple):
     """Orthonormal columns and an upper triangle."""
 
-    Q: Any
-    R: Any
+    Q: TensorBase
+    R: TensorBase
 
 
 class Svd(NamedTuple):
     """Left vectors in columns, singular values, right vectors in rows."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: TensorBase
+    S: TensorBase
+    Vh: TensorBase

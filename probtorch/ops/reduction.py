@@ -8,9 +8,13 @@ Half precision is added up in single precision, and so are means, norms and spre
 precision are computed in double precision, from which they are rounded once.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import warnings
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,6 +25,8 @@ from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
 from probtorch.errors import DTypeError, ShapeError, users_stacklevel
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
     eq,
@@ -94,7 +100,7 @@ def _laid_over(t, x, dims):
     return t if t._data.ndim == 0 else reshape(t, kept_shape(x._data.shape, dims))
 
 
-def _arguments(x, dim, axis, op):
+def _arguments(x, dim, axis, op) -> tuple[TensorBase, tuple[int, ...]]:
     x = as_tensor(x, op)
     return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
 
@@ -130,7 +136,15 @@ _SUM = linear(
 )
 
 
-def sum(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+def sum(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Sum over `dim` (all dims if None); integers and booleans give int64.
 
     Parameters
@@ -164,7 +178,15 @@ def _count(x, dims):
 
 
 @in_single
-def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
+def mean(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Arithmetic mean over `dim` (all dims if None).
 
     Of integers and booleans it is that of their exact sum, in the default dtype: ``(a > b).mean()``
@@ -193,7 +215,7 @@ def mean(x, dim=None, keepdim=False, *, dtype=None, axis=None, keepdims=False):
     return total / float(n) if n else total * math.nan
 
 
-def centred(x, dims):
+def centred(x, dims) -> TensorBase:
     """Return `x` less its mean over `dims`, exact where the mean is large beside the spread.
 
     The first difference is exact to rounding but for a shift, that of the rounded mean, which the
@@ -257,7 +279,16 @@ _VARIANCE = structured(
 
 
 @in_single
-def var(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
+def var(
+    x: TensorLike,
+    dim: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Variance over `dim`: squares summed and divided by n - correction.
 
     The correction is 1 by default, as in PyTorch; ``unbiased=False`` means 0. With too few elements
@@ -285,7 +316,16 @@ def safe_sqrt(x):
 
 
 @in_single
-def std(x, dim=None, correction=1, keepdim=False, *, unbiased=None, axis=None, keepdims=False):
+def std(
+    x: TensorLike,
+    dim: Dims = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Standard deviation over `dim`; see `var`. The gradient at constant data is 0."""
     return safe_sqrt(
         var(x, dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
@@ -351,12 +391,26 @@ def _extremum(op, x, dim, keepdim, axis, keepdims):
     return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
-def amax(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def amax(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Largest element over `dim`; nan wins, ties share the gradient."""
     return _extremum(_AMAX, x, dim, keepdim, axis, keepdims)
 
 
-def amin(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def amin(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Smallest element over `dim`; nan wins, ties share the gradient."""
     return _extremum(_AMIN, x, dim, keepdim, axis, keepdims)
 
@@ -398,17 +452,37 @@ _ARGMIN = structured(
 )
 
 
-def argmax(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def argmax(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Index of the first largest element along `dim`, or in the flattened tensor."""
     return _extremum(_ARGMAX, x, dim, keepdim, axis, keepdims)
 
 
-def argmin(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def argmin(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Index of the first smallest element along `dim`, or in the flattened tensor."""
     return _extremum(_ARGMIN, x, dim, keepdim, axis, keepdims)
 
 
-def max(x, dim=None, keepdim=False):
+@overload
+def max(x: TensorLike) -> TensorBase: ...
+@overload
+def max(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def max(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
+def max(x: TensorLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise maximum, as in PyTorch.
@@ -416,7 +490,13 @@ def max(x, dim=None, keepdim=False):
     return _max_or_min(x, dim, keepdim, "maximum", amax, argmax)
 
 
-def min(x, dim=None, keepdim=False):
+@overload
+def min(x: TensorLike) -> TensorBase: ...
+@overload
+def min(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def min(x: TensorLike, dim: TensorBase | np.ndarray) -> TensorBase: ...
+def min(x: TensorLike, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element; with `dim` a pair (values, indices).
 
     With a tensor as second argument the elementwise minimum, as in PyTorch.
@@ -432,20 +512,36 @@ def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
     return ValuesIndices(extreme(x, dim, keepdim), arg(x, dim, keepdim))
 
 
-def any(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def any(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Whether any element along `dim` is true (nonzero); False for no elements."""
     x, dims = _arguments(x, dim, axis, "any")
     return sum(cast(x, dtypes.bool_), dims, keepdim or keepdims) > 0
 
 
-def all(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def all(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Whether all elements along `dim` are true (nonzero); True for no elements."""
     return logical_not(
         any(logical_not(as_tensor(x, "all")), dim, keepdim, axis=axis, keepdims=keepdims)
     )
 
 
-def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
+def isclose(
+    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> TensorBase:
     """Whether ``|x - y| <= atol + rtol * |y|``, elementwise; equal infinities are close."""
     x, y = as_tensor(x, "isclose"), as_tensor(y, "isclose")
     if x._data.dtype.kind == y._data.dtype.kind == "b":
@@ -456,12 +552,14 @@ def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 
-def allclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
+def allclose(
+    x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
     """Whether all elements are close, as a Python bool; see `isclose`."""
     return bool(all(isclose(x, y, rtol, atol, equal_nan)))
 
 
-def equal(x, y):
+def equal(x: TensorLike, y: TensorLike) -> bool:
     """Whether two tensors have the same shape and the same elements, as a Python bool."""
     x, y = as_tensor(x, "equal"), as_tensor(y, "equal")
     return x._data.shape == y._data.shape and bool(all(eq(x, y)))
@@ -541,7 +639,14 @@ _PROD = structured(
 )
 
 
-def prod(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def prod(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
     x, dims = _arguments(x, dim, axis, "prod")
     if x._data.dtype.kind in "bui":
@@ -564,7 +669,7 @@ _CUMSUM = linear(
 )
 
 
-def cumsum(x, dim=None, *, axis=None):
+def cumsum(x: TensorLike, dim: int | None = None, *, axis: int | None = None) -> TensorBase:
     """Running sum along `dim`; without it, of the flattened tensor."""
     x = as_tensor(x, "cumsum")
     if x._data.dtype.kind in "bui":
@@ -637,7 +742,14 @@ _LOGSUMEXP = structured(
 
 
 @in_single
-def logsumexp(x, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def logsumexp(
+    x: TensorLike,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """log(sum(exp(x))) over `dim` without overflow; of -inf alone it is -inf with gradient 0."""
     x, dims = _arguments(x, dim, axis, "logsumexp")
     return apply(_LOGSUMEXP, (to_float(x),), {"dims": dims, "keepdim": keepdim or keepdims})
@@ -738,14 +850,14 @@ _LOG_SOFTMAX = structured(
 
 
 @in_single
-def log_softmax(x, dim=-1):
+def log_softmax(x: TensorLike, dim: Dims = -1) -> TensorBase:
     """Logarithm of `softmax` along `dim`: x - logsumexp(x), exact for large x too."""
     x, dims = _arguments(x, dim, None, "log_softmax")
     return apply(_LOG_SOFTMAX, (to_float(x),), {"dims": dims})
 
 
 @in_single
-def softmax(x, dim=-1):
+def softmax(x: TensorLike, dim: Dims = -1) -> TensorBase:
     """exp(x) divided by its sum along `dim`: positive, summing to 1.
 
     nan where all inputs are -inf, and where one is +inf, as in PyTorch.

@@ -12,6 +12,8 @@ NumPy's global state is never touched. Draws by rejection are in variates.py.
 Read core/rng.py first.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -21,10 +23,12 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
-from probtorch.core.rng import consecutive_bits, default_generator, philox_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import drawn
+from probtorch.core.typed import DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import clamp, log, minimum, to_float
 from probtorch.ops.families import elementwise, structured
@@ -191,7 +195,13 @@ def _placed(t, device, requires_grad):
     return t.requires_grad_() if requires_grad else t
 
 
-def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
+def rand(
+    *size: SizeLike,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
     """Return draws from the uniform distribution on the open interval (0, 1).
 
     Parameters
@@ -215,19 +225,32 @@ def rand(*size, generator=None, dtype=None, device=None, requires_grad=False):
     return _placed(_open(u, dtype), device, requires_grad)
 
 
-def randn(*size, generator=None, dtype=None, device=None, requires_grad=False):
+def randn(
+    *size: SizeLike,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
     """Return draws from the standard normal distribution; arguments as in `rand`.
 
     Notes
     -----
     Quantiles of uniforms: one counter per draw, and magnitudes up to 8.3.
     """
-    dtype = _float_dtype("randn", dtype)
+    kind = _float_dtype("randn", dtype)
     u = _uniform_tensor("randn", sizes("randn", size), generator)
-    return _placed(cast(ndtri(u), dtype), device, requires_grad)
+    return _placed(cast(ndtri(u), kind), device, requires_grad)
 
 
-def rand_like(x, *, generator=None, dtype=None, device=None, requires_grad=False):
+def rand_like(
+    x: TensorLike,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
     """Return draws from (0, 1) in the shape of `x`, by default in its dtype and on its device."""
     x = as_tensor(x, "rand_like")
     dtype, device = dtype or x._data.dtype, device or device_of(x._data)
@@ -236,7 +259,14 @@ def rand_like(x, *, generator=None, dtype=None, device=None, requires_grad=False
     )
 
 
-def randn_like(x, *, generator=None, dtype=None, device=None, requires_grad=False):
+def randn_like(
+    x: TensorLike,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> TensorBase:
     """Return standard normal draws in the shape of `x`; dtype and device as in `rand_like`."""
     x = as_tensor(x, "randn_like")
     dtype, device = dtype or x._data.dtype, device or device_of(x._data)
@@ -274,7 +304,14 @@ def _located(name, operands, size, generator, dtype):
     return located, u, dtype
 
 
-def uniform(low=0.0, high=1.0, size=None, *, generator=None, dtype=None):
+def uniform(
+    low: TensorLike = 0.0,
+    high: TensorLike = 1.0,
+    size: SizeLike | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+) -> TensorBase:
     """Return ``low + (high - low) * u`` with u uniform on (0, 1); differentiable in both bounds.
 
     Parameters
@@ -283,11 +320,18 @@ def uniform(low=0.0, high=1.0, size=None, *, generator=None, dtype=None):
     size : tuple of int, optional
         Shape of the result, the common shape of the bounds if None.
     """
-    (low, high), u, dtype = _located("uniform", (low, high), size, generator, dtype)
-    return _open(u, dtype) * (high - low) + low
+    (a, b), u, dtype = _located("uniform", (low, high), size, generator, dtype)
+    return _open(u, dtype) * (b - a) + a
 
 
-def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None):
+def normal(
+    mean: TensorLike = 0.0,
+    std: TensorLike = 1.0,
+    size: SizeLike | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+) -> TensorBase:
     """Return ``mean + std * z`` with z standard normal; differentiable in both parameters.
 
     Parameters
@@ -296,11 +340,17 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None):
     size : tuple of int, optional
         Shape of the result, the common shape of the parameters if None.
     """
-    (mean, std), u, dtype = _located("normal", (mean, std), size, generator, dtype)
-    return cast(ndtri(u), dtype) * std + mean
+    (loc, scale), u, kind = _located("normal", (mean, std), size, generator, dtype)
+    return cast(ndtri(u), kind) * scale + loc
 
 
-def exponential(rate=1.0, size=None, *, generator=None, dtype=None):
+def exponential(
+    rate: TensorLike = 1.0,
+    size: SizeLike | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = None,
+) -> TensorBase:
     """Return ``-log(u) / rate`` with u uniform on (0, 1), always positive; differentiable.
 
     Parameters
@@ -309,8 +359,8 @@ def exponential(rate=1.0, size=None, *, generator=None, dtype=None):
     size : tuple of int, optional
         Shape of the result, that of `rate` if None.
     """
-    (rate,), u, dtype = _located("exponential", (rate,), size, generator, dtype)
-    return cast(-log(u), dtype) / rate
+    (rates,), u, kind = _located("exponential", (rate,), size, generator, dtype)
+    return cast(-log(u), kind) / rates
 
 
 # ----------------------------------------------------------------------------------------- integers
@@ -351,7 +401,15 @@ _INTEGERS = structured(
 )
 
 
-def randint(low, high=None, size=None, *, generator=None, dtype=dtypes.int64, device=None):
+def randint(
+    low: int,
+    high: int | None = None,
+    size: SizeLike | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = dtypes.int64,
+    device: str | None = None,
+) -> TensorBase:
     """Return integers uniform on {low, ..., high - 1}; `randint(high, size)` starts at 0.
 
     Parameters
@@ -402,7 +460,13 @@ def randint(low, high=None, size=None, *, generator=None, dtype=dtypes.int64, de
     return _finish(_run_integers(words, **attrs), dtype, device, False)
 
 
-def randperm(n, *, generator=None, dtype=dtypes.int64, device=None):
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DTypeLike | None = dtypes.int64,
+    device: str | None = None,
+) -> TensorBase:
     """Return a random permutation of 0, ..., n - 1: the order of n random words."""
     if n < 0:
         raise ArgumentError("randperm", expected="n >= 0", got=f"n = {n}", fix="check the size")
@@ -426,7 +490,7 @@ def check_elements(name, x, bad, expected, fix):
         )
 
 
-def probabilities(name, p):
+def probabilities(name, p) -> TensorBase:
     """Return probabilities as a float tensor, checked."""
     p = to_float(as_tensor(p, name))
     host = to_host(p._data)
@@ -437,7 +501,7 @@ def probabilities(name, p):
     return p
 
 
-def bernoulli(p, *, generator=None):
+def bernoulli(p: TensorLike, *, generator: Generator | None = None) -> TensorBase:
     """Return 1 with probability `p`, else 0, in the dtype of `p`; exactly 0 or 1 where `p` is.
 
     Raises
@@ -513,7 +577,9 @@ def _recorded_pick(name, w, shape, generator):
     return permute(reshape(found, turned._data.shape), back)
 
 
-def categorical(weights, shape=None, *, generator=None):
+def categorical(
+    weights: TensorLike, shape: SizeLike | None = None, *, generator: Generator | None = None
+) -> TensorBase:
     """Return category numbers drawn with probabilities proportional to `weights`.
 
     Parameters
@@ -550,7 +616,13 @@ def categorical(weights, shape=None, *, generator=None):
     return _finish(draws, dtypes.int64, _device(weights), False)
 
 
-def multinomial(weights, num_samples, replacement=False, *, generator=None):
+def multinomial(
+    weights: TensorLike,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> TensorBase:
     """Return `num_samples` category numbers per row of `weights`.
 
     Parameters

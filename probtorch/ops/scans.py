@@ -6,6 +6,8 @@ exact with zeros, and that of logcumsumexp only multiplies weights below 1. `cum
 linear, is in reduction.py.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -16,6 +18,8 @@ from probtorch.core.dispatch import apply
 from probtorch.core.dtype import int64, promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes, normalize_dim
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.accumulate import wider
 from probtorch.ops.elementwise import eq, exp, to_float, where
@@ -65,7 +69,7 @@ def _backward(a, b, dim):
     return flip(apply(_RECURRENCE, (flip(step, dim), flip(b, dim)), {"dim": dim}), dim)
 
 
-def _dim_and_tensor(name, x, dim):
+def _dim_and_tensor(name, x, dim) -> tuple[TensorBase, int]:
     x = as_tensor(x, name)
     return x, normalize_dim(dim, x._data.ndim, name)
 
@@ -191,7 +195,7 @@ _CUMPROD = structured(
 )
 
 
-def cumprod(x, dim):
+def cumprod(x: TensorLike, dim: int) -> TensorBase:
     """Return the running product along `dim`; its gradient is exact where elements are 0."""
     x, dim = _dim_and_tensor("cumprod", x, dim)
     if x._data.dtype.kind in "bui":
@@ -249,7 +253,7 @@ _LOGCUMSUMEXP = structured(
 )
 
 
-def logcumsumexp(x, dim):
+def logcumsumexp(x: TensorLike, dim: int) -> TensorBase:
     """Return ``log(cumsum(exp(x)))`` along `dim` without overflow.
 
     A prefix of -inf gives -inf with gradient 0.
@@ -314,7 +318,7 @@ def _running(name, op, x, dim):
     return ValuesIndices(gather(x, dim, index), index)
 
 
-def cummax(x, dim):
+def cummax(x: TensorLike, dim: int) -> ValuesIndices:
     """Return ``(values, indices)`` of the largest element so far along `dim`.
 
     nan wins; of equal elements the last is the index, and receives the gradient.
@@ -322,7 +326,7 @@ def cummax(x, dim):
     return _running("cummax", _CUMMAX, x, dim)
 
 
-def cummin(x, dim):
+def cummin(x: TensorLike, dim: int) -> ValuesIndices:
     """Return ``(values, indices)`` of the smallest element so far along `dim`; as `cummax`."""
     return _running("cummin", _CUMMIN, x, dim)
 
@@ -330,7 +334,13 @@ def cummin(x, dim):
 # -------------------------------------------------------------------------------------- differences
 
 
-def diff(x, n=1, dim=-1, prepend=None, append=None):
+def diff(
+    x: TensorBase,
+    n: int = 1,
+    dim: int = -1,
+    prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> TensorBase:
     """Return the n-th differences of neighbours along `dim`; booleans give whether they differ.
 
     Parameters
@@ -383,7 +393,9 @@ def _panels(y, x, dx, dim):
     return heights * diff(x, dim=dim - y._data.ndim) * 0.5, dim
 
 
-def trapezoid(y, x=None, *, dx=1.0, dim=-1):
+def trapezoid(
+    y: TensorLike, x: TensorLike | None = None, *, dx: float = 1.0, dim: int = -1
+) -> TensorBase:
     """Return the integral of `y` along `dim` by the trapezoidal rule.
 
     Parameters

@@ -5,7 +5,10 @@ elements chosen. nan sorts after everything else. `median`, `kthvalue` and `quan
 equal candidates of a median share its gradient.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops.elementwise import (
     ceil,
@@ -89,14 +93,16 @@ _ARGSORT = structured(
 )
 
 
-def _with_dim(name, x, dim):
+def _with_dim(name, x, dim) -> tuple[TensorBase, int, bool]:
     """Return `x` with at least one dim, its normalised dim, and whether a dim was added."""
     x = as_tensor(x, name)
     dim = normalize_dim(dim, x._data.ndim, name)
     return (x, dim, False) if x._data.ndim else (reshape(x, (1,)), 0, True)
 
 
-def argsort(x, dim=-1, descending=False, stable=True):
+def argsort(
+    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True
+) -> TensorBase:
     """Return the indices that sort `x` along `dim`; ties keep their order, nan comes last.
 
     Descending order is the ascending one reversed, so nan then comes first. `stable` is accepted
@@ -107,7 +113,9 @@ def argsort(x, dim=-1, descending=False, stable=True):
     return reshape(index, ()) if added else index
 
 
-def sort(x, dim=-1, descending=False, stable=True):
+def sort(
+    x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True
+) -> ValuesIndices:
     """Return ``(values, indices)`` sorted along `dim`, as `argsort`; differentiable."""
     x, dim, added = _with_dim("sort", x, dim)
     index = argsort(x, dim, descending, stable)
@@ -117,7 +125,9 @@ def sort(x, dim=-1, descending=False, stable=True):
     return ValuesIndices(values, index)
 
 
-def topk(x, k, dim=-1, largest=True, sorted=True):
+def topk(
+    x: TensorLike, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k` largest (or smallest) elements along `dim`, in order.
 
     Raises
@@ -184,7 +194,7 @@ _ORDER_STATISTIC = structured(
 )
 
 
-def kthvalue(x, k, dim=-1, keepdim=False):
+def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k`-th smallest element along `dim`, counted from 1."""
     x, dim, added = _with_dim("kthvalue", x, dim)
     n = x._data.shape[dim]
@@ -202,7 +212,13 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     return ValuesIndices(values, index)
 
 
-def median(x, dim=None, keepdim=False):
+@overload
+def median(x: TensorLike, dim: None = None, keepdim: bool = False) -> TensorBase: ...
+@overload
+def median(x: TensorLike, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+def median(
+    x: TensorLike, dim: int | None = None, keepdim: bool = False
+) -> TensorBase | ValuesIndices:
     """Return the median: of an even number of elements the lower of the middle two, as in PyTorch.
 
     Parameters
@@ -239,7 +255,14 @@ def median(x, dim=None, keepdim=False):
 _BETWEEN = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
-def quantile(x, q, dim=None, keepdim=False, *, interpolation="linear"):
+def quantile(
+    x: TensorLike,
+    q: TensorLike,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> TensorBase:
     """Return quantiles along `dim` (of all elements if None).
 
     Parameters
@@ -328,7 +351,29 @@ def _levels(q, x):
 # ----------------------------------------------------------------------------------------- counting
 
 
-def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
+@overload
+def unique(
+    x: TensorLike,
+    sorted: bool = True,
+    return_inverse: Literal[False] = False,
+    return_counts: Literal[False] = False,
+    dim: int | None = None,
+) -> TensorBase: ...
+@overload
+def unique(
+    x: TensorLike,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any: ...
+def unique(
+    x: TensorLike,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
     """Return the distinct elements in ascending order, or distinct slices along `dim`.
 
     With `return_inverse` also, for every element, its place among them; with `return_counts` also
@@ -348,7 +393,7 @@ def unique(x, sorted=True, return_inverse=False, return_counts=False, dim=None):
     return out[0] if len(out) == 1 else tuple(out)
 
 
-def bincount(x, weights=None, minlength=0):
+def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> TensorBase:
     """Return how often 0, 1, ... occur in a vector of integers, or the sums of `weights` there.
 
     Parameters
@@ -382,7 +427,7 @@ def bincount(x, weights=None, minlength=0):
     return index_put(zeros, (cast(x, int64),), values, accumulate=True)
 
 
-def histc(x, bins=100, min=0, max=0):
+def histc(x: TensorLike, bins: int = 100, min: float = 0, max: float = 0) -> TensorBase:
     """Return the counts of a histogram with equal bins from `min` to `max`.
 
     Equal ends stand for the range of the data. Elements outside are left out; the last bin includes
@@ -477,7 +522,9 @@ _SEARCHSORTED = structured(
 )
 
 
-def searchsorted(sorted_sequence, values, *, right=False):
+def searchsorted(
+    sorted_sequence: TensorLike, values: TensorLike, *, right: bool = False
+) -> TensorBase:
     """Return where `values` would be inserted into an ascending sequence, as int64.
 
     Parameters
@@ -504,6 +551,6 @@ def searchsorted(sorted_sequence, values, *, right=False):
     return apply(_SEARCHSORTED, operands, {"right": bool(right)})
 
 
-def bucketize(values, boundaries, *, right=False):
+def bucketize(values: TensorLike, boundaries: TensorLike, *, right: bool = False) -> TensorBase:
     """Return the bucket of each value: `searchsorted` with its arguments swapped."""
     return searchsorted(boundaries, values, right=right)

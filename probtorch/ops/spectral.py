@@ -10,13 +10,18 @@ exception.
 Names are those of torch.linalg. Read linalg.py first.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs as absolute
@@ -254,7 +259,7 @@ _DET = structured(
 )
 
 
-def det(a):
+def det(a: TensorLike) -> TensorBase:
     """Return the determinant of each matrix; its gradient is exact for singular ones too."""
     return apply(_DET, (as_matrix("det", a),))
 
@@ -289,7 +294,7 @@ _SLOGDET = structured(
 )
 
 
-def slogdet(a):
+def slogdet(a: TensorLike) -> Slogdet:
     """Return ``(sign, logabsdet)`` of the determinant; natural logarithm.
 
     A singular matrix has sign 0 and logabsdet -inf, with gradient nan: `det` is the function to
@@ -298,7 +303,7 @@ def slogdet(a):
     return Slogdet(*apply(_SLOGDET, (as_matrix("slogdet", a),)))
 
 
-def logdet(a):
+def logdet(a: TensorLike) -> TensorBase:
     """Return the natural logarithm of the determinant: -inf where that is 0, nan below."""
     sign, log_abs = slogdet(a)
     return where(lt(sign, 0.0), math.nan, log_abs)
@@ -337,7 +342,7 @@ def _tolerance(x):
 
 def _eigh_vjp(g, out, inputs, attrs, needs):
     values, vectors = out
-    inner = diag_embed(g[0]) if g[0] is not None else None
+    inner: Any = diag_embed(g[0]) if g[0] is not None else None
     if g[1] is not None:
         turned = matmul(mt(vectors), g[1]) * _gaps(values, _tolerance(values))
         inner = turned if inner is None else inner + turned
@@ -386,7 +391,7 @@ _EIGH = structured(
 )
 
 
-def eigh(a):
+def eigh(a: TensorLike) -> Eigh:
     """Return ``(eigenvalues, eigenvectors)`` of symmetric matrices: ascending, vectors in columns.
 
     Parameters
@@ -402,7 +407,7 @@ def eigh(a):
     return Eigh(*apply(_EIGH, (_finite_replay(symmetric_part(as_matrix("eigh", a))),)))
 
 
-def eigvalsh(a):
+def eigvalsh(a: TensorLike) -> TensorBase:
     """Return the eigenvalues of symmetric matrices, ascending."""
     return eigh(a)[0]
 
@@ -465,7 +470,7 @@ _QR = structured(
 )
 
 
-def qr(a):
+def qr(a: TensorLike) -> Qr:
     """Return ``(Q, R)`` with ``a = Q @ R``: Q with orthonormal columns, R upper triangular.
 
     Parameters
@@ -572,7 +577,7 @@ _SVD = structured(
 )
 
 
-def svd(a, full_matrices=False):
+def svd(a: TensorLike, full_matrices: bool = False) -> Svd:
     """Return ``(U, S, Vh)`` with ``a = U @ diag(S) @ Vh``; singular values descend.
 
     Parameters
@@ -601,7 +606,7 @@ def svd(a, full_matrices=False):
     return Svd(*apply(_SVD, (_finite_replay(as_matrix("svd", a, square=False)),)))
 
 
-def svdvals(a):
+def svdvals(a: TensorLike) -> TensorBase:
     """Return the singular values of each matrix, descending."""
     return svd(a)[1]
 
@@ -664,7 +669,7 @@ _PINV = structured(
 )
 
 
-def pinv(a, *, rtol=None):
+def pinv(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
     """Return the Moore-Penrose inverse; singular values up to `rtol` times the largest count as 0.
 
     The default `rtol` is the larger size times the machine epsilon. The derivative holds where the

@@ -1,5 +1,9 @@
 """Copies on other devices, and `to`, which converts the dtype too."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from probtorch.backends.registry import device_of, parse_device, to_device
@@ -8,6 +12,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.op import Op, register
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DTypeLike
 
 __all__ = ["elsewhere", "to"]
 
@@ -27,7 +32,13 @@ _TO_DEVICE = register(
 )
 
 
-def to(t, *args, dtype=None, device=None, copy=False):
+def to(
+    t: TensorBase,
+    *args: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    copy: bool = False,
+) -> TensorBase:
     """Return the tensor with another dtype, on another device, or like another tensor."""
     for a in args:
         if isinstance(a, TensorBase):

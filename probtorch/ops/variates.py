@@ -11,6 +11,8 @@ that of the algorithm with its bits held fixed, which jumps where a proposal is 
 Read ops/rejection.py and ops/sampling.py first.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.backends.registry import device_of, to_device, to_host
@@ -18,7 +20,10 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
+from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import NotDifferentiableError
 from probtorch.ops.elementwise import atan, eq, log, to_float, where
 from probtorch.ops.families import structured
@@ -116,7 +121,7 @@ def _draw_gamma(op, concentration, generator):
     return _drawn(op, (a,), generator)
 
 
-def standard_gamma(concentration, *, generator=None):
+def standard_gamma(concentration: TensorLike, *, generator: Generator | None = None) -> TensorBase:
     """Return draws from the gamma distribution with shape `concentration` and unit rate.
 
     Parameters
@@ -142,7 +147,9 @@ def standard_gamma(concentration, *, generator=None):
     return _draw_gamma(_STANDARD_GAMMA, concentration, generator)
 
 
-def standard_log_gamma(concentration, *, generator=None):
+def standard_log_gamma(
+    concentration: TensorLike, *, generator: Generator | None = None
+) -> TensorBase:
     """Return natural logarithms of what `standard_gamma` draws; they never underflow."""
     return _draw_gamma(_STANDARD_LOG_GAMMA, concentration, generator)
 
@@ -162,7 +169,7 @@ _BINOMIAL = _sampler(
 )
 
 
-def poisson(rate, *, generator=None):
+def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBase:
     """Return Poisson draws, one per element of `rate` and in its dtype.
 
     Parameters
@@ -185,7 +192,9 @@ def poisson(rate, *, generator=None):
     return _drawn(_POISSON, (rate.detach(),), generator)
 
 
-def binomial(count, prob, *, generator=None):
+def binomial(
+    count: TensorLike, prob: TensorLike, *, generator: Generator | None = None
+) -> TensorBase:
     """Return binomial draws: successes in `count` trials of probability `prob`.
 
     Parameters
@@ -311,7 +320,7 @@ _VON_MISES = _sampler(
 )
 
 
-def von_mises(concentration, *, generator=None):
+def von_mises(concentration: TensorLike, *, generator: Generator | None = None) -> TensorBase:
     """Return angles of the von Mises distribution around 0, one per element of `concentration`.
 
     Parameters

@@ -7,6 +7,7 @@ softplus(-x), never the logarithm of a product that has lost its small factor.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -266,7 +267,7 @@ class PowerTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.exponent, TensorBase):
-            slope = log(absolute(self.exponent))
+            slope: Any = log(absolute(self.exponent))
         else:
             slope = math.log(abs(self.exponent))
         return (self.exponent - 1.0) * log(x) + slope

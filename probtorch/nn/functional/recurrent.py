@@ -49,7 +49,12 @@ def _linear(x: Tensor) -> Tensor:
     return x
 
 
-_NONLINEARITIES = {"tanh": tanh, "relu": relu, "linear": _linear, None: _linear}
+_NONLINEARITIES: dict[str | None, Callable[[Tensor], Tensor]] = {
+    "tanh": tanh,
+    "relu": relu,
+    "linear": _linear,
+    None: _linear,
+}
 
 
 def nonlinearity_of(owner: str, nonlinearity: Any) -> Callable[[Tensor], Tensor]:

@@ -1,12 +1,13 @@
 """Bessel functions: sinc, which is the spherical one of order 0, and the modified ones I_v."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import cos, sign, sin, where
-from probtorch.ops.families import elementwise
+from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.special.declaration import quiet, scipy_value
 
 __all__ = ["i0", "i0e", "i1", "i1e", "iv", "ive", "log_i0e", "mean_cosine_loss", "sinc"]
@@ -30,14 +31,14 @@ def _sinc_slope(g, x):
     z = x * math.pi
     near = absolute(z) < 1.0
     square = where(near, z * z, 0.0)
-    series = _J1_SERIES[-1]
+    series: Any = _J1_SERIES[-1]
     for c in _J1_SERIES[-2::-1]:
         series = series * square + c
     away = where(near, math.pi, z)
     return g * where(near, series * z, (sin(away) / away - cos(away)) / away) * -math.pi
 
 
-sinc = elementwise(
+sinc: Unary = elementwise(
     "sinc",
     formula=_sinc,
     partials=(_sinc_slope,),
@@ -48,7 +49,7 @@ sinc = elementwise(
     result="float",
     doc="sin(pi x) / (pi x), and 1 at 0; smooth in every derivative.",
 )
-i0 = elementwise(
+i0: Unary = elementwise(
     "i0",
     formula=lambda s, x: s.i0(x),
     partials=(lambda g, x: g * i1(x),),
@@ -59,7 +60,7 @@ i0 = elementwise(
     result="float",
     doc="Modified Bessel function of the first kind, order 0.",
 )
-i1 = elementwise(
+i1: Unary = elementwise(
     "i1",
     formula=lambda s, x: s.i1(x),
     partials=(lambda g, x: g * ((i0(x) + iv(2.0, x)) * 0.5),),
@@ -70,7 +71,7 @@ i1 = elementwise(
     result="float",
     doc="Modified Bessel function of the first kind, order 1.",
 )
-i0e = elementwise(
+i0e: Unary = elementwise(
     "i0e",
     formula=lambda s, x: s.i0e(x),
     partials=(lambda g, y, x: g * (i1e(x) - sign(x) * y),),
@@ -81,7 +82,7 @@ i0e = elementwise(
     result="float",
     doc="exp(-|x|) * i0(x), which does not overflow.",
 )
-i1e = elementwise(
+i1e: Unary = elementwise(
     "i1e",
     formula=lambda s, x: s.i1e(x),
     partials=(lambda g, y, x: g * ((i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * y),),
@@ -116,7 +117,7 @@ def _mean_cosine_loss_slope(g, y, x):
     return g * where(small, y * y - 2.0 * y + 0.5, (1.0 - y) / near - y * (2.0 - y))
 
 
-mean_cosine_loss = elementwise(
+mean_cosine_loss: Unary = elementwise(
     "mean_cosine_loss",
     formula=_mean_cosine_loss,
     partials=(_mean_cosine_loss_slope,),
@@ -127,7 +128,7 @@ mean_cosine_loss = elementwise(
     result="float",
     doc="1 - i1(x) / i0(x) for x > 0, without the cancellation for large x.",
 )
-log_i0e = elementwise(
+log_i0e: Unary = elementwise(
     "log_i0e",
     formula=lambda s, x: s.log(s.i0e(x)),
     partials=(lambda g, x: -(g * mean_cosine_loss(x)),),
@@ -139,7 +140,7 @@ log_i0e = elementwise(
     doc="log(i0e(x)) for x > 0.",
 )
 # DLMF 10.29.1: 2 I_v' = I_{v-1} + I_{v+1}.
-iv = elementwise(
+iv: Binary = elementwise(
     "iv",
     formula=lambda s, v, x: s.iv(v, x),
     partials=(None, lambda g, v, x: g * ((iv(v - 1.0, x) + iv(v + 1.0, x)) * 0.5)),
@@ -157,7 +158,7 @@ def _ive(s, v, x):
     return s.where(s.isinf(x), 0.0, s.ive(v, x))
 
 
-ive = elementwise(
+ive: Binary = elementwise(
     "ive",
     formula=_ive,
     partials=(

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from probtorch.ops.elementwise import eq, exp, where
-from probtorch.ops.families import elementwise
+from probtorch.ops.families import Unary, elementwise
 from probtorch.ops.special.declaration import scipy_value
 
 __all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]
@@ -18,7 +18,7 @@ SQRT_PI = math.sqrt(math.pi)
 SQRT_2PI = math.sqrt(2.0 * math.pi)
 SQRT_HALF = math.sqrt(0.5)
 
-erf = elementwise(
+erf: Unary = elementwise(
     "erf",
     formula=lambda s, x: s.erf(x),
     partials=(lambda g, x: g * (exp(-x * x) * (2.0 / SQRT_PI)),),
@@ -29,7 +29,7 @@ erf = elementwise(
     result="float",
     doc="Error function.",
 )
-erfc = elementwise(
+erfc: Unary = elementwise(
     "erfc",
     formula=lambda s, x: s.erfc(x),
     partials=(lambda g, x: g * (exp(-x * x) * (-2.0 / SQRT_PI)),),
@@ -40,7 +40,7 @@ erfc = elementwise(
     result="float",
     doc="1 - erf(x), accurate in the right tail.",
 )
-erfcx = elementwise(
+erfcx: Unary = elementwise(
     "erfcx",
     formula=lambda s, x: s.erfcx(x),
     partials=(lambda g, y, x: g * (x * y * 2.0 - 2.0 / SQRT_PI),),
@@ -51,7 +51,7 @@ erfcx = elementwise(
     result="float",
     doc="exp(x ** 2) * erfc(x), which neither underflows nor loses digits in the right tail.",
 )
-erfinv = elementwise(
+erfinv: Unary = elementwise(
     "erfinv",
     formula=lambda s, x: s.erfinv(x),
     partials=(lambda g, y: g * (exp(y * y) * (SQRT_PI / 2.0)),),
@@ -62,7 +62,7 @@ erfinv = elementwise(
     result="float",
     doc="Inverse of erf on (-1, 1).",
 )
-ndtr = elementwise(
+ndtr: Unary = elementwise(
     "ndtr",
     formula=lambda s, x: s.ndtr(x),
     partials=(lambda g, x: g * (exp(x * x * -0.5) * (1.0 / SQRT_2PI)),),
@@ -82,7 +82,7 @@ def _mills_slope(g, y, x):
 
 # phi(x) / Phi(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)): grows like -x on the left, where both
 # factors underflow.
-normal_hazard = elementwise(
+normal_hazard: Unary = elementwise(
     "normal_hazard",
     formula=lambda s, x: math.sqrt(2.0 / math.pi) / s.erfcx(x * -SQRT_HALF),
     partials=(_mills_slope,),
@@ -92,7 +92,7 @@ normal_hazard = elementwise(
     result="float",
     doc="Normal density over its cumulative distribution function, the derivative of log_ndtr.",
 )
-log_ndtr = elementwise(
+log_ndtr: Unary = elementwise(
     "log_ndtr",
     formula=lambda s, x: s.log_ndtr(x),
     partials=(lambda g, x: g * normal_hazard(x),),
@@ -103,7 +103,7 @@ log_ndtr = elementwise(
     result="float",
     doc="Logarithm of ndtr; it and its derivative are accurate in the far left tail.",
 )
-ndtri = elementwise(
+ndtri: Unary = elementwise(
     "ndtri",
     formula=lambda s, p: s.normal_quantile(p),
     partials=(lambda g, x: g * (exp(x * x * 0.5) * SQRT_2PI),),

@@ -3,17 +3,21 @@
 What densities have of them beside their leading terms is in kernels.py.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of, to_device
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.ops.elementwise import (
     to_float,
 )
-from probtorch.ops.families import elementwise
+from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum
 from probtorch.ops.scalar import special_function
@@ -56,7 +60,7 @@ def _eager_lgamma(x):
     return quiet(_lgamma)(x)
 
 
-lgamma = elementwise(
+lgamma: Unary = elementwise(
     "lgamma",
     formula=_lgamma,
     partials=(lambda g, x: g * digamma(x),),
@@ -68,7 +72,7 @@ lgamma = elementwise(
     doc="Logarithm of the absolute value of the gamma function.",
 )
 gammaln = lgamma
-digamma = elementwise(
+digamma: Unary = elementwise(
     "digamma",
     formula=lambda s, x: s.digamma(x),
     partials=(lambda g, x: g * polygamma(1, x),),
@@ -89,7 +93,7 @@ def _zeta_reference(x, q):
     return head + k ** (1.0 - x) / (x - 1.0) + 0.5 * k**-x + x / 12.0 * k ** (-x - 1.0)
 
 
-zeta = elementwise(
+zeta: Binary = elementwise(
     "zeta",
     formula=lambda s, x, q: s.zeta(x, q),
     partials=(None, lambda g, x, q: g * (-x * zeta(x + 1.0, q))),
@@ -102,7 +106,7 @@ zeta = elementwise(
 )
 
 
-def polygamma(n, x):
+def polygamma(n: int, x: TensorLike) -> TensorBase:
     """Derivative of order `n` of digamma.
 
     Parameters
@@ -130,7 +134,7 @@ def polygamma(n, x):
     return zeta(float(n + 1), x) * (-1.0) ** (n + 1) * float(math.factorial(n))
 
 
-def multigammaln(a, p):
+def multigammaln(a: TensorLike, p: int) -> TensorBase:
     """Logarithm of the multivariate gamma function of dimension `p`.
 
     Parameters
@@ -168,7 +172,7 @@ def _digamma_difference(s, x, y):
     return digamma_step(s, s.wide(x), s.wide(y))
 
 
-lgamma_difference = elementwise(
+lgamma_difference: Binary = elementwise(
     "lgamma_difference",
     formula=_lgamma_difference,
     partials=(
@@ -182,7 +186,7 @@ lgamma_difference = elementwise(
     result="float",
     doc="lgamma(x + y) - lgamma(x), without the cancellation of the difference for large x.",
 )
-digamma_difference = elementwise(
+digamma_difference: Binary = elementwise(
     "digamma_difference",
     formula=_digamma_difference,
     partials=(
@@ -197,7 +201,7 @@ digamma_difference = elementwise(
     doc="digamma(x + y) - digamma(x), without the cancellation of the difference for large x.",
 )
 
-betaln = elementwise(
+betaln: Binary = elementwise(
     "betaln",
     formula=lambda s, a, b: s.betaln(a, b),
     partials=(

@@ -8,7 +8,7 @@ import numpy as np
 
 from probtorch.core.dispatch import apply
 from probtorch.ops.elementwise import log, log1p, where
-from probtorch.ops.families import elementwise, structured
+from probtorch.ops.families import Ternary, elementwise, structured
 from probtorch.ops.incomplete import beta_tail
 from probtorch.ops.lanes import on_chunks
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
@@ -49,7 +49,7 @@ def _beta_density_in_x(g, y, a, b, x):
     return g * y * (left - right)
 
 
-beta_density = elementwise(
+beta_density: Ternary = elementwise(
     "beta_density",
     formula=_beta_density,
     partials=(
@@ -66,7 +66,7 @@ beta_density = elementwise(
     result="float",
     doc="Density at x of the beta distribution with parameters a and b.",
 )
-betainc = elementwise(
+betainc: Ternary = elementwise(
     "betainc",
     formula=lambda s, a, b, x: s.betainc(a, b, x),
     partials=(

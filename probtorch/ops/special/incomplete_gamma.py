@@ -10,7 +10,7 @@ import numpy as np
 
 from probtorch.core.dispatch import apply
 from probtorch.ops.elementwise import eq, exp, log, where
-from probtorch.ops.families import elementwise, structured
+from probtorch.ops.families import Binary, elementwise, structured
 from probtorch.ops.incomplete import gamma_tail
 from probtorch.ops.lanes import on_chunks
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
@@ -51,7 +51,7 @@ def _gamma_density_in_x(g, y, a, x):
     return g * y * (where(edge, 0.0, (tensor_like(a, g) - 1.0) / where(edge, 1.0, x)) - 1.0)
 
 
-gamma_density = elementwise(
+gamma_density: Binary = elementwise(
     "gamma_density",
     formula=_gamma_density,
     partials=(_gamma_density_in_a, _gamma_density_in_x),
@@ -62,7 +62,7 @@ gamma_density = elementwise(
     result="float",
     doc="Density at x of the standard gamma distribution with shape a: dP(a, x)/dx.",
 )
-gammainc = elementwise(
+gammainc: Binary = elementwise(
     "gammainc",
     formula=lambda s, a, x: s.gammainc(a, x),
     partials=(
@@ -76,7 +76,7 @@ gammainc = elementwise(
     result="float",
     doc="Regularised lower incomplete gamma function P(a, x); differentiable in both.",
 )
-gammaincc = elementwise(
+gammaincc: Binary = elementwise(
     "gammaincc",
     formula=lambda s, a, x: s.gammaincc(a, x),
     partials=(

@@ -1,9 +1,13 @@
 """Products with logarithms, entropy terms and log odds, exact at the edges of their domains."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import (
     clamp,
@@ -19,7 +23,7 @@ from probtorch.ops.elementwise import (
     sigmoid,
     where,
 )
-from probtorch.ops.families import elementwise
+from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.special.declaration import quiet, tensor_like
 
 __all__ = [
@@ -54,7 +58,7 @@ def _xlogy_second(g, x, y):
     return where(both, 0.0, top / where(both, 1.0, y))
 
 
-xlogy = elementwise(
+xlogy: Binary = elementwise(
     "xlogy",
     formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log(y)),
     partials=(_xlogy_first, _xlogy_second),
@@ -79,7 +83,7 @@ def _xlog1py_second(g, x, y):
     return where(both, 0.0, top / (where(both, 0.0, y) + 1.0))
 
 
-xlog1py = elementwise(
+xlog1py: Binary = elementwise(
     "xlog1py",
     formula=lambda s, x, y: s.where(x == 0.0, s.where(s.isnan(y), y, 0.0), x * s.log1p(y)),
     partials=(_xlog1py_first, _xlog1py_second),
@@ -90,7 +94,7 @@ xlog1py = elementwise(
     result="float",
     doc="x * log(1 + y), and 0 where x is 0; both derivatives are 0 at (0, -1).",
 )
-entr = elementwise(
+entr: Unary = elementwise(
     "entr",
     formula=lambda s, x: s.where(
         x > 0.0, -x * s.log(x), s.where(x == 0.0, 0.0, s.where(x < 0.0, -math.inf, x))
@@ -110,7 +114,7 @@ def _log1mexp(s, x):
     return s.where(x < LN2, s.log(-s.expm1(-x)), s.log1p(-s.exp(-x)))
 
 
-log1mexp = elementwise(
+log1mexp: Unary = elementwise(
     "log1mexp",
     formula=_log1mexp,
     partials=(lambda g, x: g / expm1(x),),
@@ -137,7 +141,7 @@ def _log1p_square_slope(g, x):
     return g * where(far, 2.0, x + x) / where(far, x, x * x + 1.0)
 
 
-log1p_square = elementwise(
+log1p_square: Unary = elementwise(
     "log1p_square",
     formula=_log1p_square,
     partials=(_log1p_square_slope,),
@@ -158,7 +162,7 @@ def _log_ratio(s, x, y):
     return s.log1p(scaled) + s.where(far, 1024.0 * LN2, 0.0)
 
 
-log_ratio = elementwise(
+log_ratio: Binary = elementwise(
     "log_ratio",
     formula=_log_ratio,
     partials=(
@@ -172,7 +176,7 @@ log_ratio = elementwise(
     result="float",
     doc="log(x / y), exact where the quotient is near 1 or overflows.",
 )
-_logit = elementwise(
+_logit: Unary = elementwise(
     "logit",
     formula=lambda s, p: s.log(p) - s.log1p(-p),
     # Outside [0, 1] nan, as the value is.
@@ -188,7 +192,7 @@ _logit = elementwise(
 )
 
 
-def logit(p, eps=None):
+def logit(p: TensorLike, eps: float | None = None) -> TensorBase:
     """Log odds, log(p / (1 - p)); with `eps`, p is first limited to [eps, 1 - eps]."""
     return _logit(p if eps is None else clamp(p, eps, 1.0 - eps))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.flows.linear import Householder
 from probtorch.distributions.transforms.flows.module import (
     ConditionalTransformModule,
@@ -72,7 +71,7 @@ class ConditionedPlanar(OnePass):
         step = (raised - product) / total(self.w * self.w, -1)
         return self.u + unsqueeze(step, -1) * self.w, raised
 
-    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
+    def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         u, product = self._direction()
         bend = tanh(total(self.w * x, -1) + self.bias)
         return x + u * unsqueeze(bend, -1), log1p(product * (1.0 - bend * bend))
