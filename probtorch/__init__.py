@@ -8,285 +8,396 @@ probtorch`` stays quick.
 
 from importlib import import_module
 from importlib.util import find_spec
-from math import e, inf, nan, pi
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from typing import TYPE_CHECKING
 
-from probtorch import autograd, errors, func, linalg, random, special
+from probtorch import (
+    autograd as autograd,
+    errors as errors,
+    func as func,
+    linalg as linalg,
+    random as random,
+    special as special,
+)
 from probtorch.autograd.modes import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    no_grad,
-    set_grad_enabled,
-    stop_gradient,
+    enable_grad as enable_grad,
+    inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled,
+    no_grad as no_grad,
+    set_grad_enabled as set_grad_enabled,
+    stop_gradient as stop_gradient,
 )
-from probtorch.autograd.scan import scan
-from probtorch.autograd.vmap import vmap
+from probtorch.autograd.scan import (
+    scan as scan,
+)
+from probtorch.autograd.vmap import (
+    vmap as vmap,
+)
 from probtorch.core.dtype import (
-    as_dtype,
-    default_dtype_as,
-    finfo,
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    iinfo,
-    int8,
-    int16,
-    int32,
-    int64,
-    promote_types,
-    set_default_dtype,
-    uint8,
+    as_dtype as as_dtype,
+    default_dtype_as as default_dtype_as,
+    finfo as finfo,
+    float16 as float16,
+    float32 as float32,
+    float64 as float64,
+    get_default_dtype as get_default_dtype,
+    iinfo as iinfo,
+    int8 as int8,
+    int16 as int16,
+    int32 as int32,
+    int64 as int64,
+    promote_types as promote_types,
+    set_default_dtype as set_default_dtype,
+    uint8 as uint8,
 )
-from probtorch.core.dtype import bool_ as bool
-from probtorch.core.dtype import float16 as half
-from probtorch.core.dtype import float32 as float
-from probtorch.core.dtype import float64 as double
-from probtorch.core.dtype import int16 as short
-from probtorch.core.dtype import int32 as int
-from probtorch.core.dtype import int64 as long
-from probtorch.core.rng import Generator, default_generator, manual_seed
-from probtorch.core.shape import Size, broadcast_shapes
+from probtorch.core.dtype import (
+    bool_ as _bool,
+)
+from probtorch.core.dtype import (
+    float16 as _half,
+)
+from probtorch.core.dtype import (
+    float32 as _float,
+)
+from probtorch.core.dtype import (
+    float64 as _double,
+)
+from probtorch.core.dtype import (
+    int16 as _short,
+)
+from probtorch.core.dtype import (
+    int32 as _int,
+)
+from probtorch.core.dtype import (
+    int64 as _long,
+)
+from probtorch.core.rng import (
+    Generator as Generator,
+    default_generator as default_generator,
+    manual_seed as manual_seed,
+)
+from probtorch.core.shape import (
+    Size as Size,
+    broadcast_shapes as broadcast_shapes,
+)
 from probtorch.factories import (
-    arange,
-    as_tensor,
-    diag,
-    empty,
-    empty_like,
-    eye,
-    full,
-    full_like,
-    linspace,
-    logspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tril_indices,
-    triu_indices,
-    zeros,
-    zeros_like,
+    arange as arange,
+    as_tensor as as_tensor,
+    diag as diag,
+    empty as empty,
+    empty_like as empty_like,
+    eye as eye,
+    full as full,
+    full_like as full_like,
+    linspace as linspace,
+    logspace as logspace,
+    meshgrid as meshgrid,
+    ones as ones,
+    ones_like as ones_like,
+    tril_indices as tril_indices,
+    triu_indices as triu_indices,
+    zeros as zeros,
+    zeros_like as zeros_like,
 )
 from probtorch.ops.contraction import (
-    bmm,
-    dot,
-    einsum,
-    inner,
-    matmul,
-    mm,
-    mv,
-    outer,
-    tensordot,
-    vdot,
+    bmm as bmm,
+    dot as dot,
+    einsum as einsum,
+    inner as inner,
+    matmul as matmul,
+    mm as mm,
+    mv as mv,
+    outer as outer,
+    tensordot as tensordot,
+    vdot as vdot,
 )
-from probtorch.ops.control import cond, while_loop
+from probtorch.ops.control import (
+    cond as cond,
+    while_loop as while_loop,
+)
 from probtorch.ops.elementwise import (
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clamp,
-    clone,
-    copysign,
-    cos,
-    cosh,
-    eq,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    floor_divide,
-    fmod,
-    ge,
-    gt,
-    isfinite,
-    isinf,
-    isnan,
-    le,
-    log,
-    log1p,
-    log2,
-    log10,
-    log_sigmoid,
-    logaddexp,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    neg,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    round,
-    rsqrt,
-    shift_left,
-    shift_right,
-    sigmoid,
-    sign,
-    signbit,
-    sin,
-    sinh,
-    softplus,
-    sqrt,
-    square,
-    sub,
-    tan,
-    tanh,
-    trunc,
-    where,
+    abs as abs,
+    acos as acos,
+    acosh as acosh,
+    add as add,
+    asin as asin,
+    asinh as asinh,
+    atan as atan,
+    atan2 as atan2,
+    atanh as atanh,
+    bitwise_and as bitwise_and,
+    bitwise_not as bitwise_not,
+    bitwise_or as bitwise_or,
+    bitwise_xor as bitwise_xor,
+    cbrt as cbrt,
+    ceil as ceil,
+    clamp as clamp,
+    clone as clone,
+    copysign as copysign,
+    cos as cos,
+    cosh as cosh,
+    eq as eq,
+    exp as exp,
+    exp2 as exp2,
+    expm1 as expm1,
+    floor as floor,
+    floor_divide as floor_divide,
+    fmod as fmod,
+    ge as ge,
+    gt as gt,
+    isfinite as isfinite,
+    isinf as isinf,
+    isnan as isnan,
+    le as le,
+    log as log,
+    log1p as log1p,
+    log2 as log2,
+    log10 as log10,
+    log_sigmoid as log_sigmoid,
+    logaddexp as logaddexp,
+    logical_and as logical_and,
+    logical_not as logical_not,
+    logical_or as logical_or,
+    logical_xor as logical_xor,
+    lt as lt,
+    maximum as maximum,
+    minimum as minimum,
+    mul as mul,
+    ne as ne,
+    neg as neg,
+    pow as pow,
+    reciprocal as reciprocal,
+    relu as relu,
+    remainder as remainder,
+    round as round,
+    rsqrt as rsqrt,
+    shift_left as shift_left,
+    shift_right as shift_right,
+    sigmoid as sigmoid,
+    sign as sign,
+    signbit as signbit,
+    sin as sin,
+    sinh as sinh,
+    softplus as softplus,
+    sqrt as sqrt,
+    square as square,
+    sub as sub,
+    tan as tan,
+    tanh as tanh,
+    trunc as trunc,
+    where as where,
 )
-from probtorch.ops.elementwise import divide as div
-from probtorch.ops.gathering import gather, index_select, masked_select, one_hot, scatter
-from probtorch.ops.index_keys import nonzero
-from probtorch.ops.indexing import index_put
-from probtorch.ops.linalg import cholesky, cholesky_solve, inv, solve_triangular, trace
+from probtorch.ops.elementwise import (
+    divide as _div,
+)
+from probtorch.ops.gathering import (
+    gather as gather,
+    index_select as index_select,
+    masked_select as masked_select,
+    one_hot as one_hot,
+    scatter as scatter,
+)
+from probtorch.ops.index_keys import (
+    nonzero as nonzero,
+)
+from probtorch.ops.indexing import (
+    index_put as index_put,
+)
+from probtorch.ops.linalg import (
+    cholesky as cholesky,
+    cholesky_solve as cholesky_solve,
+    inv as inv,
+    solve_triangular as solve_triangular,
+    trace as trace,
+)
 from probtorch.ops.movement import (
-    broadcast_tensors,
-    cat,
-    chunk,
-    diag_embed,
-    diagonal,
-    expand,
-    flatten,
-    flip,
-    movedim,
-    permute,
-    repeat,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    tile,
-    transpose,
-    tril,
-    triu,
-    unbind,
-    unsqueeze,
+    broadcast_tensors as broadcast_tensors,
+    cat as cat,
+    chunk as chunk,
+    diag_embed as diag_embed,
+    diagonal as diagonal,
+    expand as expand,
+    flatten as flatten,
+    flip as flip,
+    movedim as movedim,
+    permute as permute,
+    repeat as repeat,
+    reshape as reshape,
+    roll as roll,
+    split as split,
+    squeeze as squeeze,
+    stack as stack,
+    swapaxes as swapaxes,
+    tile as tile,
+    transpose as transpose,
+    tril as tril,
+    triu as triu,
+    unbind as unbind,
+    unsqueeze as unsqueeze,
 )
-from probtorch.ops.norms import norm
+from probtorch.ops.norms import (
+    norm as norm,
+)
 from probtorch.ops.reduction import (
-    all,
-    allclose,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    cumsum,
-    equal,
-    isclose,
-    log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
-    prod,
-    softmax,
-    std,
-    sum,
-    var,
+    all as all,
+    allclose as allclose,
+    amax as amax,
+    amin as amin,
+    any as any,
+    argmax as argmax,
+    argmin as argmin,
+    cumsum as cumsum,
+    equal as equal,
+    isclose as isclose,
+    log_softmax as log_softmax,
+    logsumexp as logsumexp,
+    max as max,
+    mean as mean,
+    min as min,
+    prod as prod,
+    softmax as softmax,
+    std as std,
+    sum as sum,
+    var as var,
 )
 from probtorch.ops.sampling import (
-    bernoulli,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
-    randperm,
+    bernoulli as bernoulli,
+    multinomial as multinomial,
+    normal as normal,
+    rand as rand,
+    rand_like as rand_like,
+    randint as randint,
+    randn as randn,
+    randn_like as randn_like,
+    randperm as randperm,
 )
 from probtorch.ops.scans import (
-    cummax,
-    cummin,
-    cumprod,
-    diff,
-    logcumsumexp,
-    trapezoid,
+    cummax as cummax,
+    cummin as cummin,
+    cumprod as cumprod,
+    diff as diff,
+    logcumsumexp as logcumsumexp,
+    trapezoid as trapezoid,
 )
 from probtorch.ops.sorting import (
-    argsort,
-    bincount,
-    bucketize,
-    histc,
-    kthvalue,
-    median,
-    quantile,
-    searchsorted,
-    sort,
-    topk,
-    unique,
+    argsort as argsort,
+    bincount as bincount,
+    bucketize as bucketize,
+    histc as histc,
+    kthvalue as kthvalue,
+    median as median,
+    quantile as quantile,
+    searchsorted as searchsorted,
+    sort as sort,
+    topk as topk,
+    unique as unique,
 )
 from probtorch.ops.special import (
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    i0,
-    lgamma,
-    logit,
-    polygamma,
-    sinc,
-    xlogy,
+    digamma as digamma,
+    erf as erf,
+    erfc as erfc,
+    erfinv as erfinv,
+    i0 as i0,
+    lgamma as lgamma,
+    logit as logit,
+    polygamma as polygamma,
+    sinc as sinc,
+    xlogy as xlogy,
 )
-from probtorch.ops.spectral import det, logdet, slogdet
-from probtorch.ops.variates import poisson
-from probtorch.tensor import Tensor, from_dlpack, from_numpy, tensor
+from probtorch.ops.spectral import (
+    det as det,
+    logdet as logdet,
+    slogdet as slogdet,
+)
+from probtorch.ops.variates import (
+    poisson as poisson,
+)
+from probtorch.tensor import (
+    Tensor as Tensor,
+    from_dlpack as from_dlpack,
+    from_numpy as from_numpy,
+    tensor as tensor,
+)
 
 if TYPE_CHECKING:
     from probtorch import (
-        compiler,
-        diagnostics,
-        distributions,
-        effects,
-        handlers,
-        infer,
-        ops,
-        optim,
-        serialization,
-        testing,
-        utils,
+        compiler as compiler,
+        config as config,
+        ode as ode,
+        nn as nn,
+        estimators as estimators,
+        diagnostics as diagnostics,
+        distributions as distributions,
+        effects as effects,
+        handlers as handlers,
+        infer as infer,
+        ops as ops,
+        optim as optim,
+        serialization as serialization,
+        testing as testing,
+        utils as utils,
     )
-    from probtorch.compiler.compile import compile
-    from probtorch.config import configure, settings
-    from probtorch.effects.markov import markov
-    from probtorch.effects.modules import module, random_module
-    from probtorch.effects.params import clear_param_store, get_param_store
-    from probtorch.effects.plates import plate, subsample
-    from probtorch.effects.primitives import deterministic, factor, param, sample
+    from probtorch.compiler.threads import (
+        get_num_threads as get_num_threads,
+        set_num_threads as set_num_threads,
+    )
+    from probtorch.compiler.compile import (
+        compile as compile,
+    )
+    from probtorch.config import (
+        configure as configure,
+        settings as settings,
+    )
+    from probtorch.effects.markov import (
+        markov as markov,
+    )
+    from probtorch.effects.modules import (
+        module as module,
+        random_module as random_module,
+    )
+    from probtorch.effects.params import (
+        clear_param_store as clear_param_store,
+        get_param_store as get_param_store,
+    )
+    from probtorch.effects.plates import (
+        plate as plate,
+        subsample as subsample,
+    )
+    from probtorch.effects.primitives import (
+        deterministic as deterministic,
+        factor as factor,
+        param as param,
+        sample as sample,
+    )
     from probtorch.effects.pyro_module import (
-        PyroModule,
-        PyroParam,
-        PyroSample,
-        pyro_method,
-        to_pyro_module_,
+        PyroModule as PyroModule,
+        PyroParam as PyroParam,
+        PyroSample as PyroSample,
+        pyro_method as pyro_method,
+        to_pyro_module_ as to_pyro_module_,
     )
-    from probtorch.serialization import load, save
+    from probtorch.serialization import (
+        load as load,
+        save as save,
+    )
 
 # As in pyproject.toml; a test compares them.
 __version__ = "0.1.0"
 
 newaxis = None
+
+# PyTorch's second names.
+bool = _bool
+half = _half
+float = _float
+double = _double
+short = _short
+int = _int
+long = _long
+div = _div
 
 _LAZY_PACKAGES = frozenset(
     "compiler config diagnostics distributed distributions effects estimators handlers infer nn "
@@ -310,21 +421,23 @@ _LAZY_NAMES = {
 }
 
 
-def __getattr__(name):
-    if name in _LAZY_NAMES:
-        found = getattr(import_module(_LAZY_NAMES[name]), name)
-        globals()[name] = found
-        return found
-    if name in _LAZY_PACKAGES:
-        try:
-            return import_module(f"probtorch.{name}")
-        except ModuleNotFoundError as missing:
-            if missing.name != f"probtorch.{name}":
-                raise
-    raise AttributeError(f"module 'probtorch' has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
+
+    def __getattr__(name):
+        if name in _LAZY_NAMES:
+            found = getattr(import_module(_LAZY_NAMES[name]), name)
+            globals()[name] = found
+            return found
+        if name in _LAZY_PACKAGES:
+            try:
+                return import_module(f"probtorch.{name}")
+            except ModuleNotFoundError as missing:
+                if missing.name != f"probtorch.{name}":
+                    raise
+        raise AttributeError(f"module 'probtorch' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     built = {name for name in _LAZY_PACKAGES if find_spec(f"probtorch.{name}")}
     helpers = {"TYPE_CHECKING", "find_spec", "import_module"}
     return sorted({*globals(), *_LAZY_NAMES, *built} - helpers)

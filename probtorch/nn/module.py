@@ -116,8 +116,7 @@ class Module:
 
     if TYPE_CHECKING:
         # Calling a module is calling its `forward`, which every class gives its own signature.
-        @property
-        def __call__(self: _HasForward[P, R]) -> Callable[P, R]: ...
+        def __call__(self: _HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     else:
 

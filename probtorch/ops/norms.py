@@ -3,11 +3,15 @@
 Gradients at 0 are 0. Norms of matrices by singular values take these from spectral.py.
 """
 
+from __future__ import annotations
+
 import math
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dims
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Dims, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import eq, ne, to_float, where
@@ -20,7 +24,15 @@ __all__ = ["matrix_norm", "norm"]
 
 
 @in_single
-def norm(x, p=2, dim=None, keepdim=False, *, axis=None, keepdims=False):
+def norm(
+    x: TensorLike,
+    p: float | str = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    axis: Dims = None,
+    keepdims: bool = False,
+) -> TensorBase:
     """Vector p-norm over `dim`; its gradient at 0 is 0. `p` may be inf, -inf, 0 or any number.
 
     "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
@@ -82,7 +94,7 @@ _NORMS = {
 
 
 @in_single
-def matrix_norm(a, ord="fro"):
+def matrix_norm(a: TensorLike, ord: int | float | str = "fro") -> TensorBase:
     """Return a norm of each matrix.
 
     `ord` is "fro", "nuc", 2 or -2 (singular values), 1 or -1 (columns), inf or -inf (rows).

@@ -24,9 +24,9 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import normalize_dim, normalize_dims, parse_size
-from probtorch.errors import DTypeError, ShapeError, users_stacklevel
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
+from probtorch.errors import DTypeError, ShapeError, users_stacklevel
 from probtorch.ops.accumulate import add_up, floats, wider
 from probtorch.ops.elementwise import (
     eq,
@@ -168,7 +168,7 @@ def sum(
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
 
-def sum_to(x, shape):
+def sum_to(x: TensorLike, shape: Sequence[int]) -> TensorBase:
     """Sum `x` over the dims along which `shape` was broadcast to get its shape."""
     return reshape(unbroadcast(x, shape if type(shape) is tuple else parse_size((shape,))), shape)
 

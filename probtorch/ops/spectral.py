@@ -682,7 +682,7 @@ def pinv(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
 
 
 # ---------------------------------------------------------------------------------- ------ ranks
-def matrix_rank(a, *, rtol=None):
+def matrix_rank(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
     """Return the number of singular values above `rtol` times the largest; no gradient."""
     a = as_matrix("matrix_rank", a, square=False)
     s = svdvals(a.detach())

@@ -6,8 +6,11 @@ program chunk after chunk (chain.py) in a thread (threads.py), and what they dre
 for any number of threads, and however often the chunks are cut.
 """
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +41,7 @@ from probtorch.infer.mcmc.settings import MEANT, count, one_of
 from probtorch.infer.mcmc.starts import first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.threads import run_chains
 from probtorch.infer.potential import ModelTarget
-from probtorch.infer.results import joined
+from probtorch.infer.results import SampledDraws, joined
 
 __all__ = ["MCMC"]
 
@@ -123,29 +126,29 @@ class MCMC(RunResults):
     @explained("MCMC", meant=MEANT)
     def __init__(
         self,
-        kernel=None,
-        num_samples=None,
-        warmup_steps=None,
-        initial_params=None,
-        num_chains=1,
-        hook_fn=None,
-        mp_context=None,
-        disable_progbar=False,
-        disable_validation=True,
-        transforms=None,
-        save_params=None,
+        kernel: Any = None,
+        num_samples: int | None = None,
+        warmup_steps: int | None = None,
+        initial_params: Any = None,
+        num_chains: int = 1,
+        hook_fn: Any = None,
+        mp_context: str | None = None,
+        disable_progbar: bool = False,
+        disable_validation: bool = True,
+        transforms: None = None,
+        save_params: Sequence[str] | None = None,
         *,
-        sampler=None,
-        num_warmup=None,
-        thinning=1,
-        postprocess_fn=None,
-        chain_method="parallel",
-        progress_bar=True,
-        jit_model_args=False,
-        num_threads=None,
-        seed=None,
-        keep_warmup=False,
-    ):
+        sampler: Any = None,
+        num_warmup: int | None = None,
+        thinning: int = 1,
+        postprocess_fn: None = None,
+        chain_method: str = "parallel",
+        progress_bar: bool = True,
+        jit_model_args: bool = False,
+        num_threads: int | None = None,
+        seed: Any = None,
+        keep_warmup: bool = False,
+    ) -> None:
         kernel = one_of("kernel", kernel, "sampler", sampler)
         if not isinstance(kernel, Kernel):
             raise ArgumentError(
@@ -209,16 +212,16 @@ class MCMC(RunResults):
 
     def run(
         self,
-        *args,
-        init_params=None,
-        extra_fields=(),
-        rng_key=None,
-        checkpoint=None,
-        checkpoint_every=None,
-        until_ess=None,
-        max_seconds=None,
-        **kwargs,
-    ):
+        *args: object,
+        init_params: Any = None,
+        extra_fields: Sequence[str] = (),
+        rng_key: int | Generator | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: float | None = None,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+        **kwargs: object,
+    ) -> SampledDraws:
         """Warm up and sample, given the arguments of the model.
 
         Parameters
@@ -286,7 +289,13 @@ class MCMC(RunResults):
             warn_about(draws, stacklevel=2)
         return draws
 
-    def more(self, num_samples, *, until_ess=None, max_seconds=None):
+    def more(
+        self,
+        num_samples: int,
+        *,
+        until_ess: float | None = None,
+        max_seconds: float | None = None,
+    ) -> SampledDraws:
         """Go on from where the last run ended, and append what is drawn.
 
         Parameters

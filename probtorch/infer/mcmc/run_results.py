@@ -1,5 +1,7 @@
 """What a finished run of `MCMC` is asked for: draws, statistics, tables, what was adapted."""
 
+from __future__ import annotations
+
 import difflib
 from typing import Any
 
@@ -9,10 +11,13 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.convergence import ess_bulk, rhat
+from probtorch.diagnostics.summary import Summary
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.adapted import adapted_chains
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.settings import count
+from probtorch.infer.results import SampledDraws
+from probtorch.tensor import Tensor
 
 __all__ = ["RunResults", "checked_fields"]
 
@@ -66,7 +71,7 @@ class RunResults:
         return adapted_chains(self.last_state, self.target)
 
     @property
-    def draws(self):
+    def draws(self) -> SampledDraws:
         """The `Draws` of the last run."""
         if self._draws is None:
             raise InferenceError(
@@ -74,7 +79,9 @@ class RunResults:
             )
         return self._draws
 
-    def get_samples(self, num_samples=None, group_by_chain=False):
+    def get_samples(
+        self, num_samples: int | None = None, group_by_chain: bool = False
+    ) -> dict[str, Tensor]:
         """Return the draws as tensors by name.
 
         Parameters
@@ -102,7 +109,7 @@ class RunResults:
             return {name: as_tensor(x[rows][None]) for name, x in samples.items()}
         return {name: as_tensor(x[rows]) for name, x in samples.items()}
 
-    def get_extra_fields(self, group_by_chain=False):
+    def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
         """Return statistics of the sampler as arrays by name.
 
         Parameters
@@ -127,18 +134,18 @@ class RunResults:
             return -stats["lp"]
         return stats[STAT_ALIASES.get(name, name)]
 
-    def summary(self, prob=0.9):
+    def summary(self, prob: float = 0.9) -> Summary:
         """Return a table of mean, sd, interval, effective sizes and R-hat per scalar parameter."""
         return self.draws.summary(hdi_prob=prob)
 
-    def print_summary(self, prob=0.9, exclude_deterministic=True):
+    def print_summary(self, prob: float = 0.9, exclude_deterministic: bool = True) -> None:
         """Print the table of `summary`; deterministic sites only if they are asked for."""
         names = list(self.draws.posterior)
         if exclude_deterministic:
             names = [name for name in names if name in self.target.slots] or names
         print(self.draws.summary(names=names, hdi_prob=prob))
 
-    def diagnostics(self):
+    def diagnostics(self) -> dict[str, Any]:
         """Return convergence statistics by variable, and divergences and acceptance by chain.
 
         Returns
@@ -164,7 +171,7 @@ class RunResults:
             }
         return found
 
-    def to_arviz(self, **groups):
+    def to_arviz(self, **groups: Any) -> Any:
         """Return the draws for ArviZ; keywords are those of `SampledDraws.to_arviz`."""
         return self.draws.to_arviz(**groups)
 
