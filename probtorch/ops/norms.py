@@ -6,6 +6,7 @@ Gradients at 0 are 0. Norms of matrices by singular values take these from spect
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -26,7 +27,7 @@ __all__ = ["matrix_norm", "norm"]
 @in_single
 def norm(
     x: TensorLike,
-    p: float | str = 2,
+    p: Any = 2,
     dim: Dims = None,
     keepdim: bool = False,
     *,

@@ -12,6 +12,7 @@ R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Ca
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -200,30 +201,30 @@ class HMC(TrajectoryKernel):
     @explained("HMC", meant=MEANT)
     def __init__(
         self,
-        model=None,
-        potential_fn=None,
-        step_size=1,
-        trajectory_length=None,
-        num_steps=None,
-        adapt_step_size=True,
-        adapt_mass_matrix=True,
-        full_mass=None,
-        transforms=None,
-        max_plate_nesting=None,
-        jit_compile=False,
-        jit_options=None,
-        ignore_jit_warnings=False,
-        target_accept_prob=0.8,
-        init_strategy=init_to_typical_set,
+        model: Callable[..., Any] | None = None,
+        potential_fn: Callable[..., Any] | None = None,
+        step_size: float = 1,
+        trajectory_length: float | None = None,
+        num_steps: int | None = None,
+        adapt_step_size: bool = True,
+        adapt_mass_matrix: bool = True,
+        full_mass: bool | None = None,
+        transforms: None = None,
+        max_plate_nesting: int | None = None,
+        jit_compile: bool = False,
+        jit_options: Mapping[str, object] | None = None,
+        ignore_jit_warnings: bool = False,
+        target_accept_prob: float = 0.8,
+        init_strategy: Callable[..., Any] = init_to_typical_set,
         *,
-        metric="auto",
-        jitter=0.0,
-        dense_mass=None,
-        inverse_mass_matrix=None,
-        regularize_mass_matrix=True,
-        find_heuristic_step_size=None,
-        forward_mode_differentiation=False,
-    ):
+        metric: Any = "auto",
+        jitter: float = 0.0,
+        dense_mass: Any = None,
+        inverse_mass_matrix: Any = None,
+        regularize_mass_matrix: bool = True,
+        find_heuristic_step_size: bool | None = None,
+        forward_mode_differentiation: bool = False,
+    ) -> None:
         settings = locals()
         if trajectory_length is not None and num_steps is not None:
             raise ArgumentError(

@@ -27,7 +27,10 @@ appendix A. Stan's base_nuts.hpp for the checks across two neighbouring subtrees
 Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -211,32 +214,32 @@ class NUTS(TrajectoryKernel):
     @explained("NUTS", meant=MEANT)
     def __init__(
         self,
-        model=None,
-        potential_fn=None,
-        step_size=1,
-        adapt_step_size=True,
-        adapt_mass_matrix=True,
-        full_mass=None,
-        use_multinomial_sampling=True,
-        transforms=None,
-        max_plate_nesting=None,
-        jit_compile=False,
-        jit_options=None,
-        ignore_jit_warnings=False,
-        target_accept_prob=0.8,
-        max_tree_depth=10,
-        init_strategy=init_to_typical_set,
+        model: Callable[..., Any] | None = None,
+        potential_fn: Callable[..., Any] | None = None,
+        step_size: float = 1,
+        adapt_step_size: bool = True,
+        adapt_mass_matrix: bool = True,
+        full_mass: bool | None = None,
+        use_multinomial_sampling: bool = True,
+        transforms: None = None,
+        max_plate_nesting: int | None = None,
+        jit_compile: bool = False,
+        jit_options: Mapping[str, object] | None = None,
+        ignore_jit_warnings: bool = False,
+        target_accept_prob: float = 0.8,
+        max_tree_depth: int = 10,
+        init_strategy: Callable[..., Any] = init_to_typical_set,
         *,
-        metric="auto",
-        dense_mass=None,
-        inverse_mass_matrix=None,
-        regularize_mass_matrix=True,
-        find_heuristic_step_size=None,
-        forward_mode_differentiation=False,
-        adaptive_steps=False,
-        energy_tolerance=ENERGY_TOLERANCE,
-        max_halvings=MAX_HALVINGS,
-    ):
+        metric: Any = "auto",
+        dense_mass: Any = None,
+        inverse_mass_matrix: Any = None,
+        regularize_mass_matrix: bool = True,
+        find_heuristic_step_size: bool | None = None,
+        forward_mode_differentiation: bool = False,
+        adaptive_steps: bool = False,
+        energy_tolerance: float = ENERGY_TOLERANCE,
+        max_halvings: int = MAX_HALVINGS,
+    ) -> None:
         settings = locals()
         if not use_multinomial_sampling:
             raise ArgumentError(
