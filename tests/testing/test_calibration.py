@@ -303,11 +303,11 @@ def test_replications_that_fail_are_told_of():
     class Refusing(NUTS):
         calls = 0
 
-        def build(self, density, dim):
+        def first_values(self, *start):
             Refusing.calls += 1
             if Refusing.calls % 3 == 0:
                 raise InferenceError("x", expected="luck", got="none", fix="try again")
-            return super().build(density, dim)
+            return super().first_values(*start)
 
     with pytest.warns(InferenceWarning, match="replications of sbc failed"):
         result = sbc(coin, Refusing, 15, thinning=1, **SHORT)
