@@ -45,6 +45,7 @@ __all__ = [
     "know_view",
     "last_change",
     "mark_changed",
+    "overwrite",
     "recent_changes",
     "recorder",
     "set_grad_enabled",
@@ -330,6 +331,12 @@ def mark_changed(*tensors, place=None):
     for t in tensors:
         (t if t._base is None else t._base)._version = _CLOCK
     return _CLOCK
+
+
+def overwrite(tensor: Any, array: Any) -> None:
+    """Put other elements into a leaf, keeping its memory."""
+    tensor._data[...] = array
+    mark_changed(tensor)
 
 
 def tick():

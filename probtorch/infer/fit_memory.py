@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from probtorch.core.dispatch import overwrite
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tree import replace
 from probtorch.effects.handlers import seed as seed_handler
@@ -22,7 +23,7 @@ from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.run_identity import objective_options, options_of
-from probtorch.infer.updater import Updater, copied, overwrite
+from probtorch.infer.updater import Updater, copied
 
 __all__ = ["FitMemory", "number"]
 

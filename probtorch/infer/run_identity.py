@@ -22,13 +22,13 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import overwrite
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.validation import validation_enabled
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace
 from probtorch.effects.minibatches import Minibatch, RowSource
-from probtorch.infer.updater import overwrite
 from probtorch.nn.module import Module
 from probtorch.optim.optimizer import Optimizer
 from probtorch.tensor import tensor

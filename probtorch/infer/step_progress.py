@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from probtorch.config import settings
-from probtorch.infer.mcmc.progress import LOG_EVERY, PATIENCE, REFRESH
+from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
 
 __all__ = ["Interrupt", "StepProgress"]
 

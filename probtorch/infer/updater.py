@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.core.dispatch import around, mark_changed
+from probtorch.core.dispatch import around, overwrite
 from probtorch.core.sameness import PLAIN
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree
@@ -32,7 +32,7 @@ from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
 
-__all__ = ["Updater", "copied", "overwrite"]
+__all__ = ["Updater", "copied"]
 
 _ARRAYS = (TensorBase, np.ndarray)
 
@@ -297,12 +297,6 @@ class Updater:
 def copied(tensor: Any) -> Any:
     """Return the elements of a tensor as a new one, off the tape."""
     return around(tensor._data.copy())
-
-
-def overwrite(tensor: Any, array: Any) -> None:
-    """Put other elements into a leaf, keeping its memory."""
-    tensor._data[...] = array
-    mark_changed(tensor)
 
 
 def _write(optimizer, saved):

@@ -22,6 +22,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
 from probtorch.diagnostics.checks import warn_about
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.display import activity
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.mcmc.chain import ChainRun
@@ -34,7 +35,6 @@ from probtorch.infer.mcmc.collect import (
 )
 from probtorch.infer.mcmc.guard import Guard
 from probtorch.infer.mcmc.kernel import Kernel
-from probtorch.infer.mcmc.progress import activity
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.mcmc.settings import MEANT, count, one_of

@@ -4,22 +4,14 @@ Nothing is shown, and rich is not imported, before a run has lasted a third of a
 stderr. Displays read the attributes of `ChainRun`s; they never touch the chains.
 """
 
-import contextlib
 import math
 import sys
-import threading
 import time
 
 from probtorch.config import settings
+from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
 
-__all__ = ["Progress", "activity"]
-
-# Seconds: before anything is shown, between refreshes of a live display, between lines of a log,
-# before an activity is named.
-PATIENCE = 0.3
-REFRESH = 0.2
-LOG_EVERY = 10.0
-ACTIVITY_AFTER = 1.0
+__all__ = ["Progress"]
 
 COLUMNS = (
     "chain",
@@ -31,36 +23,6 @@ COLUMNS = (
     "evaluations/s",
     "time",
 )
-
-
-@contextlib.contextmanager
-def activity(what, *, shown=True):
-    """Say what is being done if it takes longer than a second, and how long it took.
-
-    Parameters
-    ----------
-    what : str
-        For example "compiling the sampler".
-    shown : bool
-    """
-    if not (shown and settings.progress):
-        yield
-        return
-    start, said = time.perf_counter(), threading.Event()
-
-    def say():
-        said.set()
-        print(f"{what} ...", file=sys.stderr, flush=True)
-
-    timer = threading.Timer(ACTIVITY_AFTER, say)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if said.is_set():
-            print(f"{what}: {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from probtorch.config import configure
+from probtorch.infer.display import activity
+from probtorch.infer import display
 from probtorch.infer.mcmc import progress
-from probtorch.infer.mcmc.progress import Progress, activity
+from probtorch.infer.mcmc.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -114,7 +116,7 @@ def test_long_activity_is_named_and_a_short_one_is_not(monkeypatch):
     with activity("compiling the model"):
         pass
     assert screen.getvalue() == ""
-    monkeypatch.setattr(progress, "ACTIVITY_AFTER", 0.0)
+    monkeypatch.setattr(display, "ACTIVITY_AFTER", 0.0)
     with activity("compiling the model"):
         while not screen.getvalue():
             time.sleep(0.001)
@@ -136,4 +138,6 @@ def test_short_run_imports_neither_rich_nor_arviz():
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, text=True, capture_output=True, check=True
     )
-    assert done.stdout.strip() == "[]" and done.stderr == ""
+    # On a busy machine compiling may take its second, and be named.
+    told = [line for line in done.stderr.splitlines() if not line.startswith("compiling")]
+    assert done.stdout.strip() == "[]" and told == []
