@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from probtorch.config import configure
-from probtorch.infer.display import activity
 from probtorch.infer import display
+from probtorch.infer.display import activity
 from probtorch.infer.mcmc import progress
 from probtorch.infer.mcmc.progress import Progress
 
