@@ -8,6 +8,7 @@ loops and branches.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from keyword import iskeyword
@@ -19,6 +20,7 @@ from probtorch.compiler.lang.types import (
     BYTE,
     BYTES,
     FLOATS,
+    INTEGERS,
     SHORT,
     integer_of,
     ir_type,
@@ -67,13 +69,14 @@ class Builder:
 
     def emit(self, text: str, ty: str) -> Value:
         """Write a definition in the target's own words and return what it defines."""
-        name = self.fresh()
+        self.count += 1
+        name = f"{self.printer.sigil}v{self.count}"
         self.lines.append(self.printer.definition(name, text, ty))
         return Value(name, ty, self)
 
     def put(self, node: nodes.Node) -> Any:
         """Print a node; returns what it gives."""
-        return self.printer.print(self, node)
+        return self.printer.kinds[type(node)](self, node)
 
     def value(self, x: Any, ty: str) -> Value:
         """Return `x` as a value: numbers become constants of type `ty`."""
@@ -152,15 +155,15 @@ class Builder:
 
     def compare(self, test: str, a: Any, b: Any) -> Value:
         """Write a comparison; exact for numbers that the type of the other side cannot hold."""
-        for x, y, sign in ((a, b, 1), (b, a, -1)):
-            if isinstance(x, Value) and not isinstance(y, Value) and x.ty in BYTES:
-                if x.ty in FLOATS or x.ty == "i1":
-                    continue
-                low, high = limits(x.ty)
-                if not low <= y <= high:
-                    below = (y > high) == (sign > 0)  # whether the left side is the smaller one
-                    holds = {"lt": below, "le": below, "gt": not below, "ge": not below}
-                    return self.truth(holds.get(test, test == "ne"))
+        turned = not isinstance(a, Value)
+        x, y = (b, a) if turned else (a, b)
+        # Of integers with a Python number, which may lie beyond them on either side.
+        if not isinstance(y, Value) and isinstance(x, Value) and x.ty in INTEGERS:
+            low, high = limits(x.ty)
+            if not low <= y <= high:
+                below = (y > high) != turned  # whether the left side is the smaller one
+                holds = {"lt": below, "le": below, "gt": not below, "ge": not below}
+                return self.truth(holds.get(test, test == "ne"))
         a, b, _ = self._pair(a, b)
         return self.put(nodes.Compare(test, a, b))
 
@@ -373,9 +376,10 @@ class Printer:
     sigil: ClassVar[str] = ""
     fuses: bool = False
 
-    def print(self, b: Builder, node: Any) -> Any:
-        """Write a node into the builder's lines; returns what it gives."""
-        return getattr(self, _METHODS[type(node)])(b, node)
+    @functools.cached_property
+    def kinds(self) -> dict[type, Any]:
+        """What writes a node of each kind into a builder's lines, and returns what it gives."""
+        return {kind: getattr(self, name) for kind, name in _METHODS.items()}
 
     def definition(self, name: str, text: str, ty: str) -> str:
         """Return the line that gives a name to what `text` computes."""

@@ -62,6 +62,7 @@ class LlvmPrinter(Printer):
 
     def __init__(self, width: int = 1, fuses: bool = False) -> None:
         self.width, self.fuses = width, fuses
+        self.types = {ty: typed(ty, width) for ty in (*BYTES, "ptr")}
 
     def definition(self, name: str, text: str, ty: str) -> str:
         return f"  {name} = {text}"
@@ -71,7 +72,7 @@ class LlvmPrinter(Printer):
         return text if self.width == 1 else f"<{', '.join([f'{ty} {text}'] * self.width)}>"
 
     def _listed(self, args: Iterable[Value]) -> str:
-        return ", ".join(f"{typed(a.ty, self.width)} {a.name}" for a in args)
+        return ", ".join([f"{self.types[a.ty]} {a.name}" for a in args])
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -96,21 +97,21 @@ class LlvmPrinter(Printer):
         x, y, ty = node.a, node.b, node.a.ty
         if ty in FLOATS:
             flags = f"{node.flags} " if node.flags else ""
-            text = f"f{node.op} {flags}{typed(ty, self.width)} {x.name}, {y.name}"
+            text = f"f{node.op} {flags}{self.types[ty]} {x.name}, {y.name}"
             return b.emit(text, ty)
         if node.op == "umulh":
             words = [b.emit(f"zext i64 {v.name} to i128", "i128").name for v in (x, y)]
             product = b.emit(f"mul i128 {words[0]}, {words[1]}", "i128")
             high = b.emit(f"lshr i128 {product.name}, 64", "i128")
             return b.emit(f"trunc i128 {high.name} to i64", "i64")
-        text = f"{node.op} {typed(ty, self.width)} {x.name}, {y.name}"
+        text = f"{node.op} {self.types[ty]} {x.name}, {y.name}"
         return b.emit(text, ty) if node.op in ("and", "or", "xor") else _in_range(b, text, ty)
 
     def negate(self, b: Builder, node: nodes.Negate) -> Value:
         x, ty = node.a, node.a.ty
         if ty in FLOATS:
-            return b.emit(f"fneg {typed(ty, self.width)} {x.name}", ty)
-        return _in_range(b, f"sub {typed(ty, self.width)} {b.value(0, ty).name}, {x.name}", ty)
+            return b.emit(f"fneg {self.types[ty]} {x.name}", ty)
+        return _in_range(b, f"sub {self.types[ty]} {b.value(0, ty).name}, {x.name}", ty)
 
     def compare(self, b: Builder, node: nodes.Compare) -> Value:
         x, y, test, ty = node.a, node.b, node.test, node.a.ty
@@ -120,13 +121,13 @@ class LlvmPrinter(Printer):
             name = f"icmp u{test}"
         else:
             name = f"icmp {_INT_TESTS.get(test, test)}"
-        return b.emit(f"{name} {typed(ty, self.width)} {x.name}, {y.name}", "i1")
+        return b.emit(f"{name} {self.types[ty]} {x.name}, {y.name}", "i1")
 
     def select(self, b: Builder, node: nodes.Select) -> Value:
         return b.emit(f"select {self._listed([node.c, node.a, node.b])}", node.a.ty)
 
     def bits(self, b: Builder, node: nodes.Bits) -> Value:
-        ty = typed(node.ty, self.width)
+        ty = self.types[node.ty]
         return b.emit(f"bitcast {self._listed([node.x])} to {ty}", node.ty)
 
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
@@ -160,7 +161,7 @@ class LlvmPrinter(Printer):
 
     def _llvm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         lanes = f"v{self.width}" if self.width > 1 else ""
-        full, wide = f"llvm.{name}.{lanes}f{BYTES[ty] * 8}", typed(ty, self.width)
+        full, wide = f"llvm.{name}.{lanes}f{BYTES[ty] * 8}", self.types[ty]
         return b.emit(f"call {wide} @{full}({self._listed(args)})", ty)
 
     def _libm(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
@@ -247,8 +248,7 @@ class LlvmPrinter(Printer):
         kind = typed(f.result, self.width)
         ending = "  ret void" if result is None else f"  ret {kind} {result.name}"
         parameters = ", ".join(
-            f"{ty if i in f.uniform else typed(ty, self.width)} %a{i}"
-            for i, ty in enumerate(f.parameters)
+            f"{ty if i in f.uniform else self.types[ty]} %a{i}" for i, ty in enumerate(f.parameters)
         )
         word = f"define {f.linkage} ".replace("  ", " ")
         head = f"{word}{kind} @{f.name}({parameters}) {f.attributes} {{"

@@ -11,7 +11,7 @@ from typing import Any
 from probtorch.errors import CompileError
 
 __all__ = [
-    *("BYTE", "BYTES", "FLOATS", "SHORT"),
+    *("BYTE", "BYTES", "FLOATS", "INTEGERS", "SHORT"),
     *("integer_of", "ir_type", "limits", "rounded"),
 ]
 
@@ -28,6 +28,7 @@ _TYPES = {
 }
 BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1, BYTE: 1, "i1": 1}
 FLOATS = ("double", "float")
+INTEGERS = ("i64", "i32", "i16", "i8", BYTE)
 # Integers that floats become by way of an i32, whose last bits they are.
 SHORT = (BYTE, "i8", "i16")
 
