@@ -8,23 +8,11 @@ model by an objective (objectives/).
 
 from probtorch.effects.density import log_density
 from probtorch.effects.enumeration import config_enumerate
+from probtorch.infer import guides, objectives
 from probtorch.infer.checkpoint import Checkpoint, CheckpointWarning
 from probtorch.infer.discrete import infer_discrete
 from probtorch.infer.guide_quality import GuideWarning
-from probtorch.infer.guides import (
-    AutoContinuous,
-    AutoDelta,
-    AutoDiagonalNormal,
-    AutoGuide,
-    AutoGuideList,
-    AutoIAFNormal,
-    AutoLaplaceApproximation,
-    AutoLowRankMultivariateNormal,
-    AutoMultivariateNormal,
-    AutoNormal,
-    AutoNormalizingFlow,
-    AutoStructured,
-)
+from probtorch.infer.guides import *  # noqa: F403  # a guide states its name in guides/ alone
 from probtorch.infer.initialization import (
     init_to_feasible,
     init_to_generated,
@@ -41,16 +29,7 @@ from probtorch.infer.mcmc.mala import MALA
 from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.random_walk import RandomWalk
 from probtorch.infer.mcmc.slice import Slice
-from probtorch.infer.objectives import (
-    ELBO,
-    ImportanceWeightedELBO,
-    RenyiELBO,
-    ReweightedWakeSleep,
-    Trace_ELBO,
-    TraceEnum_ELBO,
-    TraceGraph_ELBO,
-    TraceMeanField_ELBO,
-)
+from probtorch.infer.objectives import *  # noqa: F403  # and so does an objective
 from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.infer.pathfinder import init_to_pathfinder
 from probtorch.infer.potential import Target
@@ -61,40 +40,20 @@ from probtorch.infer.svi_result import SVIResult
 
 __all__ = [
     "AIES",
-    "AutoContinuous",
-    "AutoDelta",
-    "AutoDiagonalNormal",
-    "AutoGuide",
-    "AutoGuideList",
-    "AutoIAFNormal",
-    "AutoLaplaceApproximation",
-    "AutoLowRankMultivariateNormal",
-    "AutoMultivariateNormal",
-    "AutoNormal",
-    "AutoNormalizingFlow",
-    "AutoStructured",
     "Checkpoint",
     "CheckpointWarning",
-    "ELBO",
     "GuideWarning",
     "HMC",
-    "ImportanceWeightedELBO",
     "MALA",
     "MCMC",
     "NUTS",
     "Predictive",
     "RandomWalk",
-    "RenyiELBO",
-    "ReweightedWakeSleep",
     "SVI",
     "SVIResult",
     "SampledDraws",
     "Slice",
     "Target",
-    "TraceEnum_ELBO",
-    "TraceGraph_ELBO",
-    "TraceMeanField_ELBO",
-    "Trace_ELBO",
     "config_enumerate",
     "infer_discrete",
     "init_to_feasible",
@@ -109,3 +68,5 @@ __all__ = [
     "log_density",
     "log_likelihood",
 ]
+__all__ += guides.__all__
+__all__ += objectives.__all__

@@ -36,7 +36,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.minibatches import StrangeLoader
 from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.fit_state import FitState, StepInfo
-from probtorch.infer.objectives.elbo import ELBO, Estimate
+from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.ops.elementwise import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
@@ -134,14 +134,9 @@ class CompiledStep:
 
     def _obstacle(self):
         fit = self.fit
-        objective = fit.objective
-        if fit.own_loss_and_grads is not None:
-            return "loss_and_grads= was given"
-        if "loss_and_grads" in vars(fit):
-            return "loss_and_grads of the SVI object was replaced"
-        own = getattr(objective, "loss_and_grads", None)
-        if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
-            return f"{type(objective).__name__} computes its gradients itself"
+        own = fit.own_gradients()
+        if own is not None:
+            return own
         for optimizer in fit.updater.optimizers():
             if not isinstance(optimizer, ElementwiseOptimizer):
                 return f"the update of {type(optimizer).__name__} is not compiled"
@@ -153,8 +148,7 @@ class CompiledStep:
         found = [fit.model, fit.guide, fit.objective, vars(fit.params)]
         fixed = "model", "guide", "generator", "objective", "params"
         found.append(Entries(vars(fit), fixed, busy=True))
-        if isinstance(fit.objective, ELBO):
-            found.append(vars(fit.objective))
+        found.append(getattr(fit.objective, "__dict__", {}))
         found.append(vars(fit.updater))
         # Learning rates of optimizers are not among what is watched, nor are schedules, which a
         # step only meets by the rates.
@@ -266,7 +260,7 @@ class CompiledStep:
         if self._settled is not None and all(map(operator.is_, now, self._settled)):
             return
         self._settled = now
-        if isinstance(fit.objective, ELBO) and not fit.objective.settled(fit.model, fit.guide):
+        if not as_objective(fit.objective).settled(fit.model, fit.guide):
             before = fit.take()
             with contextlib.suppress(Exception):  # the step itself raises it again
                 fit.setup(*args, **kwargs)
@@ -294,11 +288,7 @@ class CompiledStep:
     def _loss_and_gradients(self, args, kwargs):
         fit = self.fit
         objective, updater = fit.objective, fit.updater
-        if isinstance(objective, ELBO):
-            estimates = objective.estimates(fit.model, fit.guide, args, kwargs)
-        else:
-            negative = -objective(fit.model, fit.guide, *args, **kwargs)
-            estimates = iter([Estimate(negative, negative)])
+        estimates = as_objective(objective).estimates(fit.model, fit.guide, args, kwargs)
         loss: Any = 0.0
         gradients: Any = None
         for value, surrogate in estimates:

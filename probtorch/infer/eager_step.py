@@ -23,7 +23,8 @@ from probtorch.infer.forgotten import Statements
 from probtorch.infer.gradient_check import checkable
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.non_finite import bad_entries, first_non_finite
-from probtorch.infer.objectives.runs import run_pair, same_draws
+from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.runs import same_draws
 
 __all__ = ["eager_step"]
 
@@ -149,8 +150,5 @@ def _refuse(fit, loss, bad, error, start, args, kwargs):
 def _blame(fit, args, kwargs):
     """The first site that is not finite in the runs of this step."""
     with validation_enabled(False):
-        runs = getattr(fit.objective, "runs", None)
-        if runs is not None:
-            return first_non_finite(runs(fit.model, fit.guide, args, kwargs))
-        pairs = (run_pair(fit.model, fit.guide, args, kwargs) for _ in range(1))
-        return first_non_finite(pairs)
+        objective = as_objective(fit.objective)
+        return first_non_finite(objective.runs(fit.model, fit.guide, args, kwargs))

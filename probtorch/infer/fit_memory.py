@@ -21,7 +21,8 @@ from probtorch.effects.params import ParamStore
 from probtorch.infer.fit_state import FitState
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.elbo import Trace_ELBO
-from probtorch.infer.objectives.runs import run_pair, same_draws
+from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.runs import is_precise, same_draws
 from probtorch.infer.run_identity import objective_options, options_of
 from probtorch.infer.updater import Updater, copied
 
@@ -65,7 +66,7 @@ class FitMemory:
         self.generator = None if seed is None else _generator(seed)
         self.patience = patience
         self.num_steps = self.failures = 0
-        self.feed = Feed(lifted if getattr(guide, "precise", False) else None)
+        self.feed = Feed(lifted if is_precise(guide) else None)
         self.own_loss_and_grads = loss_and_grads
         own = self.generator
         self.identity = {
@@ -90,19 +91,22 @@ class FitMemory:
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the objective's loss for another model and guide, as Pyro's attribute does."""
-        if hasattr(self.objective, "loss"):
-            return self.objective.loss(model, guide, *args, **kwargs)
-        return self.objective(model, guide, *args, **kwargs)
+        return as_objective(self.objective).loss(model, guide, *args, **kwargs)
 
     def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
         """Return the loss and add its gradients to the ``.grad`` of the parameters."""
-        own = self.own_loss_and_grads or getattr(self.objective, "loss_and_grads", None)
-        if own is not None:
-            return number(own(model, guide, *args, **kwargs))
-        loss: Any = self.objective(model, guide, *args, **kwargs)
-        if getattr(loss, "requires_grad", False):
-            loss.backward()
-        return number(loss)
+        own = self.own_loss_and_grads or as_objective(self.objective).loss_and_grads
+        return number(own(model, guide, *args, **kwargs))
+
+    def own_gradients(self) -> str | None:
+        """Say who computes the gradients, if they are not those of the objective's estimates."""
+        if self.own_loss_and_grads is not None:
+            return "loss_and_grads= was given"
+        if "loss_and_grads" in vars(self):
+            return "loss_and_grads of the SVI object was replaced"
+        if as_objective(self.objective).own_gradients:
+            return f"{type(self.objective).__name__} computes its gradients itself"
+        return None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -119,21 +123,16 @@ class FitMemory:
 
         The generators go back to where they were, and so do buffers of modules.
         """
-        runs = getattr(self.objective, "runs", None)
         with self.active(), same_draws(), _unmoved(self.params):
-            if runs is None:
-                run_pair(self.model, self.guide, args, kwargs)
-            else:
-                next(iter(runs(self.model, self.guide, args, kwargs)))
+            next(iter(as_objective(self.objective).runs(self.model, self.guide, args, kwargs)))
 
     # -------------------------------------------------------------------------------- the state
 
     def around(self) -> dict[str, Any]:
         """Return the fields of a state that have nothing to do with parameters."""
-        remembered = getattr(self.objective, "state_dict", dict)()
         return {
             "buffers": {name: copied(b) for name, b in self.params.buffers.items()},
-            "objective": remembered,
+            "objective": as_objective(self.objective).state_dict(),
             "generators": self.generator_states(),
             "loaders": self.feed.state_dict(),
             "step": self.num_steps,
@@ -149,8 +148,7 @@ class FitMemory:
         self.updater.put(state)
         for name, saved in state.buffers.items():
             overwrite(self.params.buffers[name], saved._data)
-        if hasattr(self.objective, "load_state_dict"):
-            self.objective.load_state_dict(state.objective)
+        as_objective(self.objective).load_state_dict(state.objective)
 
     def put(self, state: FitState) -> None:
         """Go to a state of this fit: an earlier one undoes all steps since.

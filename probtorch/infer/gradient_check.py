@@ -33,7 +33,7 @@ from probtorch.errors import InferenceError
 from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.initialization import uniform_point
 from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
-from probtorch.infer.objectives.elbo import ELBO
+from probtorch.infer.objectives.loss_function import as_objective
 
 __all__ = ["DensityCheck", "check_svi"]
 
@@ -359,7 +359,7 @@ def _borrowed(fit, leaves, precise):
     """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
     held = [(p, p._data) for p in leaves.values()]
     buffers = [(b, b._data.copy()) for b in fit.params.buffers.values()]
-    remembered = getattr(fit.objective, "state_dict", dict)()
+    remembered = as_objective(fit.objective).state_dict()
     try:
         for p, array in held:
             p._data = array.astype(np.float64) if precise else array.copy()
@@ -369,8 +369,7 @@ def _borrowed(fit, leaves, precise):
             p._data = array
         for b, array in buffers:
             b._data[...] = array
-        if hasattr(fit.objective, "load_state_dict"):
-            fit.objective.load_state_dict(remembered)
+        as_objective(fit.objective).load_state_dict(remembered)
 
 
 def _check_runs(fit, leaves, args, kwargs, start, precise):
@@ -432,20 +431,12 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
 
 def _surrogate(fit, args, kwargs) -> Any:
     """The tensor whose gradient a step follows."""
-    objective: Any = fit.objective
-    if not isinstance(objective, ELBO):
-        return as_tensor(objective(fit.model, fit.guide, *args, **kwargs))
     total: Any = 0.0
-    for _, surrogate in objective.estimates(fit.model, fit.guide, args, kwargs):
+    for _, surrogate in as_objective(fit.objective).estimates(fit.model, fit.guide, args, kwargs):
         total = total - surrogate
     return as_tensor(total)
 
 
 def checkable(fit: FitMemory) -> Callable[..., Any] | None:
     """Return the check for a fit; None where its gradient is nobody's but its own."""
-    if not settings.check_gradients or fit.own_loss_and_grads is not None:
-        return None
-    own = getattr(fit.objective, "loss_and_grads", None)
-    if own is not None and getattr(own, "__func__", own) is not ELBO.loss_and_grads:
-        return None
-    return check_svi if "loss_and_grads" not in vars(fit) else None
+    return check_svi if settings.check_gradients and fit.own_gradients() is None else None

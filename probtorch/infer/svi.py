@@ -26,6 +26,7 @@ from probtorch.infer.fit import Fit
 from probtorch.infer.gradient_variance import gradient_variance
 from probtorch.infer.model_calls import check_model_call
 from probtorch.infer.model_runs import lifted
+from probtorch.infer.objectives.runs import is_precise
 from probtorch.infer.step_progress import Interrupt, StepProgress
 from probtorch.infer.svi_arguments import advice, check_count, check_parts
 from probtorch.infer.svi_result import SVIResult
@@ -179,7 +180,7 @@ class SVI(Fit):
         """
         check_count(num_steps, args)
         check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
-        if getattr(self.guide, "precise", False):
+        if is_precise(self.guide):
             # Once, and not at every step.
             args, kwargs = lifted(args), lifted(kwargs)
         record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)

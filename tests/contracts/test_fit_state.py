@@ -5,6 +5,7 @@ So keeping a state is a way back, saving one a way to go on, and nobody needs to
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,23 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.config import configure
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer import SVI, AutoNormal, Trace_ELBO, TraceGraph_ELBO
+from probtorch.infer import (
+    ELBO,
+    SVI,
+    AutoGuide,
+    AutoNormal,
+    Estimate,
+    Objective,
+    Trace_ELBO,
+    TraceGraph_ELBO,
+    guides,
+    objectives,
+)
 from probtorch.infer.fit import Fit
 from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.fit_state import FitState
+from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.runs import run_pair
 from probtorch.nn import BatchNorm1d
 from probtorch.optim import SGD, Adam
 from probtorch.tensor import tensor
@@ -254,3 +268,93 @@ def test_a_state_of_other_parameters_is_refused():
     state = FITS["automatic"]().init(0, X, Y)
     with pytest.raises(ArgumentError, match="'loc'"):
         FITS["momentum"]().update(state, X, Y)
+
+
+# ------------------------------------------------------------------------- objectives and guides
+
+
+class Plain:
+    """An objective that is no `ELBO`: nothing but the protocol."""
+
+    own_gradients = False
+
+    def __init__(self):
+        self.asked = []
+
+    def estimates(self, model, guide, args, kwargs):
+        for run in self.runs(model, guide, args, kwargs):
+            value = run.log_model() - run.log_guide()
+            yield Estimate(value, value)
+
+    def runs(self, model, guide, args, kwargs):
+        yield run_pair(model, guide, args, kwargs)
+
+    def loss(self, *args, **kwargs):
+        return Trace_ELBO().loss(*args, **kwargs)
+
+    def loss_and_grads(self, *args, **kwargs):
+        return Trace_ELBO().loss_and_grads(*args, **kwargs)
+
+    def settled(self, model, guide):
+        self.asked.append("settled")
+        return True
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        self.asked.append("load")
+
+
+def test_what_offers_the_protocol_is_an_objective_like_any_other():
+    losses = {}
+    for objective in (Plain(), Trace_ELBO()):
+        svi = SVI(line, line_guide, Adam({"lr": 0.05}), objective, seed=1)
+        losses[type(objective)] = [svi.step(X, Y) for _ in range(5)]
+        assert svi.explain().startswith("SVI.step: 1 compiled path")
+        svi.load_state_dict(svi.state_dict())
+        if isinstance(objective, Plain):
+            assert {"settled", "load"} <= set(objective.asked)
+    np.testing.assert_allclose(losses[Plain], losses[Trace_ELBO], rtol=1e-12)
+
+
+def test_objectives_offer_what_the_protocol_asks():
+    found = [kind for kind in vars(objectives).values() if isinstance(kind, type)]
+    found = [kind for kind in found if issubclass(kind, ELBO) and kind is not ELBO]
+    assert len(found) >= 7
+    for kind in found:
+        assert isinstance(kind(), Objective)
+        assert as_objective(made := kind()) is made
+    assert not isinstance(lambda model, guide: 0.0, Objective)
+    assert isinstance(as_objective(lambda model, guide: 0.0), Objective)
+
+
+@pytest.mark.parametrize("room", [guides, objectives], ids=lambda room: room.__name__)
+def test_a_guide_and_an_objective_are_named_in_their_file_and_in_one_list(room, sources):
+    """Those that no other is made of; the recipes of docs/internals/svi.md run as tests."""
+    base = AutoGuide if room is guides else ELBO
+    kinds = [x for n in room.__all__ if issubclass(x := getattr(room, n), base) and x is not base]
+    last = [k for k in kinds if not any(issubclass(x, k) for x in kinds if x is not k)]
+    assert len(last) >= 4
+    for kind in last:
+        own = Path(sys.modules[kind.__module__].__file__)
+        written = {
+            path
+            for path, source in sources.items()
+            if (path == own or path.name == "__init__.py")
+            and kind.__name__ in source
+            and kind.__name__ in code_names(source)
+        }
+        assert written == {own, Path(room.__file__)}, kind.__name__
+        assert getattr(probtorch.infer, kind.__name__) is kind
+
+
+def code_names(source):
+    """Names that code uses, and texts that are one: entries of `__all__`."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Name, ast.alias, ast.Attribute, ast.ClassDef)):
+            found |= {getattr(node, key, None) for key in ("id", "name", "attr")}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found

@@ -1,5 +1,6 @@
 """Objectives: what variational inference minimises.
 
+`protocol` says what they have to offer, `loss_function` makes one of a function of the user's.
 `runs` runs guide and model together, `elbo` has what all objectives share and the plain bound,
 `score` the terms for draws without pathwise gradients. The others are variations: `mean_field`
 (divergences in closed form), `renyi` and `importance` (several particles in one bound),
@@ -7,18 +8,21 @@
 sums over finite discrete sites).
 """
 
-from probtorch.infer.objectives.elbo import ELBO, Estimate, Trace_ELBO
+from probtorch.infer.objectives.elbo import ELBO, Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.objectives.graph import TraceGraph_ELBO
 from probtorch.infer.objectives.importance import ImportanceWeightedELBO
 from probtorch.infer.objectives.mean_field import TraceMeanField_ELBO
+from probtorch.infer.objectives.protocol import Estimate, Guide, Objective
 from probtorch.infer.objectives.renyi import RenyiELBO
 from probtorch.infer.objectives.wake_sleep import ReweightedWakeSleep
 
 __all__ = [
     "ELBO",
     "Estimate",
+    "Guide",
     "ImportanceWeightedELBO",
+    "Objective",
     "RenyiELBO",
     "ReweightedWakeSleep",
     "TraceEnum_ELBO",

@@ -13,8 +13,8 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import grad_enabled, wrap
@@ -23,6 +23,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import trace
 from probtorch.effects.params import get_param_store
 from probtorch.errors import ArgumentError
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
 from probtorch.infer.objectives.score import all_costs, score_terms
 from probtorch.infer.objectives.site_estimators import (
@@ -33,22 +34,7 @@ from probtorch.infer.objectives.site_estimators import (
     site_term,
 )
 
-__all__ = ["ELBO", "BoundLoss", "Estimate", "Trace_ELBO"]
-
-
-class Estimate(NamedTuple):
-    """What an objective makes of a run.
-
-    Attributes
-    ----------
-    value : Tensor, shape ()
-        A lower bound of the log evidence, in expectation.
-    surrogate : Tensor, shape ()
-        Its gradient estimates that of the expected value.
-    """
-
-    value: Any
-    surrogate: Any
+__all__ = ["ELBO", "BoundLoss", "Trace_ELBO"]
 
 
 class ELBO(abc.ABC):
@@ -139,6 +125,11 @@ class ELBO(abc.ABC):
 
     # ------------------------------------------------------------------------------------ losses
 
+    @property
+    def own_gradients(self) -> bool:
+        """Whether `loss_and_grads` is not the one below: on the class, or put on the object."""
+        return getattr(self.loss_and_grads, "__func__", None) is not ELBO.loss_and_grads
+
     def loss(self, model: Callable[..., Any], guide: Callable[..., Any], *args: Any, **kwargs: Any):
         """Return an estimate of the loss, without gradients.
 
@@ -196,7 +187,7 @@ class ELBO(abc.ABC):
         """Return what the objective remembers from step to step: nothing, unless it says so."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         if state:
             raise ArgumentError(
@@ -319,7 +310,7 @@ class Trace_ELBO(ELBO):
         }
         return {"memory": memory} if memory else {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         rest = {name: value for name, value in state.items() if name != "memory"}
         super().load_state_dict(rest)

@@ -36,7 +36,7 @@ from probtorch.errors import InferenceError
 from probtorch.infer.decode import decode
 from probtorch.infer.enumerated_check import GiveValues, check_against_one, crossed_particles
 from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
-from probtorch.infer.objectives.elbo import ELBO, Estimate, scaled
+from probtorch.infer.objectives.elbo import ELBO, scaled
 from probtorch.infer.objectives.enumerated_bound import (
     EnumeratedRun,
     as_factor,
@@ -47,6 +47,7 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import FEW, plate_depth, run_pair, same_draws
 from probtorch.ops.elementwise import eq, log, where
 from probtorch.ops.movement import permute, reshape

@@ -23,7 +23,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.estimators.multi_sample import vimco_signals
-from probtorch.infer.objectives.elbo import Estimate
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.renyi import RenyiELBO, log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused

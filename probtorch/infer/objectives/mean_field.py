@@ -11,7 +11,8 @@ from probtorch.core.signatures import explain_calls
 from probtorch.distributions.kl import kl_divergence
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError
-from probtorch.infer.objectives.elbo import Estimate, Trace_ELBO, averaged
+from probtorch.infer.objectives.elbo import Trace_ELBO, averaged
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import Cost, score_terms
 from probtorch.ops.elementwise import where

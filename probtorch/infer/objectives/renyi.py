@@ -11,7 +11,8 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError
-from probtorch.infer.objectives.elbo import ELBO, Estimate
+from probtorch.infer.objectives.elbo import ELBO
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import has_score
 from probtorch.ops.movement import cat, reshape

@@ -35,7 +35,16 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.ops.movement import reshape
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["FEW", "Run", "Vectorised", "plate_depth", "precision", "run_pair", "same_draws"]
+__all__ = [
+    "FEW",
+    "Run",
+    "Vectorised",
+    "is_precise",
+    "plate_depth",
+    "precision",
+    "run_pair",
+    "same_draws",
+]
 
 # Agreement of a vectorised run with single ones, relative to the size of the numbers: in double
 # precision, and where any value is in single precision.
@@ -142,7 +151,7 @@ def run_pair(
     """
     around: tuple[Handler, ...] = () if dim is None else (replicate(None, size, dim),)
     with contextlib.ExitStack() as stack:
-        if getattr(guide, "precise", False):
+        if is_precise(guide):
             stack.enter_context(in_float64())
             args, kwargs = lifted(args), lifted(kwargs)
         drawn = _traced(guide, args, kwargs, around + handlers)
@@ -151,9 +160,14 @@ def run_pair(
     return Run(seen, drawn, size, dim)
 
 
+def is_precise(guide: Callable[..., Any]) -> bool:
+    """Whether a guide wants its model to run in float64."""
+    return bool(getattr(guide, "precise", False))
+
+
 def precision(guide: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
     """Return the context in which the model of `guide` runs: float64 if the guide asks for it."""
-    return in_float64() if getattr(guide, "precise", False) else contextlib.nullcontext()
+    return in_float64() if is_precise(guide) else contextlib.nullcontext()
 
 
 def _traced(fn, args, kwargs, handlers):
@@ -326,7 +340,7 @@ class Vectorised:
     def _compare(self, found, i, single, model, guide, args, kwargs):
         """Run particle `i` alone; every log density has to be what it was among the others."""
         with same_draws(), precision(guide):
-            if getattr(guide, "precise", False):
+            if is_precise(guide):
                 args, kwargs = lifted(args), lifted(kwargs)
             drawn = _traced(guide, args, kwargs, (_One(found.guide, single.guide, i),))
             handlers = (_One(found.model, single.model, i), _Replay(drawn))

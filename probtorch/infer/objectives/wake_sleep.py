@@ -13,7 +13,8 @@ from probtorch.effects.handlers import replay, trace, uncondition
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.objectives.elbo import ELBO, Estimate
+from probtorch.infer.objectives.elbo import ELBO
+from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.renyi import log_weights
 from probtorch.infer.objectives.runs import Run, run_pair
 from probtorch.infer.objectives.site_estimators import choice_refused
