@@ -346,6 +346,8 @@ ROWS |= {
 NOT_HERE = {
     "AutoContinuous", "AutoGuide", "ELBO", "ElementwiseOptimizer", "Optimizer", "LRScheduler",
     "Dataset", "IterableDataset", "Sampler",  # bases
+    "Guide", "Objective",  # protocols
+    "Estimate",  # a named tuple on the tape
     "WorkerInfo",  # belongs to a process
     "AutoNormalizingFlow",  # its flow is made by the user's function; AutoIAFNormal is one
     "SequentialLR",  # holds schedulers, which have rows
