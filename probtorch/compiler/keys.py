@@ -30,7 +30,7 @@ import numpy as np
 
 from probtorch.compiler import cache
 from probtorch.compiler.graph import Graph, Value
-from probtorch.compiler.lowering import RULES, SMALL, arranged
+from probtorch.compiler.lowering import SMALL, arranged, rule_of
 from probtorch.compiler.sources import sources
 from probtorch.core.op import REGISTRY
 
@@ -195,7 +195,8 @@ class _Walk:
         """Whether an op, its formula and its rule are the package's own."""
         known = self._ours.get(node.name)
         if known is None:
-            parts = [RULES.get(node.name), node.op and node.op.formula]
+            op = node.op
+            parts = [rule_of(node.name, op), op and (op.formula or op.run)]
             same = REGISTRY.get(node.name) is node.op
             known = same and all(_ours(f) for f in parts if f is not None)
             self._ours[node.name] = known

@@ -15,7 +15,7 @@ from probtorch.compiler.layout import Layout, contiguous
 from probtorch.compiler.loops import Block, Buffer, Group, Item, Mem, Reg, Root, address, squeeze
 from probtorch.errors import CompileError
 
-__all__ = ["SMALL", "Lowering", "arranged", "lowers"]
+__all__ = ["SMALL", "Lowering", "arranged", "is_view", "lowers", "rule_of"]
 
 RULES = {}
 
@@ -25,7 +25,9 @@ SMALL = 64
 
 
 def lowers(*names):
-    """Decorator: the function is the lowering rule of the ops of these names."""
+    """Decorator: the function is the lowering rule of the ops of these names, or of all ops that
+    declare this as their native form (`Op.native`).
+    """
 
     def register(rule):
         for name in names:
@@ -33,6 +35,12 @@ def lowers(*names):
         return rule
 
     return register
+
+
+def rule_of(name, op):
+    """Return the lowering rule for what an op declares as its native form, else for its name."""
+    native = None if op is None else op.native
+    return RULES.get(name if native is None else getattr(native, "kind", native))
 
 
 def arranged(array):
@@ -197,7 +205,7 @@ class Lowering:
             if op is not None and (op.family == "elementwise" or op.name == "cast"):
                 self.elementwise(node, block)
                 continue
-            rule = RULES.get(node.name)
+            rule = rule_of(node.name, op)
             if rule is None:
                 raise CompileError(
                     f"op {node.name}",
@@ -310,7 +318,7 @@ class Lowering:
         """Whether nothing after `node` reads the memory of `v`, under whatever name."""
         if self.uses is None:
             self.uses = last_uses(self.graph)
-        while v.kind == "node" and v.node.name in VIEW_NAMES:
+        while v.kind == "node" and is_view(v.node):
             v = v.node.inputs[0]
         return self.uses.get(v.id) is node
 
@@ -360,7 +368,9 @@ class Lowering:
         return buffer
 
 
-VIEW_NAMES = frozenset(("reshape", "permute", "expand", "slice", "diagonal"))
+def is_view(node):
+    """Whether a node only says how the memory of its input is read."""
+    return node.op is not None and node.op.native == "view"
 
 
 def last_uses(graph):
@@ -376,7 +386,7 @@ def last_uses(graph):
     for v in graph.outputs:
         last[v.id] = end
     for node in reversed(graph.nodes):
-        if node.name in VIEW_NAMES and type(node.inputs[0]) is Value:
+        if is_view(node) and type(node.inputs[0]) is Value:
             source = node.inputs[0].id
             last[source] = max(last[source], last.get(node.outs[0].id, -1))
     return {k: None if i == end else graph.nodes[i] for k, i in last.items()}

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
-from probtorch.compiler.lowering import VIEW_NAMES
+from probtorch.compiler.lowering import is_view
 from probtorch.compiler.profile import Profile
 from probtorch.compiler.render.timed import timed
 from probtorch.compiler.traffic import traffic_of
@@ -180,7 +180,7 @@ def _nodes(graph, lowering):
         (
             visible(node, None),
             ", ".join(dict.fromkeys(str(k) for v in node.outs for k in steps.get(v.id, ())))
-            or ("layout only" if node.name in VIEW_NAMES else ""),
+            or ("layout only" if is_view(node) else ""),
             _line(node.location),
         )
         for node in graph.nodes

@@ -3,7 +3,7 @@
 An op is declared once, in a file of `probtorch/ops`, by one of the family functions there
 (`elementwise`, `reduction`, `structured`, ...). All readers take what they need from the same
 record: eager execution (`run`), the tape (`vjp`), forward mode (`jvp`), the compiler (`family`,
-`formula` and, by name, its lowering table), and the contract tests (`domain`, `reference`,
+`formula`, `native`), and the contract tests (`domain`, `reference`,
 `samples`).
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from probtorch.core.native import Function, Routine
 from probtorch.errors import ArgumentError
 
 __all__ = ["REGISTRY", "Op", "core_dims", "register"]
@@ -61,6 +62,9 @@ class Op:
         stands for as many as the attribute `sizes` has; or the name of the attribute that says
         which they are, "dim" or "dims", of inputs that are equal in rank. None for an op whose
         batching has a rule of its own.
+    native : Routine, Function, str or None
+        What carries it out in compiled code: see core/native.py. None where there is a formula, a
+        decomposition, or a rule of its own in the compiler's `lower/`.
     num_outputs : int
         Number of output tensors. With several, `vjp` and the hooks see a list of cotangents, None
         for an output that took no part.
@@ -92,6 +96,7 @@ class Op:
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)
     core: str | None = None
+    native: Routine | Function | str | None = None
     num_outputs: int = 1
     domain: tuple[Any, ...] = ()
     reference: Callable[..., Any] | None = None

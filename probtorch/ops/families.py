@@ -283,7 +283,19 @@ def _bind_jvp(op):
     return jvp
 
 
-def linear(name, family, *, run, transpose, samples, core=None, reference=None, view=False, doc=""):
+def linear(
+    name,
+    family,
+    *,
+    run,
+    transpose,
+    samples,
+    core=None,
+    native=None,
+    reference=None,
+    view=False,
+    doc="",
+):
     """Declare an op linear in its one input; ``transpose(g, x, **attrs)`` is its adjoint.
 
     `x` is there for its shape: the derivative of a linear op reads nothing.
@@ -305,6 +317,7 @@ def linear(name, family, *, run, transpose, samples, core=None, reference=None, 
             inputs=_names(run),
             saves=(),
             core=core,
+            native=native,
             samples=samples,
             reference=reference,
             doc=doc,
@@ -326,6 +339,7 @@ def structured(
     reference=None,
     saves=None,
     core=None,
+    native=None,
     num_outputs=1,
     doc="",
     extra=None,
@@ -345,6 +359,7 @@ def structured(
             inputs=_names(run),
             saves=None if saves is None else tuple(saves.split()),
             core=core,
+            native=native,
             samples=samples,
             reference=reference,
             num_outputs=num_outputs,

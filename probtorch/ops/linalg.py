@@ -21,6 +21,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
+from probtorch.core.native import Routine
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -39,6 +40,7 @@ from probtorch.ops.movement import (
 )
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import sum
+from probtorch.ops.workspace import pivots
 
 __all__ = [
     "LinAlgError",
@@ -209,6 +211,9 @@ _CHOLESKY = structured(
     jvp=_cholesky_jvp,
     saves="out",
     core="(n,n)->(n,n)",
+    native=Routine(
+        "cholesky_{letter}", "a n count", outputs="a", fails="check", small="small_cholesky"
+    ),
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {"check": True}),
         ((positive_definite_samples(rng, 2, 4),), {"check": True}),
@@ -377,6 +382,13 @@ _SOLVE_TRIANGULAR = structured(
     jvp=_solve_triangular_jvp,
     saves="a out",
     core="(n,n),(n,m)->(n,m)",
+    native=Routine(
+        "trsm_{letter}",
+        "a b n m upper unitriangular count step(a)",
+        outputs="b",
+        keeps="a",
+        small="small_solve",
+    ),
     samples=_triangular_samples,
     reference=_solve_triangular_reference,
     doc="x with a @ x = b for triangular a; the other triangle is not read.",
@@ -501,6 +513,14 @@ _SOLVE = structured(
     jvp=_solve_jvp,
     saves="a out",
     core="(n,n),(n,m)->(n,m)",
+    native=Routine(
+        "solve_{letter}",
+        "a b n m count pivots",
+        outputs="b",
+        columns="a b",
+        space=pivots,
+        fails=True,
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3), rng.standard_normal((3, 2))), {}),
         ((general_samples(rng, 2, 1, 3, 3), rng.standard_normal((4, 3, 1))), {}),
@@ -571,6 +591,14 @@ INV = structured(
     vjp=lambda g, y, inputs, attrs, needs: (-matmul(matmul(mt(y), g), mt(y)),),
     jvp=lambda tangents, y, inputs, attrs: -matmul(matmul(y, tangents[0]), y),
     core="(n,n)->(n,n)",
+    native=Routine(
+        "inv_{letter}",
+        "a out n count pivots",
+        outputs="out",
+        columns="a out",
+        space=pivots,
+        fails="check",
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {"check": True}),
         ((general_samples(rng, 2, 2, 2),), {"check": True}),

@@ -65,6 +65,7 @@ _RESHAPE = linear(
     "movement",
     run=lambda x, shape: x.reshape(shape),
     transpose=lambda g, x, shape: reshape(g, x._data.shape),
+    native="view",
     samples=lambda rng: [
         ((_array(rng, 2, 6),), {"shape": (3, 4)}),
         ((_array(rng),), {"shape": (1, 1)}),
@@ -154,6 +155,7 @@ _PERMUTE = linear(
     "movement",
     run=lambda x, dims: x.transpose(dims),
     transpose=lambda g, x, dims: permute(g, tuple(int(i) for i in np.argsort(dims))),
+    native="view",
     samples=lambda rng: [
         ((_array(rng, 2, 3, 4),), {"dims": (2, 0, 1)}),
         ((_array(rng, 0, 3),), {"dims": (1, 0)}),
@@ -235,6 +237,7 @@ _EXPAND = linear(
     "movement",
     run=_run_expand,
     transpose=lambda g, x, shape: unbroadcast(g, x._data.shape),
+    native="view",
     samples=lambda rng: [
         ((_array(rng, 3, 1),), {"shape": (2, 3, 4)}),
         ((_array(rng),), {"shape": (2,)}),
@@ -314,6 +317,7 @@ _SLICE = linear(
     "movement",
     run=lambda x, spec: x[python_slices(spec)],
     transpose=lambda g, x, spec: unslice(g, spec, x._data.shape),
+    native="view",
     samples=lambda rng: [
         ((_array(rng, 5, 4),), {"spec": ((1, 2, 2), (3, -1, 4))}),
         ((_array(rng, 3),), {"spec": ((2, 1, 0),)}),
@@ -594,6 +598,7 @@ _DIAGONAL = linear(
         _DIAG_EMBED, (g,), {"offset": offset, "shape": x._data.shape[-2:]}
     ),
     core="(m,n)->(k)",
+    native="view",
     samples=lambda rng: [
         ((_array(rng, 2, 3, 4),), {"offset": 1}),
         ((_array(rng, 3, 3),), {"offset": 0}),

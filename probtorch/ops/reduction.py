@@ -130,6 +130,7 @@ _SUM = linear(
     run=add_up,
     transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x._data.shape),
     core="dims",
+    native="reduce",
     samples=_samples_or_empty,
     reference=lambda x, dims, keepdim: np.sum(x, axis=dims, keepdims=keepdim),
     doc="Sum over dims.",
@@ -362,6 +363,7 @@ def _extreme(name, method, reference, doc):
         jvp=_extreme_jvp,
         saves="x out",
         core="dims",
+        native="reduce",
         samples=_samples,
         doc=doc,
         reference=lambda x, dims, keepdim: reference(x, axis=dims, keepdims=keepdim),
@@ -434,6 +436,7 @@ _ARGMAX = structured(
     "argmax",
     "reduction",
     run=_run_arg("argmax"),
+    native="reduce",
     samples=_arg_samples,
     doc="Index of the first largest element.",
     reference=lambda x, dims, keepdim: np.argmax(
@@ -444,6 +447,7 @@ _ARGMIN = structured(
     "argmin",
     "reduction",
     run=_run_arg("argmin"),
+    native="reduce",
     samples=_arg_samples,
     doc="Index of the first smallest element.",
     reference=lambda x, dims, keepdim: np.argmin(
@@ -633,6 +637,7 @@ _PROD = structured(
     jvp=_prod_jvp,
     saves="x",
     core="dims",
+    native="reduce",
     samples=_samples,
     reference=lambda x, dims, keepdim: np.prod(x, axis=dims, keepdims=keepdim),
     doc="Product over dims.",
@@ -660,6 +665,7 @@ _CUMSUM = linear(
     run=lambda x, dim: wider(x).cumsum(axis=dim).astype(x.dtype, copy=False),
     transpose=lambda g, x, dim: flip(apply(_CUMSUM, (flip(g, dim),), {"dim": dim}), dim),
     core="dim",
+    native="scan",
     samples=lambda rng: [
         ((rng.standard_normal((3, 4)),), {"dim": 1}),
         ((rng.standard_normal((3, 0)),), {"dim": 0}),

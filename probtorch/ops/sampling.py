@@ -24,6 +24,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
+from probtorch.core.native import Function
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
 from probtorch.core.tensor_base import TensorBase
@@ -387,11 +388,17 @@ def _integers_reference(bits, low, span):
     return np.array(words, np.int64).reshape(bits.shape)
 
 
+def _signed(low, span):
+    """The numbers that draws of integers take, as signed ones of the same bits."""
+    return [(n + 2**63) % 2**64 - 2**63 for n in (low, span)]
+
+
 _INTEGERS = structured(
     "bits_to_integers",
     "sampling",
     run=_run_integers,
     core="()->()",
+    native=Function("bits_to_integers", numbers=_signed),
     samples=lambda rng: [
         ((rng.integers(-(2**63), 2**63, (2, 3)),), {"low": -5, "span": 12}),
         ((rng.integers(-(2**63), 2**63, (4,)),), {"low": -(2**63), "span": 2**64 - 1}),

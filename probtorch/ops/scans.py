@@ -119,6 +119,7 @@ _RECURRENCE = structured(
     jvp=_recurrence_jvp,
     saves="a out",
     core="dim",
+    native="scan",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)), rng.standard_normal((2, 4))), {"dim": 1}),
         ((rng.standard_normal((3, 2)), rng.standard_normal((3, 2))), {"dim": 0}),
@@ -185,6 +186,7 @@ _CUMPROD = structured(
     jvp=_cumprod_jvp,
     saves="x out",
     core="dim",
+    native="scan",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((np.array([2.0, 0.0, 3.0, 0.0]),), {"dim": 0}),
@@ -244,6 +246,7 @@ _LOGCUMSUMEXP = structured(
     jvp=_logcumsumexp_jvp,
     saves="x out",
     core="dim",
+    native="scan",
     samples=lambda rng: [
         ((rng.standard_normal((2, 4)),), {"dim": 1}),
         ((rng.standard_normal((3, 2)),), {"dim": 0}),
@@ -295,6 +298,7 @@ def _extreme_index(name, ufunc, pick):
         "scan",
         run=_run_extreme_index(ufunc),
         core="dim",
+        native="scan",
         samples=lambda rng: [
             ((rng.standard_normal((2, 5)),), {"dim": 1}),
             ((np.array([1.0, 3.0, 3.0, 2.0]),), {"dim": 0}),

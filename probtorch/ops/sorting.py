@@ -18,6 +18,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.making import as_tensor
+from probtorch.core.native import Routine
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant, read
@@ -42,6 +43,7 @@ from probtorch.ops.movement import movedim, reshape, slice_
 from probtorch.ops.named import ValuesIndices
 from probtorch.ops.reduction import any as any_of
 from probtorch.ops.reduction import kept_shape, sum
+from probtorch.ops.workspace import sorting_space
 
 __all__ = [
     "argsort",
@@ -84,6 +86,13 @@ _ARGSORT = structured(
     "sorting",
     run=_run_argsort,
     core="dim",
+    native=Routine(
+        "argsort_{type}",
+        "x count n descending out space",
+        outputs="out",
+        keeps="x",
+        space=sorting_space,
+    ),
     samples=lambda rng: [
         ((rng.standard_normal((2, 5)),), {"dim": 1, "descending": False}),
         ((rng.integers(0, 3, (6, 2)) * 1.0,), {"dim": 0, "descending": True}),
@@ -183,6 +192,13 @@ _ORDER_STATISTIC = structured(
     jvp=_order_statistic_jvp,
     saves="x out",
     core="dims",
+    native=Routine(
+        "order_statistic_{type}",
+        "x count n k out space",
+        outputs="out",
+        keeps="x",
+        space=sorting_space,
+    ),
     samples=lambda rng: [
         ((rng.standard_normal((2, 5)),), {"dims": (1,), "k": 2, "keepdim": False}),
         ((rng.standard_normal((4, 3)),), {"dims": (0,), "k": 0, "keepdim": True}),

@@ -22,6 +22,7 @@ from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.core.native import Routine
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs as absolute
@@ -53,6 +54,7 @@ from probtorch.ops.named import Eigh, Qr, Slogdet, Svd
 from probtorch.ops.reduction import all as all_of
 from probtorch.ops.reduction import amax, prod, sum
 from probtorch.ops.sampling import demand
+from probtorch.ops.workspace import eigh_space, pivots, pivots_and_logs, qr_space, svd_space
 
 __all__ = [
     "det",
@@ -250,6 +252,14 @@ _DET = structured(
         unsqueeze(unsqueeze(g, -1), -1) * apply(_COFACTOR, inputs),
     ),
     core="(n,n)->()",
+    native=Routine(
+        "det_{letter}",
+        "a out logs n count pivots",
+        outputs="out",
+        columns="a",
+        space=pivots_and_logs,
+        empty=(1,),
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 2, 2),), {}),
@@ -285,6 +295,14 @@ _SLOGDET = structured(
     saves="a",
     num_outputs=2,
     core="(n,n)->(),()",
+    native=Routine(
+        "slogdet_{letter}",
+        "a sign log n count pivots",
+        outputs="sign log",
+        columns="a",
+        space=pivots,
+        empty=(1, 0),
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((-general_samples(rng, 2, 3, 3),), {}),
@@ -382,6 +400,14 @@ _EIGH = structured(
     num_outputs=2,
     saves="out",
     core="(n,n)->(n),(n,n)",
+    native=Routine(
+        "eigh_{letter}",
+        "a values n count floats size(floats) integers size(integers)",
+        outputs="values a",
+        columns="a",
+        space=eigh_space,
+        fails=True,
+    ),
     samples=lambda rng: [
         ((positive_definite_samples(rng, 3),), {}),
         ((positive_definite_samples(rng, 2, 3),), {}),
@@ -461,6 +487,14 @@ _QR = structured(
     num_outputs=2,
     saves="out",
     core="(m,n)->(m,n),(n,n)",
+    native=Routine(
+        "qr_{letter}",
+        "a q r m n count heads floats size(floats)",
+        outputs="q r",
+        columns="a q r",
+        space=qr_space,
+        fails=True,
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 2, 4, 2),), {}),
@@ -567,6 +601,14 @@ _SVD = structured(
     num_outputs=3,
     saves="out",
     core="(m,n)->(m,k),(k),(k,n)",
+    native=Routine(
+        "svd_{letter}",
+        "a u s vh m n count floats size(floats) integers",
+        outputs="u s vh",
+        columns="a u vh",
+        space=svd_space,
+        fails=True,
+    ),
     samples=lambda rng: [
         ((general_samples(rng, 3, 3),), {}),
         ((general_samples(rng, 4, 2),), {}),

@@ -1,124 +1,109 @@
-"""Factorisations and solves: LAPACK through render/runtime/matrices.py, or inside loop nests.
+"""Routines on matrices and rows: functions of render/runtime, LAPACK's among them, or loop nests.
 
-Cholesky factors and triangular solves of matrices up to `SMALL` are written out in a loop nest over
-the batch, which LLVM vectorises; a call of LAPACK costs more than such a factor. All else is copied
-into the order by columns that LAPACK wants, and its results are seen through a transposed layout.
-
-Working space is of the sizes that LAPACK asks for, so blocking is as in eager execution.
+What such an op declares (`core` and `native`, a `Routine`) says all that is needed: no op is known
+here. Operands are copied into the order that the routine wants, results are seen through a
+transposed layout. Matrices of up to `SMALL` rows are written out in a loop nest over the batch,
+which LLVM vectorises, if there is an item for it; a call of LAPACK costs more than such a factor.
 """
 
-import functools
 import math
 
 import numpy as np
 
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.layout import contiguous
 from probtorch.compiler.library import integer_type
 from probtorch.compiler.loops import Item, Mem, Root, squeeze
 from probtorch.compiler.lower.routines import call, define_moved, moved_operand, workspace
 from probtorch.compiler.lowering import lowers
+from probtorch.core.op import core_dims
 
 # A factor of four is 10 roots and quotients; from five on LAPACK was as fast.
 SMALL = 4
 
 
-def letter(dtype):
-    """Return LAPACK's letter for a dtype."""
-    return "d" if dtype == np.float64 else "s"
-
-
-def integers(low, count):
-    """Return a buffer for integers of LAPACK's size."""
-    return workspace(low, count * (8 if integer_type() == "i64" else 4))
-
-
-def by_rows(ndim):
-    """The order of the dims of matrices by rows."""
-    return tuple(range(ndim))
-
-
-def by_columns(ndim):
-    """The order of the dims of matrices by columns."""
-    return (*range(ndim - 2), ndim - 1, ndim - 2)
-
-
-def columns(low, v, block, *, batch=None):
-    """Return a root with the matrices of `v` by columns, expanded to `batch`, to be overwritten."""
-    shape = (*(v.shape[:-2] if batch is None else batch), *v.shape[-2:])
-    return moved_operand(low, v, by_columns(len(shape)), shape, block, fresh=True)
-
-
-def result(low, v):
-    """Return a buffer for the elements of `v`."""
-    return low.temporary(v.dtype, math.prod(v.shape))
-
-
-def define_columns(low, v, buffer, block, g):
-    """Define `v` as matrices that lie by columns in `buffer`."""
-    define_moved(low, v, buffer, by_columns(len(v.shape)), block, g)
-
-
-def define_rows(low, v, buffer, block, g):
-    """Define `v` as what lies contiguously in `buffer`."""
-    define_moved(low, v, buffer, by_rows(len(v.shape)), block, g)
-
-
-def filled(low, node, block, *values):
-    """Define the outputs of a node on matrices without elements."""
-    for out, value in zip(node.outs, values, strict=True):
-        low.filled(out, value, block)
-
-
-# ----------------------------------------------------------------------- Cholesky and triangular
-
-
-@lowers("cholesky")
-def lower_cholesky(low, node, block):
-    (v,), (out,) = node.inputs, node.outs
-    n = v.shape[-1]
-    if 0 in out.shape:
-        filled(low, node, block, 0)
+@lowers("routine")
+def lower_routine(low, node, block):
+    """Lower an op on matrices or rows to a call of the routine that it declares."""
+    op, routine = node.op, node.op.native
+    if any(0 in v.shape for v in node.inputs):
+        for out, value in zip(node.outs, routine.empty or (0,) * len(node.outs), strict=True):
+            low.filled(out, value, block)
         return
-    if n <= SMALL:
-        small(low, "small_cholesky", node, v.shape[:-2], block)
+    if "->" not in op.core:
+        _along_rows(low, node, block)
         return
-    root = moved_operand(low, v, by_rows(len(v.shape)), v.shape, block, fresh=True)
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_cholesky_{letter(v.dtype)}",
-        [root, n, math.prod(v.shape[:-2])],
-        fails=node.attrs["check"],
-    )
-    define_rows(low, out, root.buffer, block, g)
+    inputs, outputs = core_dims(op.core)
+    sizes, loops = {}, []
+    for v, names in zip(node.inputs, inputs, strict=True):
+        sizes.update(zip(names, v.shape[len(v.shape) - len(names) :], strict=True))
+        loops.append(v.shape[: len(v.shape) - len(names)])
+    batch = np.broadcast_shapes(*loops)
+    if routine.small is not None and sizes["n"] <= SMALL:
+        domain = (*batch, *(sizes[d] for d in outputs[0] if d != "n"))
+        small(low, routine.small, node, domain, block)
+        return
+
+    def order(name, rank):
+        dims = list(range(rank))
+        if name in routine.columns.split():
+            dims[-2:] = dims[:-3:-1]
+        return tuple(dims)
+
+    given = {}
+    for name, v, loop in zip(op.inputs, node.inputs, loops, strict=False):
+        core = v.shape[len(loop) :]
+        one_for_all = f"step({name})" in routine.arguments and math.prod(loop) == 1
+        shape = v.shape if one_for_all else (*batch, *core)
+        given[f"step({name})"] = 0 if one_for_all else math.prod(core)
+        fresh = name not in routine.keeps.split()
+        given[name] = moved_operand(low, v, order(name, len(shape)), shape, block, fresh=fresh)
+    orders = [order(name, len(v.shape)) for name, v in zip(routine.outputs.split(), node.outs)]
+    sizes["count"] = math.prod(batch)
+    call_routine(low, node, block, given, sizes, orders)
 
 
-@lowers("solve_triangular")
-def lower_solve_triangular(low, node, block):
-    a, b = node.inputs
-    (out,) = node.outs
-    *batch, n, m = out.shape
-    if 0 in out.shape:
-        filled(low, node, block, 0)
-        return
-    if n <= SMALL:
-        small(low, "small_solve", node, (*batch, m), block)
-        return
-    count = math.prod(batch)
-    shared = math.prod(a.shape[:-2]) == 1
-    shape = a.shape if shared else (*batch, n, n)
-    left = moved_operand(low, a, by_rows(len(shape)), shape, block)
-    right = moved_operand(low, b, by_rows(len(out.shape)), out.shape, block, fresh=True)
-    flags = [int(node.attrs["upper"]), int(node.attrs["unitriangular"])]
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_trsm_{letter(out.dtype)}",
-        [left, right, n, m, *flags, count, 0 if shared else n * n],
-    )
-    define_rows(low, out, right.buffer, block, g)
+def _along_rows(low, node, block):
+    """Lower an op along one dim: each row of its input lies contiguously."""
+    (v,) = node.inputs
+    dim = node.attrs["dim"] if node.op.core == "dim" else node.attrs["dims"][0]
+    order = (*(d for d in range(len(v.shape)) if d != dim), dim)
+    (name, *_), n = node.op.inputs, v.shape[dim]
+    fresh = name not in node.op.native.keeps.split()
+    given = {name: moved_operand(low, v, order, v.shape, block, fresh=fresh)}
+    sizes = {"n": n, "count": math.prod(v.shape) // n}
+    # A result with one element per row has no row to lie along.
+    orders = [order if out.shape == v.shape else range(len(out.shape)) for out in node.outs]
+    call_routine(low, node, block, given, sizes, orders)
+
+
+def call_routine(low, node, block, given, sizes, orders):
+    """Call a routine on `given` operands, and define the outputs, whose dims lie in `orders`."""
+    routine, dtype = node.op.native, node.inputs[0].dtype
+    passed, names = {**given, **sizes}, routine.outputs.split()
+    for name, out in zip(names, node.outs, strict=True):
+        if name not in given:
+            passed[name] = low.temporary(out.dtype, math.prod(out.shape))
+    for name, space in (routine.space(dtype, **sizes) if routine.space else {}).items():
+        each = {"float": dtype.itemsize, "integer": integer_bytes(), "byte": 1}[space.kind]
+        passed[name] = workspace(low, space.count * each)
+        passed[f"size({name})"] = space.count
+    arguments = [
+        passed[name] if name in passed else int(node.attrs[name])
+        for name in routine.arguments.split()
+    ]
+    fails = node.attrs[routine.fails] if isinstance(routine.fails, str) else routine.fails
+    letter = "d" if dtype == np.float64 else "s"
+    symbol = "pt_" + routine.name.format(letter=letter, type=ir_type(dtype))
+    g = call(low, block, node, symbol, arguments, fails=fails)
+    for name, out, order in zip(names, node.outs, orders, strict=True):
+        made = passed[name]
+        define_moved(low, out, made.buffer if isinstance(made, Root) else made, order, block, g)
+
+
+def integer_bytes():
+    """Size of LAPACK's integers."""
+    return 8 if integer_type() == "i64" else 4
 
 
 def small(low, kind, node, domain, block):
@@ -141,7 +126,7 @@ def small(low, kind, node, domain, block):
             at = (*at, layout.strides[-1] if k == 1 else 0)
         reads.append(Mem(buffer, layout.offset, squeezed(at, domain)))
         steps.append(layout.strides[-2:])
-    buffer = result(low, out)
+    buffer = low.temporary(out.dtype, math.prod(out.shape))
     own = contiguous(out.shape).strides
     at = (*own[:-2], own[-1]) if columns_too else own[:-2]
     block.statements[g].items.append(
@@ -171,152 +156,3 @@ def spread(layout, larger):
         0 if n == 1 else s for s, n in zip(layout.strides[:-2], layout.shape[:-2], strict=True)
     )
     return (0,) * (len(larger) - len(strides)) + strides
-
-
-# ------------------------------------------------------------------------- solves, determinants
-
-
-@lowers("solve")
-def lower_solve(low, node, block):
-    a, b = node.inputs
-    (out,) = node.outs
-    *batch, n, m = out.shape
-    if 0 in out.shape:
-        filled(low, node, block, 0)
-        return
-    left, right = columns(low, a, block, batch=batch), columns(low, b, block, batch=batch)
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_solve_{letter(out.dtype)}",
-        [left, right, n, m, math.prod(batch), integers(low, n)],
-        fails=True,
-    )
-    define_columns(low, out, right.buffer, block, g)
-
-
-@lowers("inv")
-def lower_inv(low, node, block):
-    (v,), (out,) = node.inputs, node.outs
-    if 0 in out.shape:
-        filled(low, node, block, 0)
-        return
-    n, buffer = v.shape[-1], result(low, out)
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_inv_{letter(v.dtype)}",
-        [columns(low, v, block), buffer, n, math.prod(v.shape[:-2]), integers(low, n)],
-        fails=node.attrs["check"],
-    )
-    define_columns(low, out, buffer, block, g)
-
-
-@lowers("det", "slogdet")
-def lower_determinant(low, node, block):
-    (v,) = node.inputs
-    n, batch = v.shape[-1], math.prod(v.shape[:-2])
-    if 0 in v.shape:
-        filled(low, node, block, *((1,) if node.name == "det" else (1, 0)))
-        return
-    # `det` takes the logarithms as working space.
-    out = node.outs[0]
-    buffers = [result(low, o) for o in node.outs]
-    logs = buffers[1] if node.name == "slogdet" else workspace(low, batch * v.dtype.itemsize)
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_{node.name}_{letter(out.dtype)}",
-        [columns(low, v, block), buffers[0], logs, n, batch, integers(low, n)],
-    )
-    for o, buffer in zip(node.outs, buffers, strict=True):
-        define_rows(low, o, buffer, block, g)
-
-
-# ------------------------------------------------------------------------ orthogonal factorisations
-
-
-@functools.cache
-def sizes(name, p, m, n):
-    """Return the sizes of the working arrays that LAPACK asks for: floats, then integers."""
-    from scipy.linalg import lapack
-
-    if name == "eigh":
-        # SciPy has no query for these; the blocked reduction wants 64 columns at the most.
-        return 1 + 6 * n + 2 * n * n + 64 * n, 3 + 5 * n
-    k = min(m, n)
-    if name == "svd":
-        size, _ = getattr(lapack, f"{p}gesdd_lwork")(m, n, compute_uv=1, full_matrices=0)
-        # The query counts in floats of the format: in single precision it may round down.
-        return int(size) + 64, 8 * k
-    first, _ = getattr(lapack, f"{p}geqrf_lwork")(m, n)
-    return max(int(first), 64 * k) + 64, k
-
-
-@lowers("eigh")
-def lower_eigh(low, node, block):
-    (v,), (values, vectors) = node.inputs, node.outs
-    if 0 in v.shape:
-        filled(low, node, block, 0, 0)
-        return
-    n, p = v.shape[-1], letter(v.dtype)
-    floats, count = sizes("eigh", p, n, n)
-    root, buffer = columns(low, v, block), result(low, values)
-    g = call(
-        low,
-        block,
-        node,
-        f"pt_eigh_{p}",
-        [
-            root,
-            buffer,
-            n,
-            math.prod(v.shape[:-2]),
-            workspace(low, floats * v.dtype.itemsize),
-            floats,
-            integers(low, count),
-            count,
-        ],
-        fails=True,
-    )
-    define_rows(low, values, buffer, block, g)
-    define_columns(low, vectors, root.buffer, block, g)
-
-
-@lowers("svd")
-def lower_svd(low, node, block):
-    (v,), (u, s, vh) = node.inputs, node.outs
-    if 0 in v.shape:
-        filled(low, node, block, 0, 0, 0)
-        return
-    (m, n), p = v.shape[-2:], letter(v.dtype)
-    floats, count = sizes("svd", p, m, n)
-    buffers = [result(low, o) for o in node.outs]
-    space = [workspace(low, floats * v.dtype.itemsize), floats, integers(low, count)]
-    batch = math.prod(v.shape[:-2])
-    arguments = [columns(low, v, block), *buffers, m, n, batch, *space]
-    g = call(low, block, node, f"pt_svd_{p}", arguments, fails=True)
-    define_columns(low, u, buffers[0], block, g)
-    define_rows(low, s, buffers[1], block, g)
-    define_columns(low, vh, buffers[2], block, g)
-
-
-@lowers("qr")
-def lower_qr(low, node, block):
-    (v,), (q, r) = node.inputs, node.outs
-    if 0 in v.shape:
-        filled(low, node, block, 0, 0)
-        return
-    (m, n), p = v.shape[-2:], letter(v.dtype)
-    floats, count = sizes("qr", p, m, n)
-    buffers = [result(low, o) for o in node.outs]
-    size = v.dtype.itemsize
-    space = [workspace(low, count * size), workspace(low, floats * size), floats]
-    batch = math.prod(v.shape[:-2])
-    arguments = [columns(low, v, block), *buffers, m, n, batch, *space]
-    g = call(low, block, node, f"pt_qr_{p}", arguments, fails=True)
-    define_columns(low, q, buffers[0], block, g)
-    define_columns(low, r, buffers[1], block, g)

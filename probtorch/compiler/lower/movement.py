@@ -6,7 +6,7 @@ from probtorch.compiler.layout import Layout, contiguous
 from probtorch.compiler.lowering import lowers
 
 
-@lowers("reshape", "permute", "expand", "slice", "diagonal")
+@lowers("view")
 def view(low, node, block):
     (v,), (out,) = node.inputs, node.outs
     root, layout = low.place(v)

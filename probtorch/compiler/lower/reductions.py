@@ -8,7 +8,7 @@ from probtorch.compiler.loops import Item, Mem, Root, squeeze
 from probtorch.compiler.lowering import lowers
 
 
-@lowers("sum", "prod", "amax", "amin", "argmax", "argmin")
+@lowers("reduce")
 def reduce(low, node, block):
     (v,), (out,) = node.inputs, node.outs
     shape, dims = v.shape, node.attrs["dims"]
@@ -67,7 +67,7 @@ def reduce_root(low, node, source, layout, dims, out, block):
     reduce(low, inner, block)
 
 
-@lowers("cumsum", "cumprod", "logcumsumexp", "linear_recurrence", "cummax_index", "cummin_index")
+@lowers("scan")
 def lower_scan(low, node, block):
     (out,) = node.outs
     shape, dim = out.shape, node.attrs["dim"]
