@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any, Protocol
-import types
 
 import numpy as np
 

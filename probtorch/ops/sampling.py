@@ -23,8 +23,8 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
 from probtorch.core.native import Function
+from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
 from probtorch.core.tensor_base import TensorBase

@@ -20,9 +20,9 @@ import numpy as np
 
 from probtorch.backends.registry import array_module as namespace
 from probtorch.core.dispatch import apply, recorder, wrap
+from probtorch.core.native import Routine
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.core.native import Routine
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.elementwise import abs as absolute

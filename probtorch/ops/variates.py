@@ -20,8 +20,8 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import Generator
 from probtorch.core.native import Function
+from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
