@@ -388,9 +388,8 @@ def _integers_reference(bits, low, span):
     return np.array(words, np.int64).reshape(bits.shape)
 
 
-def _signed(low, span):
-    """The numbers that draws of integers take, as signed ones of the same bits."""
-    return [(n + 2**63) % 2**64 - 2**63 for n in (low, span)]
+def _numbers(low, span):
+    return [_signed(low % 2**64), _signed(span)]
 
 
 _INTEGERS = structured(
@@ -398,7 +397,7 @@ _INTEGERS = structured(
     "sampling",
     run=_run_integers,
     core="()->()",
-    native=Function("bits_to_integers", numbers=_signed),
+    native=Function("bits_to_integers", numbers=_numbers),
     samples=lambda rng: [
         ((rng.integers(-(2**63), 2**63, (2, 3)),), {"low": -5, "span": 12}),
         ((rng.integers(-(2**63), 2**63, (4,)),), {"low": -(2**63), "span": 2**64 - 1}),
