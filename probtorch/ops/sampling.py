@@ -389,7 +389,7 @@ def _integers_reference(bits, low, span):
 
 
 def _numbers(low, span):
-    return [_signed(low % 2**64), _signed(span)]
+    return [_signed(n % 2**64) for n in (low, span)]
 
 
 _INTEGERS = structured(
