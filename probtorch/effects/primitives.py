@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any, TypeVar, overload
 
 from probtorch.core.shape import broadcast_shapes
@@ -138,7 +139,17 @@ def sample(
     return sample_from(name, fn, args, kwargs, obs, None, infer, where_from)
 
 
-def sample_from(name, fn, args, kwargs, obs, mask, infer, where_from, waiting=False):
+def sample_from(
+    name: str,
+    fn: Any,
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
+    obs: TensorLike | None,
+    mask: bool | Tensor | None,
+    infer: Mapping[str, object] | None,
+    where_from: tuple[CodeType, int],
+    waiting: bool = False,
+) -> Any:
     """`sample` without its conveniences; `where_from` is code and instruction to blame.
 
     `waiting` is noted of a site that was told ``obs=None``: data were meant.
@@ -290,7 +301,14 @@ def deterministic(name: str, value: TensorLike, event_dim: int | None = None) ->
     )
 
 
-def owned_param(name, leaf, constraint, event_dim, where_from, from_store=False):
+def owned_param(
+    name: str,
+    leaf: Tensor,
+    constraint: Constraint,
+    event_dim: int | None,
+    where_from: tuple[CodeType, int],
+    from_store: bool = False,
+) -> Tensor:
     """`param` of a module: `leaf` holds its unconstrained numbers, see `params.read_owned`."""
     plates = STATE.plates
     site = Site(

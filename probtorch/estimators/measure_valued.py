@@ -66,7 +66,7 @@ WEAK_DERIVATIVES: dict[type, Callable[[Any, Problem, Any], Iterator[WeakDerivati
 UNKNOWN = {Gamma: ("concentration",)}
 
 
-def weak_derivative(kind):
+def weak_derivative(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: register the weak derivatives of a class."""
 
     def register(fn):

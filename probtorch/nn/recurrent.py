@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from probtorch.core.making import as_tensor
@@ -265,7 +266,7 @@ class RNN(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
         )
 
-    def step(self, projected, state, fixed):
+    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
         """Return the next state, given the input's part of the step."""
         fn = nonlinearity_of("RNN", self.nonlinearity)
         return (rnn_step(projected, state[0], fixed[0], fixed[1], fn),)
@@ -298,7 +299,7 @@ class GRU(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
         )
 
-    def step(self, projected, state, fixed):
+    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
         """Return the next state, given the input's part of the step."""
         return (gru_step(projected, state[0], *fixed),)
 
@@ -338,7 +339,7 @@ class LSTM(_Recurrent):
             proj_size,
         )
 
-    def step(self, projected, state, fixed):
+    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
         """Return the next (h, c), given the input's part of the step."""
         return lstm_step(projected, *state, *fixed)
 

@@ -1,5 +1,8 @@
 """`odeint_event`: solve until a function of time and state crosses zero."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,11 +11,13 @@ from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike, Tree
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ode.adjoint import Discrete
 from probtorch.ode.odeint import prepared
 from probtorch.ode.solve import adaptive
 from probtorch.ops.movement import stack
+from probtorch.tensor import Tensor
 
 __all__ = ["odeint_event"]
 
@@ -21,18 +26,18 @@ HALVINGS = 60
 
 
 def odeint_event(
-    func,
-    y0,
-    t0,
+    func: Callable[..., Any],
+    y0: Tree,
+    t0: TensorLike,
     *,
-    event_fn,
-    t_max=None,
-    reverse_time=False,
-    rtol=1e-7,
-    atol=1e-9,
-    method="dopri5",
-    options=None,
-):
+    event_fn: Callable[..., Any],
+    t_max: float | None = None,
+    reverse_time: bool = False,
+    rtol: float = 1e-7,
+    atol: float = 1e-9,
+    method: str = "dopri5",
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Tensor, Any]:
     """Solve ``dy/dt = func(t, y)`` from ``y(t0) = y0`` until ``event_fn(t, y)`` changes sign.
 
     Parameters

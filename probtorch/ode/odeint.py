@@ -1,6 +1,9 @@
 """`odeint`: solve an initial-value problem at given times."""
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +15,13 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained, misfit
 from probtorch.core.told import rerun
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
 from probtorch.ode.methods import METHODS
 from probtorch.ode.solve import Tolerances, adaptive, fixed
 from probtorch.ops.movement import cat, reshape
+from probtorch.tensor import Tensor
 
 __all__ = ["Problem", "odeint", "odeint_adjoint", "prepared"]
 
@@ -35,16 +40,16 @@ def _advice(args, kwargs):
 
 @explained("odeint", meant={"y": "y0", "times": "t", "ts": "t"}, advice=_advice)
 def odeint(
-    func,
-    y0,
-    t,
+    func: Callable[..., Any],
+    y0: Tree,
+    t: Tensor,
     *,
-    rtol=1e-7,
-    atol=1e-9,
-    method="dopri5",
-    options=None,
-    adjoint="discrete",
-):
+    rtol: float = 1e-7,
+    atol: float = 1e-9,
+    method: str = "dopri5",
+    options: Mapping[str, Any] | None = None,
+    adjoint: str = "discrete",
+) -> Any:
     """Solve ``dy/dt = func(t, y)`` from ``y(t[0]) = y0``.
 
     Parameters
@@ -119,7 +124,7 @@ def odeint(
     return problem.state(problem.solve(Discrete if adjoint == "discrete" else Continuous))
 
 
-def odeint_adjoint(func, y0, t, **options):
+def odeint_adjoint(func: Callable[..., Any], y0: Tree, t: Tensor, **options: Any) -> Any:
     """Solve as `odeint` does, with the continuous adjoint: torchdiffeq's name for it."""
     return odeint(func, y0, t, adjoint="continuous", **options)
 

@@ -108,18 +108,28 @@ class Adam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the names of the running moments; both start from 0."""
         names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
         return dict.fromkeys(names, 0.0)
 
-    def scalars(self, group, step):
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
         """Return the step size, 1 / sqrt(1 - b2^t), and what decay leaves of a parameter."""
         lr, (b1, b2) = group["lr"], group["betas"]
         kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
         return lr / (1 - b1**step), 1.0 / elementwise.sqrt(1 - b2**step), kept
 
-    def rule(self, s, group, numbers, p, g, m, v, *largest):
+    def rule(
+        self,
+        s: Any,
+        group: dict[str, Any],
+        numbers: Any,
+        p: Any,
+        g: Any,
+        m: Any,
+        v: Any,
+        *largest: Any,
+    ) -> Any:
         """Return the parameter and its moments after one step."""
         size, correction, kept = numbers
         b1, b2 = group["betas"]
@@ -224,15 +234,17 @@ class Adamax(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the names of mean and largest gradient; both start from 0."""
         return {"exp_avg": 0.0, "exp_inf": 0.0}
 
-    def scalars(self, group, step):
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
         """Return the step size, corrected for the mean's start from 0."""
         return (group["lr"] / (1 - group["betas"][0] ** step),)
 
-    def rule(self, s, group, numbers, p, g, m, u):
+    def rule(
+        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, m: Any, u: Any
+    ) -> Any:
         """Return the parameter, mean and largest gradient after one step."""
         b1, b2 = group["betas"]
         if group["weight_decay"]:
@@ -288,17 +300,19 @@ class ClippedAdam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the names of the running moments; both start from 0."""
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group, step):
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
         """Return the step size, decayed and corrected for the moments' start from 0."""
         b1, b2 = group["betas"]
         lr = group["lr"] * group["lrd"] ** step
         return (lr * elementwise.sqrt(1 - b2**step) / (1 - b1**step),)
 
-    def rule(self, s, group, numbers, p, g, m, v):
+    def rule(
+        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, m: Any, v: Any
+    ) -> Any:
         """Return the parameter and its moments after one step."""
         b1, b2 = group["betas"]
         g = s.minimum(s.maximum(g, -group["clip_norm"]), group["clip_norm"])

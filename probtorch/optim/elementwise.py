@@ -21,6 +21,7 @@ recording sees them change. Parameters that have always moved together share tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ class ElementwiseOptimizer(Optimizer):
 
     # ---------------------------------------------------------------------------------------- steps
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move the parameters once, along their gradients.
 
         Parameters
@@ -147,7 +148,7 @@ class ElementwiseOptimizer(Optimizer):
         return loss
 
     @staticmethod
-    def step_together(optimizers):
+    def step_together(optimizers: Iterable[Any]) -> None:
         """Step several optimizers, those of one kind and with equal options in one go."""
         alike: dict[Any, list[tuple[Any, Any]]] = {}
         for optimizer in optimizers:
@@ -348,7 +349,7 @@ class ElementwiseOptimizer(Optimizer):
 
     # ------------------------------------------------------------------------------ saving, loading
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options and state that `state_dict` returned; training then goes on exactly.
 
         The tensors are copied, floating ones to dtype and device of their parameter.
@@ -369,7 +370,7 @@ class ElementwiseOptimizer(Optimizer):
                     value = float(count._data if isinstance(count, TensorBase) else count)
                     state["step"] = shared.setdefault(value, wrap(np.array(value)))
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._layouts = {}
 

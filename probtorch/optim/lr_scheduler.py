@@ -147,11 +147,11 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas = _per_group(lr_lambda, optimizer, "lr_lambda")
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the initial rates times their factors."""
         return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self.lr_lambdas)]
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Return the state, without the functions."""
         return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
 
@@ -173,7 +173,7 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the present rates, times gamma at every multiple of the step size."""
         turn = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
         return [lr * self.gamma if turn else lr for lr in self._present()]
@@ -205,7 +205,7 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the present rates, times gamma at a milestone."""
         times = self.milestones.count(self.last_epoch)
         return [lr * self.gamma**times if times else lr for lr in self._present()]
@@ -229,7 +229,7 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the present rates times gamma."""
         return [lr * self.gamma if self.last_epoch > 0 else lr for lr in self._present()]
 
@@ -272,7 +272,7 @@ class LinearLR(LRScheduler):
         done = min(step, self.total_iters) / self.total_iters
         return self.start_factor + (self.end_factor - self.start_factor) * done
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the present rates times the ratio of this factor to the one before."""
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._present()]
@@ -307,7 +307,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the present rates, moved by the ratio of this height to the one before."""
         step, half = self.last_epoch, self.T_max
         if step == 0:
@@ -365,7 +365,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the rates at this point of the wave."""
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
@@ -513,7 +513,7 @@ class OneCycleLR(LRScheduler):
             return start + (end - start) * part
         return end + (start - end) / 2.0 * (1 + math.cos(math.pi * part))
 
-    def get_lr(self):
+    def get_lr(self) -> list[Any]:
         """Return the rates at this point of the cycle; sets the momenta on the way."""
         step = self.last_epoch
         if step > self.total_steps:
@@ -699,13 +699,13 @@ class SequentialLR(LRScheduler):
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Return the state, that of the schedulers included."""
         found = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         states = [scheduler.state_dict() for scheduler in self._schedulers]
         return {**{k: _copied(v) for k, v in found.items()}, "_schedulers": states}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         rest = {k: v for k, v in state_dict.items() if k != "_schedulers"}
         super().load_state_dict(rest)

@@ -331,14 +331,14 @@ class Optimizer:
                 value = cast(value, p._data.dtype)
             return wrap(to_device(value._data.copy(), device_of(p._data)))
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {
             "defaults": self.defaults,
             "state": self.state,
             "param_groups": self.param_groups,
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {i}")

@@ -64,18 +64,20 @@ class RMSprop(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the names of the running means and sum in use; all start from 0."""
         names = ["square_avg"]
         names += ["momentum_buffer"] if group["momentum"] else []
         names += ["grad_avg"] if group["centered"] else []
         return dict.fromkeys(names, 0.0)
 
-    def uses_step(self, group):
+    def uses_step(self, group: dict[str, Any]) -> bool:
         """Whether the formula needs the step count: it does not."""
         return False
 
-    def rule(self, s, group, numbers, p, g, v, *rest):
+    def rule(
+        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, v: Any, *rest: Any
+    ) -> Any:
         """Return the parameter and its running means after one step."""
         alpha, (lr,) = group["alpha"], numbers
         new = []
@@ -147,15 +149,15 @@ class Adagrad(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the name of the sum of squares and where it starts."""
         return {"sum": group["initial_accumulator_value"]}
 
-    def scalars(self, group, step):
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
         """Return the step size."""
         return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
 
-    def rule(self, s, group, numbers, p, g, total):
+    def rule(self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, total: Any) -> Any:
         """Return the parameter and its sum of squares after one step."""
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]

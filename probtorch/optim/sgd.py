@@ -93,22 +93,22 @@ class SGD(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group):
+    def slots(self, group: dict[str, Any]) -> dict[str, float]:
         """Return the name of the running sum, if there is one; it starts from 0."""
         return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
-    def uses_step(self, group):
+    def uses_step(self, group: dict[str, Any]) -> bool:
         """Whether the first step differs from the others."""
         return bool(group["momentum"] and group["dampening"])
 
-    def scalars(self, group, step):
+    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
         """Return the step size and the weight of a new gradient in the running sum."""
         if step is None:
             return group["lr"], 1.0
         # 1 at the first step, 1 - dampening later; a branch would be frozen by a recording.
         return group["lr"], 1.0 - elementwise.minimum(step - 1.0, 1.0) * group["dampening"]
 
-    def rule(self, s, group, numbers, p, g, *total):
+    def rule(self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, *total: Any) -> Any:
         """Return the parameter and its running sum after one step."""
         lr, weight = numbers
         momentum = group["momentum"]

@@ -119,7 +119,7 @@ class TensorDataset(Dataset):
             )
         self.tensors = tensors
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Subset(Dataset):
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, (list, tuple)):
             return self.__getitems__(index)
         return self.dataset[self.indices[index]]
@@ -199,7 +199,7 @@ class ConcatDataset(Dataset):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         if not -len(self) <= index < len(self):
             raise TensorIndexError(
                 "ConcatDataset",
@@ -232,7 +232,7 @@ class ChainDataset(IterableDataset):
                     fix="use ConcatDataset for datasets with numbered samples",
                 )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return itertools.chain.from_iterable(self.datasets)
 
     def __len__(self) -> int:

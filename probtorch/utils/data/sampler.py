@@ -62,7 +62,7 @@ class SequentialSampler(Sampler):
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(range(dataset_length(self.data_source)))
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class RandomSampler(Sampler):
         """Length of a pass."""
         return dataset_length(self.data_source) if self._num_samples is None else self._num_samples
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self._order(_own_stream(self.generator))
 
     def _order(self, rng):
@@ -130,7 +130,7 @@ class SubsetRandomSampler(Sampler):
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         rng = _own_stream(self.generator)
         order = randperm(len(self.indices), generator=rng).tolist()
         return (self.indices[i] for i in order)
@@ -180,7 +180,7 @@ class WeightedRandomSampler(Sampler):
                 fix="draw fewer samples, or with replacement=True",
             )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         rng = _own_stream(self.generator)
         if not self.num_samples:
             return iter(())
@@ -206,7 +206,7 @@ class BatchSampler(Sampler):
         _check_count("batch_size", batch_size, least=1)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         # Not a generator: the sampler's pass, and its draw from the generator, begin here.
         return self._batches(iter(self.sampler))
 
@@ -265,7 +265,7 @@ class BucketBatchSampler(Sampler):
         self.batch_size, self.drop_last = batch_size, drop_last
         self.shuffle, self.window, self.generator = shuffle, window, generator
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self._batches(_own_stream(self.generator) if self.shuffle else None)
 
     def _batches(self, rng):
