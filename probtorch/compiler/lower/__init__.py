@@ -1,7 +1,8 @@
 """How each kind of op is lowered, one file per kin; importing this package fills the table.
 
-A rule is a function ``rule(low, node, block)`` under ``@lowers(op name, ...)``: it places items or
+A rule is a function ``rule(low, node, block)`` under ``@lowers(...)``: it places items or
 statements into `block` and defines the node's outputs by `low.define`. `low` is the `Lowering`.
+Most rules are for what ops declare as their native form (`Op.native`), a few for an op's name.
 """
 
 from probtorch.compiler.lower import control as control

@@ -1,6 +1,6 @@
 """Sorting and searching on a GPU: device functions as CUDA C, and the calls that they carry out.
 
-What lower/sorting.py asks for, with the order of ops/sorting.py: stable, nan behind every number.
+What ops/sorting.py declares, with the order of ops/sorting.py: stable, nan behind every number.
 That leaves one answer, so every function here may share its work out as it likes, and gives the
 same bits however many blocks run it. None needs working space:
 
