@@ -23,7 +23,7 @@ from benchmarks.report import duration  # noqa: E402
 from benchmarks.svi import autoencoder, batches  # noqa: E402
 from probtorch.compiler.compile import CompiledFunction  # noqa: E402
 from probtorch.compiler.density import NativeDensity  # noqa: E402
-from probtorch.infer import SVI, AutoNormal, gradient_check  # noqa: E402
+from probtorch.infer import SVI, AutoNormal, svi_check  # noqa: E402
 from probtorch.infer.gradient_check import DensityCheck  # noqa: E402
 from probtorch.optim import Adam  # noqa: E402
 
@@ -72,7 +72,7 @@ def shares(run):
     places = [
         ("gradients", DensityCheck, "before"),
         ("gradients", DensityCheck, "after"),
-        ("gradients", gradient_check, "check_svi"),
+        ("gradients", svi_check, "check_svi"),
         ("replays", NativeDensity, "verify"),
         ("replays", CompiledFunction, "_verified"),
     ]

@@ -20,11 +20,11 @@ from probtorch.infer.first_step import judge_statements
 from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.fit_state import FitState, StepInfo
 from probtorch.infer.forgotten import Statements
-from probtorch.infer.gradient_check import checkable
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.non_finite import bad_entries, first_non_finite
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.runs import same_draws
+from probtorch.infer.svi_check import checkable
 
 __all__ = ["eager_step"]
 

@@ -14,33 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, hold, restore
+from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, restore
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.config import settings
 from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
-from probtorch.core.tensor_base import TensorBase
-from probtorch.distributions.uniform import Delta
-from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
-from probtorch.infer.fit_memory import FitMemory
 from probtorch.infer.initialization import uniform_point
-from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
-from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.model_runs import OUTSIDE
 
-__all__ = ["DensityCheck", "check_svi"]
+__all__ = ["DensityCheck", "quotient", "random_direction", "unheard", "wrong"]
 
 # Points at which a verdict is looked for, before it is given up.
 TRIES = 3
-# Parameters of an SVI that are also moved one by one, where a value left the tape.
-MAX_ALONE = 16
 # Relative difference of gradient and differences that is an error, and the one that two difference
 # quotients may have between them. A cut mostly changes the leading digit.
 DISAGREE, AGREE = 1e-3, 1e-4
@@ -145,7 +138,7 @@ class DensityCheck:
         if density.device is not None:
             return math.nan, None, Watch()
         point.requires_grad = True
-        with _alone(), Watch() as watch, np.errstate(all="ignore"):
+        with unheard(), Watch() as watch, np.errstate(all="ignore"):
             if not any(slot.location for slot in self.slots.values()):
                 watch.named(point, "the point")
             value = as_tensor(density.fn(point), self.name)
@@ -153,7 +146,7 @@ class DensityCheck:
         if watch.escapes or watch.cuts:
             gradient = np.zeros(len(q))
             if value.requires_grad:
-                with _alone(), np.errstate(all="ignore"):
+                with unheard(), np.errstate(all="ignore"):
                     gradient = grad(value, point, materialize_grads=True)[0]._data
         restore(watch)
         return float(value._data.sum()), gradient, watch
@@ -161,7 +154,7 @@ class DensityCheck:
     def _value_at(self, density, q, first):
         point = wrap(np.array(q, np.float64))
         point.requires_grad = True
-        with _alone(), Watch(first) as watch, np.errstate(all="ignore"):
+        with unheard(), Watch(first) as watch, np.errstate(all="ignore"):
             value = as_tensor(density.fn(point), self.name)
         restore(watch)
         check_alike(watch)
@@ -175,9 +168,9 @@ class DensityCheck:
         settled = True
         for direction in self._directions(watch, q):
             slope = float(gradient @ direction)
-            found = _quotient(lambda h, d=direction: probe(q + h * d), value, slope, watch)
+            found = quotient(lambda h, d=direction: probe(q + h * d), value, slope, watch)
             if found is not None and found != slope:
-                raise _wrong(self.name, "log density", slope, found, watch)
+                raise wrong(self.name, "log density", slope, found, watch)
             settled &= found is not None
         if settled or not watch.escapes:
             self.left = 0
@@ -187,7 +180,7 @@ class DensityCheck:
 
     def _directions(self, watch, q):
         # Coordinates of large numbers are moved further: their values are flat in proportion.
-        whole = _direction(len(q)) * np.maximum(np.abs(q), 1.0)
+        whole = random_direction(len(q)) * np.maximum(np.abs(q), 1.0)
         size = len(q)
         yield whole
         names = {name for escape in watch.escapes for name in escape.sites}
@@ -199,14 +192,14 @@ class DensityCheck:
             yield part
 
 
-def _direction(size):
+def random_direction(size):
     """A direction of length 1 in which no coordinate is small."""
     draws = uniform_point(Generator(0), (size,), 1.0)
     signs = np.where(draws < 0.0, -1.0, 1.0) * (1.0 + 0.5 * np.abs(draws))
     return signs / max(np.linalg.norm(signs), 1e-300)
 
 
-def _quotient(at, value, slope, watch):
+def quotient(at, value, slope, watch):
     """The derivative by differences where it contradicts `slope`, `slope` itself where both agree;
     None without a verdict.
 
@@ -263,7 +256,8 @@ def _differences(at, value, h, eps):
     return one, two, ROUNDING * eps * float(np.max(abs(values))) / h
 
 
-def _wrong(name, what, slope, found, watch):
+def wrong(name, what, slope, found, watch):
+    """Return the error for a slope that differences contradict, with what left the tape."""
     escapes = [str(e) for e in watch.escapes]
     if escapes:
         shown = "; ".join(dict.fromkeys(escapes[:4]))
@@ -287,7 +281,7 @@ def _wrong(name, what, slope, found, watch):
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def unheard() -> Iterator[None]:
     """Context manager: the tape is on, and nobody else listens."""
     before = set_recorder(None)
     try:
@@ -295,148 +289,3 @@ def _alone() -> Iterator[None]:
             yield
     finally:
         set_recorder(before)
-
-
-# ---------------------------------------------------------------------------------------------- SVI
-
-
-class _Names(Handler):
-    """Tells the watch what the values of sites and parameters are called."""
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def after_sample(self, site):
-        if site.observed or not isinstance(site.value, TensorBase):
-            return
-        self._watch.named(site.value, f"site {site.name!r}")
-        if not site.value.requires_grad and not isinstance(site.fn, Delta):
-            hold(self._watch, site.value)
-
-    def after_param(self, site):
-        if isinstance(site.value, TensorBase):
-            self._watch.named(site.value, f"param {site.name!r}")
-
-
-def check_svi(fit: FitMemory, args: Any, kwargs: Any, start: Any) -> None:
-    """Compare the gradient of a fit's objective with differences, with the draws of this step.
-
-    Parameters
-    ----------
-    fit : FitMemory
-        Whose parameters exist; everything is put back to where it was.
-    args, kwargs
-        What model and guide are called with.
-    start
-        States of the generators that the step began with.
-
-    Raises
-    ------
-    InferenceError
-        If they disagree, or a value that left the tape comes back.
-    """
-    leaves = {n: p for n, p in fit.updater.parameters.items() if p.requires_grad}
-    single = any(p._data.dtype.itemsize < 8 for p in leaves.values())
-    after = fit.generator_states()
-    for precise in (True, False) if single else (True,):
-        given = (lifted(args), lifted(kwargs)) if precise else (args, kwargs)
-        try:
-            with _borrowed(fit, leaves, precise):
-                _check_runs(fit, leaves, *given, start, precise)
-            return
-        except InferenceError as error:
-            if error.subject.startswith("the gradient"):
-                raise
-        except Exception:  # what it raises, it raises for the step itself
-            continue
-        finally:
-            fit.set_generator_states(after)
-
-
-@contextlib.contextmanager
-def _borrowed(fit, leaves, precise):
-    """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
-    held = [(p, p._data) for p in leaves.values()]
-    buffers = [(b, b._data.copy()) for b in fit.params.buffers.values()]
-    remembered = as_objective(fit.objective).state_dict()
-    try:
-        for p, array in held:
-            p._data = array.astype(np.float64) if precise else array.copy()
-        yield
-    finally:
-        for p, array in held:
-            p._data = array
-        for b, array in buffers:
-            b._data[...] = array
-        as_objective(fit.objective).load_state_dict(remembered)
-
-
-def _check_runs(fit, leaves, args, kwargs, start, precise):
-    """The comparison itself."""
-    names, tensors = list(leaves), list(leaves.values())
-    if not leaves:
-        return
-    base = [p._data for p in tensors]
-    whole = _direction(sum(p._data.size for p in tensors))
-    parts, at = [], 0
-    for array in base:
-        part = whole[at : at + array.size].reshape(array.shape)
-        parts.append(part * np.maximum(np.abs(array), 1.0))
-        at += array.size
-
-    def run(like):
-        fit.set_generator_states(start)
-        with _alone(), in_float64() if precise else contextlib.nullcontext():
-            with Watch(like) as watch, fit.active(), _Names(watch), np.errstate(all="ignore"):
-                for name, p in zip(names, tensors, strict=True):
-                    watch.named(p, f"parameter {name!r}")
-                found = _surrogate(fit, args, kwargs)
-            gradients = None
-            if like is None and found.requires_grad:
-                with fit.active():
-                    gradients = grad(found, tensors, allow_unused=True)
-            restore(watch)
-            return float(found._data), gradients, watch
-
-    value, gradients, watch = run(None)
-    slopes = [
-        0.0 if g is None else float((g._data * d).sum())
-        for g, d in zip(gradients or [None] * len(tensors), parts, strict=True)
-    ]
-    if not (np.isfinite(slopes).all() and math.isfinite(value)):
-        return
-
-    def probe(h, moving):
-        for i in moving:
-            tensors[i]._data = (base[i] + h * parts[i]).astype(base[i].dtype)
-        try:
-            found, _, again = run(watch)
-        finally:
-            for p, array in zip(tensors, base, strict=True):
-                p._data = array
-        check_alike(again)
-        return found
-
-    every = range(len(tensors))
-    # Where something left the tape, what it was made of may weigh little among all parameters.
-    alone = every[:MAX_ALONE] if watch.escapes and len(tensors) > 1 else ()
-    for moving in (every, *((i,) for i in alone)):
-        slope = sum(slopes[i] for i in moving)
-        found = _quotient(lambda h, moving=moving: probe(h, moving), value, slope, watch)
-        if found is not None and found != slope:
-            name = getattr(fit.model, "__name__", type(fit.model).__name__)
-            raise _wrong(f"the objective of {name}", "values", slope, found, watch)
-
-
-def _surrogate(fit, args, kwargs) -> Any:
-    """The tensor whose gradient a step follows."""
-    total: Any = 0.0
-    for _, surrogate in as_objective(fit.objective).estimates(fit.model, fit.guide, args, kwargs):
-        total = total - surrogate
-    return as_tensor(total)
-
-
-def checkable(fit: FitMemory) -> Callable[..., Any] | None:
-    """Return the check for a fit; None where its gradient is nobody's but its own."""
-    return check_svi if settings.check_gradients and fit.own_gradients() is None else None

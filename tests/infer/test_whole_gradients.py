@@ -13,7 +13,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import exp, factor, infer, plate, sample, tensor, where
-from probtorch.infer import SVI, AutoNormal, Target, gradient_check
+from probtorch.infer import SVI, AutoNormal, Target, gradient_check, svi_check
 from probtorch.optim import Adam
 
 RNG = np.random.default_rng(0)
@@ -297,14 +297,15 @@ NO_VERDICT = {"large_constant", "gaussian_process_nearly_singular"}
 
 def spied(monkeypatch):
     """Ask about a wrong slope beside the right one; returns the verdicts on it."""
-    found, quotient = [], gradient_check._quotient
+    found, quotient = [], gradient_check.quotient
 
     def spy(at, value, slope, watch):
         wrong = 1.5 * slope + 1.0
         found.append(quotient(at, value, wrong, watch) not in (None, wrong))
         return quotient(at, value, slope, watch)
 
-    monkeypatch.setattr(gradient_check, "_quotient", spy)
+    for check in (gradient_check, svi_check):
+        monkeypatch.setattr(check, "quotient", spy)
     return found
 
 

@@ -14,7 +14,7 @@ from probtorch import sample, tensor
 from probtorch.config import configure
 from probtorch.effects import param
 from probtorch.errors import InferenceError
-from probtorch.infer import SVI, AutoNormal, gradient_check
+from probtorch.infer import SVI, AutoNormal, svi_check
 from probtorch.optim import Adam
 from tests.infer.gradient_check.cut_models import CUTS, LINE, here, regression
 from tests.infer.gradient_check.pairs import PAIRS, pair_of_normalised
@@ -108,14 +108,14 @@ def test_svi_without_a_cut_is_left_alone(name):
 def test_estimators_get_a_verdict(name, monkeypatch):
     """Not only because there is none: a wrong slope is seen where the right one is left alone."""
     found = []
-    quotient = gradient_check._quotient
+    quotient = svi_check.quotient
 
     def doubled(at, value, slope, watch):
         wrong = 1.5 * slope + 0.1
         found.append(quotient(at, value, wrong, watch) not in (None, wrong))
         return None
 
-    monkeypatch.setattr(gradient_check, "_quotient", doubled)
+    monkeypatch.setattr(svi_check, "quotient", doubled)
     pair, objective = PAIRS[name]
     SVI(*pair(), Adam({"lr": 0.01}), objective, seed=1).step(XT, YT)
     assert found
