@@ -13,7 +13,7 @@ from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
-from probtorch.core.dispatch import Node, grad_enabled, recorder, wrap
+from probtorch.core.dispatch import TapeNode, grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.op import Op
 from probtorch.core.saved import changed_since, restore, stale
@@ -195,7 +195,7 @@ def _attach(cls, ctx, args, tensors, outs):
     """Put one node for the whole call on the tape."""
     op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs), saves=())
     ctx._specs = [(o._data.shape, o._data.dtype, array_module(o._data)) for o in outs]
-    node = Node(op, tensors, {"ctx": ctx, "args": len(args)})
+    node = TapeNode(op, tensors, {"ctx": ctx, "args": len(args)})
     ctx._node = weakref.ref(node)  # the node holds the context, not the other way round
     ctx._positions = [i for i, x in enumerate(args) if isinstance(x, TensorBase)]
     fixed = {id(t) for t in ctx._fixed}
@@ -286,7 +286,7 @@ def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
         return t
     out = wrap(t._data)
     alias(t, out, taped=True)
-    out.requires_grad, out.grad_fn = True, Node(_ONCE, sources, {})
+    out.requires_grad, out.grad_fn = True, TapeNode(_ONCE, sources, {})
     return out
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from probtorch.errors import DeviceError
 
-__all__ = ["Cublas", "Matrices", "load"]
+__all__ = ["Cublas", "CublasMatrices", "load"]
 
 
-class Matrices(NamedTuple):
+class CublasMatrices(NamedTuple):
     """Matrices by rows: the address of the first, the steps in elements from row to row and from
     matrix to matrix, and whether what lies there is the transpose.
     """
@@ -72,8 +72,8 @@ class Cublas:
         self,
         dtype: np.dtype,
         sizes: tuple[int, int, int, int],
-        left: Matrices,
-        right: Matrices,
+        left: CublasMatrices,
+        right: CublasMatrices,
         out: int,
         stream: int,
         space: tuple[int, int],

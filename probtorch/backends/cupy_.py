@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.backends.cublas import Cublas, Matrices, load
+from probtorch.backends.cublas import Cublas, CublasMatrices, load
 from probtorch.errors import DeviceError
 
 __all__ = [
@@ -261,8 +261,8 @@ def multiplies(sizes: tuple[int, ...], dtype: np.dtype) -> bool:
 def multiply(
     dtype: np.dtype,
     sizes: tuple[int, int, int, int],
-    left: Matrices,
-    right: Matrices,
+    left: CublasMatrices,
+    right: CublasMatrices,
     out: int,
     space: Any,
 ) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.executor import Program
-from probtorch.compiler.graph import Value, path_key
+from probtorch.compiler.graph import GraphValue, path_key
 from probtorch.compiler.record import OUTSIDE, record, recording_lock
 from probtorch.compiler.threads import get_num_threads, occupied
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
@@ -80,7 +80,7 @@ class _Walk:
         return [self._value(v) for v in self.graph.outputs]
 
     def _value(self, x):
-        if type(x) is not Value:
+        if type(x) is not GraphValue:
             return x, False
         found = self._made.get(x.id)
         if found is None:
@@ -223,7 +223,7 @@ def _loop_flags(node, flags):
 def _graph_flags(graph, flags):
     known = {v.id: f for v, f in zip(graph.inputs, flags, strict=True)}
     for node in graph.nodes:
-        given = [known.get(x.id, False) if type(x) is Value else False for x in node.inputs]
+        given = [known.get(x.id, False) if type(x) is GraphValue else False for x in node.inputs]
         known.update((v.id, f) for v, f in zip(node.outs, _flags(node, given)))
     return [known.get(v.id, False) for v in graph.outputs]
 
@@ -232,7 +232,7 @@ def uneven_loop(graph, flags):
     """Return the first loop whose test depends on the batch, None if there is none."""
     known = {v.id: f for v, f in zip(graph.inputs, flags, strict=True)}
     for node in graph.nodes:
-        given = [known.get(x.id, False) if type(x) is Value else False for x in node.inputs]
+        given = [known.get(x.id, False) if type(x) is GraphValue else False for x in node.inputs]
         known.update((v.id, f) for v, f in zip(node.outs, _flags(node, given)))
         below = []
         if node.name == "while":

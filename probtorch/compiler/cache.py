@@ -33,7 +33,7 @@ from typing import Any
 
 from probtorch.compiler import host
 
-__all__ = ["Entry", "directory", "forget_directories", "key_of", "load", "prune", "store"]
+__all__ = ["CacheEntry", "directory", "forget_directories", "key_of", "load", "prune", "store"]
 
 # Part of every key: raise it when the meaning of an entry changes, and old ones are never found
 # again.
@@ -63,7 +63,7 @@ _stores = itertools.count()
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """Object code and the JSON-able facts that were stored with it."""
 
     data: bytes
@@ -86,7 +86,7 @@ def directory() -> Path | None:
     return path if path is not None and _secret(path) is not None else None
 
 
-def load(key: str) -> Entry | None:
+def load(key: str) -> CacheEntry | None:
     """Return the entry of this name, or None if there is none that can be trusted."""
     path = _configured()
     secret = None if path is None else _secret(path)
@@ -310,7 +310,7 @@ def _encode(key: str, data: bytes, meta: dict[str, Any], secret: bytes) -> bytes
     return content + hmac.digest(secret, content, "sha256")
 
 
-def _decode(key: str, content: bytes, secret: bytes) -> Entry | None:
+def _decode(key: str, content: bytes, secret: bytes) -> CacheEntry | None:
     """Return the entry if every check holds; nothing is parsed before it is authenticated."""
     signed, tag = content[:-_TAG_BYTES], content[-_TAG_BYTES:]
     if not hmac.compare_digest(hmac.digest(secret, signed, "sha256"), tag):
@@ -321,4 +321,4 @@ def _decode(key: str, content: bytes, secret: bytes) -> Entry | None:
         return None
     if header["sha256"] != hashlib.sha256(data).hexdigest():
         return None
-    return Entry(data, header["meta"])
+    return CacheEntry(data, header["meta"])

@@ -32,7 +32,7 @@ from probtorch.compiler.graph import path_key
 from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.compiler.verify import (
-    Costs,
+    ComparisonCosts,
     OtherRounding,
     ReplayError,
     coarsest,
@@ -47,7 +47,7 @@ from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, CompileError, DeviceError
 
-__all__ = ["CompileWarning", "Context", "NativeDensity", "PrintWarning"]
+__all__ = ["CompileWarning", "DensityContext", "NativeDensity", "PrintWarning"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 MAX_PATHS = 64
@@ -181,7 +181,7 @@ class NativeDensity:
         self.reason = None
         self.evaluations = 0
         self.seconds = 0.0
-        self.costs = Costs()
+        self.costs = ComparisonCosts()
         self._known = {}
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
@@ -212,8 +212,8 @@ class NativeDensity:
             self._python, self.reason = python, ("a Python function was given", "")
 
     def context(self):
-        """Return a `Context`, one thread's memory; keep it alive while native code may call it."""
-        return Context(self)
+        """Return a `DensityContext`, one thread's memory; keep it alive while it may be called."""
+        return DensityContext(self)
 
     def value_and_grad(self, q):
         """Return ``(log density, gradient)`` at an array q, natively where a path fits."""
@@ -538,7 +538,7 @@ def _named(value, g):
     return [("the log density", np.asarray(value, np.float64)), ("its gradient", np.asarray(g))]
 
 
-class Context:
+class DensityContext:
     """One thread's paths and memory. `function` and `address` are what native code calls and
     passes.
     """

@@ -166,7 +166,7 @@ def load_module(name: str) -> NativeModule | None:
 
 
 def _linked(
-    name: str, entry: cache.Entry, given: Mapping[str, int], keep: tuple[object, ...]
+    name: str, entry: cache.CacheEntry, given: Mapping[str, int], keep: tuple[object, ...]
 ) -> NativeModule:
     addresses = _resolve(entry.meta["calls"], given)
     loaded = host.load_object(entry.data, entry.meta["defines"], addresses)

@@ -25,7 +25,7 @@ from collections import Counter, OrderedDict
 import numpy as np
 
 from probtorch.backends import cupy_
-from probtorch.backends.cublas import Matrices
+from probtorch.backends.cublas import CublasMatrices
 from probtorch.backends.registry import array_module, to_device
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.lowering import Lowering
@@ -295,7 +295,7 @@ class GpuBinding:
         *sides, out = map(self._array, step.buffers)
         rows = zip(sides, at["offsets"], at["ld"], at["steps"], at["transposed"], strict=True)
         first, second = (
-            Matrices(cupy_.address(x) + offset * x.dtype.itemsize, *layout)
+            CublasMatrices(cupy_.address(x) + offset * x.dtype.itemsize, *layout)
             for x, offset, *layout in rows
         )
         sizes = at["m"], at["n"], at["k"], at["batch"]

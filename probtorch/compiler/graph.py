@@ -7,12 +7,12 @@ nodes whose attrs hold subgraphs.
 
 import itertools
 
-__all__ = ["Graph", "Node", "Value", "path_key"]
+__all__ = ["Graph", "Node", "GraphValue", "path_key"]
 
 _ids = itertools.count()
 
 
-class Value:
+class GraphValue:
     """One array of the program.
 
     `kind` is "input", "const" (then `array` holds it, frozen at recording), "ref" (`array` is a
@@ -62,7 +62,7 @@ class Node:
 
     def values(self):
         """Yield the inputs that are values."""
-        return [x for x in self.inputs if type(x) is Value]
+        return [x for x in self.inputs if type(x) is GraphValue]
 
     def subgraphs(self):
         """Return the graphs of a loop's or branch's parts."""

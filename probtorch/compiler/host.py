@@ -56,7 +56,7 @@ class InternalCompilerError(ProbtorchError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Target:
+class Processor:
     """The processor that code is generated for."""
 
     triple: str
@@ -109,7 +109,7 @@ def write_for(level: str) -> None:
 
 
 @functools.cache
-def target() -> Target:
+def target() -> Processor:
     """Return the processor that code is written for: this machine's, unless `write_for` says else.
 
     Asked once.
@@ -129,7 +129,7 @@ def target() -> Target:
 
 
 @functools.cache
-def _here() -> Target:
+def _here() -> Processor:
     """What this machine's processor can do."""
     with lock:
         llvm = _llvm()
@@ -144,7 +144,7 @@ def _here() -> Target:
             # to have a fused multiply-add; elsewhere the intrinsic could become a slow library
             # call.
             bits, has_fma = 128, triple.startswith(("aarch64", "arm64", "powerpc64"))
-        return Target(
+        return Processor(
             triple=triple,
             cpu=llvm.get_host_cpu_name(),
             features=features.flatten(),
@@ -237,7 +237,7 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
         return _compiled(ir, here, level, slp)
 
 
-def _compiled(ir: str, processor: Target, level: int, slp: bool) -> bytes:
+def _compiled(ir: str, processor: Processor, level: int, slp: bool) -> bytes:
     llvm = _llvm()
     try:
         module = llvm.parse_assembly(ir)
@@ -328,7 +328,7 @@ def process_symbol(name: str) -> int | None:
         return _llvm().address_of_symbol(name)
 
 
-def _machine(level: int, processor: Target) -> Any:
+def _machine(level: int, processor: Processor) -> Any:
     """Create a target machine; selection above "less" took longer and gave the same code."""
     return (
         _llvm()

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from probtorch.compiler.loops import POINTWISE, Buffer, Group, Item, Mem, Reg, buffers_of
+from probtorch.compiler.loops import POINTWISE, Group, Item, Mem, MemoryBuffer, Reg, buffers_of
 from probtorch.compiler.render.blocked import in_blocks
 from probtorch.compiler.render.items import kept_strides
 
@@ -35,8 +35,8 @@ class InPlace:
 
     output: int
     statement: int
-    target: Buffer
-    before: Buffer
+    target: MemoryBuffer
+    before: MemoryBuffer
 
 
 def write_in_place(lowering):

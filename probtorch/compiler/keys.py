@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.compiler import cache
-from probtorch.compiler.graph import Graph, Value
+from probtorch.compiler.graph import Graph, GraphValue
 from probtorch.compiler.lowering import SMALL, arranged, rule_of
 from probtorch.compiler.sources import sources
 from probtorch.core.op import REGISTRY
@@ -109,7 +109,7 @@ class _Walk:
                 raise _Unknown
             parts = [node.name if node.op is not None else f"!{node.name}"]
             for x in node.inputs:
-                if type(x) is Value:
+                if type(x) is GraphValue:
                     parts.append(names.get(x.id) or self._given(x))
                 else:
                     parts.append(encode(x))

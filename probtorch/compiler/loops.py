@@ -18,7 +18,7 @@ __all__ = [
     "POINTWISE",
     "Block",
     "Branch",
-    "Buffer",
+    "MemoryBuffer",
     "Call",
     "Group",
     "Guard",
@@ -40,7 +40,7 @@ MAX_ITEMS = 600
 POINTWISE = ("compute", "native", "demand", "reduce", "store")
 
 
-class Buffer:
+class MemoryBuffer:
     """Memory of one root. `kind`: input, output, const, ref, arena, scalar, packed; `slot`: its
     number or byte offset.
     """

@@ -10,9 +10,19 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.compiler.graph import Value
+from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.layout import Layout, contiguous
-from probtorch.compiler.loops import Block, Buffer, Group, Item, Mem, Reg, Root, address, squeeze
+from probtorch.compiler.loops import (
+    Block,
+    Group,
+    Item,
+    Mem,
+    MemoryBuffer,
+    Reg,
+    Root,
+    address,
+    squeeze,
+)
 from probtorch.errors import CompileError
 
 __all__ = ["SMALL", "Lowering", "arranged", "is_view", "lowers", "rule_of"]
@@ -91,7 +101,7 @@ class Lowering:
         self.outputs = [self._output(k, v) for k, v in enumerate(graph.outputs)]
 
     def buffer(self, kind, dtype, numel, slot=None):
-        buffer = Buffer(kind, dtype, numel, slot)
+        buffer = MemoryBuffer(kind, dtype, numel, slot)
         self.buffers.append(buffer)
         return buffer
 
@@ -165,7 +175,7 @@ class Lowering:
         """Earliest statement for an item of `shape` that reads `operands` elementwise."""
         bound = 0
         for v in operands:
-            if type(v) is Value:
+            if type(v) is GraphValue:
                 root, layout = self.place(v)
                 if self.reads_register(root, layout, shape, block):
                     bound = max(bound, root.group)
@@ -175,7 +185,7 @@ class Lowering:
 
     def operand(self, v, shape, block, group):
         """Return how an item of `shape` in statement `group` reads `v`."""
-        if type(v) is not Value:
+        if type(v) is not GraphValue:
             return v
         root, layout = self.place(v)
         if (
@@ -386,7 +396,7 @@ def last_uses(graph):
     for v in graph.outputs:
         last[v.id] = end
     for node in reversed(graph.nodes):
-        if is_view(node) and type(node.inputs[0]) is Value:
+        if is_view(node) and type(node.inputs[0]) is GraphValue:
             source = node.inputs[0].id
             last[source] = max(last[source], last.get(node.outs[0].id, -1))
     return {k: None if i == end else graph.nodes[i] for k, i in last.items()}

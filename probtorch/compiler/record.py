@@ -25,7 +25,7 @@ import threading
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.compiler.graph import Node, Value
+from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.recording import Recording
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
@@ -95,9 +95,9 @@ class Recorder(Recording):
                 values.append(x)
         outs = out if type(out) is tuple else (out,)
         if static:
-            new = [Value(o._data.shape, o._data.dtype, "const", o._data) for o in outs]
+            new = [GraphValue(o._data.shape, o._data.dtype, "const", o._data) for o in outs]
         else:
-            new = [Value(o._data.shape, o._data.dtype, "node") for o in outs]
+            new = [GraphValue(o._data.shape, o._data.dtype, "node") for o in outs]
             node = Node(op, op.name, tuple(values), attrs, tuple(new), user_frame(2))
             self.graph.nodes.append(node)
         for v, o in zip(new, outs):
@@ -231,7 +231,7 @@ class Recorder(Recording):
         numbers = []
         for word in (generator.initial_seed(), generator.stream, first):
             t = wrap(np.array(word, np.uint64).view(np.int64))
-            self._bind(t, Value((), t._data.dtype, "ref", array=t))
+            self._bind(t, GraphValue((), t._data.dtype, "ref", array=t))
             numbers.append(t)
         self.draws.append((generator, count, *numbers))
         return tuple(numbers)
@@ -346,7 +346,7 @@ class Recorder(Recording):
 
     def _attach(self, name, own_inputs, children, out, attrs):
         captured = [outer for child in children for outer, _ in child.captures]
-        values = tuple(Value(o._data.shape, o._data.dtype, "node") for o in out)
+        values = tuple(GraphValue(o._data.shape, o._data.dtype, "node") for o in out)
         graphs = {}
         for key, child in attrs.items():
             child.graph.inputs += [inner for _, inner in child.captures]

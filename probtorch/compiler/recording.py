@@ -10,7 +10,7 @@ import threading
 import numpy as np
 
 from probtorch.backends.registry import device_of, shares_memory, to_host
-from probtorch.compiler.graph import Graph, Node, Value
+from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.passes.nan import nan_reaches
 from probtorch.core.dispatch import set_grad_enabled, set_recorder
 from probtorch.core.interpreter import Interpreter
@@ -64,7 +64,7 @@ class Recording(Interpreter):
 
     def add_input(self, t, *, owned=False):
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
-        v = Value(t._data.shape, t._data.dtype, "input")
+        v = GraphValue(t._data.shape, t._data.dtype, "input")
         self.graph.inputs.append(v)
         self._inputs.append(t)
         self._bind(t, v)
@@ -108,7 +108,7 @@ class Recording(Interpreter):
     def _capture(self, t, outer):
         v = outer
         if outer.kind not in ("const", "ref"):
-            v = Value(outer.shape, outer.dtype, "input")
+            v = GraphValue(outer.shape, outer.dtype, "input")
             self.captures.append((outer, v))
         self._bind(t, v)
         return v
@@ -121,9 +121,9 @@ class Recording(Interpreter):
         v = self.known(t)
         if v is None:
             if self.frozen or self._made_here(t):
-                v = Value(t._data.shape, t._data.dtype, "const", array=t._data)
+                v = GraphValue(t._data.shape, t._data.dtype, "const", array=t._data)
             else:
-                v = Value(t._data.shape, t._data.dtype, "ref", array=t)
+                v = GraphValue(t._data.shape, t._data.dtype, "ref", array=t)
             self._bind(t, v)
         return v
 
@@ -259,7 +259,7 @@ class Recording(Interpreter):
         reached = nan_reaches(self.graph, roots)
         for v, line in numbers:
             if v.id not in reached:
-                flag, out = (Value(v.shape, np.dtype(bool), "node") for _ in range(2))
+                flag, out = (GraphValue(v.shape, np.dtype(bool), "node") for _ in range(2))
                 self.graph.nodes += [
                     Node(REGISTRY["eq"], "eq", (v, v), {}, (flag,), line),
                     Node(REGISTRY["demand"], "demand", (flag, flag), {}, (out,), line),

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.autograd.scan import scan
-from probtorch.compiler.graph import Value
+from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.places import (
     LARGEST,
     PLACED,
@@ -91,7 +91,8 @@ def _signature(node):
     else:
         options = repr(node.attrs) if node.attrs else None
     inputs = tuple(
-        (x.shape, x.dtype, x.kind == "const") if type(x) is Value else type(x) for x in node.inputs
+        (x.shape, x.dtype, x.kind == "const") if type(x) is GraphValue else type(x)
+        for x in node.inputs
     )
     return node.name, options, inputs, tuple((o.shape, o.dtype) for o in node.outs)
 
@@ -242,7 +243,9 @@ def _as_operand(numbers, node, j):
     masks = node.op.extra.get("mask_inputs", ()) if node.op is not None else None
     if masks is None or node.op.family != "elementwise" or j in masks:
         return None
-    dtypes = {x.dtype for i, x in enumerate(node.inputs) if type(x) is Value and i not in masks}
+    dtypes = {
+        x.dtype for i, x in enumerate(node.inputs) if type(x) is GraphValue and i not in masks
+    }
     if len(dtypes) != 1:
         return None
     try:
@@ -255,7 +258,7 @@ def _operand(values, index, earlier, start, period):
     """Return what an operand is in all turns; or None and the last turn that does not fit."""
     last = values[-1]
     turns = len(values)
-    if type(last) is not Value:
+    if type(last) is not GraphValue:
         if all(type(v) is type(last) and (v == last) for v in values):
             return _Operand("same", last), -1
         if all(type(v) in (int, float) for v in values):
@@ -279,7 +282,7 @@ def _operand(values, index, earlier, start, period):
     for t in range(lag):
         v = values[t]
         made = _where(v, index, start, period)
-        if type(v) is not Value or (made is not None and made[0] >= 0):
+        if type(v) is not GraphValue or (made is not None and made[0] >= 0):
             return None, t
     # `first[i]` is what the turn i + 1 turns before the first one would have made.
     first = tuple(values[lag - 1 - i] for i in range(lag))
@@ -288,7 +291,7 @@ def _operand(values, index, earlier, start, period):
 
 def _where(v, index, start, period):
     """Return ``(turn, position, output)`` of a value, turn -1 for all before; None if no node's."""
-    if type(v) is not Value or v.kind != "node":
+    if type(v) is not GraphValue or v.kind != "node":
         return None
     turn, position = divmod(index[id(v.node)] - start, period)
     return (turn, position, v.index) if turn >= 0 else (-1, position, v.index)
@@ -317,7 +320,7 @@ def _outside(values, index, earlier, start):
 
 def _row(v, index, earlier):
     """Return ``(loop, position, output, turn)`` of a value that an earlier loop makes, or None."""
-    if type(v) is Value and v.kind == "node":
+    if type(v) is GraphValue and v.kind == "node":
         i = index[id(v.node)]
         for number, loop in enumerate(earlier):
             found = loop.locate(i)
@@ -364,7 +367,7 @@ class _Rolled:
             inside[loop.start : loop.end] = number
         for i, node in enumerate(self.graph.nodes):
             for v in node.inputs:
-                if type(v) is Value and v.kind == "node":
+                if type(v) is GraphValue and v.kind == "node":
                     read(v, inside[i])
         for v in self.graph.outputs:
             read(v, -1)
@@ -394,7 +397,7 @@ class _Run:
 
     def value(self, x):
         """Return the tensor (or number) that an input of a node stands for."""
-        if type(x) is not Value:
+        if type(x) is not GraphValue:
             return x
         found = self.made.get(x.id)
         if found is None:

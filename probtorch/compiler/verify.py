@@ -2,9 +2,9 @@
 
 Guards see what a recording depends on. Should there be something that they do not see, a replay
 goes on with old values, and nobody would know. So native calls number 1, 2, 4, 8, 16, 64, 256 ...
-of a path, and the log density where chains stand now and then (`Costs`), are also computed by
-Python, from the same state and with the same random bits. All that the eager run changed is put
-back: results do not depend on being verified.
+of a path, and the log density where chains stand now and then (`ComparisonCosts`), are also
+computed by Python, from the same state and with the same random bits. All that the eager run
+changed is put back: results do not depend on being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
 explains, the eager run is repeated a few times with arguments and the results of all operations
@@ -23,7 +23,7 @@ from probtorch.compiler.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [
-    "Costs",
+    "ComparisonCosts",
     "OtherRounding",
     "ReplayError",
     "coarsest",
@@ -82,7 +82,7 @@ def next_due(count):
 
 
 @dataclass
-class Costs:
+class ComparisonCosts:
     """What evaluating a log density took so far, in seconds, over all runs of chains.
 
     Attributes

@@ -1,7 +1,7 @@
 """The one door: every operation on tensors passes through here.
 
-`apply` computes, puts a `Node` on the tape if a gradient is wanted, and tells the recorder if one
-is active. Elementwise ops get a specialised door each (`unary_door`, `binary_door`), because on
+`apply` computes, puts a `TapeNode` on the tape if a gradient is wanted, and tells the recorder if
+one is active. Elementwise ops get a specialised door each (`unary_door`, `binary_door`), because on
 small tensors the cost of an op is the cost of this file: see benchmarks/eager.py and its budget in
 DESIGN. Nothing here knows a particular op.
 
@@ -36,7 +36,7 @@ from probtorch.errors import ProbtorchError, user_frame
 
 __all__ = [
     "EMPTY",
-    "Node",
+    "TapeNode",
     "apply",
     "around",
     "binary_door",
@@ -140,7 +140,7 @@ def _tell_raised(error):
         active.raised(error)
 
 
-class Node:
+class TapeNode:
     """One entry of the tape: the op, its inputs, and what its vjp may need.
 
     `tick` is set where this is the result of an in-place change, to the tick of that, and where it
@@ -260,7 +260,7 @@ def apply(op, inputs, attrs=EMPTY):
     if _MODE.grad and op.vjp is not None:
         for x in inputs:
             if isinstance(x, TensorBase) and x.requires_grad:
-                node = Node(op, inputs, attrs)
+                node = TapeNode(op, inputs, attrs)
                 _attach(node, out, several)
                 break
     if _RECORDING:
@@ -278,7 +278,7 @@ def finish(op, inputs, result):
         and op.vjp is not None
         and any(x.requires_grad for x in inputs if isinstance(x, TensorBase))
     ):
-        _attach(Node(op, inputs, EMPTY), t, False)
+        _attach(TapeNode(op, inputs, EMPTY), t, False)
     if _RECORDING:
         _tell(op, inputs, EMPTY, t)
     return t
@@ -392,7 +392,7 @@ def unary_door(op, fn, prepared, written):
         t._version = t._index = 0
         if differentiable and x.requires_grad and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True
-            t.grad_fn = node = _new(Node)
+            t.grad_fn = node = _new(TapeNode)
             _CLOCK += 1
             node.epoch = _CLOCK
             node.op = op
@@ -453,7 +453,7 @@ def binary_door(op, fn, general, written):
         t._version = t._index = 0
         if wanted and differentiable and (not _UNTAPED or _MODE.grad):
             t.requires_grad = True
-            t.grad_fn = node = _new(Node)
+            t.grad_fn = node = _new(TapeNode)
             _CLOCK += 1
             node.epoch = _CLOCK
             node.op = op

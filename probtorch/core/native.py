@@ -1,15 +1,16 @@
 """How an op says which native function carries it out in compiled code.
 
-An op on matrices or rows declares a `Routine`, an op on numbers that has no formula a `Function`;
-the compiler's `lower/` calls either without knowing the op. Ops that become part of a loop nest
-name what they become instead ("view", "reduce", "scan"); the rest have a rule of their own there.
+An op on matrices or rows declares a `Routine`, an op on numbers that has no formula a
+`NativeFunction`; the compiler's `lower/` calls either without knowing the op. Ops that become part
+of a loop nest name what they become instead ("view", "reduce", "scan"); the rest have a rule of
+their own there.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-__all__ = ["Function", "Routine", "Space"]
+__all__ = ["NativeFunction", "Routine", "Space"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Routine:
 
 
 @dataclass(frozen=True)
-class Function:
+class NativeFunction:
     """A function of numbers that carries out an op element by element, in a loop nest.
 
     Attributes

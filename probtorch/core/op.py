@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from probtorch.core.native import Function, Routine
+from probtorch.core.native import NativeFunction, Routine
 from probtorch.errors import ArgumentError
 
 __all__ = ["REGISTRY", "Op", "core_dims", "register"]
@@ -96,7 +96,7 @@ class Op:
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)
     core: str | None = None
-    native: Routine | Function | str | None = None
+    native: Routine | NativeFunction | str | None = None
     num_outputs: int = 1
     domain: tuple[Any, ...] = ()
     reference: Callable[..., Any] | None = None

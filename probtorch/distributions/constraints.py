@@ -420,7 +420,7 @@ class OneHot(Constraint):
         return _corner(value)
 
 
-class Multinomial(Constraint):
+class MultinomialConstraint(Constraint):
     """Vectors of counts that add up to `total_count`."""
 
     is_discrete = True
@@ -452,7 +452,7 @@ integer_interval = IntegerInterval
 nonnegative_integer = _named("nonnegative_integer", IntegerGreaterThanEq(0))
 positive_integer = _named("positive_integer", IntegerGreaterThanEq(1))
 one_hot = _named("one_hot", OneHot())
-multinomial = Multinomial
+multinomial = MultinomialConstraint
 
 
 # ------------------------------------------------------------------------------ vectors
@@ -684,11 +684,11 @@ corr_matrix = _named("corr_matrix", CorrMatrix())
 # ------------------------------------------------------------------------------ combinations
 
 
-class Independent(Constraint):
+class IndependentConstraint(Constraint):
     """Arrays whose elements each satisfy `base`; the last dims count as one event."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
-        if isinstance(base_constraint, Independent):
+        if isinstance(base_constraint, IndependentConstraint):
             reinterpreted_batch_ndims += base_constraint.reinterpreted_batch_ndims
             base_constraint = base_constraint.base_constraint
         self.base_constraint = base_constraint
@@ -772,11 +772,11 @@ def _joined(constraint, parts, value, join_along):
     return join_along(checks, dim) if dim < 0 else functools.reduce(operator.and_, checks)
 
 
-independent = Independent
+independent = IndependentConstraint
 cat = Cat
 stack = Stack
-real_vector = _named("real_vector", Independent(real, 1))
-real_matrix = _named("real_matrix", Independent(real, 2))
+real_vector = _named("real_vector", IndependentConstraint(real, 1))
+real_matrix = _named("real_matrix", IndependentConstraint(real, 2))
 
 
 explain_calls(globals())

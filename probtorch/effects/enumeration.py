@@ -30,7 +30,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.distribution import Distribution
 from probtorch.effects.handlers import infer_config
-from probtorch.effects.markov import Link, Step
+from probtorch.effects.markov import Link, MarkovStep
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Frame, Site
 from probtorch.effects.summed_values import Marks, SummedValues
@@ -162,7 +162,7 @@ class enumerate_sites(Handler):
         self._everywhere: dict[int, int] = {}
         self._start = self.enumeration.leftmost
         # What each step of a chain has stated: names, by the number of chains around the statement.
-        self._stated: dict[Step, dict[str, int]] = {}
+        self._stated: dict[MarkovStep, dict[str, int]] = {}
         self._watches: list[SummedValues] = []
         # The chains of the last statement in one, and those in sight there.
         self._links: tuple[Link, ...] = ()

@@ -20,10 +20,10 @@ from probtorch.core.signatures import explain_calls
 from probtorch.effects.runtime import STATE, Chains
 from probtorch.errors import ArgumentError
 
-__all__ = ["Link", "Step", "markov"]
+__all__ = ["Link", "MarkovStep", "markov"]
 
 
-class Step:
+class MarkovStep:
     """One pass through a chain: an identity, nothing else."""
 
     __slots__ = ()
@@ -43,16 +43,16 @@ class Link(NamedTuple):
     """
 
     owner: markov
-    steps: tuple[Step, ...]
+    steps: tuple[MarkovStep, ...]
     position: int
 
     @property
-    def in_sight(self) -> tuple[Step, ...]:
+    def in_sight(self) -> tuple[MarkovStep, ...]:
         """The steps that a statement here may depend on."""
         return self.steps[-1 - self.owner.history :]
 
     @property
-    def in_use(self) -> tuple[Step, ...]:
+    def in_use(self) -> tuple[MarkovStep, ...]:
         """The steps whose dims must not be taken yet: those in sight, and one before them.
 
         So a statement that looks one step too far back meets a dim that is nobody's, and is refused
@@ -114,7 +114,7 @@ class markov:
                 fix="write markov(range(n), history=1)",
             )
         self.keep = bool(keep)
-        self.kept: list[Step] = []
+        self.kept: list[MarkovStep] = []
         self.fn = fn if callable(fn) else None
         self.iterable: Iterable[Any] | None = None if callable(fn) else fn
         if self.fn is not None:
@@ -125,10 +125,10 @@ class markov:
         position = 0 if before is None else before.position + 1
         if self.keep:
             while len(self.kept) <= position:
-                self.kept.append(Step())
+                self.kept.append(MarkovStep())
             steps = tuple(self.kept[max(0, position - self.history - 1) : position + 1])
         else:
-            steps = (() if before is None else before.steps)[-1 - self.history :] + (Step(),)
+            steps = (() if before is None else before.steps)[-1 - self.history :] + (MarkovStep(),)
         link = Link(self, steps, position)
         now = STATE.chains
         others = tuple(other for other in now.links if other.owner is not self)

@@ -8,7 +8,7 @@ that does not apply raises, with the reason and what would; one that is biased s
 
 | file | holds |
 | --- | --- |
-| protocol.py | the base class, `Problem`, and `Draws`, the door to randomness |
+| protocol.py | the base class, `Problem`, and `SiteDraws`, the door to randomness |
 | pathwise.py, score_function.py | gradients through draws; scores with baselines, DiCE |
 | antithetic.py, control_variates.py | ARM, DisARM; REBAR, RELAX |
 | finite.py | enumeration, sum-and-sample, unordered sets |
@@ -31,7 +31,7 @@ from probtorch.estimators.finite import Enumerate, SumAndSample, UnorderedSet
 from probtorch.estimators.measure_valued import MeasureValued
 from probtorch.estimators.multi_sample import VIMCO
 from probtorch.estimators.pathwise import Pathwise
-from probtorch.estimators.protocol import Draws, Estimated, Estimator, Problem
+from probtorch.estimators.protocol import Estimated, Estimator, Problem, SiteDraws
 from probtorch.estimators.registry import ESTIMATORS, applicable
 from probtorch.estimators.relaxed import GumbelSoftmax, StraightThrough
 from probtorch.estimators.score_function import DiCE, ScoreFunction
@@ -45,7 +45,7 @@ __all__ = [
     "VIMCO",
     "DiCE",
     "DisARM",
-    "Draws",
+    "SiteDraws",
     "Enumerate",
     "Estimated",
     "Estimator",

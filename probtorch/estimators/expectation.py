@@ -25,7 +25,7 @@ from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.estimators.costs import Costs
 from probtorch.estimators.multi_sample import VIMCO
 from probtorch.estimators.pathwise import Pathwise
-from probtorch.estimators.protocol import Draws, Estimated, Estimator, Problem, unwrapped
+from probtorch.estimators.protocol import Estimated, Estimator, Problem, SiteDraws, unwrapped
 from probtorch.estimators.registry import applicable, as_estimator, check
 from probtorch.estimators.score_function import ScoreFunction
 from probtorch.estimators.variance import VarianceRow, VarianceTable
@@ -290,7 +290,7 @@ def _estimate(
 ) -> tuple[Estimated, Costs]:
     costs = Costs(f, q, vectorized)
     base, _ = unwrapped(q)
-    draws = Draws(rng) if draws is None else draws
+    draws = SiteDraws(rng) if draws is None else draws
     problem = Problem(base, costs, draws, int(num_samples), memory, learn)
     return chosen.estimate(problem), costs
 

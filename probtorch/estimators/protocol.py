@@ -1,8 +1,8 @@
 """What every gradient estimator is made of: its record, its problem, its randomness, its result.
 
 An estimator is a frozen record with options. It is handed a `Problem`: a distribution q, a cost, a
-number of samples and `Draws`, the only door to randomness. It returns an `Estimated`: a value, and
-a surrogate whose gradient estimates that of E_q[cost]. What drives it (a plain function in
+number of samples and `SiteDraws`, the only door to randomness. It returns an `Estimated`: a value,
+and a surrogate whose gradient estimates that of E_q[cost]. What drives it (a plain function in
 expectation.py, reruns of a guide and a model in inference) is behind the cost and the draws, so an
 estimator is written once.
 
@@ -27,7 +27,7 @@ from probtorch.distributions.distribution import Distribution, Independent
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.sampling import rand
 
-__all__ = ["Draws", "Estimated", "Estimator", "Problem", "Refusal", "unwrapped"]
+__all__ = ["SiteDraws", "Estimated", "Estimator", "Problem", "Refusal", "unwrapped"]
 
 
 class Refusal(NamedTuple):
@@ -65,7 +65,7 @@ class Estimated(NamedTuple):
     loss: Any = None
 
 
-class Draws:
+class SiteDraws:
     """The randomness of an estimator: all of it comes through these methods.
 
     Parameters

@@ -1,6 +1,6 @@
 """How inference runs a model: in float64, and under what held where inference was set up.
 
-Read effects/runtime.py first: `Surroundings` keeps a copy of its state.
+Read effects/runtime.py first: `RunSurroundings` keeps a copy of its state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from probtorch.effects.handlers import trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.runtime import STATE, Handler
 
-__all__ = ["OUTSIDE", "Surroundings", "in_float64", "lifted"]
+__all__ = ["OUTSIDE", "RunSurroundings", "in_float64", "lifted"]
 
 
 def in_float64() -> default_dtype_as:
@@ -41,7 +41,7 @@ def lifted(tree: Any) -> Any:
     return map_tree(lift, tree)
 
 
-class Surroundings:
+class RunSurroundings:
     """The handlers, plates and parameters in force here, for runs in other threads and later.
 
     Traces are left out: they would see every site again at every run. Loaders give all their rows.

@@ -46,7 +46,7 @@ from probtorch.infer.initialization import init_to_uniform, starting_points, uni
 from probtorch.infer.labels import array_arguments, labels_of
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.model_calls import check_model_call
-from probtorch.infer.model_runs import OUTSIDE, Surroundings, in_float64, lifted
+from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
 from probtorch.infer.summed import (
@@ -387,7 +387,7 @@ class ModelTarget(Target):
         self.given = args, kwargs
         with in_float64():
             self.args, self.kwargs = lifted(args), lifted(kwargs)
-        self._surroundings = Surroundings()
+        self._surroundings = RunSurroundings()
         found, first, self.summed = self._first_run()
         super().__init__(found[-1].stop if found else 0, {slot.name: slot for slot in found})
         if not found:

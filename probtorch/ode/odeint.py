@@ -23,7 +23,7 @@ from probtorch.ode.solve import Tolerances, adaptive, fixed
 from probtorch.ops.movement import cat, reshape
 from probtorch.tensor import Tensor
 
-__all__ = ["Problem", "odeint", "odeint_adjoint", "prepared"]
+__all__ = ["InitialValueProblem", "odeint", "odeint_adjoint", "prepared"]
 
 OPTIONS = ("step_size", "first_step", "max_num_steps")
 MAX_STEPS = 4096
@@ -130,7 +130,7 @@ def odeint_adjoint(func: Callable[..., Any], y0: Tree, t: Tensor, **options: Any
 
 
 @dataclass
-class Problem:
+class InitialValueProblem:
     """A problem on flat vectors.
 
     Attributes
@@ -208,7 +208,7 @@ def _check_slope(func):
 
 
 def prepared(func, y0, t, rtol, atol, method, options):
-    """Check arguments; return the `Problem`."""
+    """Check arguments; return the `InitialValueProblem`."""
     options = dict(options or {})
     unknown = [name for name in options if name not in OPTIONS]
     if method not in METHODS or unknown:
@@ -269,7 +269,7 @@ def prepared(func, y0, t, rtol, atol, method, options):
         int(options.get("max_num_steps") or MAX_STEPS),
     )
     step_size = options.get("step_size")
-    return Problem(f, y, times, METHODS[method], tolerances, step_size, parts)
+    return InitialValueProblem(f, y, times, METHODS[method], tolerances, step_size, parts)
 
 
 def _joined(items, dtype):

@@ -21,7 +21,7 @@ from probtorch.ops.reduction import mean
 
 __all__ = [
     "Attempt",
-    "Path",
+    "SolutionPath",
     "Tolerances",
     "adaptive",
     "attempt",
@@ -55,7 +55,7 @@ class Tolerances:
 
 
 @dataclass(frozen=True)
-class Path:
+class SolutionPath:
     """What an adaptive solver did.
 
     Attributes
@@ -277,7 +277,7 @@ def adaptive(method, f, y, times, tolerances, watch=None):
         "choices": wrap(np.zeros((m, 4), bool)),
     }
     end = while_loop(more, body, start)
-    return Path(**{field.name: end[field.name] for field in fields(Path)})
+    return SolutionPath(**{field.name: end[field.name] for field in fields(SolutionPath)})
 
 
 def direction_of(times):

@@ -349,7 +349,7 @@ def _trials(s, n, p):
 
 
 @dataclass(frozen=True)
-class Sampler:
+class RejectionSampler:
     """A formula of parameters, how many there are, and which it may be given."""
 
     formula: Callable[..., Any]
@@ -358,11 +358,11 @@ class Sampler:
 
 
 SAMPLERS = {
-    "log_gamma": Sampler(log_gamma, 1, _positive),
-    "gamma": Sampler(gamma, 1, _positive),
-    "poisson": Sampler(poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
-    "binomial": Sampler(binomial, 2, _trials),
-    "von_mises": Sampler(von_mises, 1, _positive),
+    "log_gamma": RejectionSampler(log_gamma, 1, _positive),
+    "gamma": RejectionSampler(gamma, 1, _positive),
+    "poisson": RejectionSampler(poisson, 1, lambda s, x: s.logical_and(x >= 0.0, x < math.inf)),
+    "binomial": RejectionSampler(binomial, 2, _trials),
+    "von_mises": RejectionSampler(von_mises, 1, _positive),
 }
 
 

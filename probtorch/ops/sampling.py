@@ -23,7 +23,7 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, recorder, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.native import Function
+from probtorch.core.native import NativeFunction
 from probtorch.core.rng import Generator, consecutive_bits, default_generator, philox_bits
 from probtorch.core.rng import bits_to_uniform as uniform_of_bits
 from probtorch.core.shape import broadcast_shapes, parse_size, sizes
@@ -397,7 +397,7 @@ _INTEGERS = structured(
     "sampling",
     run=_run_integers,
     core="()->()",
-    native=Function("bits_to_integers", numbers=_numbers),
+    native=NativeFunction("bits_to_integers", numbers=_numbers),
     samples=lambda rng: [
         ((rng.integers(-(2**63), 2**63, (2, 3)),), {"low": -5, "span": 12}),
         ((rng.integers(-(2**63), 2**63, (4,)),), {"low": -(2**63), "span": 2**64 - 1}),

@@ -20,7 +20,7 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
-from probtorch.core.native import Function
+from probtorch.core.native import NativeFunction
 from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
@@ -60,7 +60,7 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
         vjp=vjp,
         jvp=jvp,
         saves=None if vjp is None else "first out",
-        native=Function(f"draw_{sampler}", refuses=True),
+        native=NativeFunction(f"draw_{sampler}", refuses=True),
         extra={"random": True, "implicit": vjp is not None, "sampler": sampler},
         doc=doc,
     )
@@ -298,7 +298,7 @@ _ANGLE_SLOPE = structured(
     jvp=_once,
     saves="",
     core="(),()->()",
-    native=Function("von_mises_slope"),
+    native=NativeFunction("von_mises_slope"),
     samples=lambda rng: [
         ((rng.uniform(0.2, 9.0, (3, 4)), rng.uniform(-3.0, 3.0, (3, 4))), {}),
     ],

@@ -7,7 +7,7 @@ need its place there: the spec of a slice, or positions.
 import numpy as np
 
 from probtorch.core import doors
-from probtorch.core.dispatch import Node, wrap
+from probtorch.core.dispatch import TapeNode, wrap
 from probtorch.core.history import ViewOps, take_over
 from probtorch.core.in_place import assign
 from probtorch.core.op import Op
@@ -123,7 +123,7 @@ def _write_through_view(view, base, value, op):
 
 def _view_node(view, base):
     """Return a node that reads `view` from `base`."""
-    return Node(_READ, (base,), {"place": place_in(view._data, base._data, "view")})
+    return TapeNode(_READ, (base,), {"place": place_in(view._data, base._data, "view")})
 
 
 def _read_vjp(g, out, inputs, attrs, needs):

@@ -41,7 +41,7 @@ def test_what_is_stored_is_loaded_with_its_facts(place):
     assert cache.load(KEY) is None
     cache.store(KEY, DATA, {"calls": ["pt_exp_f64"]})
     entry = cache.load(KEY)
-    assert entry == cache.Entry(DATA, {"calls": ["pt_exp_f64"]})
+    assert entry == cache.CacheEntry(DATA, {"calls": ["pt_exp_f64"]})
     assert cache.directory() == place
 
 

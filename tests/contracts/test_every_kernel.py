@@ -17,7 +17,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, leaves, map_tree, replace
 from probtorch.infer import AIES, HMC, MALA, NUTS, RandomWalk, Slice
 from probtorch.infer.mcmc import chunk
-from probtorch.infer.mcmc.chunk import Chain, ChunkRunner, Plan, Task, run_chunk
+from probtorch.infer.mcmc.chunk import Chain, ChunkPlan, ChunkRunner, Task, run_chunk
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, key_of
@@ -149,7 +149,7 @@ def test_eager_chunk_is_the_compiled_chunk(name):
     chain = chain_of(name, handle(context))
     runner = ChunkRunner(chain)
     positions, grads, info = runner.run(8, search=True, adapt=True)
-    plan = Plan(*(wrap(np.array(x)) for x in (8, True, True)))
+    plan = ChunkPlan(*(wrap(np.array(x)) for x in (8, True, True)))
     after, trace = run_chunk(Task(chain, plan), 8)
     np.testing.assert_allclose(trace.positions._data, positions, rtol=1e-8, atol=1e-10)
     if trace.grads is not None:

@@ -73,7 +73,7 @@ SCALAR = [
 
 @pytest.mark.parametrize("name", SCALAR)
 def test_a_module_of_numbers_has_both_targets(name):
-    module = cuda.Module("t")
+    module = cuda.CudaModule("t")
     runtime.write_module(name, module)
     for symbol in runtime._modules()[name].functions:
         assert f" {symbol}(" in module.text()
@@ -83,7 +83,7 @@ def test_a_module_of_numbers_has_both_targets(name):
 
 def test_a_sampler_has_both_targets():
     for name in SAMPLERS:
-        for module in (cuda.Module("t"), llvm.Module()):
+        for module in (cuda.CudaModule("t"), llvm.LlvmModule()):
             draws.write_draw(module, name)
             assert f"pt_draw_{name}(" in module.functions[-1]
     assert "@pt_power" in helper_text("pt_power", None)
@@ -92,14 +92,14 @@ def test_a_sampler_has_both_targets():
 @pytest.mark.parametrize("name", sorted(INTRINSICS))
 def test_an_intrinsic_has_a_spelling_on_both_targets(name):
     row = INTRINSICS[name]
-    for module, missing in ((llvm.Module(), ()), (cuda.Module("t"), ("iv", "ive"))):
+    for module, missing in ((llvm.LlvmModule(), ()), (cuda.CudaModule("t"), ("iv", "ive"))):
         w = module.function("f", "double", ["double"] * row.arity)
         if name in missing:
             with pytest.raises(CompileError, match=name):
                 w.put(Intrinsic(row, w.arguments))
         else:
             w.finish(w.put(Intrinsic(row, w.arguments)))
-            assert row.cuda in module.functions[0] or isinstance(module, llvm.Module)
+            assert row.cuda in module.functions[0] or isinstance(module, llvm.LlvmModule)
 
 
 def test_every_node_has_a_printer_for_both_targets():
@@ -111,7 +111,7 @@ def test_every_node_has_a_printer_for_both_targets():
 
 
 def test_nodes_refuse_types_that_do_not_fit():
-    s = Builder(llvm.Module(), LLVM)
+    s = Builder(llvm.LlvmModule(), LLVM)
     whole, real, flag = (Value("%x", ty, s) for ty in ("i64", "double", "i1"))
     with pytest.raises(CompileError, match="mixes types"):
         Binary("add", whole, real)

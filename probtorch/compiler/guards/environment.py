@@ -70,7 +70,7 @@ from probtorch.compiler.guards.reading import (
     to_enter,
     variable,
 )
-from probtorch.compiler.guards.watches import Arrays, Contents, Parts, Places
+from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
 from probtorch.core.rng import Generator
 from probtorch.core.sameness import PLAIN, is_value, token
 from probtorch.core.tensor_base import TensorBase
@@ -150,8 +150,8 @@ class Environment:
         self._values = Contents(dict.values, key_name)
         self._dicts = Places()
         self._places = Places()
-        self._parts = Parts()
-        self._arrays = Arrays()
+        self._parts = WatchedParts()
+        self._arrays = WatchedArrays()
         self._of_dicts: tuple[Any, ...] = self._keys, self._values, self._dicts
         self._others: tuple[Any, ...] = self._items, self._places, self._parts, self._arrays
         # Of all dicts above, where there is such a thing; made when it is first asked for.

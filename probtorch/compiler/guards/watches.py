@@ -15,7 +15,7 @@ import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["Arrays", "Contents", "Parts", "Places"]
+__all__ = ["WatchedArrays", "Contents", "WatchedParts", "Places"]
 
 # Of longer containers the items are not named in messages.
 MANY = 512
@@ -141,7 +141,7 @@ class Contents:
         return None
 
 
-class Parts:
+class WatchedParts:
     """Objects of libraries that have their own way to tell what they consist of."""
 
     def __init__(self):
@@ -167,7 +167,7 @@ class Parts:
         return None
 
 
-class Arrays:
+class WatchedArrays:
     """NumPy arrays, by their elements."""
 
     def __init__(self):

@@ -13,12 +13,12 @@ from typing import Any
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
 
-__all__ = ["CUDA", "C_TYPES", "CudaPrinter", "Module", "spell"]
+__all__ = ["CUDA", "C_TYPES", "CudaPrinter", "CudaModule", "spell"]
 
 C_TYPES = {
     "double": "double",
@@ -171,7 +171,7 @@ class CudaPrinter(Printer):
 
     # ------------------------------------------------------------------------- variables, branches
 
-    def variable(self, f: Function, node: nodes.Variable) -> None:
+    def variable(self, f: KernelFunction, node: nodes.Variable) -> None:
         # Declared at the head: its value may be read behind the block that it is set in.
         f.cells.append(f"{C_TYPES[node.ty]} {node.name};")
 
@@ -181,30 +181,30 @@ class CudaPrinter(Printer):
     def set(self, b: Builder, node: nodes.Set) -> None:
         b.lines.append(f"{node.variable.name} = {node.x.name};")
 
-    def for_(self, f: Function, node: nodes.For) -> Value:
+    def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         i = f.fresh("i")
         f.lines.append(f"for (i64 {i} = {node.start.name}; {i} < {node.stop.name}; ++{i}) {{")
         return Value(i, "i64", f)
 
-    def loop(self, f: Function, node: nodes.Loop) -> None:
+    def loop(self, f: KernelFunction, node: nodes.Loop) -> None:
         f.lines.append("for (;;) {")
 
-    def break_(self, f: Function, node: nodes.Break) -> None:
+    def break_(self, f: KernelFunction, node: nodes.Break) -> None:
         f.lines.append(f"if (!{node.c.name}) break;")
 
-    def if_(self, f: Function, node: nodes.If) -> None:
+    def if_(self, f: KernelFunction, node: nodes.If) -> None:
         f.lines.append(f"if ({node.c.name}) {{")
 
-    def else_(self, f: Function, node: nodes.Else) -> None:
+    def else_(self, f: KernelFunction, node: nodes.Else) -> None:
         f.lines.append("} else {")
 
-    def end(self, f: Function, node: nodes.End) -> None:
+    def end(self, f: KernelFunction, node: nodes.End) -> None:
         f.lines.append("}")
 
     def argument(self, i: int) -> str:
         return f"q{i}"
 
-    def function(self, f: Function, result: Value | None) -> str:
+    def function(self, f: KernelFunction, result: Value | None) -> str:
         assert result is not None
         params = ", ".join(f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments)
         body = "\n".join([*f.cells, *f.lines, f"return {result.name};"])
@@ -214,7 +214,7 @@ class CudaPrinter(Printer):
 CUDA = CudaPrinter()
 
 
-class Module:
+class CudaModule:
     """A module of device functions being written; which functions of other modules it calls."""
 
     def __init__(self, prefix: str) -> None:
@@ -231,9 +231,9 @@ class Module:
 
     def function(
         self, name: str, result: str, parameters: Iterable[str], **options: Any
-    ) -> Function:
-        """Return the writer of a function; see `Function`."""
-        return Function(self, self.printer, name, result, parameters, **options)
+    ) -> KernelFunction:
+        """Return the writer of a function; see `KernelFunction`."""
+        return KernelFunction(self, self.printer, name, result, parameters, **options)
 
     def table(self, numbers: Iterable[float], ty: str = "double") -> str:
         """Return the name of a constant array of numbers."""

@@ -1,4 +1,4 @@
-"""`Function`: a routine, written in Python as one would write it in C.
+"""`KernelFunction`: a routine, written in Python as one would write it in C.
 
 A formula is straight-line code. A routine has variables, loops and branches of its own, as context
 managers: what is under ``with w.loop(0, n) as i:`` is the loop's body. `choose`, `either` and
@@ -16,7 +16,7 @@ from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.nodes import Value
 
-__all__ = ["Cell", "Function"]
+__all__ = ["Cell", "KernelFunction"]
 
 
 class Cell:
@@ -24,7 +24,7 @@ class Cell:
 
     __slots__ = ("node", "writer")
 
-    def __init__(self, writer: Function, node: nodes.Variable) -> None:
+    def __init__(self, writer: KernelFunction, node: nodes.Variable) -> None:
         self.writer, self.node = writer, node
 
     @property
@@ -40,7 +40,7 @@ class Cell:
         self.writer.put(nodes.Set(self.node, self.writer.value(x, self.node.ty)))
 
 
-class Function(Builder):
+class KernelFunction(Builder):
     """Writes one function; `finish` adds it to the module.
 
     Parameters

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 from probtorch.compiler import library
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
-from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, rounded
 
-__all__ = ["LLVM", "LlvmPrinter", "Module", "in_memory", "literal", "typed"]
+__all__ = ["LLVM", "LlvmPrinter", "LlvmModule", "in_memory", "literal", "typed"]
 
 _IN_MEMORY = {"i1": "i8", BYTE: "i8"}
 _PURE = "nounwind willreturn memory(none)"
@@ -196,7 +196,7 @@ class LlvmPrinter(Printer):
 
     # ------------------------------------------------------------------------- variables, branches
 
-    def variable(self, f: Function, node: nodes.Variable) -> None:
+    def variable(self, f: KernelFunction, node: nodes.Variable) -> None:
         f.cells.append(f"  {node.name} = alloca {in_memory(node.ty)}")
 
     def get(self, b: Builder, node: nodes.Get) -> Value:
@@ -205,7 +205,7 @@ class LlvmPrinter(Printer):
     def set(self, b: Builder, node: nodes.Set) -> None:
         self.store(b, node.x, node.variable.name)
 
-    def for_(self, f: Function, node: nodes.For) -> Value:
+    def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         cell = f.variable("i64", node.start)
         head, body, out = f.label("head"), f.label("body"), f.label("out")
         _place(f, head)
@@ -214,23 +214,23 @@ class LlvmPrinter(Printer):
         node.notes = [cell, i, head, out]
         return i
 
-    def loop(self, f: Function, node: nodes.Loop) -> None:
+    def loop(self, f: KernelFunction, node: nodes.Loop) -> None:
         node.notes = [f.label("head"), f.label("body"), f.label("out")]
         _place(f, node.notes[0])
 
-    def break_(self, f: Function, node: nodes.Break) -> None:
+    def break_(self, f: KernelFunction, node: nodes.Break) -> None:
         _fork(f, node.c, *node.loop.notes[1:])
 
-    def if_(self, f: Function, node: nodes.If) -> None:
+    def if_(self, f: KernelFunction, node: nodes.If) -> None:
         yes, no = f.label("yes"), f.label("no") if node.both else None
         node.notes = [no, f.label("out")]
         _fork(f, node.c, yes, no or node.notes[1])
 
-    def else_(self, f: Function, node: nodes.Else) -> None:
+    def else_(self, f: KernelFunction, node: nodes.Else) -> None:
         no, out = node.of.notes
         f.lines += [f"  br label %{out}", f"{no}:"]
 
-    def end(self, f: Function, node: nodes.End) -> None:
+    def end(self, f: KernelFunction, node: nodes.End) -> None:
         of = node.of
         if isinstance(of, nodes.For):
             cell, i, head, out = of.notes
@@ -244,7 +244,7 @@ class LlvmPrinter(Printer):
     def argument(self, i: int) -> str:
         return f"%a{i}"
 
-    def function(self, f: Function, result: Value | None) -> str:
+    def function(self, f: KernelFunction, result: Value | None) -> str:
         kind = typed(f.result, self.width)
         ending = "  ret void" if result is None else f"  ret {kind} {result.name}"
         parameters = ", ".join(
@@ -254,7 +254,7 @@ class LlvmPrinter(Printer):
         head = f"{word}{kind} @{f.name}({parameters}) {f.attributes} {{"
         return "\n".join([head, "entry:", *f.cells, *f.lines, ending, "}"])
 
-    def splat(self, f: Function, x: Value) -> Value:
+    def splat(self, f: KernelFunction, x: Value) -> Value:
         """Copy an argument that is one number to all lanes."""
         if self.width == 1:
             return x
@@ -270,18 +270,18 @@ def _in_range(b: Builder, text: str, ty: str) -> Value:
     return b.emit(f"and {ty} {v.name}, 255", ty) if ty == BYTE else v
 
 
-def _place(f: Function, label: str) -> None:
+def _place(f: KernelFunction, label: str) -> None:
     f.lines += [f"  br label %{label}", f"{label}:"]
 
 
-def _fork(f: Function, c: Value, yes: str, no: str) -> None:
+def _fork(f: KernelFunction, c: Value, yes: str, no: str) -> None:
     f.lines += [f"  br i1 {c.name}, label %{yes}, label %{no}", f"{yes}:"]
 
 
 LLVM = LlvmPrinter()
 
 
-class Module:
+class LlvmModule:
     """A module of IR being written: declarations, constants, functions; which runtime it calls."""
 
     def __init__(self) -> None:
@@ -302,9 +302,9 @@ class Module:
 
     def function(
         self, name: str, result: str, parameters: Iterable[str], **options: Any
-    ) -> Function:
-        """Return the writer of a function; see `Function`."""
-        return Function(self, self.printer, name, result, parameters, **options)
+    ) -> KernelFunction:
+        """Return the writer of a function; see `KernelFunction`."""
+        return KernelFunction(self, self.printer, name, result, parameters, **options)
 
     def table(self, numbers: Iterable[float], ty: str = "double") -> str:
         """Return the name of a constant array of numbers."""

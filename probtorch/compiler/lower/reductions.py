@@ -2,7 +2,7 @@
 
 import math
 
-from probtorch.compiler.graph import Value
+from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.layout import contiguous
 from probtorch.compiler.loops import Item, Mem, Root, squeeze
 from probtorch.compiler.lowering import lowers
@@ -60,7 +60,7 @@ def kept_strides(kept, domain):
 
 
 def reduce_root(low, node, source, layout, dims, out, block):
-    stand_in = Value(layout.shape, source.dtype, "node")
+    stand_in = GraphValue(layout.shape, source.dtype, "node")
     low.places[stand_in.id] = (source, layout)
     inner = type(node)(node.op, node.name, (stand_in,), {**node.attrs, "dims": dims}, ())
     inner.outs = (out,)

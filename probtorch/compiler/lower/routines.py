@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from probtorch.compiler.layout import contiguous
-from probtorch.compiler.loops import Buffer, Call, Root
+from probtorch.compiler.loops import Call, MemoryBuffer, Root
 
 __all__ = ["call", "define_moved", "inverse", "moved_operand", "operand", "workspace"]
 
@@ -60,7 +60,7 @@ def call(low, block, node, symbol, arguments, *, fails=False):
     g = block.append(
         Call(
             "routine",
-            [x for x in passed if isinstance(x, Buffer)],
+            [x for x in passed if isinstance(x, MemoryBuffer)],
             node,
             symbol=symbol,
             arguments=passed,

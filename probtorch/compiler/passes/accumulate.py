@@ -6,7 +6,7 @@ chain into one node that adds (or, where every element is written once, stores) 
 place.
 """
 
-from probtorch.compiler.graph import Value
+from probtorch.compiler.graph import GraphValue
 
 __all__ = ["merge_slices"]
 
@@ -31,7 +31,7 @@ def merge_slices(graph):
         if node.name == "unslice":
             terms[out.id] = [(node.inputs[0], node.attrs["spec"])]
         elif node.name == "add" and all(
-            type(x) is Value and x.shape == out.shape for x in node.inputs
+            type(x) is GraphValue and x.shape == out.shape for x in node.inputs
         ):
             parts = [
                 terms[v.id] if v.id in terms and count[v.id] == 1 else None for v in node.inputs

@@ -4,7 +4,7 @@ A parameter that must not be nan needs no test of its own where a nan in it woul
 density, which is tested once, whatever the number of parameters.
 """
 
-from probtorch.compiler.graph import Value
+from probtorch.compiler.graph import GraphValue
 
 __all__ = ["nan_reaches"]
 
@@ -36,5 +36,5 @@ def nan_reaches(graph, roots):
             continue
         (out,) = node.outs
         if out.id in found and 0 not in out.shape and out.dtype.kind == "f":
-            found.update(x.id for x in node.inputs if type(x) is Value and x.dtype.kind == "f")
+            found.update(x.id for x in node.inputs if type(x) is GraphValue and x.dtype.kind == "f")
     return found

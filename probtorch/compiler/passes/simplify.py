@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from probtorch.backends.registry import to_host
-from probtorch.compiler.graph import Node, Value
+from probtorch.compiler.graph import GraphValue, Node
 from probtorch.core.op import REGISTRY
 
 __all__ = ["drop_dead", "simplify"]
@@ -21,7 +21,7 @@ def simplify(graph):
     new, seen, swap = [], {}, {}
 
     def final(x):
-        while type(x) is Value and x.id in swap:
+        while type(x) is GraphValue and x.id in swap:
             x = swap[x.id]
         return x
 
@@ -79,7 +79,7 @@ def _demand_of_source(node):
     x = node.inputs[0]
     while x.kind == "node" and x.node.name in ("expand", "reshape", "permute") and 0 not in x.shape:
         x = x.node.inputs[0]
-    out = Value(x.shape, x.dtype, "node")
+    out = GraphValue(x.shape, x.dtype, "node")
     return Node(node.op, "demand", (x, x), node.attrs, (out,), node.location)
 
 
@@ -96,7 +96,7 @@ def _key(node):
         return None
     parts = [node.name]
     for x in node.inputs:
-        if type(x) is not Value:
+        if type(x) is not GraphValue:
             parts.append((type(x).__name__, repr(x)))
         elif x.kind == "const" and x.array.size <= 8:
             parts.append((x.dtype.str, x.shape, to_host(x.array).tobytes()))
@@ -108,7 +108,7 @@ def _key(node):
 
 def _number(x):
     """Return the Python number that `x` is everywhere, or None."""
-    if type(x) is not Value:
+    if type(x) is not GraphValue:
         return x
     if (
         x.static
@@ -134,7 +134,7 @@ def _identity(node):
             return y
     elif (
         name == "neg"
-        and type(inputs[0]) is Value
+        and type(inputs[0]) is GraphValue
         and inputs[0].node is not None
         and inputs[0].node.name == "neg"
     ):
@@ -145,17 +145,17 @@ def _identity(node):
 
 
 def _same(x, out):
-    return type(x) is Value and x.shape == out.shape and x.dtype == out.dtype
+    return type(x) is GraphValue and x.shape == out.shape and x.dtype == out.dtype
 
 
 def _source(x):
     """Return the 0-d value or Python number that `x` repeats, or None."""
-    if type(x) is not Value:
+    if type(x) is not GraphValue:
         return x
     if x.shape == ():
         return x
     if x.static and x.array is not None and x.array.size and not any(x.array.strides):
-        return Value((), x.dtype, "const", array=x.array[(0,) * x.array.ndim].reshape(()))
+        return GraphValue((), x.dtype, "const", array=x.array[(0,) * x.array.ndim].reshape(()))
     node = x.node
     if node is not None and node.name == "expand" and math.prod(node.inputs[0].shape) == 1:
         inner = node.inputs[0]
@@ -195,7 +195,7 @@ def _uniform_work(node, add):
                 "reshape",
                 (inner,),
                 {"shape": ()},
-                (Value((), inner.dtype, "node"),),
+                (GraphValue((), inner.dtype, "node"),),
                 node.location,
             )
             s = add(flat)[0]
@@ -207,12 +207,17 @@ def _uniform_work(node, add):
             "mul",
             (small[0], count),
             {},
-            (Value((), out.dtype, "node"),),
+            (GraphValue((), out.dtype, "node"),),
             node.location,
         )
         return add(product)[0]
     scalar = Node(
-        node.op, node.name, tuple(small), node.attrs, (Value((), out.dtype, "node"),), node.location
+        node.op,
+        node.name,
+        tuple(small),
+        node.attrs,
+        (GraphValue((), out.dtype, "node"),),
+        node.location,
     )
     result = add(scalar)[0]
     wide = Node(
@@ -220,7 +225,7 @@ def _uniform_work(node, add):
         "expand",
         (result,),
         {"shape": out.shape},
-        (Value(out.shape, out.dtype, "node"),),
+        (GraphValue(out.shape, out.dtype, "node"),),
         node.location,
     )
     return add(wide)[0]

@@ -6,7 +6,7 @@ element by element what it could read in vectors. `turn_products` makes it ``g.T
 be turned at no cost.
 """
 
-from probtorch.compiler.graph import Node, Value
+from probtorch.compiler.graph import GraphValue, Node
 from probtorch.core.op import REGISTRY
 
 __all__ = ["turn_products"]
@@ -42,13 +42,13 @@ def _turned(node):
     if node.name != "permute" or tuple(node.attrs["dims"]) != _TURN:
         return None
     source = node.inputs[0]
-    return source.node if type(source) is Value else None
+    return source.node if type(source) is GraphValue else None
 
 
 def _turn(x, nodes, location):
     """Return the transpose of a matrix: what it is the transpose of, or a new view."""
     if x.node is not None and _turned(x.node) is not None:
         return x.node.inputs[0]
-    out = Value(x.shape[::-1], x.dtype, "node")
+    out = GraphValue(x.shape[::-1], x.dtype, "node")
     nodes.append(Node(REGISTRY["permute"], "permute", (x,), {"dims": _TURN}, (out,), location))
     return out

@@ -5,7 +5,7 @@ row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
 from probtorch.compiler import library
-from probtorch.compiler.lang.llvm import Module
+from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.lang.routines.integers import power
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.runtime import products
@@ -120,7 +120,7 @@ def helper_text(name, module):
     """Return the IR of a helper function by name."""
     if name == "pt_power":
         attributes = "nounwind willreturn memory(none)"
-        own = Module()
+        own = LlvmModule()
         w = own.function(name, "i64", ["i64", "i64"], linkage="internal", attributes=attributes)
         w.finish(power(w, *w.arguments))
         return own.functions[0]

@@ -7,7 +7,7 @@ much as an operation or two, and indexed access more. Measured on an AMD EPYC (Z
 """
 
 from probtorch.compiler.lang.builder import Builder
-from probtorch.compiler.lang.llvm import LLVM, Module
+from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.loops import Mem
 from probtorch.errors import CompileError
@@ -59,7 +59,7 @@ class _Counted(Builder):
     """A builder that adds up what its lines cost."""
 
     def __init__(self):
-        super().__init__(Module(), LLVM)
+        super().__init__(LlvmModule(), LLVM)
         self.cost = 0.0
 
     def operand(self, x):

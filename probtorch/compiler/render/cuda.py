@@ -11,9 +11,9 @@ loop; only one around a call that no kernel of ours does has its flag read by th
 for the GPU once per iteration.
 
 `render` returns a `Schedule`: the source, and steps for the executor. Where memory lies is the
-`Plan` of `llvm.py`, in one block: a status word, packed constants, scalars, arena. The status is 0,
-or 1 + the index of the first guard that failed, or -1 where eager execution would raise an error.
-All that follows a failure still runs, and does no harm; loops end.
+`NestPlan` of `llvm.py`, in one block: a status word, packed constants, scalars, arena. The status
+is 0, or 1 + the index of the first guard that failed, or -1 where eager execution would raise an
+error. All that follows a failure still runs, and does no harm; loops end.
 
 The text depends on nothing but the graph: no name or number of the user's reaches it, except
 numbers as hexadecimal literals.
@@ -32,7 +32,7 @@ from probtorch.compiler.render.cuda_nest import PhaseWriter
 from probtorch.compiler.render.cuda_phases import THREADS, split
 from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
 from probtorch.compiler.render.cuda_sorting import SORTING
-from probtorch.compiler.render.llvm import Plan
+from probtorch.compiler.render.llvm import NestPlan
 from probtorch.errors import CompileError
 
 __all__ = ["HELPERS", "render"]
@@ -82,7 +82,7 @@ class _Renderer:
     def run(self):
         self._prepare(self.low.block)
         out = self.out
-        plan = out.plan = Plan(self.low)
+        plan = out.plan = NestPlan(self.low)
         self.words = {
             i: out.packed + 8 * (len(plan.packed_values) + k)
             for k, i in enumerate(_words(self.low))

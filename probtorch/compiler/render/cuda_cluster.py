@@ -13,7 +13,7 @@ from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.cuda import C_TYPES, CUDA
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.loops import Branch, Buffer, Call, Group, Guard, Loop
+from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
 from probtorch.compiler.render.cuda_calls import kernel_of
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS
 from probtorch.compiler.render.cuda_phases import THREADS
@@ -171,7 +171,7 @@ class Cluster:
         texts = []
         for x in own.arguments:
             buffer, offset = x if isinstance(x, tuple) else (x, 0)
-            if isinstance(buffer, Buffer):
+            if isinstance(buffer, MemoryBuffer):
                 pointer = f"({C_TYPES[ir_type(buffer.dtype)]} *){self.base(buffer)}"
                 texts.append(f"{pointer} + {offset}" if offset else pointer)
             else:

@@ -6,13 +6,13 @@ their kin over the threads of a block, a barrier across blocks. Routines of the 
 the host too, where it is tested against SciPy.
 """
 
-from probtorch.compiler.lang.cuda import Module
+from probtorch.compiler.lang.cuda import CudaModule
 from probtorch.compiler.lang.routines import special
 from probtorch.compiler.lang.routines.draws import write_draw
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.integers import bits_to_integers, power
 from probtorch.compiler.lang.routines.philox import philox
-from probtorch.compiler.lang.routines.special import Routine
+from probtorch.compiler.lang.routines.special import SpecialRoutine
 
 __all__ = ["FUNCTIONS", "PREAMBLE", "knows", "runtime_text"]
 
@@ -139,9 +139,9 @@ _WORDS = ("i64",) * 3
 FUNCTIONS = {
     **special.SPECIAL,
     **INCOMPLETE,
-    "pt_bits_to_integers": Routine(bits_to_integers, _WORDS, "i64"),
-    "pt_philox": Routine(philox, _WORDS, "i64"),
-    "pt_power": Routine(power, _WORDS[:2], "i64"),
+    "pt_bits_to_integers": SpecialRoutine(bits_to_integers, _WORDS, "i64"),
+    "pt_philox": SpecialRoutine(philox, _WORDS, "i64"),
+    "pt_power": SpecialRoutine(power, _WORDS[:2], "i64"),
 }
 _DRAW = "pt_draw_"
 
@@ -158,7 +158,7 @@ def runtime_text(names):
     def add(name):
         if name in done:
             return
-        module = Module(f"t_{name}")
+        module = CudaModule(f"t_{name}")
         if name.startswith(_DRAW):
             write_draw(module, name.removeprefix(_DRAW))
         elif name != "pt_exchange":

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probtorch.compiler.render.cuda_phases import THREADS
-from probtorch.compiler.render.llvm import Plan
+from probtorch.compiler.render.llvm import NestPlan
 
 __all__ = ["ALIGN", "HostLoop", "Launch", "LibraryCall", "Schedule"]
 
@@ -75,7 +75,7 @@ class Schedule:
 
     source: str = ""
     steps: list = field(default_factory=list)
-    plan: Plan | None = None
+    plan: NestPlan | None = None
     packed: int = ALIGN
     scalars: int = 0
     arena: int = 0

@@ -25,14 +25,14 @@ from probtorch.compiler.render.parts import plan_parts
 from probtorch.compiler.render.region import write_join, write_region
 from probtorch.compiler.render.runtime import interrupts
 
-__all__ = ["Plan", "render"]
+__all__ = ["NestPlan", "render"]
 
 # Beyond this many loop nests nothing is inlined into the driver: LLVM's time would stop being
 # linear.
 _INLINE_GROUPS = 24
 
 
-class Plan:
+class NestPlan:
     """Where everything lies: the pointer table of `run` and the sizes of the arena and scalar areas
     (bytes).
     """
@@ -92,14 +92,14 @@ def _lifetimes(lowering):
             b.last = i if b.last is None else max(b.last, i)
 
 
-class Module:
+class NestModule:
     """The text being written: functions, declarations, and which runtime functions they call."""
 
     def __init__(self, lowering, plan=None):
         self.lowering = lowering
         if plan is None:
             plan_parts(lowering)
-        self.plan = plan or Plan(lowering)
+        self.plan = plan or NestPlan(lowering)
         self.functions = []
         self.declarations = {}
         self.runtime = set()
@@ -314,5 +314,5 @@ class Driver:
 
 def render(lowering):
     """Return ``(IR text, Plan)`` of a lowered program."""
-    module = Module(lowering)
+    module = NestModule(lowering)
     return module.text(), module.plan

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probtorch.compiler import cache, host, lang
-from probtorch.compiler.lang.function import Function
-from probtorch.compiler.lang.llvm import LlvmPrinter, Module, typed
+from probtorch.compiler.lang.function import KernelFunction
+from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter, typed
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.elementary import FUNCTIONS
 from probtorch.compiler.lang.routines.formats import F64, FORMATS, Format
@@ -100,7 +100,7 @@ def declarations(names: Iterable[str]) -> str:
 
 def philox_ir() -> str:
     """Return a definition of ``pt_philox`` with internal linkage, to be inlined in a module."""
-    module = Module()
+    module = LlvmModule()
     _define(module, "pt_philox", _functions()["pt_philox"], 1, False, "internal")
     return module.text()
 
@@ -127,7 +127,7 @@ def _linked(name: str) -> host.LoadedObject:
     key = cache.key_of(f"{name} {_fingerprint()}", 2)
     entry = cache.load(key)
     if entry is None:
-        entry = cache.Entry(host.emit_object(function_ir(name)), {"symbols": symbols(name)})
+        entry = cache.CacheEntry(host.emit_object(function_ir(name)), {"symbols": symbols(name)})
         cache.store(key, entry.data, entry.meta)
     return host.load_object(entry.data, entry.meta["symbols"], {})
 
@@ -157,7 +157,7 @@ def function_ir(name: str, *, fused: bool | None = None) -> str:
     if fused is None:
         fused = host.target().has_fma
     function = _functions()[name]
-    module = Module()
+    module = LlvmModule()
     for symbol, width in zip(symbols(name), (1, *function.widths), strict=True):
         _define(module, symbol, function, width, fused)
     return module.text()
@@ -224,11 +224,11 @@ def _prototype(word: str, name: str, function: _Function, width: int) -> str:
 
 
 def _define(
-    module: Module, name: str, function: _Function, width: int, fused: bool, linkage: str = ""
+    module: LlvmModule, name: str, function: _Function, width: int, fused: bool, linkage: str = ""
 ) -> None:
     """Write one function of the runtime."""
     printer = LlvmPrinter(width, fused)
-    w = Function(
+    w = KernelFunction(
         module,
         printer,
         name,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.compiler.loops import POINTWISE, Branch, Buffer, Group, Loop, Mem
+from probtorch.compiler.loops import POINTWISE, Branch, Group, Loop, Mem, MemoryBuffer
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
 from probtorch.compiler.render.items import kept_strides
@@ -58,8 +58,8 @@ class Own:
         Whether a part writes it once (a total in a register) instead of adding to it.
     """
 
-    target: Buffer
-    buffer: Buffer
+    target: MemoryBuffer
+    buffer: MemoryBuffer
     kind: str
     step: int
     is_total: bool
@@ -75,7 +75,7 @@ class Parts:
     size: int
     count: int
     turns: int = 1
-    own: dict[Buffer, Own] = field(default_factory=dict)
+    own: dict[MemoryBuffer, Own] = field(default_factory=dict)
 
 
 def plan_parts(lowering):
@@ -167,7 +167,7 @@ class _Shared:
     and how many indices of the cut dim apart two of them may still write the same element.
     """
 
-    own: dict[Buffer, tuple[str, bool]]
+    own: dict[MemoryBuffer, tuple[str, bool]]
     reach: int = 0
 
 

@@ -9,7 +9,7 @@ runs): first the cost of reading the clock, then the statements in the order of 
 import time
 
 from probtorch.compiler.loops import Branch, Call, Group, Loop
-from probtorch.compiler.render.llvm import Driver, Module
+from probtorch.compiler.render.llvm import Driver, NestModule
 
 __all__ = ["render_timed", "timed"]
 
@@ -37,7 +37,7 @@ def _has_clock(statement):
 
 def render_timed(lowering, plan):
     """Return the IR text of a lowered program with clocks; `plan` is the program's own."""
-    module = Module(lowering, plan)
+    module = NestModule(lowering, plan)
     module.inline = False
     return module.text(TimedDriver)
 

@@ -6,15 +6,15 @@ registers.
 """
 
 from probtorch.compiler import library
-from probtorch.compiler.lang.function import Cell, Function
+from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Value
 
 __all__ = ["Writer"]
 
 
-class Writer(Function):
-    """Writes one function of a module of IR; see `Function`."""
+class Writer(KernelFunction):
+    """Writes one function of a module of IR; see `KernelFunction`."""
 
     def __init__(self, text, name, result, parameters, **options):
         super().__init__(text, LLVM, name, result, parameters, **options)

@@ -238,7 +238,7 @@ def _corr_matrix(constraint):
 def _by_parts(registry):
     """Register constraints made of others, whose parts are looked up in the same registry."""
 
-    @registry.register(constraints.Independent)
+    @registry.register(constraints.IndependentConstraint)
     def _independent(constraint):
         base = registry(constraint.base_constraint)
         n = constraint.reinterpreted_batch_ndims

@@ -28,7 +28,7 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
-from probtorch.infer.mcmc.integrators import PhasePoint, Step, leapfrog
+from probtorch.infer.mcmc.integrators import IntegratorStep, PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import kinetic_energy
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import isfinite, neg, shift_left, where
@@ -44,7 +44,7 @@ MAX_HALVINGS = 10
 
 
 @record
-class Trial:
+class StepTrial:
     """A macro step with one number of halvings, up to where it failed.
 
     `low` and `high` are the smallest and the largest energy so far.
@@ -75,7 +75,7 @@ class AdaptiveSteps:
     max_halvings: int = static(default=MAX_HALVINGS)
 
     def __call__(self, density, metric, point, step_size):
-        """Return the `Step` from a point; a negative step size goes back in time."""
+        """Return the `IntegratorStep` from a point; a negative step size goes back in time."""
 
         def trial(start, step_size, halvings):
             return self._trial(density, metric, start, step_size, halvings)
@@ -103,7 +103,7 @@ class AdaptiveSteps:
             coarsen,
             (where(last.accurate, halvings, 0), gradients, wrap(np.asarray(False))),
         )
-        return Step(
+        return IntegratorStep(
             point=last.point,
             energy=last.energy,
             tried_energy=first.energy,
@@ -123,12 +123,12 @@ class AdaptiveSteps:
             low = where(energy < trial.low, energy, trial.low)
             high = where(energy > trial.high, energy, trial.high)
             accurate = isfinite(energy) & (high - low <= self.tolerance)
-            return Trial(trial.taken + 1, point, energy, low, high, accurate)
+            return StepTrial(trial.taken + 1, point, energy, low, high, accurate)
 
         return while_loop(
             lambda trial: (trial.taken < steps) & trial.accurate,
             advance,
-            Trial(_int(0), start, energy, energy, energy, wrap(np.asarray(True))),
+            StepTrial(_int(0), start, energy, energy, energy, wrap(np.asarray(True))),
         )
 
 

@@ -16,7 +16,7 @@ from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
 
-__all__ = ["ChainRun", "Recording"]
+__all__ = ["ChainRun", "DrawRecord"]
 
 # A call of the native program is sized to take this long (seconds): short enough for Ctrl-C and the
 # progress display, long enough that what happens between calls costs nothing.
@@ -29,7 +29,7 @@ GROWTH = 8
 VERIFYING_SHARE = 0.1
 
 
-class Recording:
+class DrawRecord:
     """Draws of one chain and their statistics.
 
     Parameters
@@ -177,9 +177,9 @@ class ChainRun:
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
             self.learner = self.warmup.learner(target, position)
-        self.draws = Recording(num_samples, position.shape, kernel.info, thinning)
+        self.draws = DrawRecord(num_samples, position.shape, kernel.info, thinning)
         self.warmup_draws = (
-            Recording(num_warmup, position.shape, kernel.info) if keep_warmup else None
+            DrawRecord(num_warmup, position.shape, kernel.info) if keep_warmup else None
         )
         self._fields = {s.name: s.field for s in statistics(kernel.info)}
         self.iteration = self.divergences = self.evaluations = self.warmup_evaluations = 0

@@ -1,9 +1,9 @@
 """Many transitions as one call: the loop over draws, with adaptation, as a program in tensor ops.
 
-`run_chunk` is pure: a `Task` in, the chain's new state and the `Trace` of its draws out. The driver
-compiles it once per kind of kernel, dimension and capacity (`program_for`), and calls it again and
-again; how a run is cut into calls changes nothing in its draws. The model is not part of the
-program: its density is an address in the task.
+`run_chunk` is pure: a `Task` in, the chain's new state and the `ChunkTrace` of its draws out. The
+driver compiles it once per kind of kernel, dimension and capacity (`program_for`), and calls it
+again and again; how a run is cut into calls changes nothing in its draws. The model is not part of
+the program: its density is an address in the task.
 """
 
 import threading
@@ -26,9 +26,9 @@ from probtorch.ops.indexing import index_put
 __all__ = [
     "Chain",
     "ChunkRunner",
-    "Plan",
+    "ChunkPlan",
     "Task",
-    "Trace",
+    "ChunkTrace",
     "capacity_for",
     "program_for",
     "run_chunk",
@@ -61,7 +61,7 @@ class Chain:
 
 
 @record
-class Plan:
+class ChunkPlan:
     """What to do in one call.
 
     Parameters
@@ -84,11 +84,11 @@ class Task:
     """The argument of the program."""
 
     chain: Chain
-    plan: Plan
+    plan: ChunkPlan
 
 
 @record
-class Trace:
+class ChunkTrace:
     """What was drawn.
 
     Positions and the gradients there, if states have them, have shape (capacity, *position), what
@@ -135,7 +135,7 @@ def run_chunk(task, capacity):
         if tuner is not None:
             tuner, value = tuner.updated(info, plan.adapt)
             values = {tuner.tunes: where(plan.adapt, value, values[tuner.tunes])}
-        rows = Trace(state.position, getattr(state, "grad", None), info)
+        rows = ChunkTrace(state.position, getattr(state, "grad", None), info)
         trace = map_tree(lambda whole, row: index_put(whole, (at,), row), trace, rows)
         return at + 1, state, values, tuner, trace
 
@@ -162,7 +162,7 @@ def _searched(chain):
 
 
 def empty_trace(chain, capacity):
-    """Return the `Trace` of a chain with room for so many draws, all zero."""
+    """Return the `ChunkTrace` of a chain with room for so many draws, all zero."""
     shape = chain.state.position._data.shape
 
     def column(shape, dtype=np.float64):
@@ -172,7 +172,7 @@ def empty_trace(chain, capacity):
         **{s.field: column(shape[:-1], s.dtype) for s in statistics(chain.kernel.info)}
     )
     grads = column(shape) if hasattr(chain.state, "grad") else None
-    return Trace(column(shape), grads, info)
+    return ChunkTrace(column(shape), grads, info)
 
 
 # ------------------------------------------------------------------------------------ compiled once
@@ -222,7 +222,7 @@ class ChunkRunner:
         self._load(chain)
 
     def _load(self, chain):
-        plan = Plan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
+        plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
         task = Task(chain, plan)
         items, self._structure = flatten(chain)
         self._leaves = len(items)

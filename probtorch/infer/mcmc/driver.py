@@ -33,7 +33,7 @@ from probtorch.infer.mcmc.collect import (
     survivors,
     warmup_draws,
 )
-from probtorch.infer.mcmc.guard import Guard
+from probtorch.infer.mcmc.guard import WarmupGuard
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
@@ -422,7 +422,7 @@ class MCMC(RunResults):
 
     def _run_chains(self, runs, saved, budget, stacklevel):
         """Run all chains to their ends; returns what ended them early, if anything did."""
-        guard = Guard(runs)
+        guard = WarmupGuard(runs)
         try:
             ended = run_chains(
                 runs,

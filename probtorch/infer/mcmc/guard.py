@@ -22,7 +22,7 @@ import numpy as np
 from probtorch.diagnostics.checks import ConvergenceWarning
 from probtorch.errors import ProbtorchError
 
-__all__ = ["Guard", "Trouble"]
+__all__ = ["WarmupGuard", "Trouble"]
 
 # How often a warm-up is made longer, and by which share of its length, this many iterations at
 # least.
@@ -58,7 +58,7 @@ class Trouble:
     donor: int | None = None
 
 
-class Guard:
+class WarmupGuard:
     """Decides who goes on warming up.
 
     Parameters

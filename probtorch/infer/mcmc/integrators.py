@@ -1,8 +1,8 @@
 """The leapfrog integrator and the point in phase space that it moves.
 
 A trajectory is built from steps of an *integrator*, a record that is called as ``integrator(
-density, metric, point, step_size)`` and returns a `Step`. `FixedSteps` takes one leapfrog step;
-adaptive_steps.py has another.
+density, metric, point, step_size)`` and returns a `IntegratorStep`. `FixedSteps` takes one
+leapfrog step; adaptive_steps.py has another.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from probtorch.core.tree import record
 from probtorch.infer.mcmc.metrics import kinetic_energy
 from probtorch.ops.foreign import native_density
 
-__all__ = ["DensityHandle", "FixedSteps", "PhasePoint", "Step", "leapfrog"]
+__all__ = ["DensityHandle", "FixedSteps", "PhasePoint", "IntegratorStep", "leapfrog"]
 
 
 @record
@@ -70,7 +70,7 @@ def leapfrog(density, metric, point, step_size):
 
 
 @record
-class Step:
+class IntegratorStep:
     """What came of one step.
 
     Parameters
@@ -102,8 +102,8 @@ class FixedSteps:
     """One leapfrog step, whatever its error."""
 
     def __call__(self, density, metric, point, step_size):
-        """Return the `Step` from a point; a negative step size goes back in time."""
+        """Return the `IntegratorStep` from a point; a negative step size goes back in time."""
         end = leapfrog(density, metric, point, step_size)
         energy = kinetic_energy(end.momentum) - end.logdensity
         yes = wrap(np.asarray(True))
-        return Step(end, energy, energy, wrap(np.asarray(1)), yes, yes)
+        return IntegratorStep(end, energy, energy, wrap(np.asarray(1)), yes, yes)

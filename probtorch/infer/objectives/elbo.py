@@ -27,8 +27,8 @@ from probtorch.infer.objectives.protocol import Estimate
 from probtorch.infer.objectives.runs import Run, Vectorised, run_pair
 from probtorch.infer.objectives.score import all_costs, score_terms
 from probtorch.infer.objectives.site_estimators import (
+    EstimatorWatch,
     Peers,
-    Watch,
     choice_refused,
     needs_peers,
     site_term,
@@ -103,7 +103,7 @@ class ELBO(abc.ABC):
         """Yield the runs of guide and model that an estimate needs."""
         many = self.vectorize_particles and self.num_particles > 1
         for _ in range(1 if many else self.num_particles):
-            with Watch() as watch:
+            with EstimatorWatch() as watch:
                 if many:
                     run = self._vectorised(model, guide, args, kwargs)
                 else:

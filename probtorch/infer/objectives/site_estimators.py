@@ -1,9 +1,10 @@
 """Gradient estimators chosen per site: ``infer={"estimator": ...}`` in a guide.
 
-While guide and model run, `Watch` reads the choices, cuts the path of draws whose gradient is to
-come from elsewhere, and notes where the generators stood before each draw. An estimator that needs
-the cost at another value of its site gets it from a rerun of both (`SiteCosts`): the value is
-substituted there, and all other draws are made from the same random bits.
+While guide and model run, `EstimatorWatch` reads the choices, cuts the path of draws whose
+gradient is to come from elsewhere, and notes where the generators stood before each draw. An
+estimator that needs the cost at another value of its site gets it from a rerun of both
+(`SiteCosts`): the value is substituted there, and all other draws are made from the same random
+bits.
 
 What a site contributes is then the estimate of one derivative: that of the mean cost in the law of
 this site, given the draws before it and the noise of those after it. The law of total expectation
@@ -32,7 +33,7 @@ from probtorch.estimators.control_variates import RELAX
 from probtorch.estimators.costs import Costs
 from probtorch.estimators.multi_sample import VIMCO
 from probtorch.estimators.pathwise import Pathwise
-from probtorch.estimators.protocol import Draws, Estimator, Problem, unwrapped
+from probtorch.estimators.protocol import Estimator, Problem, SiteDraws, unwrapped
 from probtorch.estimators.registry import as_estimator, check
 from probtorch.estimators.score_function import DiCE, ScoreFunction
 from probtorch.infer.objectives.runs import Run
@@ -41,7 +42,7 @@ from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape, stack, unsqueeze
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["Peers", "Watch", "choice_refused", "needs_peers", "site_term"]
+__all__ = ["Peers", "EstimatorWatch", "choice_refused", "needs_peers", "site_term"]
 
 # From a run to the function that gives a site its costs.
 CostsOf = Callable[..., Callable[[Site], Iterable[Cost]]]
@@ -50,7 +51,7 @@ CostsOf = Callable[..., Callable[[Site], Iterable[Cost]]]
 # ------------------------------------------------------------------------------ while running
 
 
-class Watch(Handler):
+class EstimatorWatch(Handler):
     """Entered around a run of guide and model.
 
     Attributes
@@ -300,7 +301,7 @@ def _mean_of_others(run, site, cost, peers):
     return total(stack(alike), 0) / len(alike) if alike else cost * 0.0
 
 
-class _SiteDraws(Draws):
+class _SiteDraws(SiteDraws):
     """Draws whose first one of the site's distribution is the value that the run has."""
 
     def __init__(self, site, q):

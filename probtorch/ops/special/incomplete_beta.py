@@ -7,7 +7,7 @@ derivatives in the shapes from quadrature (ops/incomplete.py).
 import numpy as np
 
 from probtorch.core.dispatch import apply
-from probtorch.core.native import Function
+from probtorch.core.native import NativeFunction
 from probtorch.ops.elementwise import log, log1p, where
 from probtorch.ops.families import Ternary, elementwise, structured
 from probtorch.ops.incomplete import beta_tail
@@ -128,7 +128,7 @@ _vjp, _jvp = rules_from_parts(_betainc_grad_parts, "betainc_grad")
 _BETAINC_GRAD = structured(
     "betainc_grad", "special", run=on_host(_run_betainc_grad), vjp=_vjp, jvp=_jvp, saves="a b x",
     core="(),(),()->()",
-    native=Function("betainc_grad_{order[0]}{order[1]}"),
+    native=NativeFunction("betainc_grad_{order[0]}{order[1]}"),
     samples=lambda rng: [
         (
             (rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.5, 4.0, (2,)), np.array(0.7)),

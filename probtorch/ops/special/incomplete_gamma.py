@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from probtorch.core.dispatch import apply
-from probtorch.core.native import Function
+from probtorch.core.native import NativeFunction
 from probtorch.ops.elementwise import eq, exp, log, where
 from probtorch.ops.families import Binary, elementwise, structured
 from probtorch.ops.incomplete import gamma_tail
@@ -122,7 +122,7 @@ _GAMMA_LOG_IMPLICIT = structured(
     "gamma_log_implicit", "special", run=on_host(_run_log_implicit), vjp=_vjp, jvp=_jvp,
     saves="a log_x out",
     core="(),()->()",
-    native=Function("gamma_log_implicit_{order}"),
+    native=NativeFunction("gamma_log_implicit_{order}"),
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(-1.0, 1.5, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(-1.0, 1.5))), {"order": 1}),
@@ -192,7 +192,7 @@ _vjp, _jvp = rules_from_parts(_grad_a_parts, "gammainc_grad_a")
 _GAMMAINC_GRAD_A = structured(
     "gammainc_grad_a", "special", run=on_host(_run_grad_a), vjp=_vjp, jvp=_jvp, saves="a x",
     core="(),()->()",
-    native=Function("gammainc_grad_a_{order}"),
+    native=NativeFunction("gammainc_grad_a_{order}"),
     samples=lambda rng: [
         ((rng.uniform(0.5, 4.0, (3, 1)), rng.uniform(0.3, 5.0, (2,))), {"order": 1}),
         ((np.array(rng.uniform(0.5, 4.0)), np.array(rng.uniform(0.3, 5.0))), {"order": 1}),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.elementary import split
 from probtorch.compiler.lang.routines.formats import F64
@@ -39,7 +39,7 @@ def write_draw(module: Any, name: str) -> None:
     s.finish(out.value)
 
 
-class Draw(Function):
+class Draw(KernelFunction):
     """The algebra of samplers; `key` and `stream` name the element's random words."""
 
     key: Value

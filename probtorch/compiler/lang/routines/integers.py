@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from probtorch.compiler.lang.function import Function
+from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Binary, Value
 
 __all__ = ["bits_to_integers", "power"]
 
 
-def power(w: Function, x: Value, n: Value) -> Value:
+def power(w: KernelFunction, x: Value, n: Value) -> Value:
     """Repeated squaring, modulo 2**64 as integers are; the exponent is not negative."""
     base, left, product = (w.variable("i64", start) for start in (x, n, 1))
     with w.repeat_while(lambda: left.value > 0):
@@ -19,7 +19,7 @@ def power(w: Function, x: Value, n: Value) -> Value:
     return product.value
 
 
-def bits_to_integers(w: Function, bits: Value, low: Value, span: Value) -> Value:
+def bits_to_integers(w: KernelFunction, bits: Value, low: Value, span: Value) -> Value:
     """Low + the high word of bits times span."""
     high: Value = w.put(Binary("umulh", bits, span))
     return high + low

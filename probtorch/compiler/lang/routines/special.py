@@ -13,19 +13,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from probtorch.compiler.lang.function import Cell, Function
+from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.ops.stirling import digamma_rest, lgamma_rest
 
-__all__ = ["SPECIAL", "Routine"]
+__all__ = ["SPECIAL", "SpecialRoutine"]
 
 _D = "double"
 _2PI = 2.0 * math.pi
 
 
 @dataclass(frozen=True)
-class Routine:
+class SpecialRoutine:
     """A function of the language: what it takes and gives, and what writes its body."""
 
     body: Callable[..., Value]
@@ -41,16 +41,16 @@ class Routine:
         w.finish(self.body(w, *w.arguments))
 
 
-def _c(w: Function, name: str, *args: Value) -> Value:
+def _c(w: KernelFunction, name: str, *args: Value) -> Value:
     """Call a function of C that formulas have under another name, or not at all."""
     return w.call(name, _D, *args)
 
 
-def _all(w: Function, *conditions: Value) -> Value:
+def _all(w: KernelFunction, *conditions: Value) -> Value:
     return functools.reduce(w.logical_and, conditions)
 
 
-def _any(w: Function, *conditions: Value) -> Value:
+def _any(w: KernelFunction, *conditions: Value) -> Value:
     return functools.reduce(w.logical_or, conditions)
 
 
@@ -61,14 +61,14 @@ def _horner(coefficients: Sequence[float], z: Value) -> Value | float:
     return total
 
 
-def _is_whole(w: Function, x: Value) -> Value:
+def _is_whole(w: KernelFunction, x: Value) -> Value:
     return w.floor(x) == x
 
 
 # ---------------------------------------------------------------------- gamma and its logarithm
 
 
-def _log_ndtr(w: Function, x: Value) -> Value:
+def _log_ndtr(w: KernelFunction, x: Value) -> Value:
     # erfcx carries the scale of the lower tail, so that nothing is lost.
     r = math.sqrt(0.5)
     return w.choose(
@@ -79,7 +79,7 @@ def _log_ndtr(w: Function, x: Value) -> Value:
     )
 
 
-def _digamma(w: Function, x: Value) -> Value:
+def _digamma(w: KernelFunction, x: Value) -> Value:
     mirrored = x < 0.0
     at = w.variable(_D, w.where(mirrored, 1.0 - x, x))
     turn = w.tan((x - w.rint(x)) * math.pi)
@@ -102,11 +102,11 @@ def _digamma(w: Function, x: Value) -> Value:
     return w.where(x == 0.0, w.copysign(math.inf, -x), found)
 
 
-def _lgamma(w: Function, x: Value) -> Value:
+def _lgamma(w: KernelFunction, x: Value) -> Value:
     return w.where(x == -math.inf, x, _c(w, "lgamma", x))
 
 
-def _betaln(w: Function, a: Value, b: Value) -> Value:
+def _betaln(w: KernelFunction, a: Value, b: Value) -> Value:
     # SciPy's values at whole numbers below 1: finite where the poles of two gamma functions cancel.
     turned = w.logical_and(a <= 0.0, _is_whole(w, a))
     p, q = w.where(turned, b, a), w.where(turned, a, b)
@@ -125,16 +125,16 @@ def _betaln(w: Function, a: Value, b: Value) -> Value:
     return w.where(w.logical_or(w.isnan(a), w.isnan(b)), a + b, found)
 
 
-def _betaln_of_small(w: Function, a: Value, b: Value) -> Value:
+def _betaln_of_small(w: KernelFunction, a: Value, b: Value) -> Value:
     return _c(w, "lgamma", a) + _c(w, "lgamma", b) - _c(w, "lgamma", a + b)
 
 
-def _betaln_of_large(w: Function, a: Value, b: Value) -> Value:
-    def one(w: Function, a: Value, b: Value) -> Value:
+def _betaln_of_large(w: KernelFunction, a: Value, b: Value) -> Value:
+    def one(w: KernelFunction, a: Value, b: Value) -> Value:
         rest = lgamma_rest(b) - lgamma_rest(a + b) - (a + b - 0.5) * w.log1p(a / b)
         return _c(w, "lgamma", a) + rest - a * w.log(b) + a
 
-    def both(w: Function, a: Value, b: Value) -> Value:
+    def both(w: KernelFunction, a: Value, b: Value) -> Value:
         rest = lgamma_rest(a) + lgamma_rest(b) - lgamma_rest(a + b)
         rest = 0.5 * math.log(_2PI) - w.log(b) * 0.5 + rest
         return rest + (a - 0.5) * w.log(a / (a + b)) - b * w.log1p(a / b)
@@ -154,12 +154,12 @@ def _lgamma1p_terms() -> tuple[float, ...]:
     return tuple(terms)
 
 
-def _lgamma1p(w: Function, a: Value) -> Value:
+def _lgamma1p(w: KernelFunction, a: Value) -> Value:
     """lgamma(1 + a) for 0 <= a < 1, by its power series with zeta(k) - 1 instead of zeta(k)."""
     return (_horner(_lgamma1p_terms(), a) * a + 0.42278433509846713939) * a - w.log1p(a)
 
 
-def _log1p_gap(w: Function, u: Value) -> Value:
+def _log1p_gap(w: KernelFunction, u: Value) -> Value:
     """Return u - log1p(u), without cancellation near 0."""
     r = u / (u + 2.0)
     z = r * r
@@ -170,7 +170,7 @@ def _log1p_gap(w: Function, u: Value) -> Value:
 # --------------------------------------------------------------------------- incomplete integrals
 
 
-def _lentz(w: Function, a: Value, b: Value | float, c: Cell, d: Cell) -> Value:
+def _lentz(w: KernelFunction, a: Value, b: Value | float, c: Cell, d: Cell) -> Value:
     """Take in the term a / (b + ...): the factor by which a continued fraction changes."""
 
     def kept(x: Value) -> Value:
@@ -181,7 +181,9 @@ def _lentz(w: Function, a: Value, b: Value | float, c: Cell, d: Cell) -> Value:
     return d.value * c.value
 
 
-def _sum_fraction(w: Function, start: Value, c: float, step: Callable[..., list[Value]]) -> Value:
+def _sum_fraction(
+    w: KernelFunction, start: Value, c: float, step: Callable[..., list[Value]]
+) -> Value:
     """Multiply up the factors ``step(i, c, d)`` of a continued fraction until they are 1."""
     d, h = w.variable(_D, start), w.variable(_D, start)
     top, i, done = w.variable(_D, c), w.variable("i64", 1), w.variable("i1", False)
@@ -194,10 +196,10 @@ def _sum_fraction(w: Function, start: Value, c: float, step: Callable[..., list[
     return h.value
 
 
-def _gamma_term(w: Function, a: Value, x: Value) -> Value:
+def _gamma_term(w: KernelFunction, a: Value, x: Value) -> Value:
     """x**a exp(-x) / Gamma(a + 1)."""
 
-    def small(w: Function, a: Value, x: Value) -> Value:
+    def small(w: KernelFunction, a: Value, x: Value) -> Value:
         near = w.logical_and(x > 1e-25, x < 500.0)
         return w.choose(
             near,
@@ -206,13 +208,13 @@ def _gamma_term(w: Function, a: Value, x: Value) -> Value:
             (a, x),
         )
 
-    def large(w: Function, a: Value, x: Value) -> Value:
+    def large(w: KernelFunction, a: Value, x: Value) -> Value:
         return w.exp(-a * _log1p_gap(w, (x - a) / a) - lgamma_rest(a)) / w.sqrt(a * _2PI)
 
     return w.choose(a < 10.0, small, large, (a, x))
 
 
-def _gamma_series(w: Function, a: Value, x: Value) -> Value:
+def _gamma_series(w: KernelFunction, a: Value, x: Value) -> Value:
     term, total = w.variable(_D, 1.0), w.variable(_D, 1.0)
     k = w.variable(_D, a + 1.0)
     with w.repeat_while(lambda: term.value > total.value * 1e-17):
@@ -222,7 +224,7 @@ def _gamma_series(w: Function, a: Value, x: Value) -> Value:
     return w.runtime("pt_gamma_term", _D, a, x) * total.value
 
 
-def _gamma_fraction(w: Function, a: Value, x: Value) -> Value:
+def _gamma_fraction(w: KernelFunction, a: Value, x: Value) -> Value:
     first = x + 1.0 - a
 
     def step(i: Value, c: Cell, d: Cell) -> list[Value]:
@@ -239,7 +241,7 @@ _TEMME = (
 )
 
 
-def _gamma_uniform(w: Function, a: Value, x: Value, sign: float) -> Value:
+def _gamma_uniform(w: KernelFunction, a: Value, x: Value, sign: float) -> Value:
     """Temme's expansion for large a: the upper (+1) or lower (-1) function."""
     mu = (x - a) / a
     g = _log1p_gap(w, mu)
@@ -249,7 +251,7 @@ def _gamma_uniform(w: Function, a: Value, x: Value, sign: float) -> Value:
     return w.erfc(eta * sign * w.sqrt(a * 0.5)) * 0.5 + rest * sign
 
 
-def _gamma_near_zero(w: Function, a: Value, x: Value) -> Value:
+def _gamma_near_zero(w: KernelFunction, a: Value, x: Value) -> Value:
     """1 - P without cancelling: Gamma(a + 1) P = x**a (1 + a sum) by its alternating series."""
     term, total = w.variable(_D, 1.0), w.variable(_D, 0.0)
     with w.loop(1, 60) as i:
@@ -260,28 +262,28 @@ def _gamma_near_zero(w: Function, a: Value, x: Value) -> Value:
     return -w.expm1(power) - w.exp(power) * a * total.value
 
 
-def _incomplete_gamma(w: Function, a: Value, x: Value, upper: bool) -> Value:
+def _incomplete_gamma(w: KernelFunction, a: Value, x: Value, upper: bool) -> Value:
     def whole(yes: bool) -> float:
         return 1.0 if yes else 0.0
 
-    def uniform(w: Function, a: Value, x: Value) -> Value:
+    def uniform(w: KernelFunction, a: Value, x: Value) -> Value:
         return _gamma_uniform(w, a, x, 1.0 if upper else -1.0)
 
-    def series(w: Function, a: Value, x: Value) -> Value:
+    def series(w: KernelFunction, a: Value, x: Value) -> Value:
         found = _gamma_series(w, a, x)
         return 1.0 - found if upper else found
 
-    def near(w: Function, a: Value, x: Value) -> Value:
+    def near(w: KernelFunction, a: Value, x: Value) -> Value:
         if not upper:
             return series(w, a, x)
         close = w.logical_and(x <= 1.1, a < 1.0)
         return w.choose(close, _gamma_near_zero, series, (a, x))
 
-    def far(w: Function, a: Value, x: Value) -> Value:
+    def far(w: KernelFunction, a: Value, x: Value) -> Value:
         found = _gamma_fraction(w, a, x)
         return found if upper else 1.0 - found
 
-    def inside(w: Function, a: Value, x: Value) -> Value:
+    def inside(w: KernelFunction, a: Value, x: Value) -> Value:
         middle = w.logical_and(a > 1e5, w.abs(x - a) < a * 0.1)
         left = w.logical_or(x < 1.1, x < a)
         rest = lambda w, a, x: w.choose(left, near, far, (a, x))
@@ -299,14 +301,14 @@ def _incomplete_gamma(w: Function, a: Value, x: Value, upper: bool) -> Value:
     return w.choose(edge, lambda w, a, x: limit, inside, (a, x))
 
 
-def _beta_term(w: Function, a: Value, b: Value, x: Value) -> Value:
+def _beta_term(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
     """x**a (1 - x)**b / B(a, b)."""
 
-    def small(w: Function, a: Value, b: Value, x: Value) -> Value:
+    def small(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
         power = a * w.log(x) + b * w.log1p(-x)
         return w.exp(power - w.runtime("pt_betaln", _D, a, b))
 
-    def large(w: Function, a: Value, b: Value, x: Value) -> Value:
+    def large(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
         y = 1.0 - x
         gap = w.where(a <= b, a - (a + b) * x, (a + b) * y - b)
         u, v = _log1p_gap(w, -gap / a), _log1p_gap(w, gap / b)
@@ -317,7 +319,7 @@ def _beta_term(w: Function, a: Value, b: Value, x: Value) -> Value:
     return w.choose(w.logical_or(a < 10.0, b < 10.0), small, large, (a, b, x))
 
 
-def _beta_fraction(w: Function, a: Value, b: Value, x: Value) -> Value:
+def _beta_fraction(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
     first = 1.0 - (a + b) * x / (a + 1.0)
     first = w.where(w.abs(first) < 1e-300, 1e-300, first)
 
@@ -331,8 +333,8 @@ def _beta_fraction(w: Function, a: Value, b: Value, x: Value) -> Value:
     return _beta_term(w, a, b, x) * h / a
 
 
-def _betainc(w: Function, a: Value, b: Value, x: Value) -> Value:
-    def inside(w: Function, a: Value, b: Value, x: Value) -> Value:
+def _betainc(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
+    def inside(w: KernelFunction, a: Value, b: Value, x: Value) -> Value:
         left = x <= (a + 1.0) / (a + b + 2.0)
         turned = [w.where(left, a, b), w.where(left, b, a), w.where(left, x, 1.0 - x)]
         found = _beta_fraction(w, *turned)
@@ -353,10 +355,10 @@ def _betainc(w: Function, a: Value, b: Value, x: Value) -> Value:
 # -------------------------------------------------------------------------------- Bessel functions
 
 
-def _bessel(w: Function, x: Value, order: int) -> Value:
+def _bessel(w: KernelFunction, x: Value, order: int) -> Value:
     """exp(-|x|) I_order(|x|): power series to 20, where the asymptotic one has full precision."""
 
-    def small(w: Function, x: Value) -> Value:
+    def small(w: KernelFunction, x: Value) -> Value:
         z = x * x * 0.25
         first = x * 0.5 if order else w.value(1.0, _D)
         term, total = w.variable(_D, first), w.variable(_D, first)
@@ -367,7 +369,7 @@ def _bessel(w: Function, x: Value, order: int) -> Value:
             k.value = k.value + 1.0
         return w.exp(-x) * total.value
 
-    def large(w: Function, x: Value) -> Value:
+    def large(w: KernelFunction, x: Value) -> Value:
         term, total = w.variable(_D, 1.0), w.variable(_D, 1.0)
         k = w.variable(_D, 1.0)
         more = lambda: w.logical_and(k.value < 40.0, w.abs(term.value) > 1e-18)
@@ -386,15 +388,15 @@ def _bessel(w: Function, x: Value, order: int) -> Value:
 
 
 SPECIAL = {
-    "pt_log_ndtr": Routine(_log_ndtr),
-    "pt_digamma": Routine(_digamma),
-    "pt_zeta": Routine(zeta, (_D, _D), flags=""),
-    "pt_lgamma": Routine(_lgamma),
-    "pt_betaln": Routine(_betaln, (_D, _D)),
-    "pt_gamma_term": Routine(_gamma_term, (_D, _D)),
-    "pt_gammainc": Routine(functools.partial(_incomplete_gamma, upper=False), (_D, _D)),
-    "pt_gammaincc": Routine(functools.partial(_incomplete_gamma, upper=True), (_D, _D)),
-    "pt_betainc": Routine(_betainc, (_D,) * 3),
-    "pt_i0e": Routine(functools.partial(_bessel, order=0)),
-    "pt_i1e": Routine(functools.partial(_bessel, order=1)),
+    "pt_log_ndtr": SpecialRoutine(_log_ndtr),
+    "pt_digamma": SpecialRoutine(_digamma),
+    "pt_zeta": SpecialRoutine(zeta, (_D, _D), flags=""),
+    "pt_lgamma": SpecialRoutine(_lgamma),
+    "pt_betaln": SpecialRoutine(_betaln, (_D, _D)),
+    "pt_gamma_term": SpecialRoutine(_gamma_term, (_D, _D)),
+    "pt_gammainc": SpecialRoutine(functools.partial(_incomplete_gamma, upper=False), (_D, _D)),
+    "pt_gammaincc": SpecialRoutine(functools.partial(_incomplete_gamma, upper=True), (_D, _D)),
+    "pt_betainc": SpecialRoutine(_betainc, (_D,) * 3),
+    "pt_i0e": SpecialRoutine(functools.partial(_bessel, order=0)),
+    "pt_i1e": SpecialRoutine(functools.partial(_bessel, order=1)),
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from probtorch.compiler.lang.nodes import Value
 
 if TYPE_CHECKING:
-    from probtorch.compiler.lang.function import Function
+    from probtorch.compiler.lang.function import KernelFunction
 
 __all__ = ["zeta"]
 
@@ -28,7 +28,7 @@ _CORRECTIONS = 12
 _LOWEST = -1e5
 
 
-def zeta(w: Function, s: Value, q: Value) -> Value:
+def zeta(w: KernelFunction, s: Value, q: Value) -> Value:
     """Write zeta(s, q).
 
     Values: inf for s = 1 and at the poles q = 0, -1, ...; nan for s < 1, and for negative q

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from probtorch.compiler.lang.llvm import Module as Text
+from probtorch.compiler.lang.llvm import RuntimeModule as Text
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
@@ -34,7 +34,7 @@ _PURE = "nounwind willreturn memory(none)"
 
 
 @dataclass(frozen=True)
-class Module:
+class RuntimeModule:
     """One compiled module: its functions (result and parameter types by symbol) and its writer."""
 
     functions: dict[str, tuple[str, list[str]]]
@@ -46,20 +46,20 @@ def _modules():
     out = {}
     for ty in _ELEMENTS:
         write = functools.partial(sorting.write, ty=ty)
-        out[f"sorting {ty}"] = Module(sorting.signatures(ty), write)
+        out[f"sorting {ty}"] = RuntimeModule(sorting.signatures(ty), write)
     for kin in (matrices, products):
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
-            out[f"{name} {p}"] = Module(kin.signature(name, p), write)
+            out[f"{name} {p}"] = RuntimeModule(kin.signature(name, p), write)
     for name, routine in INCOMPLETE.items():
         write = functools.partial(routine.write, name=name)
-        out[name] = Module({name: (routine.result, list(routine.parameters))}, write)
+        out[name] = RuntimeModule({name: (routine.result, list(routine.parameters))}, write)
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
-        out[f"draws {name}"] = Module(draws.signatures(name), write)
-    out["integers"] = Module(draws.integer_signatures(), draws.write_integers)
-    out[pool.MODULE] = Module(pool.SIGNATURES, pool.write)
-    out[interrupts.MODULE] = Module(interrupts.SIGNATURES, interrupts.write)
+        out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
+    out["integers"] = RuntimeModule(draws.integer_signatures(), draws.write_integers)
+    out[pool.MODULE] = RuntimeModule(pool.SIGNATURES, pool.write)
+    out[interrupts.MODULE] = RuntimeModule(interrupts.SIGNATURES, interrupts.write)
     return out
 
 
