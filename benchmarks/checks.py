@@ -23,8 +23,9 @@ from benchmarks.report import duration  # noqa: E402
 from benchmarks.svi import autoencoder, batches  # noqa: E402
 from probtorch.compiler.compile import CompiledFunction  # noqa: E402
 from probtorch.compiler.density import NativeDensity  # noqa: E402
-from probtorch.infer import SVI, AutoNormal, svi_check  # noqa: E402
+from probtorch.infer import SVI, AutoNormal  # noqa: E402
 from probtorch.infer.gradient_check import DensityCheck  # noqa: E402
+from probtorch.infer.vi import svi_check  # noqa: E402
 from probtorch.optim import Adam  # noqa: E402
 
 CHAINS, WARMUP, DRAWS, STEPS = 4, 1000, 1000, 10_000

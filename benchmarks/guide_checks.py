@@ -2,7 +2,7 @@
 
 Normal guides in the right place, `scale` times as wide as a standard normal target in n dimensions.
 Printed: the share of runs in which k is above its limit, and in which the weights widen a number by
-more than `LARGEST_SD_RATIO` (probtorch/infer/guide_quality.py).
+more than `LARGEST_SD_RATIO` (probtorch/infer/vi/guide_quality.py).
 
 Run as ``python -m benchmarks.guide_checks``; it takes half a minute.
 """
@@ -10,7 +10,7 @@ Run as ``python -m benchmarks.guide_checks``; it takes half a minute.
 import numpy as np
 
 from probtorch.diagnostics.psis import pareto_k_limit
-from probtorch.infer.guide_quality import LARGEST_SD_RATIO, quality_of
+from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, quality_of
 
 SCALES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.2, 2.0)
 DIMS = (1, 2, 5, 20)

@@ -18,8 +18,9 @@ import numpy as np
 import probtorch
 from benchmarks.machine import describe
 from probtorch import linalg
-from probtorch.compiler import engine, host
+from probtorch.compiler import engine
 from probtorch.compiler.eager_draws import native_sampler
+from probtorch.compiler.native import host
 from probtorch.compiler.render import runtime
 from probtorch.core.dispatch import wrap
 from probtorch.ops.rejection import draw

@@ -340,7 +340,7 @@ if TYPE_CHECKING:
         testing as testing,
         utils as utils,
     )
-    from probtorch.compiler.threads import (
+    from probtorch.compiler.native.threads import (
         get_num_threads as get_num_threads,
         set_num_threads as set_num_threads,
     )
@@ -407,10 +407,10 @@ _LAZY_PACKAGES = frozenset(
 _LAZY_NAMES = {
     "compile": "probtorch.compiler.compile",
     "configure": "probtorch.config",
-    "get_num_threads": "probtorch.compiler.threads",
+    "get_num_threads": "probtorch.compiler.native.threads",
     "load": "probtorch.serialization",
     "save": "probtorch.serialization",
-    "set_num_threads": "probtorch.compiler.threads",
+    "set_num_threads": "probtorch.compiler.native.threads",
     "settings": "probtorch.config",
     **dict.fromkeys(
         "clear_param_store deterministic factor get_param_store markov module param plate "

@@ -30,7 +30,7 @@ from hypothesis import settings  # noqa: E402
 
 # Code for another processor than this one: tests/compiler/test_processors.py runs others so.
 if os.environ.get("PROBTORCH_TEST_PROCESSOR"):
-    from probtorch.compiler.host import write_for
+    from probtorch.compiler.native.host import write_for
 
     write_for(os.environ["PROBTORCH_TEST_PROCESSOR"])
 

@@ -19,8 +19,8 @@ from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import GraphValue, path_key
-from probtorch.compiler.record import OUTSIDE, record, recording_lock
-from probtorch.compiler.threads import get_num_threads, occupied
+from probtorch.compiler.native.threads import get_num_threads, occupied
+from probtorch.compiler.record.record import OUTSIDE, record, recording_lock
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop

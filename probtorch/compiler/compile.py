@@ -17,17 +17,17 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import contiguous, device_of, shares_memory
-from probtorch.compiler import rolling
 from probtorch.compiler.density import MAX_PATHS, tell_of_prints, warn_eager
 from probtorch.compiler.differentiable import Differentiable
 from probtorch.compiler.executor import Program
-from probtorch.compiler.explain import explain
+from probtorch.compiler.explain.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.gpu_paths import GpuPath
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
 from probtorch.compiler.paths import Path
-from probtorch.compiler.record import record, recording_lock
+from probtorch.compiler.record import rolling
+from probtorch.compiler.record.record import record, recording_lock
 from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, due

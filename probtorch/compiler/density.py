@@ -23,14 +23,15 @@ import numpy as np
 
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device, to_host
-from probtorch.compiler import engine, rolling
+from probtorch.compiler import engine
 from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.executor import Program, address_of
-from probtorch.compiler.explain import explain
+from probtorch.compiler.explain.explain import explain
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.interrupts import raise_pending
-from probtorch.compiler.record import OUTSIDE, Recorder, record, recording_lock
+from probtorch.compiler.record import rolling
+from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.compiler.verify import (
     ComparisonCosts,
     OtherRounding,

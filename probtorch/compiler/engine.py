@@ -29,12 +29,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from probtorch.compiler import cache, host, interrupts, library, threads
-from probtorch.compiler.host import InternalCompilerError
+from probtorch.compiler import interrupts
+from probtorch.compiler.native import cache, host, library, threads
+from probtorch.compiler.native.host import InternalCompilerError
+from probtorch.compiler.native.sources import sources
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.runtime import interrupts as polls
 from probtorch.compiler.render.runtime import pool
-from probtorch.compiler.sources import sources
 
 __all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "runtime_address"]
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from probtorch.compiler import (
-    cache,
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
 from probtorch.compiler.in_place import write_in_place
 from probtorch.compiler.interrupts import raise_pending
-from probtorch.compiler.keys import key_of_graph
-from probtorch.compiler.loops import address as address_of
-from probtorch.compiler.lowering import Lowering
+from probtorch.compiler.native import cache
+from probtorch.compiler.native.keys import key_of_graph
+from probtorch.compiler.nests.loops import address as address_of
+from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.render.llvm import render

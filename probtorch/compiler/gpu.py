@@ -28,7 +28,7 @@ from probtorch.backends import cupy_
 from probtorch.backends.cublas import CublasMatrices
 from probtorch.backends.registry import array_module, to_device
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
-from probtorch.compiler.lowering import Lowering
+from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
 from probtorch.errors import DeviceError

@@ -12,7 +12,15 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from probtorch.compiler.loops import POINTWISE, Group, Item, Mem, MemoryBuffer, Reg, buffers_of
+from probtorch.compiler.nests.loops import (
+    POINTWISE,
+    Group,
+    Item,
+    Mem,
+    MemoryBuffer,
+    Reg,
+    buffers_of,
+)
 from probtorch.compiler.render.blocked import in_blocks
 from probtorch.compiler.render.items import kept_strides
 

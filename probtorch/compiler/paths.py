@@ -12,9 +12,9 @@ import threading
 import numpy as np
 
 from probtorch.backends.registry import contiguous, shares_memory
+from probtorch.compiler.explain.profile import Kept
 from probtorch.compiler.interrupts import raise_pending
-from probtorch.compiler.loops import address
-from probtorch.compiler.profile import Kept
+from probtorch.compiler.nests.loops import address
 from probtorch.compiler.repeat import Commit
 from probtorch.compiler.verify import coarsest, next_due
 from probtorch.core.dispatch import grad_enabled, last_change, mark_changed, wrap

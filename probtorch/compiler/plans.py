@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.compiler import cache, engine
-from probtorch.compiler.keys import GraphKey
-from probtorch.compiler.lowering import arranged
+from probtorch.compiler import engine
+from probtorch.compiler.native import cache
+from probtorch.compiler.native.keys import GraphKey
+from probtorch.compiler.nests.lowering import arranged
 
 __all__ = ["StoredPlan", "layout_of", "load_plan", "store_plan"]
 

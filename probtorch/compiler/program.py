@@ -11,11 +11,11 @@ import numpy as np
 
 from probtorch.backends.registry import contiguous, device_of
 from probtorch.compiler.executor import Program
-from probtorch.compiler.explain import explain
+from probtorch.compiler.explain.explain import explain
+from probtorch.compiler.explain.profile import Kept
 from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.interrupts import raise_pending
-from probtorch.compiler.profile import Kept
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.config import settings
 from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.making import as_tensor

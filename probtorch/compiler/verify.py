@@ -19,7 +19,7 @@ import numpy as np
 
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
-from probtorch.compiler.host import InternalCompilerError
+from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = [

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.fft import irfft, rfft
 from scipy.special import betaincinv, ndtr
 
-from probtorch.compiler.threads import get_num_threads
+from probtorch.compiler.native.threads import get_num_threads
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.autocorrelation import effective_size, fast_size
 from probtorch.diagnostics.columns import (

@@ -2,7 +2,7 @@
 
 `enumerate_sites` gives such a site its support as value, at a dim to the left of all plates. What
 depends on the value then has that dim too, so the log densities of one run hold the joint density
-at every combination of values; infer/sum_product.py sums them.
+at every combination of values; infer/enumeration/sum_product.py sums them.
 
 Python sees none of the values: `summed_values.py` refuses to let it.
 

@@ -11,17 +11,7 @@ from probtorch.effects.enumeration import config_enumerate
 from probtorch.infer import guides, objectives
 from probtorch.infer.checkpoint import Checkpoint, CheckpointWarning
 from probtorch.infer.discrete import infer_discrete
-from probtorch.infer.guide_quality import GuideWarning
 from probtorch.infer.guides import *  # noqa: F403  # a guide states its name in guides/ alone
-from probtorch.infer.initialization import (
-    init_to_feasible,
-    init_to_generated,
-    init_to_mean,
-    init_to_median,
-    init_to_sample,
-    init_to_uniform,
-    init_to_value,
-)
 from probtorch.infer.mcmc.aies import AIES
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.hmc import HMC
@@ -30,13 +20,23 @@ from probtorch.infer.mcmc.nuts import NUTS
 from probtorch.infer.mcmc.random_walk import RandomWalk
 from probtorch.infer.mcmc.slice import Slice
 from probtorch.infer.objectives import *  # noqa: F403  # and so does an objective
-from probtorch.infer.path_starts import init_to_typical_set
-from probtorch.infer.pathfinder import init_to_pathfinder
 from probtorch.infer.potential import Target
 from probtorch.infer.predictive import Predictive, log_likelihood
 from probtorch.infer.results import SampledDraws
-from probtorch.infer.svi import SVI
-from probtorch.infer.svi_result import SVIResult
+from probtorch.infer.starts.initialization import (
+    init_to_feasible,
+    init_to_generated,
+    init_to_mean,
+    init_to_median,
+    init_to_sample,
+    init_to_uniform,
+    init_to_value,
+)
+from probtorch.infer.starts.path_starts import init_to_typical_set
+from probtorch.infer.starts.pathfinder import init_to_pathfinder
+from probtorch.infer.vi.guide_quality import GuideWarning
+from probtorch.infer.vi.svi import SVI
+from probtorch.infer.vi.svi_result import SVIResult
 
 __all__ = [
     "AIES",

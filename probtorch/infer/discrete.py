@@ -24,9 +24,9 @@ from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError
-from probtorch.infer.decode import decode
-from probtorch.infer.enumerated_check import GiveValues
-from probtorch.infer.factors import axes_of, compute_densities
+from probtorch.infer.enumeration.decode import decode
+from probtorch.infer.enumeration.enumerated_check import GiveValues
+from probtorch.infer.enumeration.factors import axes_of, compute_densities
 from probtorch.infer.objectives.runs import same_draws
 
 __all__ = ["infer_discrete"]

@@ -21,7 +21,7 @@ from probtorch.distributions.uniform import ImproperUniform
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
-from probtorch.infer.initialization import uniform_point
+from probtorch.infer.starts.initialization import uniform_point
 
 __all__ = ["Statements", "refuse_flat", "warn_of_no_data", "without_data"]
 

@@ -27,8 +27,8 @@ from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.errors import InferenceError
-from probtorch.infer.initialization import uniform_point
 from probtorch.infer.model_runs import OUTSIDE
+from probtorch.infer.starts.initialization import uniform_point
 
 __all__ = ["DensityCheck", "quotient", "random_direction", "unheard", "wrong"]
 

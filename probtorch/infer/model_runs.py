@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from probtorch.compiler.record import OUTSIDE
+from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.casting import cast
 from probtorch.core.dtype import default_dtype_as, float64
 from probtorch.core.tensor_base import TensorBase

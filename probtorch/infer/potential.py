@@ -40,22 +40,22 @@ from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
-from probtorch.infer.forgotten import without_data
-from probtorch.infer.gradient_check import DensityCheck
-from probtorch.infer.initialization import init_to_uniform, starting_points, uniform_point
-from probtorch.infer.labels import array_arguments, labels_of
-from probtorch.infer.mapping import DrawMap
-from probtorch.infer.model_calls import check_model_call
-from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
-from probtorch.infer.names import unknown_name
-from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
-from probtorch.infer.summed import (
+from probtorch.infer.enumeration.summed import (
     OneValue,
     Sums,
     leftmost_plate,
     marginal_density,
     marginal_likelihoods,
 )
+from probtorch.infer.forgotten import without_data
+from probtorch.infer.gradient_check import DensityCheck
+from probtorch.infer.labels import array_arguments, labels_of
+from probtorch.infer.mapping import DrawMap
+from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.model_runs import OUTSIDE, RunSurroundings, in_float64, lifted
+from probtorch.infer.names import unknown_name
+from probtorch.infer.slots import Discovery, Evaluation, Inversion, Slot, slot_values
+from probtorch.infer.starts.initialization import init_to_uniform, starting_points, uniform_point
 
 __all__ = ["DensityTarget", "ModelTarget", "Target"]
 

@@ -23,8 +23,8 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
-from probtorch.infer.initialization import uniform_point
-from probtorch.infer.summed import own_shape
+from probtorch.infer.enumeration.summed import own_shape
+from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
 
 __all__ = ["Discovery", "Evaluation", "Inversion", "Slot", "slot_values"]

@@ -26,8 +26,8 @@ class Intrinsic:
 
     `numpy` is a NumPy function name or "special.NAME" for SciPy's; `llvm` is "llvm.NAME" for an
     LLVM intrinsic, "pt.NAME" for the vector runtime, "libm.NAME" for the C library, "scipy.NAME"
-    for a pointer from compiler/library.py; `cuda` is the CUDA C function. `result` is "same" or
-    "bool".
+    for a pointer from compiler/native/library.py; `cuda` is the CUDA C function. `result` is
+    "same" or "bool".
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from probtorch.infer.step_progress import BAR, StepProgress
+from probtorch.infer.vi.step_progress import BAR, StepProgress
 
 __all__ = ["TurnProgress"]
 

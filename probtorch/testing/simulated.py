@@ -27,6 +27,7 @@ from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.handlers import condition, seed, trace, uncondition
 from probtorch.effects.runtime import Handler
 from probtorch.errors import ArgumentError
+from probtorch.infer.enumeration.summed import marginal_density
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.mcmc.kernel import Kernel
@@ -35,7 +36,6 @@ from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget
 from probtorch.infer.predictive import Predictive
-from probtorch.infer.summed import marginal_density
 from probtorch.ops.movement import cat, reshape
 
 __all__ = ["LOG_LIKELIHOOD", "SimulatedTarget", "data_sites", "kernel_for", "simulate"]

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probtorch.compiler import library
+from probtorch.compiler.native import library
 
 __all__ = ["GXX", "Module", "compile_all", "needs_gxx"]
 

@@ -12,7 +12,8 @@ import numpy as np
 import probtorch
 import probtorch.distributions as dist
 from probtorch import nn
-from probtorch.compiler import executor, host, keys
+from probtorch.compiler import executor
+from probtorch.compiler.native import host, keys
 from probtorch.compiler.program import NativeProgram
 from probtorch.infer import SVI, Target
 from probtorch.optim import Adam

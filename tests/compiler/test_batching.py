@@ -10,7 +10,7 @@ import probtorch as pt
 from probtorch.autograd.modes import no_grad
 from probtorch.compiler.batching import BatchedDensity, batch_graph
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.errors import AutogradError, ShapeError
 from probtorch.func import vmap

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from probtorch.compiler import cache
+from probtorch.compiler.native import cache
 
 KEY, OTHER = "a" * 64, "b" * 64
 DATA = bytes(range(256)) * 40

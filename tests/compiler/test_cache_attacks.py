@@ -12,8 +12,8 @@ import warnings
 
 import pytest
 
-from probtorch.compiler import cache, host
 from probtorch.compiler.engine import compile_module
+from probtorch.compiler.native import cache, host
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes and owners are POSIX's")
 _UNARY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
@@ -199,7 +199,7 @@ import sys
 import numpy as np
 import probtorch
 import probtorch.distributions as dist
-from probtorch.compiler import host
+from probtorch.compiler.native import host
 from probtorch.infer import SVI, AutoNormal, Target
 from probtorch.optim import Adam
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler import elf, engine, host
+from probtorch.compiler import engine
+from probtorch.compiler.native import elf, host
 from probtorch.compiler.render import runtime
 
 pytestmark = pytest.mark.skipif(not elf.is_usable(), reason="elsewhere LLVM links")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from probtorch.compiler import engine, host, library
+from probtorch.compiler import engine
 from probtorch.compiler.engine import compile_module
-from probtorch.compiler.host import InternalCompilerError
+from probtorch.compiler.native import host, library
+from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.compiler.render import mathlib
 from probtorch.errors import CompileError
 

@@ -14,7 +14,7 @@ from probtorch import linalg, sample
 from probtorch.autograd.scan import scan
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
-from probtorch.compiler.record import OUTSIDE
+from probtorch.compiler.record.record import OUTSIDE
 from probtorch.infer import SVI, Target, Trace_ELBO
 from probtorch.optim import Adam
 from probtorch.tensor import tensor

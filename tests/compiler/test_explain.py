@@ -13,13 +13,13 @@ import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.engine import compile_module
-from probtorch.compiler.explain import explain, explain_reason
-from probtorch.compiler.loops import address
-from probtorch.compiler.profile import profile
+from probtorch.compiler.explain.explain import explain, explain_reason
+from probtorch.compiler.explain.profile import profile
+from probtorch.compiler.explain.report import size, span, visible
+from probtorch.compiler.explain.traffic import traffic_of
+from probtorch.compiler.nests.loops import address
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render.timed import render_timed, timed
-from probtorch.compiler.report import size, span, visible
-from probtorch.compiler.traffic import traffic_of
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.distributions import Normal

@@ -11,13 +11,13 @@ import re
 import numpy as np
 import pytest
 
-from probtorch.compiler import cache
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.lowering import Lowering
+from probtorch.compiler.native import cache
+from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.program import NativeProgram
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.compiler.render import cuda
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probtorch.compiler import cache, keys, lowering, sources
 from probtorch.compiler.graph import Graph
+from probtorch.compiler.native import cache, keys, sources
+from probtorch.compiler.nests import lowering
 from probtorch.core.op import REGISTRY
 from probtorch.ops.families import elementwise
 from tests.compiler import twins

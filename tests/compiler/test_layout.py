@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probtorch.compiler.layout import Layout, contiguous
+from probtorch.compiler.nests.layout import Layout, contiguous
 from probtorch.ops.movement import python_slices
 
 SIZES = st.sampled_from([0, 1, 1, 2, 3, 4, 6])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from probtorch.compiler import library
 from probtorch.compiler.engine import compile_module
+from probtorch.compiler.native import library
 from probtorch.errors import CompileError
 
 SPECIAL = [name for name in library.names() if name.removeprefix("pt_") in library.SPECIAL]
@@ -20,7 +20,7 @@ def test_everything_named_is_available_in_this_scipy():
 
 
 def test_importing_the_library_does_not_import_scipy():
-    code = "import sys, probtorch.compiler.library; print('scipy.special' in sys.modules)"
+    code = "import sys, probtorch.compiler.native.library; print('scipy.special' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False", out.stderr
 

@@ -8,7 +8,7 @@ import pytest
 import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.loops import Branch, Call, Group, Loop, Mem
+from probtorch.compiler.nests.loops import Branch, Call, Group, Loop, Mem
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor

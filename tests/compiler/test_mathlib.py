@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from probtorch.compiler import host
 from probtorch.compiler.engine import compile_module
+from probtorch.compiler.native import host
 from probtorch.compiler.render import mathlib
 from probtorch.core.rng import philox_bits
 

@@ -12,9 +12,10 @@ import pytest
 
 import probtorch
 from probtorch import compile as compiled
-from probtorch.compiler import cache, engine, executor, keys, plans
+from probtorch.compiler import engine, executor, plans
 from probtorch.compiler.executor import Program
-from probtorch.compiler.profile import profile
+from probtorch.compiler.explain.profile import profile
+from probtorch.compiler.native import cache, keys
 from tests.compiler import twins
 from tests.compiler.cached_programs import COUNTED, PROGRAMS, counted, plain
 

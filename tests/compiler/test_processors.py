@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from probtorch.compiler import host
+from probtorch.compiler.native import host
 from probtorch.compiler.render import mathlib
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import pytest
 
 import probtorch
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.errors import CompileError

@@ -8,11 +8,11 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch.autograd import grad
-from probtorch.compiler import rolling
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.lowering import RULES
-from probtorch.compiler.record import record
+from probtorch.compiler.nests.lowering import RULES
+from probtorch.compiler.record import rolling
+from probtorch.compiler.record.record import record
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator

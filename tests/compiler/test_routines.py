@@ -7,7 +7,7 @@ import scipy.linalg
 import probtorch
 from probtorch import linalg
 from probtorch.compiler.compile import compile
-from probtorch.compiler.loops import Call
+from probtorch.compiler.nests.loops import Call
 from probtorch.core.dispatch import wrap
 from probtorch.ops.scans import linear_recurrence
 

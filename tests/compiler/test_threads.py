@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 import probtorch
 from probtorch.autograd.tape import grad
-from probtorch.compiler import engine, threads
+from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.native import threads
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render import parts
 from probtorch.compiler.render.runtime import pool
@@ -490,7 +491,7 @@ def python(code, **environment):
 PREPARED = """
     import os, signal, sys, threading, time
     import numpy as np
-    from probtorch.compiler import threads
+    from probtorch.compiler.native import threads
     from probtorch.compiler.program import NativeProgram
     from probtorch.core.dispatch import wrap
     x = np.linspace(-1.0, 1.0, 400_000)

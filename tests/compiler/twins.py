@@ -10,8 +10,8 @@ import numpy as np
 import probtorch
 import probtorch.distributions as dist
 from probtorch import cond, scan, tensor, while_loop
-from probtorch.compiler import keys
-from probtorch.compiler.record import record
+from probtorch.compiler.native import keys
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.ops.elementwise import clamp
 

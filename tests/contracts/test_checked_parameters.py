@@ -8,7 +8,7 @@ import pytest
 
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning, NativeDensity
-from probtorch.compiler.record import OUTSIDE
+from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.rng import Generator
 from probtorch.distributions import validation_enabled
 from probtorch.errors import ProbtorchError

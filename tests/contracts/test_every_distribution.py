@@ -16,7 +16,7 @@ import pytest
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.dtype import default_dtype, float32, float64
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten

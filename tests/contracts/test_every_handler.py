@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.rng import Generator
 from probtorch.distributions.normal import HalfNormal, Normal
 from probtorch.effects import enumeration, handlers, plates, reparams

@@ -18,7 +18,7 @@ import scipy.linalg
 
 import probtorch.distributions.transforms as tr
 from probtorch.autograd import grad
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.rng import manual_seed
 from probtorch.distributions import biject_to, constraints, transform_to
 from probtorch.errors import ArgumentError, ShapeError

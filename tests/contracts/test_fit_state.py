@@ -27,11 +27,11 @@ from probtorch.infer import (
     guides,
     objectives,
 )
-from probtorch.infer.fit import Fit
-from probtorch.infer.fit_memory import FitMemory
-from probtorch.infer.fit_state import FitState
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.runs import run_pair
+from probtorch.infer.vi.fit import Fit
+from probtorch.infer.vi.fit_memory import FitMemory
+from probtorch.infer.vi.fit_state import FitState
 from probtorch.nn import BatchNorm1d
 from probtorch.optim import SGD, Adam
 from probtorch.tensor import tensor

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from llvmlite import binding
 
-from probtorch.compiler import host, lang
+from probtorch.compiler import lang
 from probtorch.compiler.lang import cuda, llvm
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import LLVM
 from probtorch.compiler.lang.nodes import Binary, Intrinsic, Node, Select, Value
 from probtorch.compiler.lang.routines import draws, elementary
 from probtorch.compiler.lang.routines.quantile import normal_quantile
+from probtorch.compiler.native import host
 from probtorch.compiler.render import cuda_math, runtime
 from probtorch.compiler.render.calls import helper_text
 from probtorch.errors import CompileError

@@ -268,7 +268,7 @@ def test_signatures_are_shown_as_before():
 
 @pytest.mark.parametrize("text", ["abc", "0", "-1", "99999999999", "2.5"])
 def test_number_of_threads_that_is_none_is_warned_about(monkeypatch, text):
-    from probtorch.compiler import threads
+    from probtorch.compiler.native import threads
 
     monkeypatch.setenv("PROBTORCH_NUM_THREADS", text)
     monkeypatch.setattr(threads._state, "count", None)
@@ -280,7 +280,7 @@ def test_number_of_threads_that_is_none_is_warned_about(monkeypatch, text):
 
 
 def test_number_of_threads_in_use_elsewhere_is_not_ours_to_judge(monkeypatch):
-    from probtorch.compiler import threads
+    from probtorch.compiler.native import threads
 
     monkeypatch.delenv("PROBTORCH_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "99999999999")

@@ -9,7 +9,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch.autograd import detect_anomaly
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.dtype import default_dtype_as, promotion_rules
 from probtorch.distributions.validation import validation_in_force

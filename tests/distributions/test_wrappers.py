@@ -9,7 +9,7 @@ from scipy import stats
 
 import probtorch.distributions as dist
 from probtorch.autograd import grad
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
 from probtorch.distributions import constraints

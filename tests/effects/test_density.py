@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.distributions.normal import HalfNormal, Normal
 from probtorch.effects.density import log_density
 from probtorch.effects.handlers import scale

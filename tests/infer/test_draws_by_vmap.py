@@ -60,7 +60,7 @@ def test_importance_ratios_are_those_of_the_draws(branch):
     assert len(set(s.tolist())) == len(s)
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.infer.guide_quality.GuideWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.infer.vi.guide_quality.GuideWarning")
 def test_numbers_of_numpy_are_drawn_anew_for_each_draw():
     result = fitted(noise=True)
     result.draws(200)

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from probtorch.infer.lbfgs_paths import (
+from probtorch.infer.starts.lbfgs_paths import (
     InverseHessian,
     LbfgsPaths,
     best_of_paths,

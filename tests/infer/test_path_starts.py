@@ -31,9 +31,9 @@ from probtorch.infer import (
     init_to_uniform,
     init_to_value,
 )
-from probtorch.infer.initialization import starting_points
 from probtorch.infer.mcmc.starts import new_chains
-from probtorch.infer.path_starts import chosen_paths, climbed
+from probtorch.infer.starts.initialization import starting_points
+from probtorch.infer.starts.path_starts import chosen_paths, climbed
 from probtorch.ops.elementwise import exp, log, logaddexp, sqrt
 from probtorch.ops.movement import stack
 from probtorch.ops.reduction import logsumexp

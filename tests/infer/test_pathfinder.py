@@ -7,11 +7,11 @@ from scipy.stats import kstest, norm
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import NUTS, Target, init_to_pathfinder, init_to_typical_set
-from probtorch.infer.initialization import starting_points
-from probtorch.infer.lbfgs_paths import InverseHessian
 from probtorch.infer.mcmc.starts import new_chains
-from probtorch.infer.path_starts import Evaluations
-from probtorch.infer.pathfinder import _log_ratios, _resampled, gaussian_draws
+from probtorch.infer.starts.initialization import starting_points
+from probtorch.infer.starts.lbfgs_paths import InverseHessian
+from probtorch.infer.starts.path_starts import Evaluations
+from probtorch.infer.starts.pathfinder import _log_ratios, _resampled, gaussian_draws
 from probtorch.ops.elementwise import log, logaddexp
 from probtorch.tensor import tensor
 

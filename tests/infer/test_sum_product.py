@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probtorch.errors import InferenceError
-from probtorch.infer.sum_product import (
+from probtorch.infer.enumeration.sum_product import (
     Axes,
     Factor,
     add,

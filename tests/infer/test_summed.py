@@ -27,8 +27,8 @@ from probtorch.infer import (
     TraceEnum_ELBO,
     infer_discrete,
     init_to_value,
-    summed,
 )
+from probtorch.infer.enumeration import summed
 from probtorch.ops.elementwise import sigmoid
 from probtorch.ops.indexing import Vindex
 from probtorch.optim import Adam

@@ -13,7 +13,8 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import exp, factor, infer, plate, sample, tensor, where
-from probtorch.infer import SVI, AutoNormal, Target, gradient_check, svi_check
+from probtorch.infer import SVI, AutoNormal, Target, gradient_check
+from probtorch.infer.vi import svi_check
 from probtorch.optim import Adam
 
 RNG = np.random.default_rng(0)

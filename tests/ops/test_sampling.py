@@ -13,7 +13,7 @@ import scipy.stats
 
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.record import record
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float16, float32, float64, int64
 from probtorch.core.rng import Generator, default_generator, philox_bits

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from probtorch.compiler import engine
-from probtorch.compiler.loops import address
+from probtorch.compiler.nests.loops import address
 
 __all__ = ["DictVersions", "available"]
 

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from probtorch.compiler import library
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, rounded
+from probtorch.compiler.native import library
 
 __all__ = ["LLVM", "LlvmPrinter", "LlvmModule", "in_memory", "literal", "typed"]
 

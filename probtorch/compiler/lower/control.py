@@ -2,9 +2,9 @@
 
 import math
 
-from probtorch.compiler.layout import contiguous
-from probtorch.compiler.loops import Block, Branch, Call, Guard, Loop, Root
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.layout import contiguous
+from probtorch.compiler.nests.loops import Block, Branch, Call, Guard, Loop, Root
+from probtorch.compiler.nests.lowering import lowers
 
 
 @lowers("native_density")

@@ -11,11 +11,11 @@ import math
 import numpy as np
 
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.layout import contiguous
-from probtorch.compiler.library import integer_type
-from probtorch.compiler.loops import Item, Mem, Root, squeeze
 from probtorch.compiler.lower.routines import call, define_moved, moved_operand, workspace
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.native.library import integer_type
+from probtorch.compiler.nests.layout import contiguous
+from probtorch.compiler.nests.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.nests.lowering import lowers
 from probtorch.core.op import core_dims
 
 # A factor of four is 10 roots and quotients; from five on LAPACK was as fast.

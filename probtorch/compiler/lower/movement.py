@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from probtorch.compiler.layout import Layout, contiguous
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.layout import Layout, contiguous
+from probtorch.compiler.nests.lowering import lowers
 
 
 @lowers("view")

@@ -3,10 +3,10 @@
 import math
 from typing import NamedTuple
 
-from probtorch.compiler.layout import contiguous
-from probtorch.compiler.loops import Call, Item, Mem, Root, squeeze
 from probtorch.compiler.lower.routines import call, moved_operand
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.layout import contiguous
+from probtorch.compiler.nests.loops import Call, Item, Mem, Root, squeeze
+from probtorch.compiler.nests.lowering import lowers
 
 # Products larger than this go to BLAS; below, the loop is faster than the call.
 GEMM_FROM = 20_000

@@ -3,9 +3,9 @@
 import math
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.layout import contiguous
-from probtorch.compiler.loops import Item, Mem, Root, squeeze
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.layout import contiguous
+from probtorch.compiler.nests.loops import Item, Mem, Root, squeeze
+from probtorch.compiler.nests.lowering import lowers
 
 
 @lowers("reduce")

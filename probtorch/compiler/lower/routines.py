@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from probtorch.compiler.layout import contiguous
-from probtorch.compiler.loops import Call, MemoryBuffer, Root
+from probtorch.compiler.nests.layout import contiguous
+from probtorch.compiler.nests.loops import Call, MemoryBuffer, Root
 
 __all__ = ["call", "define_moved", "inverse", "moved_operand", "operand", "workspace"]
 

@@ -4,7 +4,7 @@ import math
 
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.lower.routines import call, define_moved, operand
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.lowering import lowers
 
 
 @lowers("searchsorted")

@@ -1,7 +1,7 @@
 """Scalar functions of render/runtime, as items of a loop nest: special functions and draws."""
 
-from probtorch.compiler.loops import Item, Root, squeeze
-from probtorch.compiler.lowering import lowers
+from probtorch.compiler.nests.loops import Item, Root, squeeze
+from probtorch.compiler.nests.lowering import lowers
 
 
 @lowers("function")

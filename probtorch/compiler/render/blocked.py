@@ -12,7 +12,7 @@ loop that scatters, so the arithmetic between them gets loops of its own.
 
 from probtorch.compiler.lang.llvm import in_memory, literal
 from probtorch.compiler.lang.types import FLOATS, ir_type
-from probtorch.compiler.loops import Reg
+from probtorch.compiler.nests.loops import Reg
 from probtorch.compiler.render.nest import Nest
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]

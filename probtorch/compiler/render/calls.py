@@ -4,9 +4,9 @@ Matrices are row-major here and column-major in BLAS and LAPACK, which therefore
 row-major lower factor is their upper one, and C = A B becomes C' = B' A'.
 """
 
-from probtorch.compiler import library
 from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.lang.routines.integers import power
+from probtorch.compiler.native import library
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.runtime import products
 

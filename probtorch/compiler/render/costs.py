@@ -9,7 +9,7 @@ much as an operation or two, and indexed access more. Measured on an AMD EPYC (Z
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
-from probtorch.compiler.loops import Mem
+from probtorch.compiler.nests.loops import Mem
 from probtorch.errors import CompileError
 
 __all__ = ["cost_of"]

@@ -23,7 +23,7 @@ import numpy as np
 
 from probtorch.compiler.lang.cuda import C_TYPES
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop
+from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
 from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text

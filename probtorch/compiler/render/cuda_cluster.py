@@ -13,7 +13,7 @@ from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.cuda import C_TYPES, CUDA
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
+from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
 from probtorch.compiler.render.cuda_calls import kernel_of
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS
 from probtorch.compiler.render.cuda_phases import THREADS

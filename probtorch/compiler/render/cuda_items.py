@@ -10,7 +10,7 @@ import struct
 from probtorch.compiler.lang.cuda import C_TYPES, CUDA, spell
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import FLOATS, ir_type
-from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.cuda_math import knows
 from probtorch.compiler.render.items import Items, combined, kept_strides, summed_type
 from probtorch.errors import CompileError

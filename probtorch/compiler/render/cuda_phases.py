@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.nests.loops import Mem, Reg
 
 __all__ = ["THREADS", "Phase", "split"]
 

@@ -12,7 +12,7 @@ import math
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import in_memory, literal
 from probtorch.compiler.lang.types import FLOATS, ir_type, limits
-from probtorch.compiler.loops import Mem, Reg
+from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES

@@ -16,7 +16,7 @@ numbers as bit patterns.
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.loops import Branch, Group, Loop, buffers_of
+from probtorch.compiler.nests.loops import Branch, Group, Loop, buffers_of
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.blocked import write_nest
 from probtorch.compiler.render.calls import HELPERS, helper_text

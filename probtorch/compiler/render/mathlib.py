@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from probtorch.compiler import cache, host, lang
+from probtorch.compiler import lang
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter, typed
 from probtorch.compiler.lang.nodes import Value
@@ -38,6 +38,7 @@ from probtorch.compiler.lang.routines.formats import F64, FORMATS, Format
 from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.quantile import normal_quantile
 from probtorch.compiler.lang.routines.zeta import zeta
+from probtorch.compiler.native import cache, host
 from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
-from probtorch.compiler.loops import Mem
+from probtorch.compiler.nests.loops import Mem
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.items import Items, combined, summed_type
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probtorch.compiler.loops import POINTWISE, Branch, Group, Loop, Mem, MemoryBuffer
+from probtorch.compiler.nests.loops import POINTWISE, Branch, Group, Loop, Mem, MemoryBuffer
 from probtorch.compiler.render.blocked import BLOCK, in_blocks
 from probtorch.compiler.render.costs import cost_of
 from probtorch.compiler.render.items import kept_strides

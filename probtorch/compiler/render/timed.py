@@ -8,7 +8,7 @@ runs): first the cost of reading the clock, then the statements in the order of 
 
 import time
 
-from probtorch.compiler.loops import Branch, Call, Group, Loop
+from probtorch.compiler.nests.loops import Branch, Call, Group, Loop
 from probtorch.compiler.render.llvm import Driver, NestModule
 
 __all__ = ["render_timed", "timed"]

@@ -5,10 +5,10 @@ LAPACK, which take everything by pointer. Variables are stack cells, which LLVM 
 registers.
 """
 
-from probtorch.compiler import library
 from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.native import library
 
 __all__ = ["Writer"]
 

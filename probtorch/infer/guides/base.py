@@ -46,15 +46,15 @@ from probtorch.effects.primitives import sample
 from probtorch.effects.runtime import STATE, Handler, generator_in_force
 from probtorch.effects.site import Frame, Site, as_value
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.initialization import (
+from probtorch.infer.enumeration.summed import OneValue
+from probtorch.infer.model_calls import check_model
+from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
+from probtorch.infer.starts.initialization import (
     check_value_names,
     for_one_start,
     init_to_feasible,
     uniform_point,
 )
-from probtorch.infer.model_calls import check_model
-from probtorch.infer.model_runs import OUTSIDE, in_float64, lifted
-from probtorch.infer.summed import OneValue
 from probtorch.nn.module import Module
 
 __all__ = ["AutoGuide", "Latent"]

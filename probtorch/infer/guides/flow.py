@@ -31,7 +31,7 @@ from probtorch.effects.primitives import param
 from probtorch.errors import ArgumentError
 from probtorch.infer.guides.base import as_quantiles, off_tape
 from probtorch.infer.guides.joint import ScaledGuide
-from probtorch.infer.initialization import init_to_median
+from probtorch.infer.starts.initialization import init_to_median
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 

@@ -30,8 +30,8 @@ from probtorch.effects.primitives import param, sample
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
 from probtorch.infer.guides.low_rank import LowRankNormal
-from probtorch.infer.initialization import init_to_median
 from probtorch.infer.potential import Target
+from probtorch.infer.starts.initialization import init_to_median
 from probtorch.ops.elementwise import sqrt
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.special import ndtri

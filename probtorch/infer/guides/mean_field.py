@@ -15,7 +15,7 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
-from probtorch.infer.initialization import init_to_feasible, init_to_median
+from probtorch.infer.starts.initialization import init_to_feasible, init_to_median
 from probtorch.ops.elementwise import mul
 from probtorch.ops.movement import expand
 from probtorch.ops.special import ndtri

@@ -41,9 +41,9 @@ from probtorch.infer.guides.structure import (
     factors_of,
     sorted_by_parents,
 )
-from probtorch.infer.initialization import init_to_feasible
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
+from probtorch.infer.starts.initialization import init_to_feasible
 from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ops.movement import cat, expand, permute, reshape, squeeze, unsqueeze

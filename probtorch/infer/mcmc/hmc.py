@@ -32,7 +32,7 @@ from probtorch.infer.mcmc.kernel import MEANT, statistic, tuned
 from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import uniform
-from probtorch.infer.path_starts import init_to_typical_set
+from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, isfinite, minimum, shift_left, where

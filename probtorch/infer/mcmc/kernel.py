@@ -27,8 +27,8 @@ from probtorch.core.signatures import explained
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.adaptation import Warmup
-from probtorch.infer.path_starts import init_to_typical_set
 from probtorch.infer.potential import Target
+from probtorch.infer.starts.path_starts import init_to_typical_set
 
 __all__ = ["Kernel", "Statistic", "checked", "setting", "statistic", "statistics", "tuned"]
 

@@ -52,7 +52,7 @@ from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
 from probtorch.infer.mcmc.kernel import MEANT, setting
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.randomness import bits, uniform
-from probtorch.infer.path_starts import init_to_typical_set
+from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, log, neg, shift_left, where

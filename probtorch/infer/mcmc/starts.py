@@ -17,14 +17,14 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import leaves, replace
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
-from probtorch.infer.initialization import StartingPoints, starting_points
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.estimates import Spectrum
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import key_of
 from probtorch.infer.potential import Target
-from probtorch.infer.start_errors import bad_start
+from probtorch.infer.starts.initialization import StartingPoints, starting_points
+from probtorch.infer.starts.start_errors import bad_start
 
 __all__ = ["Starts", "first_chain", "new_chains", "resumed_chains"]
 

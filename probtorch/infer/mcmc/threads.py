@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from threadpoolctl import ThreadpoolController
 
-from probtorch.compiler.threads import occupied
+from probtorch.compiler.native.threads import occupied
 from probtorch.distributions.validation import validation_enabled, validation_in_force
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.progress import Progress

@@ -33,9 +33,18 @@ from probtorch.effects.plates import PARTICLES, particles
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
-from probtorch.infer.decode import decode
-from probtorch.infer.enumerated_check import GiveValues, check_against_one, crossed_particles
-from probtorch.infer.factors import axes_of, compute_densities, factor_of, marginal_terms
+from probtorch.infer.enumeration.decode import decode
+from probtorch.infer.enumeration.enumerated_check import (
+    GiveValues,
+    check_against_one,
+    crossed_particles,
+)
+from probtorch.infer.enumeration.factors import (
+    axes_of,
+    compute_densities,
+    factor_of,
+    marginal_terms,
+)
 from probtorch.infer.objectives.elbo import ELBO, scaled
 from probtorch.infer.objectives.enumerated_bound import (
     EnumeratedRun,

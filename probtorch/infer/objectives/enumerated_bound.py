@@ -19,10 +19,10 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
-from probtorch.infer.factors import Term, factor_of, marginal_terms
+from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms
+from probtorch.infer.enumeration.sum_product import Axes, Factor, add, aligned, expect, sum_plates
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import Cost, downstream, has_score
-from probtorch.infer.sum_product import Axes, Factor, add, aligned, expect, sum_plates
 from probtorch.ops.elementwise import eq, exp, where
 from probtorch.ops.movement import permute, reshape
 from probtorch.ops.reduction import sum as total

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probtorch.compiler.threads import set_num_threads
+from probtorch.compiler.native.threads import set_num_threads
 from probtorch.core.rng import default_generator, philox_bits
 from probtorch.core.tree import record
 from probtorch.errors import ArgumentError, ProbtorchError
@@ -348,7 +348,7 @@ class Worker:
             with warnings.catch_warnings():
                 if not _other_threads():
                     # From 3.12 on Python counts threads of native code, too. Ours sleep and are
-                    # made anew in the child (`compiler/threads.py`); OpenBLAS does likewise.
+                    # made anew in the child (`compiler/native/threads.py`); OpenBLAS does likewise.
                     warnings.filterwarnings(
                         "ignore", r"(?s).*multi-threaded, use of fork\(\)", DeprecationWarning
                     )

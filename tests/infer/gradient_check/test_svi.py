@@ -14,7 +14,8 @@ from probtorch import sample, tensor
 from probtorch.config import configure
 from probtorch.effects import param
 from probtorch.errors import InferenceError
-from probtorch.infer import SVI, AutoNormal, svi_check
+from probtorch.infer import SVI, AutoNormal
+from probtorch.infer.vi import svi_check
 from probtorch.optim import Adam
 from tests.infer.gradient_check.cut_models import CUTS, LINE, here, regression
 from tests.infer.gradient_check.pairs import PAIRS, pair_of_normalised

@@ -24,7 +24,7 @@ from probtorch.infer import (
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
 )
-from probtorch.infer.step_progress import StepProgress
+from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.nn import Linear
 from probtorch.optim import LBFGS, SGD, Adam, PyroLRScheduler
 from probtorch.optim.lr_scheduler import ExponentialLR

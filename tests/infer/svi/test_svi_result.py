@@ -10,7 +10,7 @@ from probtorch.diagnostics import Draws
 from probtorch.distributions import Bernoulli, Normal
 from probtorch.effects import deterministic, param, plate, sample
 from probtorch.infer import SVI, AutoNormal, GuideWarning
-from probtorch.infer.guide_quality import judge, quality_of
+from probtorch.infer.vi.guide_quality import judge, quality_of
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from tests.infer.svi.programs import DATA, normal_model, normal_posterior

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from probtorch.compiler.lang.llvm import RuntimeModule as Text
+from probtorch.compiler.lang.llvm import LlvmModule as Text
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (

@@ -11,7 +11,7 @@ There is one region at a time. Who calls while another thread has it, or where o
 allowed, runs the parts in order on its own, which gives the same bits: parts are the same whoever
 runs them. Helpers are started by the first region that needs them, with all signals blocked, so
 Ctrl-C arrives where Python waits for it. A forked child has none, and starts anew (`pt_pool_reset`,
-called there by `compiler/threads.py`); `pt_pool_stop` ends them before the process ends.
+called there by `compiler/native/threads.py`); `pt_pool_stop` ends them before the process ends.
 
 The gate decides who is in: a helper enters by counting the seats down, and closing exchanges what
 is left for 0, so the caller knows how many to wait for. Sleeping and waking follow Dekker: the
@@ -22,8 +22,8 @@ gate again; all of it sequentially consistent.
 import signal
 import sys
 
-from probtorch.compiler import host
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.native import host
 from probtorch.compiler.render.writer import Writer
 
 __all__ = ["MODULE", "SIGNATURES", "supported", "write"]

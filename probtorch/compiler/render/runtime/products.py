@@ -16,9 +16,9 @@ van de Geijn 2015), without the loops around them.
 import itertools
 from contextlib import contextmanager
 
-from probtorch.compiler import host
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTES
+from probtorch.compiler.native import host
 from probtorch.compiler.render.runtime import pool
 from probtorch.compiler.render.writer import Writer
 

@@ -1,0 +1,364 @@
+"""The machine we run on: its processor, and LLVM's way from IR text to callable addresses.
+
+Three steps, each a function: `emit_object` (IR text to optimised object code for this processor),
+`load_object` (object code to addresses), and `target_signature` (what the object code depends on,
+for the cache). Everything that touches LLVM happens under `lock`: its global context is not made
+for several threads at once.
+
+This is the lowest room of the compiler. `engine` adds the cache and finds the symbols that a
+module calls; use that one unless you are the vector runtime, which the engine itself needs.
+
+llvmlite is imported at the first use, so importing the package stays cheap; on x86-64 Linux code
+from the cache runs without it (`elf`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import platform
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from probtorch.compiler.native import elf
+from probtorch.errors import ProbtorchError
+
+__all__ = [
+    "LEVELS",
+    "InternalCompilerError",
+    "LoadedObject",
+    "emit_object",
+    "load_object",
+    "lock",
+    "process_symbol",
+    "target",
+    "target_signature",
+    "write_for",
+]
+
+lock = threading.RLock()
+
+_library_numbers = itertools.count()
+
+
+class InternalCompilerError(ProbtorchError, RuntimeError):
+    """The compiler wrote IR that LLVM refuses, or calls a symbol that nobody has.
+
+    That is a bug of ours, never the user's. It is no `CompileError` on purpose: falling back to
+    eager execution must not hide it.
+    """
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The processor that code is generated for."""
+
+    triple: str
+    cpu: str
+    features: str
+    has_fma: bool
+    vector_bits: int
+    llvm_version: tuple[int, ...]
+    runs_here: bool = True
+
+
+@dataclass(frozen=True)
+class LoadedObject:
+    """Addresses of a loaded object's functions, good for as long as this record lives."""
+
+    addresses: Mapping[str, int]
+    tracker: Any
+
+
+@functools.cache
+def _llvm() -> ModuleType:
+    """Import and initialise LLVM once."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+# Sets of features of x86-64 that code can be written for: bits of a vector, fused multiply-add, and
+# what LLVM calls a feature that processors with the whole set have.
+LEVELS = {
+    "x86-64-v2": (128, False, "sse4.2"),
+    "x86-64-v3": (256, True, "avx2"),
+    "x86-64-v4": (512, True, "avx512vl"),
+}
+_level: str | None = None
+
+
+def write_for(level: str) -> None:
+    """Write code for one of `LEVELS` from now on, whatever this machine has: for tests.
+
+    Where the processor lacks the features, code is compiled for them all the same, and then again
+    for the processor, to be run. To be called before anything is compiled.
+    """
+    global _level
+    _level = level
+    target.cache_clear()
+    target_signature.cache_clear()
+
+
+@functools.cache
+def target() -> Processor:
+    """Return the processor that code is written for: this machine's, unless `write_for` says else.
+
+    Asked once.
+    """
+    here = _here()
+    if _level is None:
+        return here
+    bits, has_fma, feature = LEVELS[_level]
+    return replace(
+        here,
+        cpu=_level,
+        features="",
+        vector_bits=bits,
+        has_fma=has_fma,
+        runs_here=f"+{feature}" in here.features.split(","),
+    )
+
+
+@functools.cache
+def _here() -> Processor:
+    """What this machine's processor can do."""
+    with lock:
+        llvm = _llvm()
+        features = llvm.get_host_cpu_features()
+        triple = llvm.get_process_triple()
+        if triple.startswith(("x86_64", "i686", "amd64")):
+            wide = 512 if features.get("avx512f") and features.get("avx512vl") else 256
+            bits = wide if features.get("avx2") else 128
+            has_fma = bool(features.get("fma"))
+        else:
+            # NEON, VSX and the like are 128 bits wide. Among these only aarch64 and ppc64 are sure
+            # to have a fused multiply-add; elsewhere the intrinsic could become a slow library
+            # call.
+            bits, has_fma = 128, triple.startswith(("aarch64", "arm64", "powerpc64"))
+        return Processor(
+            triple=triple,
+            cpu=llvm.get_host_cpu_name(),
+            features=features.flatten(),
+            has_fma=has_fma,
+            vector_bits=bits,
+            llvm_version=tuple(llvm.llvm_version_info),
+        )
+
+
+@functools.cache
+def target_signature() -> str:
+    """Return a text on which it depends whether object code made elsewhere runs the same here.
+
+    On Linux that is what the kernel says of the processor, and which llvmlite is installed: it is
+    known without loading LLVM, which takes longer than all else in a process that compiles nothing.
+    """
+    known = _processor(), _llvmlite()
+    if all(known):
+        return "|".join((platform.machine(), *known, *filter(None, [_level])))
+    here = target()
+    version = ".".join(str(part) for part in here.llvm_version)
+    return f"{here.triple}|{here.cpu}|{here.features}|LLVM {version}"
+
+
+# What /proc/cpuinfo has on the kind of a processor, not on its state or the kernel's view of it:
+# on x86, on ARM.
+_KINDS = (
+    ("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+def _processor() -> str:
+    """The kind and features of this processor, as Linux tells them; "" if unknown."""
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as stream:
+            # The first of perhaps hundreds, whose clocks would all be asked.
+            first, end, _ = stream.read(16384).decode().partition("\n\n")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    lines = (line.partition(":") for line in first.splitlines())
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    for kind in _KINDS:
+        if end and all(fields.get(name) for name in kind):
+            return "|".join(fields[name] for name in kind)
+    return ""
+
+
+def _llvmlite() -> str:
+    """The version of llvmlite, and the size of its library; "" if unknown."""
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        return ""
+    folder = Path(found.origin).parent
+    try:
+        version = (folder / "_version.py").read_text(encoding="utf-8")
+        return f"{version}|{(folder / 'binding' / 'libllvmlite.so').stat().st_size}"
+    except OSError:
+        return ""
+
+
+def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
+    """Compile IR text to object code for this processor.
+
+    Parameters
+    ----------
+    ir : str
+        A whole module. Strict floating point unless its instructions carry flags.
+    level : int, 0 to 3
+        Optimisation level of the pass pipeline; loops are vectorised from 1 on.
+    slp : bool
+        Also vectorise straight-line code.
+
+    Returns
+    -------
+    bytes
+        A relocatable object file that names the symbols it calls; it holds no addresses, so it
+        may be cached.
+
+    Raises
+    ------
+    InternalCompilerError
+        If LLVM cannot parse or verify the text; the message shows the lines around the fault.
+    """
+    with lock:
+        here = target()
+        if not here.runs_here:
+            _compiled(ir, here, level, slp)
+            here = _here()
+        return _compiled(ir, here, level, slp)
+
+
+def _compiled(ir: str, processor: Processor, level: int, slp: bool) -> bytes:
+    llvm = _llvm()
+    try:
+        module = llvm.parse_assembly(ir)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalCompilerError(
+            "compiler",
+            expected="generated IR that LLVM accepts",
+            got=f"{str(error).strip()}\n{_excerpt(ir, str(error))}",
+            fix="please report this as a bug, with the lines above; "
+            "PROBTORCH_JIT=0 runs everything eagerly meanwhile",
+        ) from None
+    machine = _machine(level, processor)
+    if level > 0:
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = True
+        options.slp_vectorization = slp
+        options.loop_unrolling = True
+        options.loop_interleaving = True
+        builder = llvm.create_pass_builder(machine, options)
+        pipeline = builder.getModulePassManager()
+        pipeline.run(module, builder)
+        _free(pipeline)
+    return machine.emit_object(module)
+
+
+def _free(pipeline: Any) -> None:
+    """Free a pass pipeline: 50 to 80 kB each.
+
+    llvmlite (0.44 to 0.50) would keep it for ever: its class has two bases with a `_dispose`, and
+    the first one's does nothing.
+    """
+    from llvmlite.binding.newpassmanagers import NewPassManager
+
+    NewPassManager._dispose(pipeline)
+    pipeline.detach()  # it is not to be freed again by a llvmlite that does so itself
+
+
+def load_object(data: bytes, exports: Iterable[str], symbols: Mapping[str, int]) -> LoadedObject:
+    """Make object code callable.
+
+    Parameters
+    ----------
+    data : bytes
+        From `emit_object`, on a machine of this signature. Never pass bytes of unknown origin:
+        they will run.
+    exports : iterable of str
+        Functions whose addresses are wanted.
+    symbols : mapping of str to int
+        Addresses of what the object calls. What is missing here is looked up in the process (the
+        C library, libm).
+
+    Raises
+    ------
+    InternalCompilerError
+        If a symbol stays unresolved.
+    """
+    names = list(exports)
+    linked = elf.link(data, names, symbols)
+    if linked is not None:
+        return LoadedObject(linked.addresses, linked.memory)
+    with lock:
+        jit = _jit()
+        builder = _llvm().JITLibraryBuilder().add_object_img(data).add_current_process()
+        for name, address in symbols.items():
+            builder.import_symbol(name, address)
+        for name in names:
+            builder.export_symbol(name)
+        try:
+            tracker = builder.link(jit, f"probtorch{next(_library_numbers)}")
+        except RuntimeError as error:
+            raise InternalCompilerError(
+                "compiler",
+                expected="every called symbol to be known",
+                got=str(error),
+                fix="use the names in mathlib and library for theirs, and symbols= for others",
+            ) from None
+        return LoadedObject({name: tracker[name] for name in names}, tracker)
+
+
+def process_symbol(name: str) -> int | None:
+    """Return the address of a C symbol of this process, or None."""
+    found = elf.process_symbol(name) if elf.is_usable() else None
+    if found is not None:
+        return found
+    with lock:
+        _jit()  # LLVM does not see the process's symbols before it has a linker.
+        return _llvm().address_of_symbol(name)
+
+
+def _machine(level: int, processor: Processor) -> Any:
+    """Create a target machine; selection above "less" took longer and gave the same code."""
+    return (
+        _llvm()
+        .Target.from_triple(processor.triple)
+        .create_target_machine(
+            opt=min(level, 1), cpu=processor.cpu, features=processor.features, jit=True
+        )
+    )
+
+
+@functools.cache
+def _jit() -> Any:
+    """The process-wide linker for object code; each object becomes a library of its own in it."""
+    return _llvm().create_lljit_compiler(_machine(1, _here()))
+
+
+def _excerpt(ir: str, message: str, around: int = 3) -> str:
+    """Return the numbered IR lines around what an LLVM message complains about."""
+    lines = ir.splitlines()
+    where = re.search(r":(\d+):\d+: error", message)
+    if where:
+        fault = int(where.group(1)) - 1
+    else:
+        # The verifier quotes instructions, not lines, and spells constants anew: look for the
+        # register.
+        quoted = re.search(r"(%[\w.]+ =|@[\w.]+\()", message)
+        text = quoted.group(1) if quoted else "define"
+        fault = next((i for i, line in enumerate(lines) if text in line), 0)
+    first = max(0, fault - around)
+    return "\n".join(
+        f"{'>' if i == fault else ' '} {i + 1:5d}  {lines[i][:200]}"
+        for i in range(first, min(len(lines), fault + around + 1))
+    )

@@ -1,0 +1,212 @@
+"""The name of a recorded graph: equal for graphs that become the same code, and only for those.
+
+`key_of_graph` walks a recording once, before any pass, and writes down what passes, lowering and
+renderers look at: ops, inputs, Python numbers by their bits, static arguments by type and value,
+shapes, dtypes, wiring, subgraphs of loops and branches, guards. A hash of that names an entry of
+the disk cache (`plans.py`), so that a second process runs no pass and writes no text.
+
+A constant array counts for what the compiler may ask of it: its dtype, shape and strides; which
+others lie at the same address or, of small ones, have the same elements, since these are merged;
+the bounds of whole numbers, which may be indices; and the element of those that have one only,
+since ones and zeros vanish. Other elements (data) are read when the program runs and do not count.
+
+What is not known here has no key: attributes of other types, ops declared outside the package
+(their formulas may change with no file of ours), arrays that are none of NumPy's. Such a graph is
+compiled the long way.
+
+The name also holds what else the code depends on: the machine (`host`) and the compiler itself
+(`sources`).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.compiler.graph import Graph, GraphValue
+from probtorch.compiler.native import cache
+from probtorch.compiler.native.sources import sources
+from probtorch.compiler.nests.lowering import SMALL, arranged, rule_of
+from probtorch.core.op import REGISTRY
+
+__all__ = ["GraphKey", "key_of_graph"]
+
+# Part of every key: raise it when what is written down changes its meaning.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class GraphKey:
+    """The name of a graph, and its constants and references in the order in which it met them.
+
+    Attributes
+    ----------
+    name : str
+        64 hex digits.
+    given : list of Value
+    numbers : dict of int to int
+        The place in `given` by a value's id.
+    """
+
+    name: str
+    given: list[Any]
+    numbers: dict[int, int]
+
+
+class _Unknown(Exception):
+    """Something that cannot be named."""
+
+
+def key_of_graph(graph: Any) -> GraphKey | None:
+    """Return the key of a graph that no pass has changed yet; None for one that has none."""
+    here = sources()
+    if here is None:
+        return None
+    walk = _Walk()
+    try:
+        walk.graph(graph)
+    except _Unknown:
+        return None
+    text = "\n".join(walk.lines)
+    return GraphKey(cache.key_of(text, VERSION, here), walk.given, walk.numbers)
+
+
+class _Walk:
+    """One walk through a graph and its subgraphs; `lines` is what it is."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.given: list[Any] = []
+        self.numbers: dict[int, int] = {}
+        self._names: dict[int, str] = {}  # of values, by id
+        self._types: dict[Any, str] = {}  # of dtypes
+        self._kinds: dict[Any, int] = {}  # numbers of elements and addresses
+        self._ours: dict[str, bool] = {}
+        self._encoders: dict[type, Callable[[Any], str]] = {
+            bool: repr,
+            type(None): repr,
+            int: lambda x: hex(x),
+            float: _bits,
+            str: lambda x: f"s{json.dumps(x)}",
+            tuple: lambda x: f"({','.join(map(self._encode, x))})",
+            list: lambda x: f"[{','.join(map(self._encode, x))}]",
+            slice: lambda x: f"slice{self._encode((x.start, x.stop, x.step))}",
+            Graph: self._inner,
+        }
+
+    def graph(self, graph: Any) -> None:
+        """Write a graph down."""
+        write = self.lines.append
+        write("inputs " + " ".join([self._new(v, "") for v in graph.inputs]))
+        names, encode = self._names, self._encode
+        for node in graph.nodes:
+            if not self._known(node):
+                raise _Unknown
+            parts = [node.name if node.op is not None else f"!{node.name}"]
+            for x in node.inputs:
+                if type(x) is GraphValue:
+                    parts.append(names.get(x.id) or self._given(x))
+                else:
+                    parts.append(encode(x))
+            for key, value in node.attrs.items():
+                parts.append(f"{key}={encode(value)}")
+            parts.append(">")
+            parts += [self._new(v, "") for v in node.outs]
+            write(" ".join(parts))
+        write(f"guards {len(graph.guards)}")
+        write("outputs " + " ".join([names.get(v.id) or self._given(v) for v in graph.outputs]))
+        if graph.updates:
+            numbers = {id(v.array): i for i, v in enumerate(self.given) if v.kind == "ref"}
+            write(
+                "updates " + " ".join(f"{k}:{numbers.get(id(t))}" for k, t in graph.updates.items())
+            )
+
+    def _inner(self, graph: Any) -> str:
+        self.lines.append("{")
+        self.graph(graph)
+        self.lines.append("}")
+        return "graph"
+
+    def _encode(self, x: Any) -> str:
+        encoder = self._encoders.get(type(x))
+        if encoder is not None:
+            return encoder(x)
+        if isinstance(x, np.dtype):
+            return self._type(x)
+        if isinstance(x, np.generic):
+            return f"n{self._type(x.dtype)}{x.tobytes().hex()}"
+        raise _Unknown
+
+    def _type(self, dtype: Any) -> str:
+        text = self._types.get(dtype)
+        if text is None:
+            if dtype.kind not in "biuf" or not dtype.isnative:
+                raise _Unknown
+            text = self._types[dtype] = dtype.str
+        return text
+
+    def _new(self, v: Any, what: str) -> str:
+        """Name a value; returns what is to be written where it is first met."""
+        name = f"%{len(self._names)}"
+        if self._names.setdefault(v.id, name) is not name:
+            raise _Unknown  # met before it was made
+        return f"{name}:{self._type(v.dtype)}{v.shape}{what}"
+
+    def _given(self, v: Any) -> str:
+        """Name a constant or reference."""
+        if v.kind == "const" and isinstance(v.array, np.ndarray):
+            text = self._new(v, self._constant(v.array))
+        elif v.kind == "ref":
+            text = self._new(v, "ref")
+        else:
+            raise _Unknown
+        self.numbers[v.id] = len(self.given)
+        self.given.append(v)
+        return text
+
+    def _constant(self, array: Any) -> str:
+        """What the compiler may ask of a constant."""
+        moved, _ = arranged(array)
+        dtype = self._type(array.dtype)
+        text = f"const{dtype}{array.shape}{array.strides}"
+        # Also of an expanded number: a pass merges it with an array of as many equal elements.
+        if array.size <= SMALL:
+            text += f"#{self._kind_of((dtype, array.shape, array.tobytes()))}"
+        if moved.size == 1:
+            return f"{text}={moved.tobytes().hex()}"
+        if moved.size <= SMALL:
+            text += f"#{self._kind_of((dtype, moved.shape, moved.tobytes(), 'moved'))}"
+        else:
+            text += f"@{self._kind_of(array.__array_interface__['data'][0])}"
+        if dtype[1] != "f" and array.size:
+            text += f" {array.min()} {array.max()}"
+        return text
+
+    def _kind_of(self, what: Any) -> int:
+        """A number for what is the same among constants."""
+        return self._kinds.setdefault(what, len(self._kinds))
+
+    def _known(self, node: Any) -> bool:
+        """Whether an op, its formula and its rule are the package's own."""
+        known = self._ours.get(node.name)
+        if known is None:
+            op = node.op
+            parts = [rule_of(node.name, op), op and (op.formula or op.run)]
+            same = REGISTRY.get(node.name) is node.op
+            known = same and all(_ours(f) for f in parts if f is not None)
+            self._ours[node.name] = known
+        return known
+
+
+def _ours(function: Any) -> bool:
+    return getattr(function, "__module__", "").startswith("probtorch.")
+
+
+def _bits(x: float) -> str:
+    # Not its text: there are many nan, and -0.0 is another number than 0.0.
+    return "f" + struct.pack("<d", x).hex()

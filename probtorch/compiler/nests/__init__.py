@@ -1,0 +1,1 @@
+"""Loop nests: what a graph is lowered to, and where its values lie."""

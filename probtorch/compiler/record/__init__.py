@@ -1,0 +1,1 @@
+"""Recording: the graph that one run writes, and its loops rolled up."""

@@ -1,0 +1,1 @@
+"""Discrete latent variables: sums over them, and draws of them given the rest."""

@@ -1,0 +1,232 @@
+"""Values of enumerated sites, after they were summed out: the most probable ones, or a joint draw.
+
+The sum over a variable leaves the table it was summed in. Backwards through these tables, each
+variable is chosen given those that went after it: by the largest entry (which generalises Viterbi's
+algorithm), or at random (forward filtering, backward sampling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.backends.registry import device_of, to_device, to_host
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator
+from probtorch.effects.enumeration import Enumeration, Variable
+from probtorch.effects.runtime import generator_in_force
+from probtorch.effects.site import Site
+from probtorch.effects.trace import Trace
+from probtorch.errors import InferenceError
+from probtorch.infer.enumeration.factors import marginal_terms, names_of
+from probtorch.infer.enumeration.sum_product import Axes, Eliminated
+from probtorch.ops.reduction import softmax
+from probtorch.ops.sampling import categorical
+
+__all__ = ["decode", "decode_many", "selected", "values_at"]
+
+# The axis over sets of tables; no plate has this name.
+SETS = "(sets)"
+
+
+def decode(
+    trace: Trace,
+    enumeration: Enumeration,
+    axes: Axes,
+    temperature: int = 1,
+    generator: Generator | None = None,
+) -> dict[str, Any]:
+    """Return a value for every latent site of an enumerated trace.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of one run, in which all variables of `enumeration` were enumerated.
+    enumeration : Enumeration
+    axes : Axes
+    temperature : {0, 1}
+        0 for the most probable values of the enumerated sites, 1 for a draw from their posterior,
+        both jointly and given the other sites.
+    generator : Generator, optional
+        The one in force if None.
+
+    Returns
+    -------
+    dict of str to Tensor
+        For a site that was drawn for each value of others, the draw for their chosen values.
+
+    Raises
+    ------
+    InferenceError
+        If the data have probability 0.
+    """
+    tables: list[Eliminated] = []
+    variables = enumeration.variables
+    with no_grad():
+        marginal_terms(
+            trace, set(variables), axes, scaled=False, maximum=temperature == 0, tables=tables
+        )
+    chosen = _choices(tables, variables, axes, temperature, generator)
+    return values_at(trace, {v: _laid_out(trace, variables[v], i) for v, i in chosen.items()})
+
+
+def decode_many(
+    tables: Sequence[Eliminated],
+    variables: Mapping[int, Variable],
+    axes: Axes,
+    temperature: int = 1,
+    generator: Generator | None = None,
+) -> dict[int, np.ndarray]:
+    """Return the positions of chosen values for many sets of tables at once.
+
+    Parameters
+    ----------
+    tables : sequence of Eliminated
+        Each with a dim in front, over the sets: two or more.
+    variables : mapping from int to Variable
+    axes : Axes
+        Of one set.
+    temperature, generator
+        See `decode`.
+
+    Returns
+    -------
+    dict of int to ndarray of int, each (sets, *rows of the variable's plates)
+    """
+    sizes = {axis: size for axis, size in axes.size.items() if isinstance(axis, str)}
+    rows = {v: replace(x, plates=x.plates | {SETS}) for v, x in variables.items()}
+    wide = Axes(rows.values(), {SETS: len(tables[0].table), **sizes})
+    spread = [Eliminated(t.variable, t.table, (SETS, *t.axes)) for t in tables]
+    return _choices(spread, rows, wide, temperature, generator)
+
+
+def _choices(tables, variables, axes, temperature, generator):
+    """Positions of the values of all variables, for each row of their plates."""
+    generator = generator or generator_in_force()
+    chosen: dict[int, np.ndarray] = {v: _nothing(variables[v], axes) for v in variables}
+    for table in reversed(tables):
+        logits = _given(table, chosen, axes)
+        if not (logits > -np.inf).any(-1).all():
+            raise _impossible(variables[table.variable])
+        if temperature == 0:
+            picked = logits.argmax(-1)
+        else:
+            picked = categorical(softmax(wrap(logits), -1), generator=generator)._data
+        chosen[table.variable] = picked
+    return chosen
+
+
+def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
+    """Return the values of the latent sites of a trace for chosen values of its variables.
+
+    Parameters
+    ----------
+    trace : Trace
+    chosen : mapping from int to ndarray of int
+        For every variable the position of its value, of the shape of the plates around it.
+    """
+    found = {}
+    for name, site in trace.nodes.items():
+        if site.kind == "sample" and not site.observed:
+            if not hasattr(site.fn, "event_shape"):
+                found[name] = site.value
+                continue
+            array = selected(site, site.value, len(site.fn.event_shape), chosen)
+            found[name] = wrap(to_device(array, device_of(site.value._data)))
+    return found
+
+
+def selected(site: Site, value: Any, event_ndim: int, chosen: Mapping[int, np.ndarray]) -> Any:
+    """Return a tensor of a site at chosen values of the variables that it depends on.
+
+    Parameters
+    ----------
+    site : Site
+    value : Tensor
+        Its value, or its log density.
+    event_ndim : int
+        How many dims on the right are no batch dims.
+    chosen : mapping from int to ndarray of int
+        See `values_at`.
+
+    Returns
+    -------
+    ndarray
+        Without the dims of variables.
+    """
+    array = to_host(value._data)
+    batch = array.shape[: array.ndim - event_ndim]
+    depth = -1 - site.free_dim  # type: ignore[operator]  # set in every enumerated run
+    if len(batch) <= depth:
+        return array
+    names = names_of(site, batch)
+    lead = len(batch) - depth
+    key: list[Any] = []
+    for name in names[:lead]:
+        index = np.zeros((), np.int64) if name is None else chosen[name]  # type: ignore[index]
+        key.append(index.reshape((1,) * (depth - index.ndim) + index.shape))
+    for i, size in enumerate(batch[lead:]):
+        key.append(np.arange(size).reshape([-1 if j == i else 1 for j in range(depth)]))
+    found = array[tuple(key)]
+    # Plates that are not around the site have size 1, on the left.
+    extra = depth - len(site.plate_shape)
+    if found.shape[:extra] == (1,) * extra:
+        found = found.reshape(found.shape[extra:])
+    return found.copy()
+
+
+def _laid_out(trace, variable, indices):
+    """Choices for the rows of a variable's plates, with the plates at their dims."""
+    return indices.reshape(trace[variable.name].plate_shape)
+
+
+def _plates(v, axes):
+    """Plates of a variable that have a dim, from left to right."""
+    return axes.ordered(p for p in axes.plates[v] if axes.size[p] != 1)
+
+
+def _nothing(variable, axes):
+    """The first value in all rows: right for a variable of one value, which no table has."""
+    return np.zeros(tuple(axes.size[p] for p in _plates(variable.id, axes)), np.int64)
+
+
+def _at(indices, v, plates, axes):
+    """Choices for variable `v`, to broadcast with the rows of `plates`."""
+    own = set(_plates(v, axes))
+    sizes = iter(indices.shape)
+    return indices.reshape([next(sizes) if p in own else 1 for p in plates])
+
+
+def _given(table, chosen, axes):
+    """A table at the values chosen for the other variables: rows of the plates, then values."""
+    plates = _plates(table.variable, axes)
+    array = np.moveaxis(_array(table.table), table.axes.index(table.variable), -1)
+    key: list[Any] = []
+    for axis in table.axes:
+        if axis == table.variable:
+            continue
+        if isinstance(axis, str):
+            rows = np.arange(axes.size[axis])
+            key.append(rows.reshape([-1 if p == axis else 1 for p in plates]))
+        else:
+            key.append(_at(chosen[axis], axis, plates, axes))
+    found = array[(*key, slice(None))] if key else array
+    return np.broadcast_to(found, (*(axes.size[p] for p in plates), array.shape[-1]))
+
+
+def _array(table):
+    return to_host(table._data) if hasattr(table, "_data") else table
+
+
+def _impossible(variable):
+    return InferenceError(
+        f"no value of site {variable.name!r} is possible",
+        expected="data to which the model gives a positive probability",
+        got="log density -inf for each value",
+        fix="check the data, and zeros among the probabilities",
+        at=variable.location,
+    )

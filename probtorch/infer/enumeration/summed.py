@@ -1,0 +1,337 @@
+"""Finite discrete sites of a target: summed out of its density, drawn afterwards.
+
+A sampler moves continuous values only. Where a model has finite discrete latent sites too,
+`marginal_density` sums them out of the joint density, exactly, as `TraceEnum_ELBO` does; all is
+Tensor ops, so the density is compiled like any other. `OneValue` gives such sites one of their
+values where a run is for its shapes or for what does not depend on them.
+
+Read effects/enumeration.py and factors.py first; potential.py is the user.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.vmap import vmap
+from probtorch.backends.registry import to_host
+from probtorch.core.casting import cast
+from probtorch.core.dispatch import set_grad_enabled, wrap
+from probtorch.core.dtype import float64
+from probtorch.core.rng import Generator
+from probtorch.effects.enumeration import (
+    DeeperPlates,
+    Enumeration,
+    can_enumerate,
+    enumerate_sites,
+)
+from probtorch.effects.handlers import trace
+from probtorch.effects.runtime import Handler
+from probtorch.effects.site import Site
+from probtorch.effects.trace import Trace
+from probtorch.infer.enumeration.decode import decode_many
+from probtorch.infer.enumeration.enumerated_check import check_against_one
+from probtorch.infer.enumeration.factors import (
+    axes_of,
+    compute_densities,
+    factor_of,
+    marginal_terms,
+)
+from probtorch.infer.enumeration.sum_product import Axes, Eliminated
+from probtorch.infer.mapping import DrawMap
+from probtorch.ops.movement import expand, permute, reshape
+from probtorch.ops.reduction import sum as total
+
+__all__ = [
+    "OneValue",
+    "Sums",
+    "is_summed",
+    "leftmost_plate",
+    "marginal_density",
+    "marginal_likelihoods",
+    "own_shape",
+]
+
+# Tables of discrete sites that are held at once, over many draws.
+TABLE_BYTES = 2**26
+
+
+def is_summed(site: Site) -> bool:
+    """Whether a site is latent, still without a value, and has a finite support."""
+    return not site.observed and site.value is None and can_enumerate(site)
+
+
+class OneValue(Handler):
+    """Give finite discrete latent sites the value at one position of their support, in all rows.
+
+    Parameters
+    ----------
+    position : int
+        The last value is taken where there are fewer.
+
+    Attributes
+    ----------
+    sizes : dict of str to int
+        How many values each of the sites has.
+    """
+
+    def __init__(self, position: int = 0) -> None:
+        super().__init__()
+        self.position = position
+        self.sizes: dict[str, int] = {}
+
+    def on_sample(self, site: Site) -> None:
+        """Give the value."""
+        if not is_summed(site):
+            return
+        values = site.fn.enumerate_support(expand=False)
+        size, event = values.shape[0], tuple(site.fn.event_shape)
+        value = reshape(values, (size, *event))[min(self.position, size - 1)]
+        batch = tuple(site.fn.batch_shape)
+        site.value = expand(reshape(value, (*(1,) * len(batch), *event)), (*batch, *event))
+        site.inside = True
+        self.sizes[site.name] = size
+
+
+class Sums:
+    """The discrete sites of one model, summed out at a point or drawn at many.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(*handlers)`` runs the model under handlers, outermost first.
+    evaluation : callable
+        From a point to a handler that gives the continuous sites their values.
+    first_dim : int, negative
+        The rightmost dim that no plate takes.
+    """
+
+    def __init__(
+        self, run: Callable[..., Any], evaluation: Callable[[Any], Handler], first_dim: int
+    ) -> None:
+        self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
+        self._log_joint_map = DrawMap(self._log_joint_one)
+        self._mappable = True
+        self._table_bytes: int | None = None  # of the tables at one point, where it is known
+        # By temperature.
+        self._table_maps = (
+            DrawMap(functools.partial(self._numbered_one, 0)),
+            DrawMap(functools.partial(self._numbered_one, 1)),
+        )
+
+    def _log_joint_one(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self._log_joint(inputs["q"])
+
+    def _numbered_one(self, temperature: int, inputs: dict[str, Any]) -> dict[str, Any]:
+        return self._numbered(inputs["q"], temperature)
+
+    def run(self, q: Any) -> tuple[Any, Trace, Enumeration]:
+        """Run at a point with all values of the discrete sites: evaluation, trace, variables."""
+        while True:
+            enumeration = Enumeration(self._first_dim)
+            handler = enumerate_sites(None, enumeration, _parallel)
+            tracer, evaluation = trace(), self._evaluation(q)
+            try:
+                with enumeration.watch():
+                    self._run(tracer, evaluation, handler)
+                    compute_densities(tracer.trace)
+                return evaluation, tracer.trace, enumeration
+            except DeeperPlates:
+                self._first_dim -= 1
+
+    def check(self, q: Any) -> None:
+        """Sum once, and compare with a run at single values; see enumerated_check.py."""
+        _, found, enumeration = self.run(q)
+        tables: list[Eliminated] = []
+        marginal_density(found, enumeration, tables)
+        self._table_bytes = _size(tables)
+
+        def again(handlers):
+            tracer = trace()
+            self._run(tracer, *handlers)
+            return (tracer.trace,)
+
+        check_against_one((found,), enumeration, again)
+
+    def log_joint(self, draws: np.ndarray) -> np.ndarray:
+        """Return the log joint density of data and constrained values at points (..., dim)."""
+        return self._log_joint_map({"q": draws}, draws.ndim - 1)["log_joint"]
+
+    def _log_joint(self, q):
+        _, found, enumeration = self.run(q)
+        return {"log_joint": marginal_density(found, enumeration)}
+
+    def values_at(
+        self, draws: np.ndarray, temperature: int, generator: Generator | None
+    ) -> dict[str, np.ndarray]:
+        """Return values of the discrete sites at points; see `ModelTarget.discrete_at`."""
+        flat, lead = draws.reshape(-1, draws.shape[-1]), draws.shape[:-1]
+        if not len(flat):
+            return {}
+        if self._table_bytes is None:
+            self._table_bytes = _size(self._solved(wrap(flat[0]), temperature).tables)
+        block = max(2, TABLE_BYTES // max(self._table_bytes, 1))
+        parts: dict[str, list[np.ndarray]] = {}
+        for start in range(0, len(flat), block):
+            rows = flat[start : start + block]
+            # One set of tables would be no dim: the last row then comes twice.
+            padded = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
+            solved, arrays = self._solved_at(padded, temperature)
+            if not solved.tables:
+                break
+            filled = [replace(table, table=arrays[str(i)]) for i, table in enumerate(solved.tables)]
+            variables = solved.enumeration.variables
+            chosen = decode_many(filled, variables, solved.axes, temperature, generator)
+            for v, variable in variables.items():
+                values = to_host(variable.values._data)[chosen[v]]
+                shape = solved.trace[variable.name].plate_shape + tuple(variable.fn.event_shape)
+                part = values.reshape(len(padded), *shape)[: len(rows)]
+                parts.setdefault(variable.name, []).append(part)
+        done = {name: np.concatenate(x) for name, x in parts.items()}
+        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in done.items()}
+
+    def _solved_at(self, points, temperature):
+        """The discrete sites summed out at the first point, and the tables at all by their number.
+
+        The points are one more dim of each op, by `vmap`: to compile the tables of a long chain
+        takes longer than to work them out for all draws. A model that `vmap` refuses, because
+        Python branches on its values, is run by a `DrawMap`.
+        """
+        if self._mappable:
+            first = None
+
+            def solve(q):
+                nonlocal first
+                first = self._solved(q, temperature)
+                return first.numbered()
+
+            before = set_grad_enabled(False)
+            try:
+                found = vmap(solve)(wrap(points))
+                return first, {number: to_host(table._data) for number, table in found.items()}
+            except Exception:
+                # Whatever it is, single runs will say it better, or bear it.
+                self._mappable = False
+            finally:
+                set_grad_enabled(before)
+        first = self._solved(wrap(points[0]), temperature)
+        return first, self._table_maps[temperature]({"q": points}, 1)
+
+    def _solved(self, q, temperature):
+        _, found, enumeration = self.run(q)
+        return _Solved(found, enumeration, *_tables(found, enumeration, temperature))
+
+    def _numbered(self, q, temperature):
+        """The tables at a point, by their number."""
+        return self._solved(q, temperature).numbered()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Solved:
+    """A run with all values of the discrete sites, and the tables in which they are summed out."""
+
+    trace: Trace
+    enumeration: Enumeration
+    axes: Axes
+    tables: list[Eliminated]
+
+    def numbered(self) -> dict[str, Any]:
+        """Return the tables by their number."""
+        return {str(i): table.table for i, table in enumerate(self.tables)}
+
+
+def _size(tables):
+    """Bytes of tables at one point."""
+    return 8 * sum(math.prod(table.table._data.shape) for table in tables)
+
+
+def _parallel(site):
+    return "parallel" if is_summed(site) else None
+
+
+def _tables(found, enumeration, temperature):
+    """The axes, and the tables in which the discrete sites are summed out."""
+    tables: list[Eliminated] = []
+    axes = axes_of(enumeration, found)
+    marginal_terms(
+        found,
+        set(enumeration.variables),
+        axes,
+        scaled=False,
+        maximum=temperature == 0,
+        tables=tables,
+    )
+    return axes, tables
+
+
+def leftmost_plate(trace: Trace) -> int:
+    """Return the leftmost dim that a plate takes, 0 if there is none."""
+    frames = (frame for site in trace.nodes.values() for frame in site.plates)
+    return min((frame.dim for frame in frames if frame.dim is not None), default=0)
+
+
+def own_shape(site: Site) -> tuple[int, ...]:
+    """Return the shape of a value of a site, without the dims of variables it depends on."""
+    batch, free = tuple(site.fn.batch_shape), site.free_dim
+    if free is not None and len(batch) >= -free:
+        batch = batch[len(batch) + free + 1 :]
+        while batch and len(batch) > len(site.plate_shape) and batch[0] == 1:
+            batch = batch[1:]
+    return batch + tuple(site.fn.event_shape)
+
+
+def marginal_density(
+    trace: Trace, enumeration: Enumeration, tables: list[Eliminated] | None = None
+) -> Any:
+    """Return the log density of a trace with all variables summed out, a 0-d float64 tensor.
+
+    `tables` is extended by the tables that were summed.
+    """
+    axes = axes_of(enumeration, trace)
+    found: Any = 0.0
+    for term in marginal_terms(trace, set(enumeration.variables), axes, tables=tables):
+        if term.factor is None:
+            found = found + term.sites[0].compute_log_prob_sum()
+        else:
+            found = found + total(term.factor.value)
+    return cast(found, float64)
+
+
+def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Any]:
+    """Return the log densities of observed sites by name, row by row, variables summed out.
+
+    Unscaled. A site has one per row if the rows are independent once the variables are summed out,
+    and no other data are summed with it; other sites are left out.
+    """
+    axes = axes_of(enumeration, trace)
+    found = {}
+    for term in marginal_terms(trace, set(enumeration.variables), axes, scaled=False):
+        data = [site for site in term.sites if site.observed and site.kind == "sample"]
+        rest = [s for s in term.sites if not s.observed and "variable" not in s.notes]
+        if len(data) != 1 or rest or len(term.sites) > len(data) + _variables(term.sites):
+            continue
+        site, factor = data[0], term.factor
+        if factor is None:
+            found[site.name] = site.unscaled_log_prob
+        elif factor.plates == factor_of(site, site.unscaled_log_prob, axes).plates:
+            found[site.name] = _laid_out(factor, site)
+    return found
+
+
+def _variables(sites):
+    return sum("variable" in site.notes for site in sites)
+
+
+def _laid_out(factor, site):
+    """A factor without variables, with the plates of a site at their dims."""
+    dims = {frame.name: frame.dim for frame in site.plates if frame.dim is not None}
+    order = sorted(factor.axes, key=dims.__getitem__)
+    value = factor.value
+    if tuple(order) != factor.axes:
+        value = permute(value, tuple(factor.axes.index(plate) for plate in order))
+    return reshape(value, site.plate_shape)

@@ -1,0 +1,1 @@
+"""Where chains and guides start."""

@@ -1,0 +1,405 @@
+"""Where chains start: the strategies, and the search for a point that a sampler can start from.
+
+A strategy is asked at each latent site of a run and answers with a value inside the site's support.
+Names and signatures are Pyro's; without a site (``init_to_uniform(radius=1.0)``) a strategy returns
+itself with its settings bound. `find_initial` tries up to 100 points until log density and gradient
+are finite; if there is none, its error (start_errors.py) says at which site it fails, with what
+value, and whether by nan or by -inf.
+
+`starting_points` has a point per chain. Strategies that choose the points of all chains together
+(path_starts.py, pathfinder.py) are known to it through `joint_strategy`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probtorch.backends.registry import to_host
+from probtorch.core.dispatch import wrap
+from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
+from probtorch.core.signatures import explain_calls
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.effects.site import Site, as_value
+from probtorch.errors import DomainError, ShapeError
+from probtorch.infer.names import unknown_name
+from probtorch.infer.starts.start_errors import bad_start
+
+__all__ = [
+    "check_value_names",
+    "find_initial",
+    "for_one_start",
+    "init_to_feasible",
+    "init_to_generated",
+    "init_to_mean",
+    "init_to_median",
+    "init_to_sample",
+    "init_to_uniform",
+    "init_to_value",
+    "StartingPoints",
+    "joint_strategy",
+    "search",
+    "starting_points",
+    "uniform_point",
+]
+
+TRIES = 100
+
+
+@dataclass(frozen=True)
+class StartingPoints:
+    """Where chains start, and what finding that took.
+
+    Attributes
+    ----------
+    positions : ndarray, shape (num_chains, dim)
+    gradients : int
+        Evaluations of the log density with its gradient, for all chains together.
+    covariances : InverseHessian, optional
+        What is known of the covariance around each of them, a row per chain.
+    """
+
+    positions: np.ndarray
+    gradients: int
+    covariances: Any = None
+
+
+# Strategies that are asked once for all chains, and what answers for them.
+_JOINT: dict[Callable[..., Any], Callable[..., StartingPoints]] = {}
+
+
+# --------------------------------------------------------------------------------------- strategies
+
+
+def init_to_uniform(site: Site | None = None, radius: float = 2.0) -> Any:
+    """Start uniformly between -radius and radius on the unconstrained scale.
+
+    Parameters
+    ----------
+    site : Site, optional
+        Without it, return the strategy with its settings bound.
+    radius : float
+        0 means the middle, exactly.
+
+    Returns
+    -------
+    Tensor of the site's shape, or callable
+    """
+    if site is None:
+        return functools.partial(init_to_uniform, radius=radius)
+    transform = biject_to(site.fn.support)
+    shape = tuple(transform.inverse_shape(_shape_of(site)))
+    return transform(wrap(uniform_point(_generator_of(site), shape, radius)))
+
+
+def init_to_feasible(site: Site | None = None) -> Any:
+    """Start at 0 on the unconstrained scale, whatever the distribution's parameters."""
+    return init_to_feasible if site is None else init_to_uniform(site, radius=0.0)
+
+
+def init_to_sample(site: Site | None = None) -> Any:
+    """Start at a draw from the prior."""
+    if site is None:
+        return init_to_sample
+    return site.fn.sample(generator=_generator_of(site))
+
+
+def init_to_median(
+    site: Site | None = None,
+    num_samples: int = 15,
+    *,
+    fallback: Callable[..., Any] = init_to_feasible,
+) -> Any:
+    """Start at the median of a few draws from the prior.
+
+    Parameters
+    ----------
+    site : Site, optional
+    num_samples : int
+    fallback : callable
+        The strategy for distributions that cannot be sampled.
+
+    Notes
+    -----
+    The median is taken element by element on the unconstrained scale, so that it lies in the
+    support, also in a simplex.
+    """
+    if site is None:
+        return functools.partial(init_to_median, num_samples=num_samples, fallback=fallback)
+    try:
+        draws = site.fn.sample((num_samples,), generator=_generator_of(site))
+    except NotImplementedError:
+        return fallback(site)
+    transform = biject_to(site.fn.support)
+    middle = np.median(to_host(transform.inv(draws)._data), axis=0)
+    return transform(wrap(middle)) if np.isfinite(middle).all() else fallback(site)
+
+
+def init_to_mean(site: Site | None = None, *, fallback: Callable[..., Any] = init_to_median) -> Any:
+    """Start at the prior mean.
+
+    Parameters
+    ----------
+    site : Site, optional
+    fallback : callable
+        The strategy for distributions without a (finite) mean.
+    """
+    if site is None:
+        return functools.partial(init_to_mean, fallback=fallback)
+    try:
+        mean = site.fn.mean
+    except NotImplementedError:
+        return fallback(site)
+    usable = np.isfinite(to_host(mean._data)).all() and bool(site.fn.support.check(mean).all())
+    return mean if usable else fallback(site)
+
+
+def init_to_value(
+    site: Site | None = None,
+    values: Mapping[str, Any] | None = None,
+    *,
+    fallback: Callable[..., Any] = init_to_uniform,
+) -> Any:
+    """Start at given (constrained) values, and elsewhere by another strategy.
+
+    Parameters
+    ----------
+    site : Site, optional
+    values : dict of str to array_like
+        Of the site's shape, or with one more dim in front: a value for each chain.
+    fallback : callable
+        The strategy for sites that `values` does not name.
+
+    Examples
+    --------
+    Two chains start at scales of 0.5 and 2; where `mu` starts is left to the fallback:
+
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import NUTS, Target, init_to_value
+    >>> def model(y):
+    ...     mu = probtorch.sample("mu", dist.Normal(0.0, 10.0))
+    ...     tau = probtorch.sample("tau", dist.HalfNormal(5.0))
+    ...     probtorch.sample("y", dist.Normal(mu, tau).expand([3]).to_event(1), obs=y)
+    >>> per_chain = init_to_value(values={"tau": [0.5, 2.0]})
+    >>> kernel = NUTS(model, init_strategy=per_chain)
+    >>> target = Target.from_model(model, probtorch.tensor([1.0, 2.0, 4.0]))
+    >>> points = target.initial(2, strategy=per_chain)
+    >>> [round(target.constrain(probtorch.tensor(q))["tau"].item(), 6) for q in points]
+    [0.5, 2.0]
+    """
+    values = values or {}
+    if site is None:
+        return functools.partial(init_to_value, values=values, fallback=fallback)
+    return values[site.name] if site.name in values else fallback(site)
+
+
+def init_to_generated(
+    site: Site | None = None, generate: Callable[[], Any] = lambda: init_to_uniform
+) -> Any:
+    """Start by a strategy that is made anew for each try, for example with random values.
+
+    Parameters
+    ----------
+    site : Site, optional
+    generate : callable
+        Returns a strategy.
+    """
+    if site is None:
+        return functools.partial(init_to_generated, generate=generate)
+    return generate()(site)
+
+
+def _shape_of(site):
+    return tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
+
+
+def _generator_of(site):
+    return default_generator if site.generator is None else site.generator
+
+
+def uniform_point(generator: Generator, shape: tuple[int, ...], radius: float = 2.0) -> np.ndarray:
+    """Return float64 draws from Uniform(-radius, radius)."""
+    size = math.prod(shape)
+    first = generator.advance(size)
+    bits = consecutive_bits(generator.initial_seed(), generator.stream, first, size)
+    return (radius * (2.0 * bits_to_uniform(bits) - 1.0)).reshape(shape)
+
+
+# --------------------------------------------------------------------------------------- the search
+
+
+def starting_points(
+    target: Any, num_chains: int, generator: Generator, strategy: Callable[..., Any]
+) -> StartingPoints:
+    """Return a point per chain where the log density and its gradient are finite.
+
+    Parameters
+    ----------
+    target : Target
+    num_chains : int
+    generator : Generator
+        Each chain has a child of it.
+    strategy : callable
+
+    Raises
+    ------
+    ShapeError
+        If `init_to_value` has values for another number of chains.
+    InferenceError, DomainError, ModelError
+        As `find_initial`.
+    """
+    function, settings, _ = _opened(strategy)
+    if function in _JOINT:
+        return _JOINT[function](target, num_chains, generator, **settings)
+    children = generator.spawn(num_chains)
+    found = [
+        search(target, child, _of_chain(strategy, i, num_chains, target.slots))
+        for i, child in enumerate(children)
+    ]
+    return StartingPoints(np.stack([q for q, *_ in found]), sum(tries for *_, tries in found))
+
+
+def joint_strategy(function: Callable[..., Any], choose: Callable[..., StartingPoints]) -> None:
+    """Let a function choose the points of all chains under a strategy's name.
+
+    Parameters
+    ----------
+    function : callable
+        The strategy.
+    choose : callable
+        ``choose(target, num_chains, generator, **settings)``, with the strategy's settings.
+    """
+    _JOINT[function] = choose
+
+
+def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]) -> np.ndarray:
+    """Return a point where the log density and its gradient are finite.
+
+    Parameters
+    ----------
+    target : Target
+    generator : Generator
+    strategy : callable
+
+    Returns
+    -------
+    ndarray, shape (dim,)
+
+    Raises
+    ------
+    InferenceError
+        If 100 tries found none; a strategy that gives the same point twice is not asked again.
+    DomainError
+        If the strategy never gave values inside the supports.
+    ModelError
+        If `init_to_value` names a site that the model does not have.
+    """
+    return search(target, generator, strategy)[0]
+
+
+def search(
+    target: Any, generator: Generator, strategy: Callable[..., Any]
+) -> tuple[np.ndarray, float, np.ndarray, int]:
+    """Return ``(point, log density, gradient, evaluations)``; otherwise as `find_initial`."""
+    check_value_names(strategy, target.slots, target.name)
+    strategy, settings, per_try = _opened(strategy)
+    previous, tries = None, 0
+    refused: Exception | None = None
+    while tries < TRIES:
+        made, chosen = (strategy, settings) if per_try is None else _opened(per_try())[:2]
+        if made is init_to_uniform:
+            # All sites at once: no run of the model is needed, and no round trip through the
+            # support.
+            q = uniform_point(generator, (target.dim,), chosen.get("radius", 2.0))
+        else:
+            try:
+                q = target.start(functools.partial(made, **chosen), generator)
+            except (DomainError, np.linalg.LinAlgError) as error:
+                refused, tries = error, tries + 1
+                continue
+        if previous is not None and np.array_equal(q, previous):
+            break
+        tries += 1
+        value, gradient = target.value_and_grad(q)
+        if math.isfinite(value) and np.isfinite(gradient).all():
+            return q, value, gradient, tries
+        previous = q
+    if refused is not None and previous is None:
+        raise refused
+    times = "1 try" if tries == 1 else f"{tries} tries"
+    assert previous is not None  # every try was refused or left its point there
+    raise bad_start(target, previous, f"no starting point for {target.name} in {times}")
+
+
+def _of_chain(strategy, chain, num_chains, slots):
+    """The strategy of one chain: of `init_to_value` those values that are its own."""
+    function, settings, _ = _opened(strategy)
+    if function is not init_to_value:
+        return strategy
+    values = {}
+    for name, value in (settings.get("values") or {}).items():
+        shape = slots[name].shape if name in slots else None
+        given = tuple(as_value(value, name)._data.shape)
+        values[name] = value
+        if shape is None or len(given) != len(shape) + 1:
+            continue
+        if given[0] != num_chains:
+            raise ShapeError(
+                f"init_to_value: values for site {name!r}",
+                expected=f"shape {shape}, or {(num_chains, *shape)} for {num_chains} chains",
+                got=f"shape {given}",
+                fix="give a value for each chain, or one for all",
+            )
+        values[name] = as_value(value, name)[chain]
+    return functools.partial(init_to_value, **{**settings, "values": values})
+
+
+def _opened(strategy):
+    """A strategy as ``(function, settings, maker of a strategy per try or None)``."""
+    settings = {}
+    while isinstance(strategy, functools.partial):
+        settings = {**strategy.keywords, **settings}
+        strategy = strategy.func
+    maker = settings.get("generate") if strategy is init_to_generated else None
+    return strategy, settings, maker
+
+
+def for_one_start(strategy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the strategy of one start: what `init_to_generated` makes is made now, for all sites.
+
+    Parameters
+    ----------
+    strategy : callable
+    """
+    generate = _opened(strategy)[2]
+    return strategy if generate is None else for_one_start(generate())
+
+
+def check_value_names(strategy: Callable[..., Any], known: Iterable[str], subject: str) -> None:
+    """Refuse `init_to_value` for a site that `subject` does not have.
+
+    Parameters
+    ----------
+    strategy : callable
+        Any strategy; others have nothing to be checked.
+    known : iterable of str
+        Names of the latent sites.
+    subject : str
+
+    Raises
+    ------
+    ModelError
+    """
+    function, settings, _ = _opened(strategy)
+    for name in settings.get("values") or {} if function is init_to_value else ():
+        if name not in known:
+            raise unknown_name(f"init_to_value: {subject} has no latent site {name!r}", name, known)
+
+
+explain_calls(globals())

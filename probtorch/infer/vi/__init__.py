@@ -1,0 +1,1 @@
+"""Variational inference: SVI, its steps eager and compiled, what it measures on the way."""

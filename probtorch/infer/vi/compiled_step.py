@@ -1,0 +1,372 @@
+"""`CompiledStep`: a whole step of SVI as one native call.
+
+Guide, model, objective, backward pass, the check that all is finite, the optimizer's update and the
+random draws are recorded together (compiler/compile.py) and replayed. A step whose loss or
+gradients are not finite fails its guard before anything is written, and is taken again eagerly,
+where the error can be explained. So is whatever the compiler cannot express; the numbers are the
+same either way.
+
+A recorded step is taken back and taken again natively. So all steps after the first one, which is
+always eager, have native numbers, and a run that is resumed goes on bit for bit, whatever it has
+compiled. The learning rate reaches compiled code as a tensor, so that schedules need no new
+recording; all other options of the optimizer belong to the recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import enable_grad
+from probtorch.autograd.tape import grad
+from probtorch.compiler.compile import CompiledFunction
+from probtorch.compiler.explain.explain import explain_reason
+from probtorch.compiler.guards.environment import Entries, Known
+from probtorch.compiler.native.host import InternalCompilerError
+from probtorch.compiler.record.record import OUTSIDE
+from probtorch.config import settings
+from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.rng import default_generator
+from probtorch.core.tensor_base import TensorBase
+from probtorch.effects.minibatches import StrangeLoader
+from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.vi.fit_memory import FitMemory
+from probtorch.infer.vi.fit_state import FitState, StepInfo
+from probtorch.ops.elementwise import isfinite
+from probtorch.ops.reduction import sum as total
+from probtorch.optim.elementwise import ElementwiseOptimizer
+from probtorch.optim.pyro import PyroOptim
+
+__all__ = ["CompiledStep"]
+
+# Seconds that a chunk of native steps takes: short enough for Ctrl-C and the progress bar.
+CHUNK = 0.05
+MAX_CHUNK = 10_000
+
+
+# A run may go on with another loader, but not with another one at every step.
+MAX_STRANGERS = 10
+
+
+class _NotFinite(Exception):
+    """The loss or a gradient of this step is not finite: nothing was moved."""
+
+
+class CompiledStep:
+    """The compiled form of the steps of a fit.
+
+    Parameters
+    ----------
+    fit : FitMemory
+
+    Attributes
+    ----------
+    reason : str or None
+        Why steps are taken eagerly, if they are.
+    """
+
+    def __init__(self, fit: FitMemory) -> None:
+        self.fit = fit
+        self.reason: str | None = None
+        self._strangers = 0  # recordings that met a loader which the step before had not
+        self._function: Any = None
+        self._before: FitState | None = None  # what a run in Python began with
+        self._loss: Any = None  # what says how the loss is computed
+        self._settled: Any = None  # the last triple that was given the time to settle
+        # Learning rates by group, which tensor each is in, and the tensors.
+        self._rates: list[Any] = []
+        self._numbers: tuple[int | None, ...] = ()
+        self._tensors: list[Any] = []
+        self._seconds = 0.0  # per native step
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fit": self.fit}  # what was compiled is compiled anew where it is wanted
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # nothing but the fit was kept
+
+    def __environment__(self) -> list[Any]:
+        return []  # it names what counts itself, see `_roots`
+
+    # ------------------------------------------------------------------------------ may it be used
+
+    def ready(self) -> bool:
+        """Whether the next step may be compiled."""
+        self._look()
+        if self.reason is not None or not settings.jit or recorder() is not None:
+            return False
+        # What comes into being at the first step is no part of a step.
+        if not self.fit.num_steps or not self.fit.updater.optimizers():
+            return False
+        if self._function is None:
+            self.reason = self.reason or self._obstacle()
+            self._function = CompiledFunction(
+                self._step,
+                roots=self._roots,
+                values=self._which_rates,
+                saving=True,
+                convert=_as_tensor,
+                # Whoever wants to know asks explain(): an eager step is slower, not worse.
+                quiet=True,
+                name="SVI.step",
+            )
+        return self.reason is None
+
+    def _look(self):
+        """See whether the loss is still computed by the same code; if not, judge anew."""
+        fit = self.fit
+        objective = fit.objective
+        now = (
+            objective,
+            fit.own_loss_and_grads,
+            fit.__dict__.get("loss_and_grads"),
+            getattr(objective, "__dict__", {}).get("loss_and_grads"),
+        )
+        if self._loss is None or not all(map(operator.is_, now, self._loss)):
+            if self._loss is not None and self._function is not None:
+                self.reason = self._obstacle()
+            self._loss = now
+
+    def _obstacle(self):
+        fit = self.fit
+        own = fit.own_gradients()
+        if own is not None:
+            return own
+        for optimizer in fit.updater.optimizers():
+            if not isinstance(optimizer, ElementwiseOptimizer):
+                return f"the update of {type(optimizer).__name__} is not compiled"
+        return None
+
+    def _roots(self):
+        """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
+        fit = self.fit
+        found = [fit.model, fit.guide, fit.objective, vars(fit.params)]
+        fixed = "model", "guide", "generator", "objective", "params"
+        found.append(Entries(vars(fit), fixed, busy=True))
+        found.append(getattr(fit.objective, "__dict__", {}))
+        found.append(vars(fit.updater))
+        # Learning rates of optimizers are not among what is watched, nor are schedules, which a
+        # step only meets by the rates.
+        optim = fit.updater.optimizer
+        made = optim.optim_objs.values() if isinstance(optim, PyroOptim) else ()
+        found.append(Known((fit, *fit.updater.optimizers(), *made)))
+        found += [vars(o) for o in (optim,) if isinstance(o, PyroOptim)]
+        for o in fit.updater.optimizers():
+            found += [Entries(vars(o), ("state", "param_groups")), o.state]
+            found += (Entries(group, _without_rate(group)) for group in o.param_groups)
+        return found
+
+    # ------------------------------------------------------------------------------ learning rates
+
+    def _which_rates(self):
+        """Put learning rates into their tensors; which groups share one is part of a recording."""
+        now = [group["lr"] for group in self._groups()]
+        if all(type(rate) is float for rate in now) and now == self._rates:
+            return self._numbers
+        # Arrays are numbers, too, and may be written to.
+        now = [rate if isinstance(rate, TensorBase) else float(rate) for rate in now]
+        if len(now) == len(self._rates) and all(map(_same_rate, now, self._rates)):
+            return self._numbers
+        numbers: dict[float, int] = {}
+        for rate in now:
+            if not isinstance(rate, TensorBase):
+                number = numbers.setdefault(float(rate), len(numbers))
+                if number == len(self._tensors):
+                    self._tensors.append(wrap(np.zeros(())))
+                self._tensors[number]._data[()] = rate
+        self._rates = now
+        self._numbers = tuple(
+            None if isinstance(rate, TensorBase) else numbers[float(rate)] for rate in now
+        )
+        return self._numbers
+
+    def _groups(self):
+        return [group for o in self.fit.updater.optimizers() for group in o.param_groups]
+
+    @contextlib.contextmanager
+    def _rates_as_tensors(self) -> Iterator[None]:
+        """Context manager: the groups' learning rates are 0-d tensors."""
+        groups, numbers = self._groups(), self._which_rates()
+        before = [group["lr"] for group in groups]
+        try:
+            for group, number in zip(groups, numbers, strict=True):
+                if number is not None:
+                    group["lr"] = self._tensors[number]
+            yield
+        finally:
+            for group, rate in zip(groups, before, strict=True):
+                group["lr"] = rate
+
+    # ------------------------------------------------------------------------------------ the step
+
+    def __call__(self, args: Any, kwargs: Any) -> StepInfo | None:
+        """Take one step; returns None if it has to be taken eagerly."""
+        fit, function = self.fit, self._function
+        # The batches of plates with loaders are inputs as the arguments are.
+        inputs = (args, kwargs, fit.feed.batches())
+        assert function is not None  # made by ready()
+        start = fit.generator_states()
+        self._before = None  # until a run in Python notes it
+        try:
+            with enable_grad():
+                loss = function(*inputs)
+                if function.recorded is not None:
+                    function.recorded.restore()
+                    fit.set_generator_states(start)
+                    loss = function(*inputs)
+        except InternalCompilerError:
+            raise
+        except Exception as error:
+            # An error of the model's is raised by the eager step, with all that it knows. If that
+            # one passes, the next are eager too.
+            fit.updater.zero_grad()
+            if self._before is not None:
+                fit.restore(self._before)
+            fit.set_generator_states(start)
+            self._strangers += isinstance(error, StrangeLoader)
+            if self._strangers > MAX_STRANGERS or not isinstance(
+                error, (_NotFinite, StrangeLoader, *OUTSIDE)
+            ):
+                self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
+            return None
+        if function.reason is not None and not function._paths():
+            reason, place = function.reason
+            self.reason = reason + (f" (at {place})" if place else "")
+        self._remember(function.last, start, fit.num_steps)
+        return StepInfo(float(loss.item()))
+
+    def _remember(self, path, generators, step):
+        """Note the state before the last step: a path that took it has its tensors in memory."""
+        fit, before = self.fit, self._before
+        loaders = fit.feed.state_dict()
+
+        def good():
+            if path is None:
+                return before
+            path.restore()
+            return fit.take(generators=generators, loaders=loaders, step=step)
+
+        fit.good, fit.failures = good, 0
+
+    def settle(self, args: Any, kwargs: Any) -> None:
+        """Let an objective find out what it will of a new pair: that is no part of a step."""
+        fit = self.fit
+        now = fit.objective, fit.model, fit.guide
+        if self._settled is not None and all(map(operator.is_, now, self._settled)):
+            return
+        self._settled = now
+        if not as_objective(fit.objective).settled(fit.model, fit.guide):
+            before = fit.take()
+            with contextlib.suppress(Exception):  # the step itself raises it again
+                fit.setup(*args, **kwargs)
+            fit.restore(before)
+
+    def _step(self, args, kwargs, batches):
+        """One step in Tensor operations."""
+        fit, updater = self.fit, self.fit.updater
+        self._before = fit.take()
+        with fit.active(), fit.feed.lending(batches):
+            loss, gradients = self._loss_and_gradients(args, kwargs)
+        check = loss
+        for g in gradients:
+            if g is not None:
+                check = check + total(g)
+        if not bool(isfinite(check)):
+            raise _NotFinite
+        with self._rates_as_tensors():
+            for p, g in zip(updater.parameters.values(), gradients, strict=True):
+                p.grad = g
+            updater.step()
+            updater.zero_grad()
+        return loss
+
+    def _loss_and_gradients(self, args, kwargs):
+        fit = self.fit
+        objective, updater = fit.objective, fit.updater
+        estimates = as_objective(objective).estimates(fit.model, fit.guide, args, kwargs)
+        loss: Any = 0.0
+        gradients: Any = None
+        for value, surrogate in estimates:
+            loss = loss - value.detach()
+            updater.adopt(dict(fit.params.named_parameters()))
+            if surrogate.requires_grad:
+                parameters = list(updater.parameters.values())
+                free = [p for p in parameters if p.requires_grad]
+                part = iter(grad(-surrogate, free, allow_unused=True))
+                found = [next(part) if p.requires_grad else None for p in parameters]
+                gradients = found if gradients is None else map(_added, gradients, found)
+                gradients = list(gradients)
+        return loss, gradients or [None] * len(updater.parameters)
+
+    # ---------------------------------------------------------------------------------- many steps
+
+    def many(self, steps: int, args: Any, kwargs: Any) -> list[float]:
+        """Take up to `steps` steps on the same data without going back to Python.
+
+        Returns
+        -------
+        list of float
+            Their losses. Fewer where time is up; none where the next step has to be taken alone.
+        """
+        fit = self.fit
+        # Plates with loaders want another batch at each step.
+        if fit.feed or not self.ready() or self._function is None:
+            return []
+        inputs = (args, kwargs, {})
+        begin = time.perf_counter()
+        if self._seconds:
+            steps = min(steps, MAX_CHUNK, max(1, int(CHUNK / self._seconds)))
+        else:
+            steps = 1
+        with enable_grad():
+            path, arrays = self._function.find(*inputs)
+            if path is None:
+                return []
+            if settings.verify:
+                steps = min(steps, path.until_due())
+            losses, before = path.repeat(arrays, steps)
+        if not len(losses):
+            return []
+        self._seconds = (time.perf_counter() - begin) / len(losses)
+        states = {id(generator): tuple(state) for generator, state in before}
+        known = zip((fit.generator, default_generator), fit.generator_states(), strict=True)
+        generators = tuple(states.get(id(g), now) for g, now in known)
+        fit.num_steps += len(losses)
+        self._remember(path, generators, fit.num_steps - 1)
+        return np.asarray(losses, np.float64).tolist()
+
+    # ------------------------------------------------------------------------------------- telling
+
+    def explain(self, *, format: str = "text", profile: bool = False) -> str:
+        """Return what the steps became; see `CompiledFunction.explain`."""
+        if self.reason is not None:
+            return explain_reason(f"SVI.step runs eagerly: {self.reason}", format=format)
+        if self._function is None:
+            reason = "SVI.step: nothing compiled yet (the first step is always eager)"
+            return explain_reason(reason, format=format)
+        return self._function.explain(format=format, profile=profile)
+
+
+def _as_tensor(x):
+    """NumPy arrays as tensors on the same memory, so that each call reads them anew."""
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+        return wrap(x)
+    return x
+
+
+def _same_rate(a, b):
+    return a is b or (type(a) is type(b) is float and a == b)
+
+
+def _without_rate(group):
+    """Keys of an optimizer's group that are options, or its parameters, but the learning rate."""
+    return tuple(k for k in group if k != "lr")
+
+
+def _added(a, b):
+    return b if a is None else a if b is None else a + b

@@ -1,0 +1,154 @@
+"""A step of a fit, taken in Python: loss, gradients, the check that all is finite, the update.
+
+A loss or gradient that is not finite moves nothing. When it comes `patience` times in a row, the
+run stops: the fit goes back to the state before the last step that was well, and the error names
+the step and the first site that is not finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import enable_grad
+from probtorch.distributions.validation import validation_enabled
+from probtorch.errors import InferenceError
+from probtorch.infer.forgotten import Statements
+from probtorch.infer.model_runs import OUTSIDE
+from probtorch.infer.objectives.loss_function import as_objective
+from probtorch.infer.objectives.runs import same_draws
+from probtorch.infer.vi.first_step import judge_statements
+from probtorch.infer.vi.fit_memory import FitMemory
+from probtorch.infer.vi.fit_state import FitState, StepInfo
+from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
+from probtorch.infer.vi.svi_check import checkable
+
+__all__ = ["eager_step"]
+
+
+def eager_step(fit: FitMemory, args: Any, kwargs: Any) -> StepInfo:
+    """Take a step; its number and its batches are counted by the caller.
+
+    Parameters
+    ----------
+    fit : FitMemory
+        Whose memory moves.
+    args, kwargs
+        What model and guide are called with.
+
+    Returns
+    -------
+    StepInfo
+
+    Raises
+    ------
+    InferenceError
+        If this step is refused, once too often.
+    """
+    first = not fit.num_steps
+    around, error = fit.around(), None
+    start = around["generators"]
+    said = Statements() if first else contextlib.nullcontext()
+    with enable_grad(), fit.active():
+        try:
+            with said:
+                loss = fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
+        except OUTSIDE as refusal:
+            if first:
+                raise
+            error, loss = refusal, math.nan
+        if error is None:
+            fit.updater.adopt(dict(fit.params.named_parameters()))
+        # Loaders may have been met just now; where they stood before this batch they know.
+        around["loaders"] = fit.feed.state_dict()
+        before = FitState(**around, **fit.updater.take())
+        bad = _bad(fit, loss, error)
+        if bad is not None:
+            _undo(fit, before)
+            _refuse(fit, loss, bad, error, start, args, kwargs)
+            return StepInfo(loss, bad)
+        if isinstance(said, Statements):
+            try:
+                _check(fit, said, args, kwargs, start)
+            except InferenceError:
+                _undo(fit, before)
+                raise
+        fit.failures = 0
+        fit.good = lambda: before
+        fit.updater.step(lambda: _again(fit, args, kwargs, start))
+        fit.updater.zero_grad()
+    return StepInfo(loss)
+
+
+def _undo(fit, before):
+    fit.updater.zero_grad()
+    fit.restore(before)
+
+
+def _check(fit, said, args, kwargs, start):
+    """Look for what was forgotten, and compare the gradients with differences; once."""
+    check = checkable(fit)
+    with same_draws():
+        judge_statements(said, fit.model, args, kwargs)
+    if check is not None:
+        check(fit, args, kwargs, start)
+
+
+def _again(fit, args, kwargs, start):
+    """The loss of this step at other parameters: with the same draws."""
+    fit.updater.zero_grad()
+    fit.set_generator_states(start)
+    with enable_grad():
+        return fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
+
+
+def _bad(fit, loss, error):
+    """What is not finite about this step, None if all is well."""
+    if error is not None:
+        return f"{type(error).__name__}: {error}".split("\n")[0]
+    if not math.isfinite(loss):
+        return f"a loss of {loss}"
+    for name, p in fit.updater.parameters.items():
+        if p.grad is not None and not _all_finite(p.grad._data):
+            return f"a gradient of parameter {name!r} that is {bad_entries(p.grad)}"
+    return None
+
+
+def _all_finite(array):
+    """Whether all entries are finite, by their sum unless that is not."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(float(array.sum())) or bool(abs(array).max() < math.inf)
+
+
+def _refuse(fit, loss, bad, error, start, args, kwargs):
+    """Count a step that moved nothing; stop if that has been so often enough."""
+    fit.failures += 1
+    if fit.patience is None or fit.failures < fit.patience:
+        return
+    step, after = fit.num_steps, fit.generator_states()
+    fit.set_generator_states(start)
+    what, at = (bad, None) if math.isfinite(loss) else _blame(fit, args, kwargs)
+    fit.set_generator_states(after)
+    restored = ""
+    if fit.good is not None:
+        fit.put(fit.good())
+        restored = f"; parameters are those before step {fit.num_steps}"
+    fit.failures = 0
+    raise InferenceError(
+        f"SVI stopped at step {step}: {bad}{restored}",
+        expected="a finite loss with finite gradients",
+        got=what,
+        fix="a smaller learning rate, another init_scale or init_loc_fn, or patience=10 to "
+        "pass over single bad draws",
+        at=at,
+    ) from error
+
+
+def _blame(fit, args, kwargs):
+    """The first site that is not finite in the runs of this step."""
+    with validation_enabled(False):
+        objective = as_objective(fit.objective)
+        return first_non_finite(objective.runs(fit.model, fit.guide, args, kwargs))

@@ -1,0 +1,169 @@
+"""`Fit`: a step of a fit, from a state to another.
+
+`take_step` is pure in its arguments: it writes the state to the memory that users see
+(fit_memory.py), takes a step there and reads the state that came of it. NumPyro's `init`, `update`,
+`evaluate` and `get_params` are other names for that. Who goes on from where the memory stands calls
+`advance`, which copies nothing.
+
+A step is native (compiled_step.py) or one in Python (eager_step.py), with the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from probtorch.autograd.modes import no_grad
+from probtorch.core.rng import Generator
+from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.vi.compiled_step import CompiledStep
+from probtorch.infer.vi.eager_step import eager_step
+from probtorch.infer.vi.fit_memory import FitMemory, number
+from probtorch.infer.vi.fit_state import FitState, StepInfo
+from probtorch.infer.vi.updater import copied
+
+__all__ = ["Fit"]
+
+
+class Fit(FitMemory):
+    """The steps of an `SVI` object, which has the parameters and attributes that users know.
+
+    Attributes
+    ----------
+    compiled : CompiledStep
+        The native form of a step.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.compiled = CompiledStep(self)
+
+    def advance(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepInfo:
+        """Take a step on the memory, natively if that is possible; see `take_step`."""
+        self.resume(args, kwargs)
+        self.params.show()
+        self.feed.begin()
+        if not self.num_steps:
+            check_model_call(self.model, args, kwargs, "svi.step")
+        else:  # at the first step nothing else is known either
+            self.compiled.settle(args, kwargs)
+        info = self.compiled(args, kwargs) if self.compiled.ready() else None
+        if info is None:
+            info = eager_step(self, args, kwargs)
+        self.num_steps += 1
+        self.feed.end()
+        return info
+
+    def take_step(
+        self, state: FitState, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> tuple[FitState, StepInfo]:
+        """Take a step from a state to another: the result depends on the arguments alone.
+
+        Parameters
+        ----------
+        state : FitState
+            From `init`, or of a step; it stays as it is.
+        args, kwargs
+            The batch: what model and guide are called with.
+
+        Returns
+        -------
+        state : FitState
+        info : StepInfo
+
+        Notes
+        -----
+        Parameters, store and modules are left at the new state. `step` saves the copies.
+        """
+        kwargs = kwargs or {}
+        self.meet(state, args, kwargs)
+        self.load(state)
+        info = self.advance(args, kwargs)
+        return self.take(), info
+
+    def init(self, seed: int | Generator | None, *args: Any, **kwargs: Any) -> FitState:
+        """Return the state of a fit that begins, as NumPyro's `init`.
+
+        Parameters that exist stay as they are; others are made.
+
+        Parameters
+        ----------
+        seed : int, Generator or None
+            Where sample statements draw from; None goes on with what they draw from now.
+        *args, **kwargs
+            What model and guide are called with.
+        """
+        if seed is not None:
+            self.generator = seed if isinstance(seed, Generator) else Generator(seed)
+        self.setup(*args, **kwargs)
+        self.updater.adopt(dict(self.params.named_parameters()))
+        return self.take(step=0, failures=0)
+
+    def update(self, state: FitState, *args: Any, **kwargs: Any) -> tuple[FitState, float]:
+        """Return the state after a step, and its loss; see `take_step`."""
+        state, info = self.take_step(state, args, kwargs)
+        return state, info.loss
+
+    def evaluate(self, state: FitState, *args: Any, **kwargs: Any) -> float:
+        """Return `evaluate_loss` at a state; nothing is moved."""
+        self.meet(state, args, kwargs)
+        with self._at(state):
+            return self.evaluate_loss(*args, **kwargs)
+
+    def get_params(self, state: FitState | None = None) -> dict[str, Any]:
+        """Return copies of the constrained values of the `param` sites by name.
+
+        Parameters
+        ----------
+        state : FitState, optional
+            Where; the present one if None.
+        """
+        with no_grad(), contextlib.nullcontext() if state is None else self._at(state):
+            return {name: copied(value) for name, value in self.params.items()}
+
+    @contextlib.contextmanager
+    def _at(self, state: FitState) -> Iterator[None]:
+        """Context manager: the fit is at another state."""
+        before, good = self.take(), self.good
+        self.load(state)
+        try:
+            yield
+        finally:
+            self.load(before)
+            self.good = good
+
+    def evaluate_loss(self, *args: Any, **kwargs: Any) -> float:
+        """Return an estimate of the loss; nothing is moved.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+
+        Notes
+        -----
+        Plates with loaders have the batches of the step to come. A loader that steps do not use,
+        over data held out, gives its next batch at each call.
+        """
+        with no_grad(), self.active():
+            loss = number(self.loss(self.model, self.guide, *args, **kwargs))
+        self.feed.looked()
+        return loss
+
+    def explain(self, *, format: str = "text", profile: bool = False) -> str:
+        """Return what the steps became: native code, or why they are taken eagerly.
+
+        Parameters
+        ----------
+        format : "text" or "html"
+            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
+        profile : bool
+            Run a compiled step again on the data that it last met, if they are still there, and
+            give the time of each of its loop nests and calls. Parameters do not change by that.
+
+        Returns
+        -------
+        Explanation or str
+        """
+        return self.compiled.explain(format=format, profile=profile)

@@ -1,0 +1,246 @@
+"""`SVI`: stochastic variational inference, the optimisation of a guide towards a posterior.
+
+A step draws from the guide, asks an objective (objectives/) for the loss and its gradients, and
+lets an optimizer move the parameters. Parameters of `param` statements live in a store that the
+`SVI` object owns; while it runs, and after, `get_param_store` shows that store.
+
+All that a step depends on is a `FitState`, which a step takes to the next one (fit.py). This file
+has the loop around steps, with progress, Ctrl-C and checkpoints.
+
+Names and signatures are Pyro's, `run` and its result NumPyro's. svi_result.py has the result,
+guides/ the guides that write themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from probtorch.core.rng import Generator
+from probtorch.core.signatures import explained
+from probtorch.effects.params import ParamStore
+from probtorch.infer.checkpoint import RunRecord
+from probtorch.infer.model_calls import check_model_call
+from probtorch.infer.model_runs import lifted
+from probtorch.infer.objectives.runs import is_precise
+from probtorch.infer.vi.fit import Fit
+from probtorch.infer.vi.gradient_variance import gradient_variance
+from probtorch.infer.vi.step_progress import Interrupt, StepProgress
+from probtorch.infer.vi.svi_arguments import advice, check_count, check_parts
+from probtorch.infer.vi.svi_result import SVIResult
+
+__all__ = ["SVI"]
+
+
+class SVI(Fit):
+    """Variational inference by stochastic gradients.
+
+    Parameters
+    ----------
+    model, guide : callable
+        Called with the same arguments. The guide draws all latent sites of the model.
+    optim : Optimizer, PyroOptim or callable
+        ``Adam({"lr": 0.01})``; or a class, whose options are given as keywords
+        (``SVI(model, guide, Adam, loss, lr=0.01)``); or an optimizer over the parameters of
+        modules, to which those of `param` statements are added.
+    loss : ELBO or callable
+        An objective, or ``loss(model, guide, *args, **kwargs)`` that returns a differentiable
+        tensor. `Trace_ELBO` by default.
+    loss_and_grads : callable, optional
+        Used in place of the objective's own: returns the loss and adds to the gradients.
+    params : ParamStore, optional
+        A store to share with another SVI object; its own by default.
+    seed : int or Generator, optional
+        Where sample statements draw from; the default generator if None.
+    patience : int or None
+        How many losses in a row may be other than finite before the run stops: the parameters rest
+        in such steps. None never stops.
+    **optim_args
+        Options of an optimizer given as a class.
+
+    Attributes
+    ----------
+    params : ParamStore
+    num_steps : int
+        Steps taken.
+    feed : Feed
+        Where the loaders of plates stand.
+
+    Notes
+    -----
+    A guide with ``precise = True``, as the automatic ones are by default, makes the model run in
+    float64. Other guides and models keep the dtypes they were written in.
+
+    Examples
+    --------
+    >>> import probtorch
+    >>> import probtorch.distributions as dist
+    >>> from probtorch.infer import SVI, AutoNormal, Trace_ELBO
+    >>> from probtorch.optim import Adam
+    >>> def coin(y):
+    ...     p = probtorch.sample("p", dist.Beta(1.0, 1.0))
+    ...     with probtorch.plate("toss", len(y)):
+    ...         probtorch.sample("y", dist.Bernoulli(p), obs=y)
+    >>> svi = SVI(coin, AutoNormal(coin), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    >>> result = svi.run(500, probtorch.tensor([1.0, 1.0, 0.0, 1.0]), progress_bar=False)
+    >>> bool(result.losses[-100:].mean() < result.losses[:100].mean())
+    True
+    """
+
+    @explained("SVI", advice=advice)
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        guide: Callable[..., Any],
+        optim: Any,
+        loss: Any = None,
+        loss_and_grads: Callable[..., Any] | None = None,
+        *,
+        params: ParamStore | None = None,
+        seed: int | Generator | None = None,
+        patience: int | None = 1,
+        **optim_args: Any,
+    ) -> None:
+        check_parts(model, guide, loss, patience)
+        super().__init__(
+            model, guide, optim, loss, loss_and_grads, params, seed, patience, optim_args
+        )
+        self.params.show()
+
+    # ----------------------------------------------------------------------------------- steps
+
+    def step(self, *args: Any, **kwargs: Any) -> float:
+        """Take one step: estimate the loss, and move the parameters along its gradients.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+
+        Returns
+        -------
+        float
+            The loss before the move. It is not finite where `patience` lets the run go on.
+
+        Raises
+        ------
+        InferenceError
+            If the loss or a gradient is not finite once too often.
+        ModelError, ShapeError
+            If guide and model do not fit together.
+        """
+        return self.advance(args, kwargs).loss
+
+    def run(
+        self,
+        num_steps: int,
+        *args: Any,
+        progress_bar: bool = True,
+        callback: Callable[[int, float], Any] | None = None,
+        checkpoint: Any = None,
+        checkpoint_every: int | None = None,
+        **kwargs: Any,
+    ) -> SVIResult:
+        """Take many steps.
+
+        Parameters
+        ----------
+        num_steps : int
+        *args, **kwargs
+            What model and guide are called with.
+        progress_bar : bool
+            Show steps and smoothed loss on stderr.
+        callback : callable, optional
+            ``callback(step, loss)`` after each step; returning True ends the run.
+        checkpoint : path or Checkpoint, optional
+            A folder in which the state is saved as the run goes on, for a run that is killed: the
+            same call goes on from there, bit for bit. `num_steps` and the losses are those of the
+            whole run.
+        checkpoint_every : int, optional
+            Steps between two checkpoints; 100 by default.
+
+        Returns
+        -------
+        SVIResult
+            Parameters and losses. Ctrl-C ends the run after the step at hand, with what there is,
+            and writes a last checkpoint.
+
+        Raises
+        ------
+        InferenceError
+            As `step`; state is that of the last step that was well.
+        ArgumentError
+            If the folder has checkpoints of a run with other data, another model, seed, optimizer
+            or objective.
+        FileError
+            If the folder of checkpoints cannot be written to when the run begins, or what is there
+            cannot be read. Later on a checkpoint that fails is a warning (see `Checkpoint`).
+        """
+        check_count(num_steps, args)
+        check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
+        if is_precise(self.guide):
+            # Once, and not at every step.
+            args, kwargs = lifted(args), lifted(kwargs)
+        record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)
+        losses = record.losses
+        shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
+        with Interrupt() as interrupt, shown as progress:
+            while len(losses) < num_steps and not (interrupt.asked or record.stopped):
+                # Many at once where nobody wants to see each.
+                room = record.room(num_steps)
+                new = self.compiled.many(room, args, kwargs) if callback is None else []
+                new = new or [self.step(*args, **kwargs)]
+                losses += new
+                for loss in new:
+                    progress.update(loss)
+                if callback is not None:
+                    record.stopped = callback(len(losses) - 1, losses[-1]) is True
+                record.update()
+            record.close()
+        self.resume(args, kwargs)  # a finished run was restored, and there was no step
+        return SVIResult(
+            params=self.get_params(),
+            losses=np.array(losses),
+            svi=self,
+            args=args,
+            kwargs=kwargs,
+            interrupted=interrupt.asked,
+            seconds=record.elapsed,
+        )
+
+    def gradient_variance(
+        self, *args: Any, estimators: Any = None, num_samples: int = 100, **kwargs: Any
+    ) -> Any:
+        """Compare gradient estimators at the present parameters; nothing is moved.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            What model and guide are called with.
+        estimators : sequence, optional
+            Estimators or their names, each put on all sites of the guide without a pathwise
+            gradient to which it applies (on all sites, if every one has such a gradient); or dicts
+            of them by site. By default those that are unbiased and apply.
+        num_samples : int
+            Estimates per estimator.
+
+        Returns
+        -------
+        VarianceTable
+            Variance per parameter and in total, and seconds per estimate; the row "as written" is
+            that of the guide as it is.
+
+        Raises
+        ------
+        InferenceError
+            If the objective takes no estimators per site.
+        ArgumentError
+            If an estimator applies nowhere, or a site is unknown.
+        """
+        return gradient_variance(self, args, kwargs, estimators, num_samples)
+
+    def __repr__(self) -> str:
+        names = (getattr(f, "__name__", type(f).__name__) for f in (self.model, self.guide))
+        return f"SVI({', '.join(names)}, {type(self.objective).__name__}, {self.num_steps} steps)"

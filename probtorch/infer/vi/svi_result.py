@@ -1,0 +1,394 @@
+"""`SVIResult`: what an optimisation found, and how far to believe it.
+
+Parameters and losses are there at once. Draws of the guide are made when they are asked for, along
+with the importance ratios p(x, z) / q(z), which say whether the guide can stand for the posterior
+(guide_quality.py). From there on a fit is like any other result: `Draws` with a summary,
+predictions and an ArviZ export, as one chain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from probtorch.autograd.modes import no_grad
+from probtorch.autograd.vmap import vmap
+from probtorch.backends.registry import to_host
+from probtorch.core.rng import Generator
+from probtorch.core.signatures import explain_calls
+from probtorch.diagnostics.summary import Summary
+from probtorch.distributions.transforms.registry import biject_to
+from probtorch.effects.enumeration import can_enumerate
+from probtorch.effects.handlers import seed as seed_handler
+from probtorch.effects.handlers import substitute, uncondition
+from probtorch.effects.trace import plate_info
+from probtorch.errors import ArgumentError, AutogradError, InferenceError
+from probtorch.factories import zeros
+from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
+from probtorch.infer.potential import Target
+from probtorch.infer.predictive import Predictive
+from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.infer.vi.guide_quality import Quality, judge, quality_of, verdict
+
+__all__ = ["SVIResult"]
+
+NUM_DRAWS = 1000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SVIResult:
+    """The end of `SVI.run`.
+
+    Attributes
+    ----------
+    params : dict of str to Tensor
+        Constrained values of the `param` sites.
+    losses : ndarray, shape (steps,)
+        The loss before each step, in nats.
+    svi : SVI
+        What ran; it can go on.
+    args, kwargs
+        What model and guide were called with.
+    interrupted : bool
+        Whether Ctrl-C ended the run.
+    seconds : float
+        How long it took.
+
+    Notes
+    -----
+    Draws use the parameters of the result, whatever steps come after. The weights of modules that
+    are no `param` sites are not part of it.
+    """
+
+    params: dict[str, Any]
+    losses: np.ndarray
+    svi: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": {}}  # drawn again when asked for
+
+    def draws(self, num_draws: int = NUM_DRAWS, *, seed: int | Generator = 0) -> SampledDraws:
+        """Return independent draws of the guide, as one chain.
+
+        Parameters
+        ----------
+        num_draws : int
+        seed : int or Generator
+            Where they are drawn from; an int gives the same draws every time.
+
+        Returns
+        -------
+        SampledDraws
+            Latent and deterministic sites. `sample_stats` has ``lp`` (log joint density) and
+            ``log_weight`` (smoothed importance weights, normalised). ``attrs["pareto_k"]`` is the
+            shape of their tail, ``attrs["sd_ratio"]`` how much wider they make the number called
+            ``attrs["sd_ratio_of"]``.
+
+        Warns
+        -----
+        GuideWarning
+            If `pareto_k` is above what so many draws can bear, or the guide is too narrow.
+
+        Notes
+        -----
+        Where plates work on subsamples, draws are of the sites outside of these plates, and there
+        is no `pareto_k`: the density of a subsample is not that of the data.
+        """
+        if isinstance(num_draws, bool) or not hasattr(num_draws, "__index__") or num_draws < 1:
+            raise ArgumentError(
+                "SVIResult.draws",
+                expected="a number of draws of at least 1",
+                got=repr(num_draws),
+                fix="leave it out for 1000",
+            )
+        key = (num_draws, seed)
+        if isinstance(seed, Generator) or key not in self._made:
+            generator = seed if isinstance(seed, Generator) else Generator(seed)
+            made = self._draw(num_draws.__index__(), generator)
+            judge(made)
+            if isinstance(seed, Generator):
+                return made
+            self._made[key] = made
+        return self._made[key]
+
+    @property
+    def pareto_k(self) -> float:
+        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
+        return float(self.draws().attrs["pareto_k"])
+
+    @property
+    def samples(self) -> dict[str, np.ndarray]:
+        """1000 draws of the guide by site, each (draw, *shape)."""
+        return self.draws().get_samples()
+
+    def summary(self, *, names: Any = None, hdi_prob: float = 0.9, round_to: int | None = None):
+        """Return a table of mean, sd and interval per scalar parameter, with the guide's verdict.
+
+        Parameters
+        ----------
+        names, hdi_prob, round_to
+            See `probtorch.diagnostics.summary`.
+
+        Returns
+        -------
+        Summary
+        """
+        draws = self.draws()
+        table: Summary = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
+        return dataclasses.replace(table, notes=(verdict(draws),))
+
+    def predict(
+        self, *args: Any, seed: int | Generator | None = None, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`.
+
+        Where the model is no density on R^n (minibatches, discrete sites), 1000 draws of the guide
+        are made for it, of all rows.
+        """
+        draws = self.draws()
+        if draws.target is not None:
+            return draws.predict(*args, seed=seed, **kwargs)
+        model, guide = self.svi.model, self.svi.guide
+        sites: list[str] = []
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            stack.enter_context(self.svi.params.activate())
+            stack.enter_context(substitute(None, self.params))
+            if not (args or kwargs):
+                args, kwargs = self.args, self.kwargs
+                with self.svi.feed.activate():
+                    sites = run_pair(
+                        model, guide, args, kwargs, allow_missing=True
+                    ).model.observation_nodes
+                model = uncondition(model)
+            predictive = Predictive(
+                model, guide=guide, num_samples=NUM_DRAWS, return_sites=sites, seed=seed
+            )
+            found = predictive(*args, **kwargs)
+        return {name: to_host(value._data)[None] for name, value in found.items()}
+
+    def to_arviz(self, **groups: Any) -> Any:
+        """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
+        return self.draws().to_arviz(**groups)
+
+    def save(self, path: Any) -> None:
+        """Write the draws to a file; see `Draws.save`."""
+        self.draws().save(path)
+
+    # ------------------------------------------------------------------------------------ drawing
+
+    def _draw(self, count, generator):
+        model, guide = self.svi.model, self.svi.guide
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            stack.enter_context(self.svi.params.activate())
+            stack.enter_context(self.svi.feed.activate())
+            stack.enter_context(substitute(None, self.params))
+            target = None
+            with seed_handler(None, generator):
+                first = run_pair(model, guide, self.args, self.kwargs, allow_missing=True)
+                found = _Drawn(first, count)
+                found.fill(model, guide, self.args, self.kwargs)
+            subsampled = found.subsampled
+            if not subsampled:
+                # A model with discrete latents is no density on R^n.
+                with contextlib.suppress(InferenceError):
+                    target = Target.from_model(model, *self.args, **self.kwargs)
+        found.sum_out(target)
+        quality, stats = found.judged()
+        attrs = {
+            "inference_library": "probtorch",
+            "inference_method": "SVI",
+            "guide": getattr(guide, "__name__", type(guide).__name__),
+            "objective": getattr(self.svi.objective, "__name__", type(self.svi.objective).__name__),
+            "num_steps": int(self.svi.num_steps),
+            "sampling_time": self.seconds,
+            "interrupted": self.interrupted,
+            **quality.attrs,
+        }
+        if target is not None and found.covers(target):
+            return make_draws(target, found.positions(target)[None], stats, attrs)
+        return self._unlabelled(found, stats, attrs)
+
+    def _unlabelled(self, found, stats, attrs):
+        """Draws of a model that is no density on R^n: as they came."""
+        info = plate_info(found.first.model)
+        values = {
+            name: x[None]
+            for name, x in found.values.items()
+            if not any(f.subsampled for f in found.first.model[name].plates)
+        }
+        dims = {n: info.dims[n] for n in values if any(info.dims.get(n, ()))}
+        used = {d for names in dims.values() for d in names}
+        coords = {d: list(c) for d, c in info.coords.items() if d in used}
+        name = getattr(self.svi.model, "__name__", type(self.svi.model).__name__)
+        attrs = {"model_name": name, **attrs}
+        return SampledDraws(
+            posterior=values, sample_stats=stats, dims=dims, coords=coords, attrs=attrs
+        )
+
+    def __repr__(self) -> str:
+        last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
+        note = ", interrupted" if self.interrupted else ""
+        return f"SVIResult({len(self.losses)} steps{last}{note})"
+
+
+class _Drawn:
+    """Many draws of a guide with their densities, as arrays with the draws in front."""
+
+    def __init__(self, first: Run, count: int) -> None:
+        self.first, self.count = first, count
+        sites = first.model.nodes
+        self.latent = [n for n, s in sites.items() if is_latent(s)]
+        self.names = [*self.latent, *(n for n, s in sites.items() if s.kind == "deterministic")]
+        self.subsampled = any(f.subsampled for s in sites.values() for f in s.plates)
+        self.values: dict[str, np.ndarray] = {}
+        self.free: dict[str, np.ndarray] = {}
+        # Finite discrete sites that the guide does not have: summed out of the model if possible.
+        guided = first.guide.nodes
+        self.left = [
+            n for n in self.latent if guided.get(n) is sites[n] and can_enumerate(sites[n])
+        ]
+        self.log_joint = self.log_guide = self.log_left = self.log_ratio = np.empty(0)
+
+    def fill(self, model: Any, guide: Any, args: Any, kwargs: Any) -> None:
+        """Draw: all at once if model and guide bear it, else by `vmap`, else one by one."""
+        runs: Iterable[Run] | None = None
+        if self.count > 1 and not self.subsampled:
+            with contextlib.suppress(InferenceError):
+                runs = [Vectorised(self.count, allow_missing=True)(model, guide, args, kwargs)]
+        parts = None if runs is None else [self._part(run) for run in runs]
+        if parts is None and self.count > 1 and not self.subsampled:
+            # Refused where Python sees what differs between draws.
+            with contextlib.suppress(AutogradError):
+                part = self._mapped(model, guide, args, kwargs)
+                if all(self._as_alone(i, part, model, guide, args, kwargs) for i in (0, -1)):
+                    parts = [part]
+        if parts is None:
+            runs = (
+                run_pair(model, guide, args, kwargs, allow_missing=True) for _ in range(self.count)
+            )
+            parts = [self._part(run) for run in runs]
+        self.values = {n: np.concatenate([p[0][n] for p in parts]) for n in self.names}
+        self.free = {n: np.concatenate([p[1][n] for p in parts]) for n in parts[0][1]}
+        self.log_joint = np.concatenate([p[2] for p in parts])
+        self.log_guide = np.concatenate([p[3] for p in parts])
+        self.log_left = np.concatenate([p[4] for p in parts])
+        self.log_ratio = self.log_joint - self.log_guide
+
+    def _part(self, run):
+        """Values, unconstrained values, log densities of model and guide, of a run's particles."""
+        values = {n: self._rows(run, n, run.model[n].value, self._shape(n)) for n in self.names}
+        free = {}
+        for name in self.latent:
+            site = run.model[name]
+            if not site.fn.is_discrete:
+                transform = biject_to(site.fn.support)
+                shape = tuple(transform.inverse_shape(self._shape(name)))
+                free[name] = self._rows(run, name, transform.inv(site.value), shape)
+        found = [run.log_model(), run.log_guide()]
+        found += [run.per_particle(run.model[n].compute_log_prob()) for n in self.left]
+        joint, guide, *left = (_vector(x, run.size) for x in found)
+        return values, free, joint, guide, np.sum(left, axis=0) + np.zeros(run.size)
+
+    def _mapped(self, model, guide, args, kwargs):
+        """What `_part` returns, of one run for all draws that counts its dims from either side."""
+
+        def one(_):
+            run = run_pair(model, guide, args, kwargs, allow_missing=True)
+            values = {n: run.model[n].value for n in self.names}
+            free = {
+                n: biject_to(run.model[n].fn.support).inv(values[n])
+                for n in self.latent
+                if not run.model[n].fn.is_discrete
+            }
+            found = [run.log_model(), run.log_guide()]
+            return values, free, found, [run.model[n].compute_log_prob().sum() for n in self.left]
+
+        with no_grad():
+            values, free, found, left = vmap(one, randomness="different")(zeros(self.count))
+        values, free = ({n: to_host(x._data) for n, x in d.items()} for d in (values, free))
+        joint, guided, *left = (_vector(x, self.count) for x in (*found, *left))
+        return values, free, joint, guided, np.sum(left, axis=0) + np.zeros(self.count)
+
+    def _as_alone(self, i, part, model, guide, args, kwargs):
+        """Whether the density of draw `i` is what a run of it alone says: a model may draw with
+        NumPy, which is not seen.
+        """
+        values, _, joint, *_ = part
+        fixed = substitute(None, {n: values[n][i] for n in self.latent})
+        with no_grad():
+            run = run_pair(
+                model,
+                guide,
+                args,
+                kwargs,
+                handlers=(fixed,),
+                model_handlers=lambda: (fixed,),
+                allow_missing=True,
+            )
+        alone = _vector(run.log_model(), 1)[0]
+        single = any(x.dtype == np.float32 for x in values.values())
+        return bool(np.isclose(alone, joint[i], rtol=1e-3 if single else 1e-8, equal_nan=True))
+
+    def sum_out(self, target: Any) -> None:
+        """Put the density without the sites in `left` in place of the one at their draws.
+
+        Drawn from the prior they would make the importance ratios say nothing of the guide.
+        """
+        if not self.left:
+            return
+        if target is None or set(target.summed) != set(self.left):
+            self.log_ratio = np.full(self.count, np.nan)
+            return
+        for name in self.left:
+            del self.values[name]
+        self.log_joint = target.log_joint(self.positions(target))
+        self.log_ratio = self.log_joint - (self.log_guide - self.log_left)
+
+    def _shape(self, name):
+        return tuple(self.first.model[name].value._data.shape)
+
+    def _rows(self, run, name, value, shape):
+        array = to_host(value._data)
+        if array.size == math.prod(shape):
+            return np.broadcast_to(array.reshape(shape), (run.size, *shape)).copy()
+        return array.reshape(run.size, *shape)
+
+    def covers(self, target: Any) -> bool:
+        """Whether the latent sites are those of a density on R^n."""
+        return set(target.slots) <= set(self.free)
+
+    def positions(self, target: Any) -> np.ndarray:
+        """Return the draws as points of the target, shape (count, dim)."""
+        q = np.empty((self.count, target.dim))
+        for name, slot in target.slots.items():
+            q[:, slot.start : slot.stop] = self.free[name].reshape(self.count, -1)
+        return q
+
+    def judged(self) -> tuple[Quality, dict[str, np.ndarray]]:
+        """Return what the importance ratios say, and sample statistics."""
+        stats = {"lp": self.log_joint[None]}
+        quality = Quality() if self.subsampled else quality_of(self.log_ratio, self.free)
+        if quality.log_weight is not None:
+            stats["log_weight"] = quality.log_weight[None]
+        return quality, stats
+
+
+def _vector(x, size):
+    array = np.asarray(to_host(x._data) if hasattr(x, "_data") else x, np.float64)
+    return np.broadcast_to(array.reshape(-1), (size,)).copy()
+
+
+explain_calls(globals(), methods={"SVIResult": "draws summary"})

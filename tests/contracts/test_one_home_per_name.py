@@ -1,0 +1,35 @@
+"""A class name has one home: who reads it anywhere knows which class is meant."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "probtorch"
+# Its names are read with the file's: `nodes.Call`.
+ALWAYS_QUALIFIED = {"compiler/lang/nodes.py"}
+# An annotation of values in classes, where the module of that name is never used.
+SHARED_ON_PURPOSE = {"Parameter": {"nn/parameter.py", "distributions/fields.py"}}
+
+
+def homes(package: Path) -> dict[str, set[str]]:
+    """Return the files that define each public class."""
+    found = defaultdict(set)
+    for path in package.rglob("*.py"):
+        name = str(path.relative_to(package))
+        if name in ALWAYS_QUALIFIED:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].add(name)
+    return found
+
+
+def test_a_public_class_name_has_one_home():
+    several = {name: files for name, files in homes(PACKAGE).items() if len(files) > 1}
+    assert several == SHARED_ON_PURPOSE
+
+
+def test_a_second_home_is_found(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("class Draws: pass\nclass _Own: pass\n")
+    assert homes(tmp_path) == {"Draws": {"a.py", "b.py"}}
