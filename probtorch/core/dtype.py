@@ -2,7 +2,7 @@
 
 `promote` is the whole rule: categories (bool < integer < float < complex) decide first; among
 operands of one category, tensors with dimensions beat 0-d tensors, which beat Python numbers. See
-docs/internals/decisions.md.
+docs/internals/decisions/core.md.
 """
 
 from __future__ import annotations

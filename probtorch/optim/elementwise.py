@@ -13,7 +13,7 @@ has two readers.
 
 Parameters and state keep memory of their own. Views of one big buffer would save the copies, but
 would silently cut off everyone who holds the memory a parameter had before (docs/internals/
-decisions.md has the measurement).
+decisions/nn.md has the measurement).
 
 Numbers that depend on the step count (bias corrections) come from a 0-d float64 tensor, so that a
 recording sees them change. Parameters that have always moved together share that tensor.
