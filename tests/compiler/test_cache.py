@@ -47,7 +47,9 @@ def test_what_is_stored_is_loaded_with_its_facts(place):
 
 def test_another_process_reads_it(place):
     cache.store(KEY, DATA, {})
-    code = f"from probtorch.compiler import cache; print(cache.load({KEY!r}).data == {DATA!r})"
+    code = (
+        f"from probtorch.compiler.native import cache; print(cache.load({KEY!r}).data == {DATA!r})"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "True", out.stderr
 

@@ -254,7 +254,7 @@ def test_the_names_of_processors_tell_them_apart(tmp_path, monkeypatch):
 def test_blas_is_found_without_the_package_around_it():
     code = (
         "import sys\n"
-        "from probtorch.compiler import library\n"
+        "from probtorch.compiler.native import library\n"
         "a = library.require(['pt_dgemm', 'pt_dpotrf'])\n"
         "before = 'scipy.linalg' in sys.modules\n"
         "import scipy.linalg, scipy.linalg.cython_blas as theirs, numpy as np\n"

@@ -30,7 +30,7 @@ _IMPORT_SECONDS = 5.0
 @functools.cache
 def sources() -> str | None:
     """Return a text that changes with the compiler and the libraries under it; None if unknown."""
-    return sources_below(Path(__file__).resolve().parents[1], _LOADED)
+    return sources_below(Path(__file__).resolve().parents[2], _LOADED)
 
 
 def sources_below(root: Path, loaded: float) -> str | None:

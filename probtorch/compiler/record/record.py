@@ -26,7 +26,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
-from probtorch.compiler.recording import Recording
+from probtorch.compiler.record.recording import Recording
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.core.history import hooked
 from probtorch.core.interpreter import NUMBERS

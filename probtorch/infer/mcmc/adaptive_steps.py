@@ -37,7 +37,7 @@ __all__ = ["ENERGY_TOLERANCE", "MAX_HALVINGS", "AdaptiveSteps"]
 
 # The paper and its authors' program have 0.3 to 0.5. A step whose error is about the tolerance is
 # where the way back may need another number of halvings, so a small one, which is about the usual
-# error of a step at an acceptance of 0.8, ends trajectories early: decisions/mcmc.md has the numbers.
+# error of a step at an acceptance of 0.8, ends trajectories early (decisions/mcmc.md has numbers).
 ENERGY_TOLERANCE = 2.0
 # Down to a thousandth of the step size, as in the paper's experiments.
 MAX_HALVINGS = 10
