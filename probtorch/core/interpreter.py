@@ -208,11 +208,11 @@ class Interpreter:
 
     def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
         """Take a loop whole, as ops/control.py states it; asked for only where `records_loops`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} takes no loops whole")
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
         """Take a branch whole; asked for only where `records_loops`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} takes no branches whole")
 
     @event
     def batched(self, t: Any) -> bool:

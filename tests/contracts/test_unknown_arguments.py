@@ -43,7 +43,8 @@ SMALL = {
     "get_default_dtype", "set_default_dtype", "enable_validation", "validation_enabled",
     "get_num_threads", "set_num_threads", "warn_about",
     "Frame", "Handler", "PlateInfo", "Site", "Trace", "Reparam", "perform", "plate_info",
-    "Draws", "Finding", "Estimated", "Estimator", "Problem", "VarianceTable", "applicable",
+    "Draws", "SiteDraws", "Finding", "Estimate", "Estimated", "Estimator", "Problem",
+    "VarianceTable", "applicable",
     "Parameter", "Buffer",
     "WorkerInfo", "Identity",  # Identity takes anything, as in PyTorch
     "biject_to", "transform_to", "ConstraintRegistry", "identity_transform",  # objects

@@ -383,19 +383,19 @@ class Printer:
 
     def definition(self, name: str, text: str, ty: str) -> str:
         """Return the line that gives a name to what `text` computes."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell a definition")
 
     def constant(self, x: Any, ty: str) -> str:
         """Return the spelling of a Python number."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell a number")
 
     def load(self, b: Builder, place: str, ty: str) -> Value:
         """Write a read of memory."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell a read of memory")
 
     def store(self, b: Builder, v: Value, place: str) -> None:
         """Write a write to memory."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell a write to memory")
 
     def requires(self, b: Builder, symbol: str) -> None:
         """Note that the module calls a function of the runtime."""
@@ -403,11 +403,11 @@ class Printer:
 
     def argument(self, i: int) -> str:
         """Return the name of a function's argument."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell an argument")
 
     def function(self, f: Any, result: Value | None) -> str:
         """Return the text of a function whose lines are written."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not spell a function")
 
 
 _METHODS = {

@@ -68,9 +68,9 @@ class AIES(Kernel):
     --------
     >>> from probtorch.infer import AIES, MCMC, Target
     >>> target = Target.from_density(lambda q: -0.5 * (q * q).sum(), dim=2)
-    >>> mcmc = MCMC(AIES(target, walkers=6), num_samples=1000, seed=1, progress_bar=False)
+    >>> mcmc = MCMC(AIES(target, walkers=6), num_samples=5000, seed=1, progress_bar=False)
     >>> mcmc.run()
-    Draws(6 chains x 1000 draws: x (2))
+    Draws(6 chains x 5000 draws: x (2))
     """
 
     info = EnsembleInfo

@@ -141,7 +141,7 @@ def mean_gradient(objective, model, guide, y, monkeypatch, breaks=()):
     found = {}
 
     def run(draws):
-        class Own(site_estimators.Draws):
+        class Own(site_estimators.SiteDraws):
             def sample(self, q, n):
                 return draws.sample(q, n)
 
@@ -149,7 +149,7 @@ def mean_gradient(objective, model, guide, y, monkeypatch, breaks=()):
                 return draws.uniform(shape, dtype)
 
         for name in ("sample", "uniform"):
-            monkeypatch.setattr(site_estimators.Draws, name, getattr(Own, name))
+            monkeypatch.setattr(site_estimators.SiteDraws, name, getattr(Own, name))
         with Quantiles(draws, cuts):
             loss = objective.loss_and_grads(model, guide, y)
         return loss, gradients()
