@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from probtorch.core.printing import shown_at
+from probtorch.core.tree import unflatten
 
 __all__ = ["NUMBERS", "Interpreter"]
 
@@ -207,12 +208,18 @@ class Interpreter:
         return False
 
     def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
-        """Take a loop whole, as ops/control.py states it; asked for only where `records_loops`."""
-        raise NotImplementedError(f"{type(self).__name__} takes no loops whole")
+        """Take a loop whole, as ops/control.py states it, from the leaves of its first state.
+
+        Asked for only where `records_loops`; elsewhere it is its steps.
+        """
+        state = unflatten(structure, items)
+        while bool(cond_fn(state)):
+            state = body_fn(state)
+        return state
 
     def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
-        """Take a branch whole; asked for only where `records_loops`."""
-        raise NotImplementedError(f"{type(self).__name__} takes no branches whole")
+        """Take a branch whole; asked for only where `records_loops`, elsewhere it is one side."""
+        return (true_fn if bool(pred) else false_fn)(*unflatten(structure, items))
 
     @event
     def batched(self, t: Any) -> bool:

@@ -14,6 +14,8 @@ import pytest
 import probtorch
 import probtorch.testing  # and with it every room
 from probtorch.core.interpreter import Interpreter
+from probtorch.core.tree import flatten
+from probtorch.tensor import tensor
 
 PACKAGE = Path(probtorch.__file__).parent
 EVENTS = {name: f for name, f in vars(Interpreter).items() if not name.startswith("_")}
@@ -135,3 +137,17 @@ def test_a_probe_is_found_by_the_check():
         "active.applied(op, inputs, attrs, out)\n"
     )
     assert [line for line, _ in sorted(probes(ast.parse(source)))] == [2, 3, 4, 5]
+
+
+def test_loops_that_nobody_takes_whole_are_their_steps():
+    items, structure = flatten((tensor(1.0), tensor(5.0)))
+    found = Interpreter().while_loop(
+        lambda state: state[0] < state[1],
+        lambda state: (2.0 * state[0], state[1]),
+        items,
+        structure,
+    )
+    assert found[0].item() == 8.0
+    for pred, side in ((tensor(True), 6.0), (tensor(False), 5.0)):
+        branch = Interpreter().cond(pred, lambda x, y: x + y, lambda x, y: x * y, items, structure)
+        assert branch.item() == side

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from keyword import iskeyword
 from typing import Any, ClassVar
@@ -362,7 +363,7 @@ class Builder:
 _INTEGER_FORMS = {"floor_divide": "floor_divide", "pow": "power_of_integers"}
 
 
-class Printer:
+class Printer(ABC):
     """Spells nodes: a method of the node's name in lower case for each kind.
 
     Attributes
@@ -381,33 +382,33 @@ class Printer:
         """What writes a node of each kind into a builder's lines, and returns what it gives."""
         return {kind: getattr(self, name) for kind, name in _METHODS.items()}
 
+    @abstractmethod
     def definition(self, name: str, text: str, ty: str) -> str:
         """Return the line that gives a name to what `text` computes."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell a definition")
 
+    @abstractmethod
     def constant(self, x: Any, ty: str) -> str:
         """Return the spelling of a Python number."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell a number")
 
+    @abstractmethod
     def load(self, b: Builder, place: str, ty: str) -> Value:
         """Write a read of memory."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell a read of memory")
 
+    @abstractmethod
     def store(self, b: Builder, v: Value, place: str) -> None:
         """Write a write to memory."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell a write to memory")
 
     def requires(self, b: Builder, symbol: str) -> None:
         """Note that the module calls a function of the runtime."""
         b.module.runtime.add(symbol)
 
+    @abstractmethod
     def argument(self, i: int) -> str:
         """Return the name of a function's argument."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell an argument")
 
+    @abstractmethod
     def function(self, f: Any, result: Value | None) -> str:
         """Return the text of a function whose lines are written."""
-        raise NotImplementedError(f"{type(self).__name__} does not spell a function")
 
 
 _METHODS = {

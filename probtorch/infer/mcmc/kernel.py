@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -148,7 +149,7 @@ class _Fields:
             setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
 
 
-class Kernel(_Fields):
+class Kernel(_Fields, ABC):
     """The base of all kernels; a subclass becomes a record by that alone.
 
     A kernel states its fields, `info` (the class of what `step` tells), `init` and `step`; and
@@ -193,13 +194,13 @@ class Kernel(_Fields):
 
     # --------------------------------------------------------------------- what a kernel is made of
 
+    @abstractmethod
     def init(self, position: Any, counter: Any = 0) -> Any:
         """Return the state at a position; a pure function in tensor ops."""
-        raise NotImplementedError(f"{self.name} does not say what its state is")
 
+    @abstractmethod
     def step(self, key: Any, state: Any) -> tuple[Any, Any]:
         """Return ``(state, info)`` after one transition; a pure function in tensor ops."""
-        raise NotImplementedError(f"{self.name} does not say what a transition is")
 
     @property
     def warmup(self) -> Warmup:
