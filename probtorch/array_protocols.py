@@ -164,7 +164,7 @@ def refuse_array(tensor, asker=""):
     return AutogradError(
         f"Can't call numpy() on Tensor that requires grad: {what}",
         expected="operations that keep the gradient",
-        got=f"a tensor of shape {tuple(tensor._data.shape)} with requires_grad=True",
+        got=f"a tensor of shape {tuple(tensor.array.shape)} with requires_grad=True",
         fix=fix,
     )
 
@@ -226,7 +226,7 @@ def _refuse_taped(name, arguments):
             raise AutogradError(
                 f"{name} of a tensor that requires grad",
                 expected="an operation that probtorch differentiates",
-                got=f"a tensor of shape {tuple(x._data.shape)} with requires_grad=True, whose "
+                got=f"a tensor of shape {tuple(x.array.shape)} with requires_grad=True, whose "
                 "gradient would be lost",
                 fix=_instead(name.removeprefix("np.").removeprefix("linalg.")),
             )
@@ -281,10 +281,10 @@ def _name_of(func):
 def _reduced(fn, x, axis, keepdims, **more):
     x = as_tensor(x)
     if axis is None:
-        axis = tuple(range(x._data.ndim))
+        axis = tuple(range(x.array.ndim))
     if isinstance(axis, int):
         return fn(x, axis, keepdim=bool(keepdims), **more)
-    axis = tuple(i % x._data.ndim for i in axis)
+    axis = tuple(i % x.array.ndim for i in axis)
     if fn in (reduction.sum, reduction.mean, reduction.var, reduction.std):
         return fn(x, axis, keepdim=bool(keepdims), **more) if axis else fn(x[None], 0, **more)
     for i in sorted(axis, reverse=True):
@@ -352,13 +352,13 @@ def _place(fn):
 def _dot(a, b, out=None):
     _absent({"out": out})
     a, b = as_tensor(a), as_tensor(b)
-    if not a._data.ndim or not b._data.ndim:
+    if not a.array.ndim or not b.array.ndim:
         return elementwise.mul(a, b)
-    if b._data.ndim == 1:
+    if b.array.ndim == 1:
         return contraction.matmul(a, b)
-    if a._data.ndim <= 2 and b._data.ndim == 2:
+    if a.array.ndim <= 2 and b.array.ndim == 2:
         return contraction.matmul(a, b)
-    return contraction.tensordot(a, b, ([a._data.ndim - 1], [b._data.ndim - 2]))
+    return contraction.tensordot(a, b, ([a.array.ndim - 1], [b.array.ndim - 2]))
 
 
 def _where(condition, *choices):
@@ -379,13 +379,13 @@ def _joined(fn):
 
 
 def _of_one_dtype(items):
-    dtype = np.result_type(*(x._data.dtype for x in items))
+    dtype = np.result_type(*(x.array.dtype for x in items))
     return [cast(x, dtype) for x in items]
 
 
 def _at_least(x, ndim):
     x = as_tensor(x)
-    return movement.reshape(x, (1,) * (ndim - x._data.ndim) + tuple(x._data.shape))
+    return movement.reshape(x, (1,) * (ndim - x.array.ndim) + tuple(x.array.shape))
 
 
 def _vstack(tup, **kwargs):
@@ -396,18 +396,18 @@ def _vstack(tup, **kwargs):
 def _hstack(tup, **kwargs):
     _absent(kwargs)
     items = _of_one_dtype([_at_least(x, 1) for x in tup])
-    return movement.cat(items, 0 if items[0]._data.ndim == 1 else 1)
+    return movement.cat(items, 0 if items[0].array.ndim == 1 else 1)
 
 
 def _column_stack(tup):
     items = [_at_least(x, 1) for x in tup]
-    items = [x if x._data.ndim > 1 else movement.reshape(x, (-1, 1)) for x in items]
+    items = [x if x.array.ndim > 1 else movement.reshape(x, (-1, 1)) for x in items]
     return movement.cat(_of_one_dtype(items), 1)
 
 
 def _transpose(a, axes=None):
     a = as_tensor(a)
-    return movement.permute(a, tuple(range(a._data.ndim))[::-1] if axes is None else tuple(axes))
+    return movement.permute(a, tuple(range(a.array.ndim))[::-1] if axes is None else tuple(axes))
 
 
 def _reshape(a, /, shape=None, order="C", *, copy=None, **kwargs):
@@ -439,13 +439,13 @@ def _roll(a, shift, axis=None):
     if axis is None:
         a = as_tensor(a)
         flat = movement.roll(movement.reshape(a, (-1,)), shift, 0)
-        return movement.reshape(flat, tuple(a._data.shape))
+        return movement.reshape(flat, tuple(a.array.shape))
     return movement.roll(as_tensor(a), shift, axis)
 
 
 def _flip(m, axis=None):
     m = as_tensor(m)
-    axes = range(m._data.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(m.array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     return movement.flip(m, list(axes))
 
 
@@ -456,7 +456,7 @@ def _diff(a, n=1, axis=-1, **kwargs):
 
 def _diag(v, k=0):
     v = as_tensor(v)
-    return movement.diag_embed(v, k) if v._data.ndim == 1 else movement.diagonal(v, k)
+    return movement.diag_embed(v, k) if v.array.ndim == 1 else movement.diagonal(v, k)
 
 
 def _diagonal(a, offset=0, axis1=0, axis2=1):
@@ -494,17 +494,17 @@ def _take(a, indices, axis=None, out=None, mode="raise"):
     x = as_tensor(a)
     if axis is None:
         return movement.reshape(x, (-1,))[as_tensor(indices)]
-    return x[(slice(None),) * (axis % x._data.ndim) + (as_tensor(indices),)]
+    return x[(slice(None),) * (axis % x.array.ndim) + (as_tensor(indices),)]
 
 
 def _full_like(value):
     def handler(a, fill_value=value, dtype=None, **kwargs):
         _absent({k: v for k, v in kwargs.items() if k not in ("order", "subok")})
-        dtype = a._data.dtype if dtype is None else np.dtype(dtype)
+        dtype = a.array.dtype if dtype is None else np.dtype(dtype)
         if isinstance(fill_value, TensorBase):
-            shape = tuple(a._data.shape)
+            shape = tuple(a.array.shape)
             return elementwise.clone(movement.expand(cast(fill_value, dtype), shape))
-        return wrap(np.full(a._data.shape, fill_value, dtype))
+        return wrap(np.full(a.array.shape, fill_value, dtype))
 
     return handler
 
@@ -514,7 +514,7 @@ def _norm(x, ord=None, axis=None, keepdims=False):
     if ord is not None or not (axis is None or isinstance(axis, int)):
         raise _Unknown("ord")
     if axis is None:
-        axis = tuple(range(x._data.ndim))
+        axis = tuple(range(x.array.ndim))
     return elementwise.sqrt(_reduced(reduction.sum, elementwise.square(x), axis, keepdims))
 
 
@@ -525,7 +525,7 @@ def _average(a, axis=None, weights=None, returned=False, **kwargs):
     if weights is None:
         return _reduced(reduction.mean, a, axis, False)
     a, w = as_tensor(a), as_tensor(weights)
-    if w._data.shape != a._data.shape:
+    if w.array.shape != a.array.shape:
         raise _Unknown("weights")
     return _reduced(reduction.sum, a * w, axis, False) / _reduced(reduction.sum, w, axis, False)
 
@@ -564,7 +564,7 @@ def _einsum(subscripts, *operands, **kwargs):
 
 def _nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     x = as_tensor(x)
-    limits = np.finfo(x._data.dtype) if x._data.dtype.kind == "f" else None
+    limits = np.finfo(x.array.dtype) if x.array.dtype.kind == "f" else None
     if limits is None:
         return x
     high = limits.max if posinf is None else posinf

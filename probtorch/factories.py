@@ -59,7 +59,7 @@ def _made(array: Any, device: str | None, requires_grad: bool) -> Tensor:
 def _dtype_of(value):
     """Dtype PyTorch gives to a fill value: bool, int64 or the default float dtype."""
     if isinstance(value, (TensorBase, np.generic, np.ndarray)):
-        return (value._data if isinstance(value, TensorBase) else value).dtype
+        return (value.array if isinstance(value, TensorBase) else value).dtype
     return {bool: dtypes.bool_, int: dtypes.int64}.get(type(value), dtypes.default_dtype())
 
 
@@ -101,7 +101,7 @@ def full(
     if isinstance(fill_value, TensorBase) and followed(fill_value):
         filled = clone(expand(cast(fill_value, dtype), sizes("full", (size,))))
         return filled if device is None else filled.to(device=device)
-    value = fill_value._data if isinstance(fill_value, TensorBase) else fill_value
+    value = fill_value.array if isinstance(fill_value, TensorBase) else fill_value
     dtypes.check_fits("full", value, dtype)
     return _made(np.full(sizes("full", (size,)), value, dtype), device, requires_grad)
 
@@ -150,9 +150,9 @@ def full_like(
 ) -> Tensor:
     """Return a filled tensor in the shape of `x`, by default in its dtype and on its device."""
     x = wrap_value(x, "full_like")
-    dtype = x._data.dtype if dtype is None else dtype
-    device = device_of(x._data) if device is None else device
-    return full(x._data.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+    dtype = x.array.dtype if dtype is None else dtype
+    device = device_of(x.array) if device is None else device
+    return full(x.array.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def zeros_like(
@@ -186,9 +186,9 @@ def empty_like(
 ) -> Tensor:
     """Return an uninitialised tensor in the shape, dtype and on the device of `x`."""
     x = wrap_value(x, "empty_like")
-    dtype = x._data.dtype if dtype is None else dtype
-    device = device_of(x._data) if device is None else device
-    return empty(x._data.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    dtype = x.array.dtype if dtype is None else dtype
+    device = device_of(x.array) if device is None else device
+    return empty(x.array.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 # ------------------------------------------------------------------------------------------- ranges
@@ -307,14 +307,14 @@ def eye(
 def diag(x: TensorLike, diagonal: int = 0) -> Tensor:
     """Return the matrix with vector `x` on a diagonal, or that diagonal of a matrix `x`."""
     x = wrap_value(x, "diag")
-    if x._data.ndim == 1:
+    if x.array.ndim == 1:
         return diag_embed(x, diagonal)
-    if x._data.ndim == 2:
+    if x.array.ndim == 2:
         return take_diagonal(x, diagonal, 0, 1)
     raise ShapeError(
         "diag",
         expected="a vector or a matrix",
-        got=f"shape {x._data.shape}",
+        got=f"shape {x.array.shape}",
         fix="use diagonal or diag_embed for batches",
     )
 
@@ -376,7 +376,7 @@ def meshgrid(
         order[:2] = [1, 0]
     shape = [0] * len(order)
     for v, d in zip(vectors, order, strict=True):
-        shape[d] = v._data.shape[0]
+        shape[d] = v.array.shape[0]
     return tuple(
         expand(reshape(v, [-1 if i == d else 1 for i in range(len(shape))]), shape)
         for v, d in zip(vectors, order, strict=True)
@@ -409,7 +409,7 @@ def as_tensor(
     t = wrap_value(data, "as_tensor") if shared else tensor(data, dtype=dtype)
     if dtype is not None:
         t = cast(t, dtypes.as_dtype(dtype))
-    if device is not None and parse_device(device) != parse_device(device_of(t._data)):
+    if device is not None and parse_device(device) != parse_device(device_of(t.array)):
         t = t.to(device=device)
     return t
 

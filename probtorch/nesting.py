@@ -46,7 +46,7 @@ def from_nested(data, dtype=None, op="tensor"):
     if dtype is None:
         dtype = _common(leaves)
     tensors = [x for x in leaves if isinstance(x, TensorBase)]
-    if any(map(followed, tensors)) or any(type(t._data) is not np.ndarray for t in tensors):
+    if any(map(followed, tensors)) or any(type(t.array) is not np.ndarray for t in tensors):
         return _stacked(data, dtype, op)
     t = wrap(_array(data, dtype, op))
     if recorder() is not None:
@@ -86,7 +86,7 @@ def _array(data, dtype, op):
 def _plain(data):
     """The same with the arrays of tensors in their places."""
     return [
-        _plain(x) if isinstance(x, (list, tuple)) else x._data if isinstance(x, TensorBase) else x
+        _plain(x) if isinstance(x, (list, tuple)) else x.array if isinstance(x, TensorBase) else x
         for x in data
     ]
 
@@ -98,11 +98,11 @@ def _stacked(data, dtype, op):
     rows = [
         _stacked(x, dtype, op) if isinstance(x, (list, tuple)) else _row(x, dtype, op) for x in data
     ]
-    shapes = {x._data.shape for x in rows}
+    shapes = {x.array.shape for x in rows}
     if len(shapes) > 1:
         raise _ragged(op, "rows of shapes " + ", ".join(sorted(map(str, shapes))))
     if dtype is None:
-        dtype = np.result_type(*(x._data for x in rows))
+        dtype = np.result_type(*(x.array for x in rows))
     return stack([cast(x, dtype) for x in rows])
 
 

@@ -131,14 +131,14 @@ class Tensor(TensorBase):
     __setitem__ = indexing.setitem
 
     def __len__(self):
-        if not self._data.ndim:
+        if not self.array.ndim:
             raise DTypeError(
                 "len()", expected="a tensor with dims", got="a 0-d tensor", fix="use numel()"
             )
-        return self._data.shape[0]
+        return self.array.shape[0]
 
     def __iter__(self):
-        if not self._data.ndim:
+        if not self.array.ndim:
             raise DTypeError(
                 "iteration", expected="a tensor with dims", got="a 0-d tensor", fix="use item()"
             )
@@ -152,22 +152,22 @@ class Tensor(TensorBase):
     @property
     def shape(self):
         """Sizes of the dims."""
-        return Size(self._data.shape)
+        return Size(self.array.shape)
 
     @property
     def dtype(self):
         """Dtype of the elements (a NumPy dtype)."""
-        return self._data.dtype
+        return self.array.dtype
 
     @property
     def ndim(self):
         """Number of dims."""
-        return self._data.ndim
+        return self.array.ndim
 
     @property
     def device(self):
         """Where the memory is."""
-        return device_of(self._data)
+        return device_of(self.array)
 
     @property
     def grad(self):
@@ -201,7 +201,7 @@ class Tensor(TensorBase):
     @property
     def is_cuda(self):
         """Whether the memory is on a GPU."""
-        return not isinstance(self._data, np.ndarray)
+        return not isinstance(self.array, np.ndarray)
 
     @property
     def data(self):
@@ -212,7 +212,7 @@ class Tensor(TensorBase):
     def data(self, value):
         value = as_tensor(value)
         read("an assignment to .data")
-        self._data = value._data
+        self.array = value.array
         self._base = None if value is self else value if value._base is None else value._base
         # Its gradient is its own, whoever owns the memory.
         self._extra = {**(self._extra or {}), "root": None}
@@ -221,7 +221,7 @@ class Tensor(TensorBase):
     @property
     def T(self):
         """The tensor with its dims in reverse order."""
-        return movement.permute(self, tuple(range(self._data.ndim))[::-1])
+        return movement.permute(self, tuple(range(self.array.ndim))[::-1])
 
     @property
     def mT(self):
@@ -230,49 +230,49 @@ class Tensor(TensorBase):
 
     def dim(self):
         """Return the number of dims."""
-        return self._data.ndim
+        return self.array.ndim
 
     def size(self, dim=None):
         """Return the shape, or the size of one dim."""
-        return self.shape if dim is None else self._data.shape[self._dim_of_mine(dim, "size")]
+        return self.shape if dim is None else self.array.shape[self._dim_of_mine(dim, "size")]
 
     def _dim_of_mine(self, dim, op):
-        if not self._data.ndim:
+        if not self.array.ndim:
             raise TensorIndexError(
                 op,
                 expected="a tensor with dims",
                 got=f"dim={dim} of a tensor without",
                 fix="unsqueeze it, or leave dim out",
             )
-        return normalize_dim(dim, self._data.ndim, op)
+        return normalize_dim(dim, self.array.ndim, op)
 
     def numel(self):
         """Return the number of elements."""
-        return self._data.size
+        return self.array.size
 
     nelement = numel
 
     def element_size(self):
         """Return the bytes per element."""
-        return self._data.dtype.itemsize
+        return self.array.dtype.itemsize
 
     def is_floating_point(self):
         """Whether the dtype is a real floating one."""
-        return self._data.dtype.kind == "f"
+        return self.array.dtype.kind == "f"
 
     def is_contiguous(self):
         """Whether the elements lie in row-major order."""
         layout_read()
-        return bool(self._data.flags.c_contiguous)
+        return bool(self.array.flags.c_contiguous)
 
     def contiguous(self):
         """Return the tensor itself or a row-major copy."""
-        return self if self._data.flags.c_contiguous else self.clone()
+        return self if self.array.flags.c_contiguous else self.clone()
 
     def stride(self, dim=None):
         """Return how many elements lie between neighbours along each dim, or along one."""
         layout_read()
-        strides = tuple(s // self._data.itemsize for s in self._data.strides)
+        strides = tuple(s // self.array.itemsize for s in self.array.strides)
         return strides if dim is None else strides[self._dim_of_mine(dim, "stride")]
 
     # -------------------------------------------------------------------------------- Python values
@@ -308,7 +308,7 @@ class Tensor(TensorBase):
 
     def __copy__(self):
         if self.grad_fn is not None:
-            return self.view(self._data.shape)  # on the tape, of the same memory
+            return self.view(self.array.shape)  # on the tape, of the same memory
         rebuild, given = self.__reduce_ex__(4)
         return rebuild(*given)
 
@@ -320,10 +320,10 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="detach().clone() it first",
             )
-        out = retyped(wrap(self._data.copy()), type(self))
+        out = retyped(wrap(self.array.copy()), type(self))
         alias(self, out, taped=False)
         out.requires_grad = self.requires_grad
-        out._grad = None if self._grad is None else wrap(self._grad._data.copy())
+        out._grad = None if self._grad is None else wrap(self._grad.array.copy())
         memo[id(self)] = out
         return out
 
@@ -335,7 +335,7 @@ class Tensor(TensorBase):
                 got="the result of an operation",
                 fix="detach() it first",
             )
-        array = read("pickle", self, to_host(self._data))
+        array = read("pickle", self, to_host(self.array))
         return _rebuild, (type(self), array, self.requires_grad)
 
     # ------------------------------------------------------------------------------------- autograd
@@ -361,14 +361,14 @@ class Tensor(TensorBase):
             float32. Left out, such a name is returned.
         """
         if dtype is None:
-            return f"torch.{dtypes.class_name(self._data.dtype)}"
+            return f"torch.{dtypes.class_name(self.array.dtype)}"
         if isinstance(dtype, type) and issubclass(dtype, Tensor):
             dtype = dtypes.default_dtype()
         return cast(self, dtypes.as_dtype(dtype))
 
     def type_as(self, other):
         """Return the tensor in the dtype of `other`."""
-        return cast(self, as_tensor(other, "type_as")._data.dtype)
+        return cast(self, as_tensor(other, "type_as").array.dtype)
 
     def float(self):
         """Return the tensor as float32."""
@@ -408,22 +408,22 @@ class Tensor(TensorBase):
         """Overwrite the elements with those of `source`: broadcast, converted, from any device."""
         source = as_tensor(source)
         here = source
-        if type(source._data) is not type(self._data):
+        if type(source.array) is not type(self.array):
             here = source.to(device=self.device)
-        value = movement.expand(cast(here, self._data.dtype), self._data.shape)
+        value = movement.expand(cast(here, self.array.dtype), self.array.shape)
         # A place on the tape belongs to one tensor, so one that `source` holds is not handed on.
         return assign(self, elementwise.clone(value) if value is source else value, "copy_")
 
     def fill_(self, value):
         """Overwrite every element with `value`, a number or a tensor without dims."""
         if not isinstance(value, TensorBase):
-            dtypes.check_fits("fill_", value, self._data.dtype)
+            dtypes.check_fits("fill_", value, self.array.dtype)
         value = as_tensor(value, "fill_")
-        if value._data.ndim:
+        if value.array.ndim:
             raise ShapeError(
                 "fill_",
                 expected="a number, or a tensor without dims",
-                got=f"shape {value._data.shape}",
+                got=f"shape {value.array.shape}",
                 fix="use copy_ to overwrite with a tensor",
             )
         return self.copy_(value)
@@ -443,14 +443,14 @@ class Tensor(TensorBase):
     def new_full(self, size, value):
         """Return a filled tensor of a size, with this dtype and device."""
         size = size if isinstance(size, (tuple, list)) else (size,)
-        dtypes.check_fits("new_full", value, self._data.dtype)
+        dtypes.check_fits("new_full", value, self.array.dtype)
         return wrap(
-            to_device(np.full(sizes("new_full", size), value, self._data.dtype), self.device)
+            to_device(np.full(sizes("new_full", size), value, self.array.dtype), self.device)
         )
 
     def new_tensor(self, data):
         """Return `data` as a tensor of this dtype and device."""
-        return tensor(data, dtype=self._data.dtype, device=self.device)
+        return tensor(data, dtype=self.array.dtype, device=self.device)
 
     # --------------------------------------------------------------------------------------- shapes
 
@@ -470,23 +470,23 @@ class Tensor(TensorBase):
 
     def view_as(self, other):
         """Return `self` in the shape of `other`, without a copy; see `view`."""
-        return movement.view(self, as_tensor(other, "view_as")._data.shape)
+        return movement.view(self, as_tensor(other, "view_as").array.shape)
 
     def reshape_as(self, other):
         """Return `self` in the shape of `other`."""
-        return movement.reshape(self, as_tensor(other, "reshape_as")._data.shape)
+        return movement.reshape(self, as_tensor(other, "reshape_as").array.shape)
 
     def expand_as(self, other):
         """Return `self` expanded to the shape of `other`."""
-        return movement.expand(self, as_tensor(other, "expand_as")._data.shape)
+        return movement.expand(self, as_tensor(other, "expand_as").array.shape)
 
     def t(self):
         """Return a matrix transposed; vectors and numbers are themselves."""
-        if self._data.ndim > 2:
+        if self.array.ndim > 2:
             raise ShapeError(
                 "t",
                 expected="at most 2 dims",
-                got=f"shape {self._data.shape}",
+                got=f"shape {self.array.shape}",
                 fix="use .mT for matrices in the last two dims, or transpose(dim0, dim1)",
             )
         return self.T
@@ -632,7 +632,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     else:
         t = wrap(array_of(data, dtype))
         entered(data, t)
-    if device is not None and transfer.elsewhere(t._data, device):
+    if device is not None and transfer.elsewhere(t.array, device):
         t = t.to(device=device)
     return t.requires_grad_() if requires_grad else t
 

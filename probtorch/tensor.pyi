@@ -32,7 +32,7 @@ _Class = TypeVar("_Class", bound=Tensor)
 
 class Tensor:
     # Slots: see core/tensor_base.py. The array is NumPy's or CuPy's.
-    _data: Any
+    array: Any
     _base: Tensor | None
     _extra: dict[str, Any] | None
     _grad: Tensor | None

@@ -57,7 +57,7 @@ class detect_anomaly(Listener):
     def cotangent(self, node, i, g):
         """Raise where the cotangent is the first that is nan."""
         super().cotangent(node, i, g)
-        array = to_host(g._data)
+        array = to_host(g.array)
         if not self.check_nan or array.dtype.kind not in "fc" or not np.isnan(array).any():
             return
         at = tuple(int(k) for k in np.argwhere(np.isnan(array))[0])

@@ -83,18 +83,18 @@ def align(x, flag, rank):
     """Return `x` with dims of size 1 such that its slices have `rank` dims; others broadcast."""
     if not flag or not isinstance(x, TensorBase):
         return x
-    shape = x._data.shape
+    shape = x.array.shape
     missing = rank + 1 - len(shape)
     return reshape(x, (shape[0], *(1,) * missing, *shape[1:])) if missing else x
 
 
 def spread(x, flag, size):
     """Return `x` with a batch dim: the same for all slices if it had none."""
-    return x if flag else expand(x, (size, *x._data.shape))
+    return x if flag else expand(x, (size, *x.array.shape))
 
 
 def _slice_shape(x, flag):
-    shape = x._data.shape if isinstance(x, TensorBase) else ()
+    shape = x.array.shape if isinstance(x, TensorBase) else ()
     return shape[1:] if flag else shape
 
 
@@ -198,14 +198,14 @@ def _slice(op, inputs, flags, attrs, size):
 def _slice_put(op, inputs, flags, attrs, size):
     x, v = inputs
     x = spread(x, flags[0], size)
-    v = align(v, flags[1], x._data.ndim - 1)
+    v = align(v, flags[1], x.array.ndim - 1)
     return apply(op, (x, v), {"spec": ((0, 1, size), *attrs["spec"])})
 
 
 @rule("argmax", "argmin")
 def _extreme(op, inputs, flags, attrs, size):
     """Positions along one dim, or in the slice as a whole."""
-    shape = inputs[0]._data.shape[1:]
+    shape = inputs[0].array.shape[1:]
     if len(attrs["dims"]) != len(shape):
         return _along(op, inputs, flags, attrs, size)
     flat = reshape(inputs[0], (size, math.prod(shape)))
@@ -231,10 +231,10 @@ def _searchsorted(op, inputs, flags, attrs, size):
         return apply(op, (sequence, values), attrs)
     sequence, values = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
     if rank == 1:
-        shape = values._data.shape
+        shape = values.array.shape
         values = reshape(values, (size, math.prod(shape[1:])))
         return reshape(apply(op, (sequence, values), attrs), shape)
-    rank = max(rank, values._data.ndim - 1)
+    rank = max(rank, values.array.ndim - 1)
     return apply(op, (align(sequence, True, rank), align(values, True, rank)), attrs)
 
 

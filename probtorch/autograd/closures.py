@@ -98,7 +98,7 @@ def cut_off(tensors):
 
 def is_float(x):
     """Whether a tensor may have a gradient."""
-    return x._data.dtype.kind == "f"
+    return x.array.dtype.kind == "f"
 
 
 class _Unrolled(Exception):

@@ -125,11 +125,11 @@ class Watch(Listener):
         self._made.update(map(id, outs))
         if self._inside:
             return
-        floating = outs[0]._data.dtype.kind in "fc"
+        floating = outs[0].array.dtype.kind in "fc"
         if floating and op.vjp is not None and grad_enabled():
             if self._floats or self._back:
                 self._refuse_return(inputs)
-            if outs[0]._data.dtype.itemsize < 8 and self._depends_on_any(inputs):
+            if outs[0].array.dtype.itemsize < 8 and self._depends_on_any(inputs):
                 self.narrow = True
         if op.extra.get("implicit") and outs[0].requires_grad:
             self._follow(op, inputs, attrs, outs[0])
@@ -150,14 +150,14 @@ class Watch(Listener):
             return
         self._made.add(id(t))
         if not self._inside and not t.requires_grad and self._depends(source):
-            self._cut("detach", (source,), t, self._live.get(id(source), t._data))
+            self._cut("detach", (source,), t, self._live.get(id(source), t.array))
 
     def in_place(self, target, value):
         """Hear of an in-place change, off the tape or on it."""
         super().in_place(target, value)
         base = target if target._base is None else target._base
         if id(base) not in self._made and id(base) not in self._before:
-            self._before[id(base)] = (base, base._data.copy())
+            self._before[id(base)] = (base, base.array.copy())
         if self._inside:
             return
         if id(value) in self._back:
@@ -242,9 +242,9 @@ class Watch(Listener):
     def _alive(self, op, inputs, attrs, outs):
         """What the outputs would be had their inputs not been held."""
         if self.like is None or not any(id(x) in self._live for x in inputs):
-            return [o._data for o in outs]
+            return [o.array for o in outs]
         arrays = [
-            self._live.get(id(x), x._data) if isinstance(x, TensorBase) else x for x in inputs
+            self._live.get(id(x), x.array) if isinstance(x, TensorBase) else x for x in inputs
         ]
         found = op.run(*arrays, **attrs)
         return [np.asarray(x) for x in (found if type(found) is tuple else (found,))]
@@ -257,8 +257,8 @@ class Watch(Listener):
         if self.like is not None and live is not None and grad_enabled():
             self._live[id(t)] = live
         self._off[id(t)] = (t, tuple(x for x in inputs if isinstance(x, TensorBase)))
-        self.cuts += t._data.dtype.kind in "fc"
-        t._data = self._hold(kind, t._data)
+        self.cuts += t.array.dtype.kind in "fc"
+        t.array = self._hold(kind, t.array)
 
     def _hold(self, kind, array, inputs=()):
         entry = (kind, array.shape, array.dtype)
@@ -284,20 +284,20 @@ class Watch(Listener):
     def _follow(self, op, inputs, attrs, out):
         """Let a draw follow its implicit derivative from where it was in the first run."""
         self.cuts += 1
-        arrays = tuple(x._data.copy() if isinstance(x, TensorBase) else x for x in inputs)
-        array = self._hold(op.name, out._data, arrays)
+        arrays = tuple(x.array.copy() if isinstance(x, TensorBase) else x for x in inputs)
+        array = self._hold(op.name, out.array, arrays)
         if self.like is None:
             return
         before = self.like._held[len(self._held) - 1][4]
         base = wrap(array)
         given = [wrap(b) if isinstance(x, TensorBase) else x for b, x in zip(before, inputs)]
         moved = [
-            wrap(x._data - b) if isinstance(x, TensorBase) and b.dtype.kind == "f" else None
+            wrap(x.array - b) if isinstance(x, TensorBase) and b.dtype.kind == "f" else None
             for b, x in zip(before, inputs, strict=True)
         ]
         self._inside += 1
         try:
-            out._data = array + op.jvp(moved, base, given, attrs)._data
+            out.array = array + op.jvp(moved, base, given, attrs).array
         finally:
             self._inside -= 1
 
@@ -361,7 +361,7 @@ def check_alike(watch):
 def restore(watch):
     """Put back what a run changed in place of tensors made outside, such as buffers."""
     for t, array in watch._before.values():
-        t._data[...] = array
+        t.array[...] = array
 
 
 def _like(value, array):

@@ -212,7 +212,7 @@ def _by_two_reverse_passes(fn, items, directions, structure, has_aux, before):
 
 
 def _zeros(o: TensorBase) -> TensorBase:
-    return wrap(array_module(o._data).zeros(o._data.shape, o._data.dtype))
+    return wrap(array_module(o.array).zeros(o.array.shape, o.array.dtype))
 
 
 def _matched(primals, tangents):
@@ -233,13 +233,13 @@ def _matched(primals, tangents):
             fix="give one tangent per tensor, in the same tuples, lists and dicts",
         )
     items = [as_tensor(x, "jvp") for x in items]
-    directions = [cast(as_tensor(t, "jvp"), x._data.dtype) for t, x in zip(directions, items)]
+    directions = [cast(as_tensor(t, "jvp"), x.array.dtype) for t, x in zip(directions, items)]
     for x, t in zip(items, directions):
-        if x._data.shape != t._data.shape:
+        if x.array.shape != t.array.shape:
             raise ShapeError(
                 "jvp",
-                expected=f"a tangent of shape {x._data.shape}, that of the primal",
-                got=str(t._data.shape),
+                expected=f"a tangent of shape {x.array.shape}, that of the primal",
+                got=str(t.array.shape),
                 fix="expand the tangent",
             )
     return items, directions, structure

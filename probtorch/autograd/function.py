@@ -184,7 +184,7 @@ def _on_tape(x: TensorBase) -> bool:
 def _not_an_input(x, args):
     """Return `x`, under a new name if it is an argument: a place on the tape has one tensor."""
     if isinstance(x, TensorBase) and any(x is a for a in args):
-        same = wrap(x._data)
+        same = wrap(x.array)
         same._base = x if x._base is None else x._base
         alias(x, same, taped=False)
         return same
@@ -194,20 +194,20 @@ def _not_an_input(x, args):
 def _attach(cls, ctx, args, tensors, outs):
     """Put one node for the whole call on the tape."""
     op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs), saves=())
-    ctx._specs = [(o._data.shape, o._data.dtype, array_module(o._data)) for o in outs]
+    ctx._specs = [(o.array.shape, o.array.dtype, array_module(o.array)) for o in outs]
     node = TapeNode(op, tensors, {"ctx": ctx, "args": len(args)})
     ctx._node = weakref.ref(node)  # the node holds the context, not the other way round
     ctx._positions = [i for i, x in enumerate(args) if isinstance(x, TensorBase)]
     fixed = {id(t) for t in ctx._fixed}
     for k, o in enumerate(outs):
-        if o._data.dtype.kind in "fc" and id(o) not in fixed:
+        if o.array.dtype.kind in "fc" and id(o) not in fixed:
             o.requires_grad, o.grad_fn, o._index = True, node, k
             if o._base is not None:
                 # The backward knows the view, and nothing of changes of what it views.
                 o._extra = {**(o._extra or {}), "custom": True}
     places = {id(o): k for k, o in enumerate(outs)}
     ctx._saved = tuple(
-        _Output(weakref.ref(t), t._data, places[id(t)])
+        _Output(weakref.ref(t), t.array, places[id(t)])
         if id(t) in places and t.grad_fn is node
         else t
         for t in ctx._saved
@@ -245,15 +245,15 @@ def _fitting(cls, g, x, i):
     if g is None:
         return None
     g = as_tensor(g, cls.__name__)
-    if g._data.shape == x._data.shape:
+    if g.array.shape == x.array.shape:
         return g
-    shape = x._data.shape
-    tail = g._data.shape[g._data.ndim - len(shape) :]
-    if g._data.ndim < len(shape) or any(s not in (1, t) for s, t in zip(shape, tail)):
+    shape = x.array.shape
+    tail = g.array.shape[g.array.ndim - len(shape) :]
+    if g.array.ndim < len(shape) or any(s not in (1, t) for s, t in zip(shape, tail)):
         raise ShapeError(
             f"{cls.__name__}.backward",
             expected=f"a gradient of shape {shape} for argument {i}",
-            got=str(g._data.shape),
+            got=str(g.array.shape),
             fix="a gradient has the shape of its argument",
         )
     return unbroadcast(g, shape)
@@ -284,7 +284,7 @@ def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
     """Return `t` with a place on the tape where any gradient raises."""
     if not isinstance(t, TensorBase) or not sources:
         return t
-    out = wrap(t._data)
+    out = wrap(t.array)
     alias(t, out, taped=True)
     out.requires_grad, out.grad_fn = True, TapeNode(_ONCE, sources, {})
     return out

@@ -118,8 +118,8 @@ def _scalar(func, op):
 
 def _ones_like(tree: Tree, op: str) -> TensorBase:
     """Return 1 for a tensor with one element; anything else needs a vector from the caller."""
-    if isinstance(tree, TensorBase) and tree._data.size == 1:
-        return as_tensor(tree._data * 0 + 1)
+    if isinstance(tree, TensorBase) and tree.array.size == 1:
+        return as_tensor(tree.array * 0 + 1)
     raise ArgumentError(
         op,
         expected="v, unless there is only one element",

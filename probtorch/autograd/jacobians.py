@@ -31,15 +31,15 @@ P = ParamSpec("P")
 
 def _basis(t):
     """Yield the unit vectors of the space that `t` lives in."""
-    size, dtype = t._data.size, t._data.dtype
+    size, dtype = t.array.size, t.array.dtype
     for k in range(size):
         one = np.zeros(size, dtype)
         one[k] = 1
-        yield wrap(one.reshape(t._data.shape)).to(t.device)
+        yield wrap(one.reshape(t.array.shape)).to(t.device)
 
 
 def _zeros(t: TensorBase) -> TensorBase:
-    return t.new_zeros(t._data.shape)
+    return t.new_zeros(t.array.shape)
 
 
 def jacrev(
@@ -115,7 +115,7 @@ def _stacked(rows, o, chosen):
     items, structure = flatten(chosen)
     out = []
     for i, x in enumerate(items):
-        shape = (*o._data.shape, *as_tensor(x)._data.shape)
+        shape = (*o.array.shape, *as_tensor(x).array.shape)
         out.append(o.new_zeros(shape) if rows is None else reshape(rows[i], shape))
     return unflatten(structure, out)
 
@@ -153,7 +153,7 @@ def jacfwd(
         for k, o in enumerate(outs):
             entries = []
             for x, runs in zip(items, columns):
-                shape = (*o._data.shape, *x._data.shape)
+                shape = (*o.array.shape, *x.array.shape)
                 parts = [leaves[k] for leaves in runs]
                 entries.append(reshape(stack(parts, -1), shape) if parts else o.new_zeros(shape))
             jacobian.append(unflatten(structure, entries))

@@ -44,11 +44,11 @@ def backward(
 
 def requires_grad_(t: TensorBase, requires_grad: bool = True) -> TensorBase:
     """Ask for (or stop) the recording of operations on this leaf; returns it."""
-    if requires_grad and t._data.dtype.kind != "f":
+    if requires_grad and t.array.dtype.kind != "f":
         raise DTypeError(
             "requires_grad_",
             expected="a floating tensor",
-            got=str(t._data.dtype),
+            got=str(t.array.dtype),
             fix="convert with .float() or .double()",
         )
     if t.grad_fn is not None and not requires_grad:
@@ -66,7 +66,7 @@ def requires_grad_(t: TensorBase, requires_grad: bool = True) -> TensorBase:
 
 def detach(t: TensorBase) -> TensorBase:
     """Return the same memory without its place on the tape."""
-    out = wrap(t._data)
+    out = wrap(t.array)
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
     if recorder() is not None:  # looked at here: users detach much

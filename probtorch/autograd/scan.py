@@ -124,10 +124,10 @@ class _Loop:
         after, structure = flatten(result[0])
         after = [as_tensor(x, "scan") for x in after]
         same = structure == self.carry_structure
-        check_same_state("scan", [x._data for x in carry], [x._data for x in after], same)
+        check_same_state("scan", [x.array for x in carry], [x.array for x in after], same)
         ys, self.y_structure = flatten(result[1])
         ys = [as_tensor(y, "scan") for y in ys]
-        self.y_form = [(y._data.shape, y._data.dtype) for y in ys]
+        self.y_form = [(y.array.shape, y.array.dtype) for y in ys]
         return after, ys
 
     def result(self, carry, ys):
@@ -167,7 +167,7 @@ class _Loop:
             What needs a gradient besides states and slices; None if the loop has to be unrolled.
         """
         carry = [stand_in(x) for x in self.carry]
-        slices = [stand_in(wrap(x._data[0])) for x in self.xs]
+        slices = [stand_in(wrap(x.array[0])) for x in self.xs]
         return captured(lambda: self.step(carry, slices), [*carry, *slices])
 
     def rolled(self, closed_over):
@@ -183,7 +183,7 @@ class _Loop:
     def forward(self, carry: list[TensorBase], xs: Tree, keep: bool) -> Any:
         """Run all steps; returns the last state, the outputs and, if asked for, all states."""
         ys = [_room(self.n, shape, dtype, carry, xs) for shape, dtype in self.y_form]
-        states = [_room(self.n, x._data.shape, x._data.dtype, carry, xs) for x in carry]
+        states = [_room(self.n, x.array.shape, x.array.dtype, carry, xs) for x in carry]
 
         def body(state):
             t, now, ys, states = state
@@ -311,12 +311,12 @@ class _Scan(Function):
 
 
 def _steps(xs: Tree, length: int | None) -> int:
-    sizes = {x._data.shape[0] for x in xs if x._data.ndim}
-    if len(sizes) > 1 or any(not x._data.ndim for x in xs):
+    sizes = {x.array.shape[0] for x in xs if x.array.ndim}
+    if len(sizes) > 1 or any(not x.array.ndim for x in xs):
         raise ShapeError(
             "scan",
             expected="xs of one length along dim 0",
-            got=", ".join(str(x._data.shape) for x in xs),
+            got=", ".join(str(x.array.shape) for x in xs),
             fix="give every tensor in xs one slice per step, or close over what all steps share",
         )
     if length is None and not sizes:

@@ -117,12 +117,12 @@ def grad(
     for i, t in enumerate(inputs):
         g = leaves[id(t)][1] if id(t) in leaves else found.get(_place(t))
         if g is None and materialize_grads:
-            g = wrap(array_module(t._data).zeros(t._data.shape, t._data.dtype))
+            g = wrap(array_module(t.array).zeros(t.array.shape, t.array.dtype))
         elif g is None and not allow_unused:
             raise AutogradError(
                 f"grad: input {i} is not part of the graph of the outputs",
                 expected="inputs with requires_grad=True that the outputs were computed from",
-                got=f"an input of shape {t._data.shape} with requires_grad={t.requires_grad}",
+                got=f"an input of shape {t.array.shape} with requires_grad={t.requires_grad}",
                 fix="pass allow_unused=True to get None for it",
             )
         out.append(g)
@@ -148,7 +148,7 @@ def _targets(inputs, op):
             raise AutogradError(
                 f"{op}: input {i} does not require grad",
                 expected="tensors with requires_grad=True",
-                got=f"a tensor of shape {t._data.shape} with requires_grad=False",
+                got=f"a tensor of shape {t.array.shape} with requires_grad=False",
                 fix="create it with requires_grad=True, or call requires_grad_() before using it",
             )
     return {_place(t) for t in inputs}
@@ -170,7 +170,7 @@ def _seeds(outputs, gradients):
     seeds = []
     for out, g in zip(outputs, gradients):
         refresh(out)
-        shape = out._data.shape
+        shape = out.array.shape
         if not out.requires_grad:
             raise AutogradError(
                 "backward: the output does not require grad",
@@ -180,31 +180,31 @@ def _seeds(outputs, gradients):
                 fix="create the parameters with requires_grad=True",
             )
         if g is None:
-            if out._data.size != 1:
+            if out.array.size != 1:
                 raise AutogradError(
                     "backward: the output is not a scalar",
                     expected="an output with one element, or a gradient for each element",
                     got=f"shape {shape}",
                     fix="use .sum() or .mean() first, or backward(gradient=...)",
                 )
-            g = wrap(array_module(out._data).ones(shape, out._data.dtype))
+            g = wrap(array_module(out.array).ones(shape, out.array.dtype))
         else:
             g = as_tensor(g, "backward")
-            if g._data.shape != shape:
+            if g.array.shape != shape:
                 raise ShapeError(
                     "backward",
                     expected=f"a gradient of shape {shape}, that of the output",
-                    got=str(g._data.shape),
+                    got=str(g.array.shape),
                     fix="give one number per element of the output",
                 )
             # The rules make gradients of the cotangent's dtype, and they are to be the output's.
-            g = cast(g, out._data.dtype)
+            g = cast(g, out.array.dtype)
         seeds.append((out, g))
     return seeds
 
 
 def _why_not(out: TensorBase) -> str:
-    return " (its dtype is not floating)" if out._data.dtype.kind not in "fc" else ""
+    return " (its dtype is not floating)" if out.array.dtype.kind not in "fc" else ""
 
 
 def _accumulate(leaf, g, create_graph):
@@ -219,7 +219,7 @@ def _accumulate(leaf, g, create_graph):
             leaf._grad = clone(g)
         else:
             # A copy, as g may be shared with another leaf or with the caller.
-            leaf._grad = wrap(g._data.copy())
+            leaf._grad = wrap(g.array.copy())
     finally:
         set_grad_enabled(before)
 
@@ -321,7 +321,7 @@ def _sweep(seeds, targets, keep, create_graph):
             # Without an in-place change since the node was made there is nothing to check.
             careful = epoch < dispatch._CHANGED
             if op.rules:
-                out, half = None, g._data.dtype is float16
+                out, half = None, g.array.dtype is float16
                 for i, partial, reads, reads_output in op.rules:
                     t = inputs[i]
                     if t.__class__ in _NUMBERS:
@@ -340,8 +340,8 @@ def _sweep(seeds, targets, keep, create_graph):
                         gx = partial_in_single(partial, g, out, inputs)
                     else:
                         gx = partial(g, out, inputs)
-                    shape = t._data.shape
-                    if gx._data.shape != shape:
+                    shape = t.array.shape
+                    if gx.array.shape != shape:
                         gx = unbroadcast(gx, shape)
                     if active is not None:
                         active.cotangent(node, i, gx)

@@ -54,11 +54,11 @@ def stand_ins(items: list[TensorBase], op: str) -> list[TensorBase]:
     out = []
     for x in items:
         x = as_tensor(x, op)
-        if x._data.dtype.kind not in "fc":
+        if x.array.dtype.kind not in "fc":
             raise DTypeError(
                 op,
                 expected="floating arguments to differentiate with respect to",
-                got=f"a tensor of dtype {x._data.dtype}",
+                got=f"a tensor of dtype {x.array.dtype}",
                 fix="convert it with .float(), or choose other arguments with argnums=",
             )
         if x.requires_grad:
@@ -79,7 +79,7 @@ def release(own: list[TensorBase]) -> None:
 
 def same(t: TensorBase) -> TensorBase:
     """Return `t` under a new name and off the tape, with its tangent if forward mode is on."""
-    out = wrap(t._data)
+    out = wrap(t.array)
     out._base = t if t._base is None else t._base
     out._extra = {"root": None}
     alias(t, out, taped=True)
@@ -219,8 +219,8 @@ def value_and_grad(
             own = stand_ins(items, "grad")
             out = fn(*put(unflatten(structure, own)), **kwargs)
             out, aux = split_aux(out, has_aux, "grad")
-            if not isinstance(out, TensorBase) or out._data.size != 1:
-                got = f"shape {out._data.shape}" if isinstance(out, TensorBase) else repr(out)
+            if not isinstance(out, TensorBase) or out.array.size != 1:
+                got = f"shape {out.array.shape}" if isinstance(out, TensorBase) else repr(out)
                 raise ShapeError(
                     "grad",
                     expected="a function that returns a tensor with one element",
@@ -356,7 +356,7 @@ def vjp(fn: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
 
 def _filled(t, value):
     """Return a constant in the form of `t`, whose own elements may be infinite."""
-    return wrap(array_module(t._data).full(t._data.shape, value, t._data.dtype))
+    return wrap(array_module(t.array).full(t.array.shape, value, t.array.dtype))
 
 
 def split_aux(out: Any, has_aux: bool, op: str) -> tuple[Any, Any]:

@@ -41,21 +41,21 @@ __all__ = [
 
 def item(t: TensorBase) -> Any:
     """Return the one element as a Python number. While recording this becomes a guard."""
-    if t._data.size != 1:
+    if t.array.size != 1:
         _not_one(t, "item()")
         raise ShapeError(
             "item",
             expected="a tensor with one element",
-            got=f"shape {t._data.shape}",
+            got=f"shape {t.array.shape}",
             fix="use tolist() or index it",
         )
-    value = t._data.item()
+    value = t.array.item()
     return value if recorder() is None else _told("item()", t, value)
 
 
 def tolist(t: TensorBase) -> Any:
     """Return nested lists of Python numbers."""
-    value = to_host(t._data).tolist()
+    value = to_host(t.array).tolist()
     return value if recorder() is None else _told("tolist()", t, value)
 
 
@@ -77,7 +77,7 @@ def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
         )
     if t.is_cuda and not force:
         raise _on_gpu(t)
-    value = to_host(t._data)
+    value = to_host(t.array)
     return value if recorder() is None else _told("numpy()", t, value)
 
 
@@ -107,26 +107,26 @@ def real(t: TensorBase) -> float:
 
 def index(t: TensorBase) -> int:
     """Return the one element of an integer tensor, as an index of Python's sequences."""
-    if t._data.dtype.kind not in "iub":
+    if t.array.dtype.kind not in "iub":
         raise DTypeError(
             "index",
             expected="an integer tensor",
-            got=str(t._data.dtype),
+            got=str(t.array.dtype),
             fix="use .long() or int()",
         )
     return _number(t, int, "index")
 
 
 def _number(t, convert, what):
-    if t._data.size != 1:
+    if t.array.size != 1:
         _not_one(t, what)
         raise ShapeError(
             what,
             expected="a tensor with one element",
-            got=f"shape {t._data.shape}",
+            got=f"shape {t.array.shape}",
             fix="use any() or all() for truth, index it, or compute with the tensor itself",
         )
-    seen = t._data.item()
+    seen = t.array.item()
     try:
         value = convert(seen)
     except (ValueError, OverflowError):
@@ -165,7 +165,7 @@ def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = Non
         raise refuse_array(t)
     if t.is_cuda and not t.requires_grad:
         raise _on_gpu(t)
-    return _told("numpy()", t, np.array(to_host(t._data), dtype, copy=copy))
+    return _told("numpy()", t, np.array(to_host(t.array), dtype, copy=copy))
 
 
 def dlpack(t: TensorBase, **kwargs: Any) -> Any:
@@ -177,35 +177,32 @@ def dlpack(t: TensorBase, **kwargs: Any) -> Any:
             got="requires_grad=True",
             fix="call detach() first",
         )
-    return read("__dlpack__()", t, t._data.__dlpack__(**kwargs))
+    return read("__dlpack__()", t, t.array.__dlpack__(**kwargs))
 
 
 def dlpack_device(t: TensorBase) -> tuple[int, int]:
     """Return the device as DLPack numbers it."""
-    return t._data.__dlpack_device__()
+    return t.array.__dlpack_device__()
 
 
 def other_attribute(t: TensorBase, name: str) -> Any:
     """Return what other libraries look for and tensors have no method for."""
     if name == "__cuda_array_interface__" and t.is_cuda:
-        return t._data.__cuda_array_interface__
-    if name == "_mask":
-        # Masked arrays look for it after they took our `_data`, past the tape and recordings.
-        if t.requires_grad and grad_enabled():
-            raise refuse_array(t, "a masked array")
-        read("a masked array", t)
+        return t.array.__cuda_array_interface__
+    if name == "_data" and t.requires_grad and grad_enabled():
+        raise refuse_array(t, "a masked array")  # they look for it before they ask for the array
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
 
 def text(t: TensorBase) -> str:
     """Return what is printed: elements, dtype, device, the node that made them."""
-    shown = _read(t, to_host(t._data))
+    shown = _read(t, to_host(t.array))
     if shown is None:
-        return f"tensor(..., shape={t._data.shape}, dtype={t._data.dtype})"
+        return f"tensor(..., shape={t.array.shape}, dtype={t.array.dtype})"
     body = np.array2string(shown, separator=", ", prefix="tensor(", precision=4, threshold=1000)
     notes = []
-    if t._data.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
-        notes.append(f"dtype={t._data.dtype}")
+    if t.array.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool_):
+        notes.append(f"dtype={t.array.dtype}")
     if t.is_cuda:
         notes.append(f"device='{t.device}'")
     node = meant(t).grad_fn
@@ -218,8 +215,8 @@ def text(t: TensorBase) -> str:
 
 def formatted(t: TensorBase, spec: str) -> str:
     """Return the text of a number by `spec`, of others the whole text."""
-    if t._data.ndim == 0 and spec:
-        value = _read(t, to_host(t._data))
+    if t.array.ndim == 0 and spec:
+        value = _read(t, to_host(t.array))
         return format(math.nan if value is None else value.item(), spec)
     try:
         return repr(t) if not spec else format(repr(t), spec)
@@ -227,7 +224,7 @@ def formatted(t: TensorBase, spec: str) -> str:
         raise DTypeError(
             f"format {spec!r}",
             expected="a tensor of one number",
-            got=f"shape {tuple(t._data.shape)}",
+            got=f"shape {tuple(t.array.shape)}",
             fix="format one element, x[0], or reduce it first; '' shows the whole tensor",
         ) from None
 

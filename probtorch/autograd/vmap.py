@@ -63,10 +63,10 @@ class Batch(Listener):
 
     def _argument(self, whole):
         """Return the first slice of a batch, to be given to the function."""
-        shape = whole._data.shape[1:]
+        shape = whole.array.shape[1:]
         # A copy, as nothing may be written to the batch through it.
-        xp = array_module(whole._data)
-        data = whole._data[0].copy() if self.size else xp.zeros(shape, whole._data.dtype)
+        xp = array_module(whole.array)
+        data = whole.array[0].copy() if self.size else xp.zeros(shape, whole.array.dtype)
         t = wrap(data)
         t.requires_grad = whole.requires_grad and grad_enabled()
         self._set(t, whole)
@@ -129,7 +129,7 @@ class Batch(Listener):
             super().demand(inside, error)
             return
         with _Outside(self):
-            super().demand(whole, lambda: _one_outside(whole._data))
+            super().demand(whole, lambda: _one_outside(whole.array))
 
     def demanded(self, t, constraint):
         """Whether the batch of `t` was tested before."""
@@ -164,8 +164,8 @@ class Batch(Listener):
                 self._note_view(t)
             return
         operands = [x if w is None else w for x, w in zip(inputs, wholes, strict=True)]
-        if op.name == "demand" and flags[1] and not operands[1]._data.all():
-            raise _one_outside(operands[1]._data)
+        if op.name == "demand" and flags[1] and not operands[1].array.all():
+            raise _one_outside(operands[1].array)
         with _Outside(self):
             found = batched(op, operands, flags, attrs, self.size)
         several = type(out) is tuple
@@ -246,7 +246,7 @@ class Batch(Listener):
             return super().read(what, t, value)
         if isinstance(value, NUMBERS):
             raise _refusal(
-                f"bool(), int(), float() or item() of a tensor of shape {t._data.shape}",
+                f"bool(), int(), float() or item() of a tensor of shape {t.array.shape}",
                 "write the branch with probtorch.where, cond or while_loop",
             )
         raise _refusal(
@@ -285,7 +285,7 @@ class Batch(Listener):
                 words = _reserved(generator, count * self.size)
             seed, stream, first = words
             whole = first + wrap(np.arange(self.size) * count)
-            t = wrap(first._data.copy())
+            t = wrap(first.array.copy())
         self._set(t, whole)
         return seed, stream, t
 
@@ -456,7 +456,7 @@ def _mapped(func, items, flags, structure, batch):
 
 
 def _rows(x: TensorBase, start: float | TensorBase, stop: int) -> TensorBase:
-    spec = ((start, 1, stop - start), *((0, 1, n) for n in x._data.shape[1:]))
+    spec = ((start, 1, stop - start), *((0, 1, n) for n in x.array.shape[1:]))
     return slice_(x, spec)
 
 
@@ -473,19 +473,19 @@ def _moved(x: TensorBase, dim: Any) -> TensorBase:
                 fix="give it in_dims None, so that all slices share it",
             )
         x = as_tensor(x, "vmap")
-    rank = x._data.ndim
+    rank = x.array.ndim
     if not -rank <= dim < rank:
         raise ShapeError(
             "vmap",
             expected=f"in_dims {dim} within the dims of each argument",
-            got=f"a tensor of shape {x._data.shape}",
+            got=f"a tensor of shape {x.array.shape}",
             fix="give it in_dims None, so that all slices share it",
         )
     return movedim(x, dim, 0) if dim % rank else x
 
 
 def _size(items, flags):
-    sizes = [x._data.shape[0] for x, f in zip(items, flags, strict=True) if f]
+    sizes = [x.array.shape[0] for x, f in zip(items, flags, strict=True) if f]
     if not sizes:
         raise ArgumentError(
             "vmap",

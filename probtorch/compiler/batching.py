@@ -189,7 +189,7 @@ class _Walk:
 
 def _masked(mask, yes, no):
     """Return `yes` at the points where the mask holds, else `no`."""
-    return where(reshape(mask, (*mask._data.shape, *(1,) * (yes._data.ndim - 1))), yes, no)
+    return where(reshape(mask, (*mask.array.shape, *(1,) * (yes.array.ndim - 1))), yes, no)
 
 
 def _flags(node, flags):

@@ -122,7 +122,7 @@ def _version(x):
     """Return what an argument means for the choice of a version."""
     if isinstance(x, TensorBase):
         on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
-        return x._data.shape, x._data.dtype, device_of(x._data), type(x), on_tape
+        return x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
     return token(x)
 
 
@@ -142,7 +142,7 @@ def _stand_ins(tensors, known):
     for t in tensors:
         if id(t) not in made:
             made[id(t)] = s = object.__new__(type(t))
-            s._data, s.requires_grad, s.grad_fn, s._grad = t._data, t.requires_grad, None, None
+            s.array, s.requires_grad, s.grad_fn, s._grad = t.array, t.requires_grad, None, None
             s._base, s._version, s._index, s._extra = None, 0, 0, {"stands_for": t}
             if hasattr(t, "persistent"):
                 s.persistent = t.persistent
@@ -151,8 +151,8 @@ def _stand_ins(tensors, known):
 
 def _apart(x, others):
     """Return `x`, or a copy if it may share memory with one of the arrays `others`."""
-    shared = any(shares_memory(x._data, a) for a in others)
-    return wrap(x._data.copy(order="K")) if shared else x
+    shared = any(shares_memory(x.array, a) for a in others)
+    return wrap(x.array.copy(order="K")) if shared else x
 
 
 def _alike(key):
@@ -291,7 +291,7 @@ class CompiledFunction:
         `_PYTHON`, or None for a recording that came to nothing.
         """
         if paths:
-            arrays = [t._data for t in tensors]
+            arrays = [t.array for t in tensors]
             for path in paths:
                 if self.verify and settings.verify and due(path.count + 1):
                     out = self._verified(path, leaves, structure, tensors)
@@ -441,7 +441,7 @@ class CompiledFunction:
         if self._room.full:
             self._room.met(key)
         paths = self._versions.get(key)
-        arrays = [t._data for t in tensors]
+        arrays = [t.array for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
     def _record(self, leaves, structure, tensors, key, detached):
@@ -519,7 +519,7 @@ class CompiledFunction:
                 path.flows = flows
                 tell_of_prints(self.name, rec)
                 # As on every later call, results share no memory with what goes in.
-                others = [t._data for t in (*tensors, *path.refs)] + path.program.consts
+                others = [t.array for t in (*tensors, *path.refs)] + path.program.consts
                 return path.rebuild([_apart(x, others) for x in result]), path
         else:
             place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
@@ -530,7 +530,7 @@ class CompiledFunction:
         """Put loops into the graph of a recording where Python loops left many nodes alike."""
         if rec.unsupported or len(rec.graph.nodes) < rolling.MIN_NODES:
             return
-        stand_ins = [wrap(t._data) for t in tensors]
+        stand_ins = [wrap(t.array) for t in tensors]
         try:
             fn = rolling.rolled(rec.graph)
             if fn is None:
@@ -550,11 +550,11 @@ class CompiledFunction:
         # Not made before: a function that has no paths yet can be copied.
         with recording_lock:
             self._lock = self._lock or threading.Lock()
-        places = [device_of(t._data) for t in (*tensors, *result)]
+        places = [device_of(t.array) for t in (*tensors, *result)]
         device = next((d for d in places if d != "cpu"), None) or rec.device()
         if device is None:
             path = Path(Program(rec.graph), rebuild, rec, environment, self._lock, self.saving)
-            path.kept.keep([contiguous(t._data) for t in tensors])
+            path.kept.keep([contiguous(t.array) for t in tensors])
             return path
         where = places[len(tensors) :]
         program = GpuProgram(rec.graph, device)

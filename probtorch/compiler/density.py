@@ -267,7 +267,7 @@ class NativeDensity:
         finally:
             set_grad_enabled(before)
             self.costs.eager = time.perf_counter() - began
-        return float(value._data), g._data
+        return float(value.array), g.array
 
     def _placed(self, evaluate):
         """Call ``evaluate()``, again with points on the GPU if the density needs them there."""
@@ -294,11 +294,11 @@ class NativeDensity:
                 raise
             # Every point that comes to this line is outside, too: a path as any other.
             value = wrap(np.array(-math.inf))
-        if value._data.shape != ():
+        if value.array.shape != ():
             raise ArgumentError(
                 self.name,
                 expected="a 0-d tensor",
-                got=f"shape {value._data.shape}",
+                got=f"shape {value.array.shape}",
                 fix="sum the terms of the log density",
             )
         value = cast(value, float64)
@@ -350,7 +350,7 @@ class NativeDensity:
         """
         start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
-        fickle = self.check is not None and self.check.differs(float(value._data))
+        fickle = self.check is not None and self.check.differs(float(value.array))
         guards = rec.graph.guards
         number = self._restless_number(guards)
         if rec.unsupported:
@@ -361,7 +361,7 @@ class NativeDensity:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
             self._give_up(f"{reason}, each a path of its own", number.place)
         elif len(self.paths) + len(self._on_device) >= MAX_PATHS:
-            if value._data == -math.inf:
+            if value.array == -math.inf:
                 return -math.inf, np.zeros(self.dim)
             reason = f"more than {MAX_PATHS} different paths through it were met"
             self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
@@ -378,7 +378,7 @@ class NativeDensity:
         self.seconds += time.perf_counter() - start
         if rolled and not (len(self.paths) > known or self._on_device):
             return self.eager(np.array(q))  # there is no gradient yet
-        return float(value._data), np.array(g._data, np.float64)
+        return float(value.array), np.array(g.array, np.float64)
 
     def _rolled(self, rec, loops, q):
         """Record a function with loops, gradient and all; returns the recorder, None where the

@@ -36,8 +36,8 @@ class GpuPath(BasePath):
     def __init__(self, program, rebuild, rec, environment, devices, lock, saving=False):
         super().__init__(program, rebuild, rec, environment, lock, saving)
         self.devices = devices
-        self.signature = _kinds([t._data for t in self.tensors])
-        copied = sum(device_of(t._data) == "cpu" for t in self.updates) + devices.count("cpu")
+        self.signature = _kinds([t.array for t in self.tensors])
+        copied = sum(device_of(t.array) == "cpu" for t in self.updates) + devices.count("cpu")
         if copied:
             program.schedule.notes.append(f"copies {copied} results to the host, and waits for it")
 
@@ -77,7 +77,7 @@ class GpuPath(BasePath):
         with self.lock, cupy_.on_device(self.program.device):
             previous = self.originals if self.ran is None else self.ran.previous()
             for t, before in zip(self.updates, previous, strict=True):
-                t._data[...] = to_device(before, device_of(t._data))
+                t.array[...] = to_device(before, device_of(t.array))
             mark_changed(*self.updates)
 
     def _caller(self):
@@ -96,7 +96,7 @@ class GpuPath(BasePath):
     def _overlaps(self):
         """Whether memory that is written is also that of another outside tensor."""
         return any(
-            other is not t and shares_memory(other._data, t._data)
+            other is not t and shares_memory(other.array, t.array)
             for t in self.updates
             for other in self.tensors
         )
@@ -109,7 +109,7 @@ class GpuPath(BasePath):
             before.insert(0, (generator, generator.get_state()))
             words = (generator.initial_seed(), generator.stream, generator.advance(count))
             for t, word in zip((seed, stream, first), words, strict=True):
-                t._data[...] = np.array(word, np.uint64).view(np.int64)
+                t.array[...] = np.array(word, np.uint64).view(np.int64)
         self.restart(len(self.draws), before)
         return before
 

@@ -25,7 +25,7 @@ from probtorch.errors import user_frame
 __all__ = ["DATA", "WANTED", "BasePath", "Path"]
 
 # A step of Python per tensor would take most of the time of a short call.
-DATA, WANTED = operator.attrgetter("_data"), operator.attrgetter("requires_grad")
+DATA, WANTED = operator.attrgetter("array"), operator.attrgetter("requires_grad")
 GRADIENT = operator.attrgetter("_grad")
 
 
@@ -64,7 +64,7 @@ class BasePath:
             if kept:
                 self.restarts[number] = kept
         self.ungraded, self.reached, self.hooks = rec.ungraded, rec.reached, hooks_changed()
-        self.strides = [t._data.strides for t in rec.given] if rec.layout else None
+        self.strides = [t.array.strides for t in rec.given] if rec.layout else None
         self.saving = saving
         # What updated tensors held before the recording, and whose memory the last run was in.
         self.originals, self.ran = rec.originals, None
@@ -104,9 +104,9 @@ class Path(BasePath):
 
     def __init__(self, program, rebuild, rec, environment, lock, saving=False):
         super().__init__(program, rebuild, rec, environment, lock, saving)
-        self.signature = [(t._data.shape, t._data.dtype) for t in self.tensors]
+        self.signature = [(t.array.shape, t.array.dtype) for t in self.tensors]
         # Where each run finds the seed, the stream and the first counter of its draws.
-        self.words = [[t._data.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
+        self.words = [[t.array.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
         # The tick at which the last run ended.
         self.tick = -1
         # The user's line where it ran first: to look for it at each run takes longer than the rest.
@@ -141,11 +141,11 @@ class Path(BasePath):
         """Whether memory that is written is also that of another outside tensor."""
         sharing = {}
         for t in self.tensors:
-            sharing.setdefault(id(_owner(t._data)), []).append(t)
+            sharing.setdefault(id(_owner(t.array)), []).append(t)
         return any(
-            other is not t and shares_memory(other._data, t._data)
+            other is not t and shares_memory(other.array, t.array)
             for t in self.updates
-            for other in sharing[id(_owner(t._data))]
+            for other in sharing[id(_owner(t.array))]
         )
 
     def run(self, arrays):
@@ -200,7 +200,7 @@ class Path(BasePath):
             totals = {}
             for generator, count, *_ in self.draws:
                 totals[generator] = totals.get(generator, 0) + count
-            rows = [(address(first._data), totals[g]) for g, *_, first in self.draws]
+            rows = [(address(first.array), totals[g]) for g, *_, first in self.draws]
             out = caller.results()
             caller.attach(arrays, out)
             self._refresh(caller)
@@ -226,7 +226,7 @@ class Path(BasePath):
         """Return ``(inputs, references)`` to profile the program on, None if they are gone."""
         inputs = self.kept.arrays()
         # Copies: some are updated in place.
-        refs = [t._data.copy(order="C") for t in self.refs]
+        refs = [t.array.copy(order="C") for t in self.refs]
         return None if inputs is None else (inputs, refs)
 
     def _refresh(self, caller):
@@ -244,7 +244,7 @@ class Path(BasePath):
         with self.lock:
             previous = self.originals if self.ran is None else self.ran.commit.previous()
             for t, before in zip(self.updates, previous, strict=True):
-                np.copyto(t._data, before)
+                np.copyto(t.array, before)
             mark_changed(*self.updates)
 
     def draw(self):
@@ -276,7 +276,7 @@ class _Caller:
         first = len(path.program.outputs) - len(path.updates)
         self.shapes = [(v.shape, v.dtype) for v in path.program.outputs[:first]]
         self.binding.attach((), (), [np.asarray(x, order="C") for x in refs])
-        targets = [t._data for t in path.updates]
+        targets = [t.array for t in path.updates]
         kind = Commit if all(x.flags.c_contiguous for x in targets) else _Scatter
         self.commit = kind(self.binding, first, targets, path.saving)
         # In place a program writes to a copy where it could not be given the tensor's memory.

@@ -47,7 +47,7 @@ def gathered(whole, spec, starts, dims):
     starts, dims
         See `begins`.
     """
-    turns, shape = len(starts), whole._data.shape
+    turns, shape = len(starts), whole.array.shape
     if len(dims) > 1:
         at = np.zeros((turns,) + (1,) * len(spec), np.int64)
         for d, (_, step, n) in enumerate(spec):
@@ -62,7 +62,7 @@ def gathered(whole, spec, starts, dims):
     _, step, size = spec[dim]
     at = starts[:, dim, None] + step * np.arange(size)
     picked = index_select(whole, dim, wrap(at.reshape(-1)))
-    shape = picked._data.shape
+    shape = picked.array.shape
     return movedim(reshape(picked, (*shape[:dim], turns, size, *shape[dim + 1 :])), dim, 0)
 
 
@@ -86,9 +86,9 @@ def at_places(node, operands, dims):
     count = len(node.inputs)
     x, at = operands[0], operands[count:]
     spec = list(node.attrs["spec"])
-    shape = node.attrs.get("shape", x._data.shape)
+    shape = node.attrs.get("shape", x.array.shape)
     for d in dims:
-        spec[d] = (0, 1, x._data.shape[d])
+        spec[d] = (0, 1, x.array.shape[d])
     if node.name == "slice":
         x = slice_(x, tuple(spec))
         for d, i in zip(dims, at, strict=True):

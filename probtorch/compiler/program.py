@@ -54,7 +54,7 @@ class NativeProgram:
         self.fn, self.name = fn, name
         items, self.structure = flatten(example)
         items = [as_tensor(x) for x in items]
-        self.signature = [(x._data.shape, x._data.dtype) for x in items]
+        self.signature = [(x.array.shape, x.array.dtype) for x in items]
         self.program = None
         if settings.jit:
             out_structure = []
@@ -68,7 +68,7 @@ class NativeProgram:
             try:
                 # Only shapes count here: NumPy need not warn of what the example's values lead to.
                 with np.errstate(all="ignore"):
-                    leaves = [wrap(x._data.copy(order="K")) for x in items]
+                    leaves = [wrap(x.array.copy(order="K")) for x in items]
                     rec, _ = record(flat, leaves, abstract=True)
             finally:
                 set_grad_enabled(before)
@@ -77,7 +77,7 @@ class NativeProgram:
                 raise CompileError(
                     name, expected="a program of tensor ops", got=reason, fix=f"see {location}"
                 )
-            places = [device_of(x._data) for x in items]
+            places = [device_of(x.array) for x in items]
             device = next((d for d in places if d != "cpu"), None) or rec.device()
             self.program = GpuProgram(rec.graph, device) if device else Program(rec.graph)
             self.kept = Kept(rec.graph)
@@ -102,7 +102,7 @@ class NativeProgram:
     def eager(self, tree):
         """Run without compiled code; as there, what `fn` changes in place are copies."""
         items, structure = flatten(tree)
-        copies = [wrap(as_tensor(x)._data.copy(order="K")) for x in items]
+        copies = [wrap(as_tensor(x).array.copy(order="K")) for x in items]
         before = set_grad_enabled(False)
         try:
             return self.fn(unflatten(structure, copies))
@@ -153,7 +153,7 @@ class Resident:
 
     def __init__(self, owner, tree):
         self.owner = owner
-        self.inputs = [as_tensor(x)._data.copy(order="C") for x in flatten(tree)[0]]
+        self.inputs = [as_tensor(x).array.copy(order="C") for x in flatten(tree)[0]]
         self.outputs = []
         if owner.program is not None:
             self._binding = owner.program.bind()
@@ -167,7 +167,7 @@ class Resident:
         owner = self.owner
         if owner.program is None:
             tree = unflatten(owner.structure, [wrap(x.copy()) for x in self.inputs])
-            self.outputs = [as_tensor(x)._data for x in flatten(owner.eager(tree))[0]]
+            self.outputs = [as_tensor(x).array for x in flatten(owner.eager(tree))[0]]
         elif isinstance(owner.program, Program):
             _check_status(owner, owner.program.call(self._binding.address))
         else:
@@ -195,7 +195,7 @@ class _Bound:
         owner = self.owner
         if self.binding is None:
             return owner.eager(tree)
-        items = [contiguous(as_tensor(x)._data) for x in flatten(tree)[0]]
+        items = [contiguous(as_tensor(x).array) for x in flatten(tree)[0]]
         for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
             if array.shape != shape or array.dtype != dtype:
                 raise ShapeError(

@@ -37,7 +37,7 @@ def called_twice(path, fn, leaves, structure, tensors):
     error : Exception or None
         What Python raised.
     """
-    arrays = [t._data for t in tensors]
+    arrays = [t.array for t in tensors]
     state = _State(path)
     shared = bool(state) and threading.active_count() > 1
     if shared or path.environment.changed() is not None:
@@ -57,7 +57,7 @@ def called_twice(path, fn, leaves, structure, tensors):
     def rounded(seed):
         if seed is None:
             return run(tensors)
-        close = [wrap(moved(t._data, (seed, i), path.size)) for i, t in enumerate(tensors)]
+        close = [wrap(moved(t.array, (seed, i), path.size)) for i, t in enumerate(tensors)]
         with OtherRounding(seed):
             return run(close)
 
@@ -114,11 +114,11 @@ class _State:
         return bool(self._updates or self._generators)
 
     def get(self):
-        return [t._data.copy() for t in self._updates], [g.get_state() for g in self._generators]
+        return [t.array.copy() for t in self._updates], [g.get_state() for g in self._generators]
 
     def put(self, saved):
         for t, x in zip(self._updates, saved[0], strict=True):
-            t._data[...] = x
+            t.array[...] = x
         mark_changed(*self._updates)
         for g, x in zip(self._generators, saved[1], strict=True):
             g.set_state(x)
@@ -128,7 +128,7 @@ def _tensors_and_rest(found, structure):
     """Return the arrays among the leaves of a result, and what it holds besides."""
     rest = [None if isinstance(x, TensorBase) else x for x in found]
     # Copies: a result may be a tensor that is put back.
-    return [x._data.copy() for x in found if isinstance(x, TensorBase)], (rest, structure)
+    return [x.array.copy() for x in found if isinstance(x, TensorBase)], (rest, structure)
 
 
 def _form(found):

@@ -274,11 +274,11 @@ class OtherRounding(Listener):
         super().applied(op, inputs, attrs, out)
         if self._rng is None or op.family in _EXACT_FAMILIES or op.name in _EXACT:
             return
-        read = [x._data for x in inputs if isinstance(x, TensorBase)]
+        read = [x.array for x in inputs if isinstance(x, TensorBase)]
         # Functions reach whole numbers where they level off, sums by rounding.
         sums = op.family != "elementwise" or op.name in _ARITHMETIC
         for t in out if type(out) is tuple else (out,):
-            x = t._data
+            x = t.array
             if (
                 type(x) is np.ndarray
                 and x.flags.writeable

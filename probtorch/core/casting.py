@@ -44,7 +44,7 @@ def _to_integers(x, dtype):
 
 
 def _cast_vjp(g, out, inputs, attrs, needs):
-    return (cast(g, inputs[0]._data.dtype),)
+    return (cast(g, inputs[0].array.dtype),)
 
 
 def _cast_jvp(tangents, out, inputs, attrs):
@@ -73,8 +73,8 @@ CAST = register(
 
 def cast(x: TensorBase, dtype: DType) -> TensorBase:
     """Return `x` in `dtype`: the same tensor if it already is."""
-    if x._data.dtype == dtype:
+    if x.array.dtype == dtype:
         return x
-    if x._data.dtype.kind == "c" or np.dtype(dtype).kind == "c":
+    if x.array.dtype.kind == "c" or np.dtype(dtype).kind == "c":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})

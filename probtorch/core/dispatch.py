@@ -200,7 +200,7 @@ def around(array):
         refuse_masked(array)
         array = np.asarray(array)
     t = _new(_Tensor)
-    t._data = array
+    t.array = array
     t.requires_grad = False
     t.grad_fn = None
     t._grad = None
@@ -226,10 +226,10 @@ def apply(op, inputs, attrs=EMPTY):
     -------
     Tensor or tuple of Tensor
     """
-    if op.family in _COMPUTING and inputs[0]._data.dtype.kind == "c":
+    if op.family in _COMPUTING and inputs[0].array.dtype.kind == "c":
         raise complex_refused(op)
     try:
-        result = op.run(*[x._data if isinstance(x, TensorBase) else x for x in inputs], **attrs)
+        result = op.run(*[x.array if isinstance(x, TensorBase) else x for x in inputs], **attrs)
     except Exception as error:
         active = recorder()
         if active is not None:
@@ -238,16 +238,16 @@ def apply(op, inputs, attrs=EMPTY):
         if not raw or isinstance(error, (ProbtorchError, np.linalg.LinAlgError)):
             raise
         tensors = [x for x in inputs if isinstance(x, TensorBase)]
-        if len({type(x._data) for x in tensors}) > 1:
+        if len({type(x.array) for x in tensors}) > 1:
             raise mixed_devices(op, tensors) from None
         raise library_refused(op, tensors, attrs, error) from error
     several = type(result) is tuple
     out: Any = tuple(wrap(r) for r in result) if several else wrap(result)
     if op.extra and "view" in op.extra:
         x = inputs[0]
-        base, owner = out._data.base, x._data.base
+        base, owner = out.array.base, x.array.base
         # NumPy lets every view point at the owner of the memory; a copy has another owner or none.
-        if base is not None and (base is x._data or base is owner):
+        if base is not None and (base is x.array or base is owner):
             out._base = root = x if x._base is None else x._base
             # Of a view: the tick since which its place on the tape is what it is.
             out._version = _CLOCK
@@ -255,7 +255,7 @@ def apply(op, inputs, attrs=EMPTY):
                 root = x._extra["root"]
                 root = x if root is None else root
                 out._extra = {"root": root}
-            if not root.requires_grad and out._data.dtype.kind in "fc":
+            if not root.requires_grad and out.array.dtype.kind in "fc":
                 know_view(root, out)
     if _MODE.grad and op.vjp is not None:
         for x in inputs:
@@ -299,11 +299,11 @@ def know_view(root, view):
 def _attach(node, out, several):
     if several:
         for i, o in enumerate(out):
-            if o._data.dtype.kind in "fc":
+            if o.array.dtype.kind in "fc":
                 o.requires_grad = True
                 o.grad_fn = node
                 o._index = i
-    elif out._data.dtype.kind in "fc":
+    elif out.array.dtype.kind in "fc":
         out.requires_grad = True
         out.grad_fn = node
     if node.op.reads_output:
@@ -314,10 +314,10 @@ def save_output(node, out):
     """Let `node`'s vjp read its output without keeping the output tensor in a reference cycle."""
     if type(out) is tuple:
         node.out = tuple(weakref.ref(o) for o in out)
-        node.saved = tuple(o._data for o in out)
+        node.saved = tuple(o.array for o in out)
     else:
         node.out = weakref.ref(out)
-        node.saved = out._data
+        node.saved = out.array
 
 
 def mark_changed(*tensors, place=None):
@@ -335,7 +335,7 @@ def mark_changed(*tensors, place=None):
 
 def overwrite(tensor: Any, array: Any) -> None:
     """Put other elements into a leaf, keeping its memory."""
-    tensor._data[...] = array
+    tensor.array[...] = array
     mark_changed(tensor)
 
 
@@ -369,13 +369,13 @@ def unary_door(op, fn, prepared, written):
     def call(x, *, out=None):
         global _CLOCK
         try:
-            a = x._data
+            a = x.array
         except AttributeError:
             x = prepared(op, x)
-            a = x._data
+            a = x.array
         if a.dtype.kind != "f":
             x = prepared(op, x)
-            a = x._data
+            a = x.array
         try:
             r = fn(a)
         except (TypeError, ValueError) as e:
@@ -387,7 +387,7 @@ def unary_door(op, fn, prepared, written):
                 return finish(op, (x,), r)
             r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
-        t._data = r
+        t.array = r
         t._grad = t._base = t._extra = None
         t._version = t._index = 0
         if differentiable and x.requires_grad and (not _UNTAPED or _MODE.grad):
@@ -427,14 +427,14 @@ def binary_door(op, fn, general, written):
     def call(x, y, *, out=None):
         global _CLOCK
         try:
-            a = x._data
+            a = x.array
             if type(y) in _NUMBERS:
                 if a.dtype.kind != "f":
                     return general(op, fn, (x, y), out)
                 b = y
                 wanted = x.requires_grad
             else:
-                b = y._data
+                b = y.array
                 if a.dtype is not b.dtype or a.dtype.kind not in kinds:
                     return general(op, fn, (x, y), out)
                 wanted = x.requires_grad or y.requires_grad
@@ -448,7 +448,7 @@ def binary_door(op, fn, general, written):
                 return finish(op, (x, y), r)
             r = _asarray(r)  # ufuncs return a NumPy scalar for 0-d arrays
         t = _new(_Tensor)
-        t._data = r
+        t.array = r
         t._grad = t._base = t._extra = None
         t._version = t._index = 0
         if wanted and differentiable and (not _UNTAPED or _MODE.grad):

@@ -90,7 +90,7 @@ def place_at(t, epoch):
         raise AutogradError(
             "a view that a custom Function returned was used after its base was modified in place",
             expected="a view taken after the in-place operation",
-            got=f"a view of shape {t._data.shape} taken before it",
+            got=f"a view of shape {t.array.shape} taken before it",
             fix="clone() what the Function returns",
         )
     return _read_at(t, root, changes[i - 1][0]), 0, True
@@ -132,7 +132,7 @@ def take_over(target, value, changed):
     _move(target, node, value._index, value.requires_grad, changed)
     if node is not None and type(node.out) is weakref.ref and node.out() is value:
         node.out = weakref.ref(target)
-        node.saved = target._data
+        node.saved = target.array
         node.tick = changed
 
 

@@ -39,19 +39,19 @@ def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBa
     ShapeError, DTypeError, ArgumentError
         If `value` does not fit into `target`, or its memory is read-only.
     """
-    data = target._data
-    if value._data.shape != data.shape:
+    data = target.array
+    if value.array.shape != data.shape:
         raise ShapeError(
             op,
             expected=f"a result of shape {data.shape}, that of the tensor written to",
-            got=str(value._data.shape),
+            got=str(value.array.shape),
             fix="use the out-of-place form, whose result may have another shape",
         )
-    if dtypes.category(value._data.dtype) > dtypes.category(data.dtype):
+    if dtypes.category(value.array.dtype) > dtypes.category(data.dtype):
         raise DTypeError(
             op,
             expected=f"a result of dtype {data.dtype}",
-            got=str(value._data.dtype),
+            got=str(value.array.dtype),
             fix="cast the tensor first",
         )
     if not data.flags.writeable:
@@ -73,7 +73,7 @@ def assign(target: TensorBase, value: TensorBase, op: str = "copy_") -> TensorBa
     active = recorder()
     if active is not None:
         active.in_place(target, value)
-    data[...] = value._data
+    data[...] = value.array
     changed = mark_changed(target)
     if taped:
         take_over(target, value, changed)
@@ -88,7 +88,7 @@ def _check_in_place(target: TensorBase, root: TensorBase | None, op: str) -> Non
         raise AutogradError(
             f"{op}: in-place change of {what} that requires grad",
             expected="a tensor that is the result of an operation",
-            got=f"{what} of shape {base._data.shape} with requires_grad=True",
+            got=f"{what} of shape {base.array.shape} with requires_grad=True",
             fix="wrap the change in probtorch.no_grad(), or use the out-of-place form",
         )
     if base is not target and (
@@ -98,7 +98,7 @@ def _check_in_place(target: TensorBase, root: TensorBase | None, op: str) -> Non
         raise AutogradError(
             f"{op}: in-place change, on the tape, of a view that was made off it",
             expected="a view taken where operations are recorded",
-            got=f"a view of shape {target._data.shape} of a tensor on the tape, taken under "
+            got=f"a view of shape {target.array.shape} of a tensor on the tape, taken under "
             "no_grad() or in the forward of a custom Function",
             fix="take the view again, or detach() it if no gradient is meant to follow",
         )
@@ -111,7 +111,7 @@ def _keep_old_value(target: TensorBase, value: Any) -> None:
         node = node.inputs[0].grad_fn
     if node is None or not any(x is target for x in node.inputs):
         return
-    old = wrap(target._data.copy() if _reads(node, target) else target._data)
+    old = wrap(target.array.copy() if _reads(node, target) else target.array)
     old.requires_grad, old.grad_fn = target.requires_grad, target.grad_fn
     old._index = target._index
     alias(target, old, taped=True)

@@ -177,7 +177,7 @@ class Interpreter:
     @event
     def demand(self, inside: Any, error: Callable[[], Exception]) -> None:
         """Raise ``error()`` unless a boolean tensor is true throughout, here and at each replay."""
-        if not inside._data.all():
+        if not inside.array.all():
             raise error()
 
     @event

@@ -33,7 +33,7 @@ def general(op, fn, operands, out=None):
         operands = tuple(as_tensor(x, op.name) for x in operands)
     skip = op.extra.get("mask_inputs", ())
     meant = [x for i, x in enumerate(operands) if i not in skip]
-    common = dtypes.promote([x._data if isinstance(x, TensorBase) else x for x in meant])
+    common = dtypes.promote([x.array if isinstance(x, TensorBase) else x for x in meant])
     if common.kind == "c":
         raise complex_refused(op)
     if op.result == "float" and common.kind != "f":
@@ -56,10 +56,10 @@ def general(op, fn, operands, out=None):
         inputs = tuple(
             x if i in skip else wrap(np.asarray(x, common)) for i, x in enumerate(inputs)
         )
-    arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
+    arrays = [x.array if isinstance(x, TensorBase) else x for x in inputs]
     if len({type(a) for a in arrays if not isinstance(a, _PYTHON_NUMBERS)}) > 1:
         inputs = _on_one_device(op, inputs)
-        arrays = [x._data if isinstance(x, TensorBase) else x for x in inputs]
+        arrays = [x.array if isinstance(x, TensorBase) else x for x in inputs]
     try:
         result = fn(*arrays)
     except DomainError:
@@ -78,10 +78,10 @@ def prepared(op, x):
     Floats are taken in theirs.
     """
     try:
-        dtype = x._data.dtype
+        dtype = x.array.dtype
     except AttributeError:
         x = as_tensor(x, op.name)
-        dtype = x._data.dtype
+        dtype = x.array.dtype
         if dtype.kind == "f":
             return x
     if dtype.kind == "c":
@@ -125,11 +125,11 @@ def _on_one_device(op, inputs):
         If that leaves arrays on different devices.
     """
     tensors = [x for x in inputs if isinstance(x, TensorBase)]
-    if any(x._data.ndim and type(x._data) is np.ndarray for x in tensors):
+    if any(x.array.ndim and type(x.array) is np.ndarray for x in tensors):
         raise mixed_devices(op, tensors)
-    device = next(device_of(x._data) for x in tensors if type(x._data) is not np.ndarray)
+    device = next(device_of(x.array) for x in tensors if type(x.array) is not np.ndarray)
     return tuple(
-        x.to(device=device) if isinstance(x, TensorBase) and type(x._data) is np.ndarray else x
+        x.to(device=device) if isinstance(x, TensorBase) and type(x.array) is np.ndarray else x
         for x in inputs
     )
 

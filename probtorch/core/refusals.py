@@ -63,7 +63,7 @@ def complex_refused(op):
 def not_taken(op, operands, e):
     """Error for what NumPy's function refuses: a dtype, or values of it."""
     got = " and ".join(
-        str(x._data.dtype) if isinstance(x, TensorBase) else repr(x) for x in operands
+        str(x.array.dtype) if isinstance(x, TensorBase) else repr(x) for x in operands
     )
     if isinstance(e, TypeError):
         return DTypeError(
@@ -85,7 +85,7 @@ def mixed_devices(op, tensors):
     return DeviceError(
         op.name,
         expected="all tensors on one device, numbers of shape () aside",
-        got=", ".join("cpu" if type(x._data) is np.ndarray else "cuda" for x in tensors),
+        got=", ".join("cpu" if type(x.array) is np.ndarray else "cuda" for x in tensors),
         fix="move one of them with .to(device)",
     )
 
@@ -96,7 +96,7 @@ def library_refused(op, tensors, attrs, e):
     return ArgumentError(
         op.name,
         expected="operands that fit together and to the settings",
-        got=f"shapes {', '.join(str(x._data.shape) for x in tensors)}, dtypes "
-        f"{', '.join(str(x._data.dtype) for x in tensors)}" + (f"; {settings}" if settings else ""),
+        got=f"shapes {', '.join(str(x.array.shape) for x in tensors)}, dtypes "
+        f"{', '.join(str(x.array.dtype) for x in tensors)}" + (f"; {settings}" if settings else ""),
         fix=f"{type(e).__name__} of the array library: {str(e)[:120]}",
     )

@@ -55,6 +55,6 @@ def stale(node, what, t):
     return AutogradError(
         f"{node.op.name}: a tensor needed for its gradient was modified in place",
         expected=f"{what} unchanged since the forward pass" + (f" at {made}" if made else ""),
-        got=f"an in-place operation{at} after it, on shape {t._data.shape}",
+        got=f"an in-place operation{at} after it, on shape {t.array.shape}",
         fix="use the out-of-place form, or clone() the tensor before changing it",
     )

@@ -40,7 +40,7 @@ def call_of(obj, *hidden):
 def short(value):
     """Return a value in a few letters: functions by name, tensors by shape, dicts by their keys."""
     if isinstance(value, TensorBase):
-        return f"Tensor{tuple(value._data.shape)}"
+        return f"Tensor{tuple(value.array.shape)}"
     if isinstance(value, Mapping):
         names = [str(name) for name in list(value)[:NAMES]]
         more = f" and {len(value) - NAMES} more" if len(value) > NAMES else ""

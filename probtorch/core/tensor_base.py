@@ -11,28 +11,29 @@ __all__ = ["TensorBase"]
 class TensorBase:
     """Slots of a tensor.
 
-    `_data` is the array; `grad_fn` the `Node` that made it (None for a leaf); `_grad` the
-    accumulated gradient, which users know as `grad`; `_base` the tensor whose memory this one
-    views; `_version` the clock tick of the last in-place change of that memory, which the base
-    keeps, and in a view the tick since which its place on the tape is what it is; `_index` which
-    output of `grad_fn` this is; `_extra` a dict for what most tensors lack (hooks, history of
-    grad_fns before in-place changes, retain_grad).
+    `array` holds the elements, an array of NumPy, or of CuPy on a GPU: the inner face that every
+    room reads, and that knows nothing of the tape. `grad_fn` is the `Node` that made the tensor
+    (None for a leaf); `_grad` the accumulated gradient, which users know as `grad`; `_base` the
+    tensor whose memory this one views; `_version` the clock tick of the last in-place change of
+    that memory, which the base keeps, and in a view the tick since which its place on the tape is
+    what it is; `_index` which output of `grad_fn` this is; `_extra` a dict for what most tensors
+    lack (hooks, history of grad_fns before in-place changes, retain_grad).
     """
 
     __slots__ = (
         "__weakref__",
         "_base",
-        "_data",
         "_extra",
         "_grad",
         "_index",
         "_version",
+        "array",
         "grad_fn",
         "requires_grad",
     )
 
     _base: Any
-    _data: Any
+    array: Any
     _extra: dict[str, Any] | None
     _grad: Any
     _index: int

@@ -89,7 +89,7 @@ class Bernoulli(Trial):
         return entr(self.probs) + entr(1.0 - self.probs)
 
     def _enumerate_support(self) -> Tensor:
-        dtype = self.probs._data.dtype
+        dtype = self.probs.array.dtype
         return wrap(np.arange(2).astype(dtype))
 
     def _mean(self) -> Tensor:

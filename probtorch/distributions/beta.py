@@ -100,7 +100,7 @@ class Dirichlet(Distribution):
     support = constraints.simplex
 
     def _infer_event_shape(self) -> Shape:
-        return self.concentration._data.shape[-1:]
+        return self.concentration.array.shape[-1:]
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         logs = rng.log_gamma(self.concentration, shape)
@@ -115,7 +115,7 @@ class Dirichlet(Distribution):
 
     def _entropy(self) -> Tensor:
         c = self.concentration
-        n, k = total(c, -1), c._data.shape[-1]
+        n, k = total(c, -1), c.array.shape[-1]
         terms = total(lgamma(c) - (c - 1.0) * digamma(c), -1)
         return terms - lgamma(n) + (n - k) * digamma(n)
 
@@ -143,7 +143,7 @@ def _plain_log_density(c: Tensor, x: Tensor) -> Tensor:
 def _log_density_by_parts(c: Tensor, x: Tensor) -> Tensor:
     # As for a beta: any scale would do, with this one all terms are small. The last is 0 on the
     # simplex; with it slopes are those of the plain form.
-    n, k = total(c, -1), c._data.shape[-1]
+    n, k = total(c, -1), c.array.shape[-1]
     scale = maximum(n - 1.0, 1.0)
     constant = gamma_rest(n) + (k - 1.0) * log(scale) - total(gamma_rest(c), -1)
     kernels = total(gamma_kernel(c, unsqueeze(scale, -1), x), -1)

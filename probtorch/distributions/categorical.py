@@ -75,7 +75,7 @@ class _Categories(Distribution):
         some = without_tape(lambda p: total(p, -1) != 0.0, self.__dict__["probs"])
 
         def error():
-            index = tuple(int(i) for i in np.argwhere(~to_host(some._data))[0])
+            index = tuple(int(i) for i in np.argwhere(~to_host(some.array))[0])
             return DomainError(
                 f"{type(self).__name__}: parameter probs",
                 expected="at least one positive weight",
@@ -88,7 +88,7 @@ class _Categories(Distribution):
     @property
     def num_categories(self) -> int:
         """Number of categories."""
-        return self._as_given()._data.shape[-1]
+        return self._as_given().array.shape[-1]
 
     def _as_given(self) -> Tensor:
         """Return the weights, or the logits, that the distribution was made with."""
@@ -160,7 +160,7 @@ class Categorical(_Categories):
             What `log_prob` gives for the support laid out along `dim`, by fewer ops.
         """
         logs = self._log_weights()
-        *batch, size = logs._data.shape
+        *batch, size = logs.array.shape
         batch = (1,) * (-dim - len(batch)) + tuple(batch)
         at = len(batch) + dim
         left, right = batch[:at], batch[at + 1 :]
@@ -198,7 +198,7 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 
     The table is not expanded: its gradient is as small as it is, whatever the number of values.
     """
-    return table[index] if table._data.ndim == 1 else vindex(table, (..., index))
+    return table[index] if table.array.ndim == 1 else vindex(table, (..., index))
 
 
 def _entropy(dist):
@@ -299,7 +299,7 @@ class Multinomial(_Categories):
             return total(count_times(x, logs) - lgamma(x + 1.0), -1) + constant
         # As for a binomial; where a weight underflows, nothing cancels.
         p, rest = self._weights(), factorial_rest(x)
-        lost = p < float(dtypes.finfo(p._data.dtype).tiny)
+        lost = p < float(dtypes.finfo(p.array.dtype).tiny)
         far = count_times(x, logs + math.log(n)) + (rest - lgamma(x + 1.0))
         near = gamma_kernel(x + 1.0, n, where(lost, 1.0, p))
         constant = factorial_rest(wrap(np.array(n)))

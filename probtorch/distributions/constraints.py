@@ -157,7 +157,7 @@ def _same(a, b):
 def _short(bound: float) -> str:
     if isinstance(bound, TensorBase):
         return (
-            f"{bound._data.item():g}" if bound._data.size == 1 else f"<shape {bound._data.shape}>"
+            f"{bound.array.item():g}" if bound.array.size == 1 else f"<shape {bound.array.shape}>"
         )
     return f"{bound:g}" if isinstance(bound, float) else repr(bound)
 
@@ -169,7 +169,7 @@ def _named(name, constraint):
 
 
 def _is_integral(value: Tensor) -> Tensor:
-    return eq(value, floor(value)) if value._data.dtype.kind == "f" else eq(value, value)
+    return eq(value, floor(value)) if value.array.dtype.kind == "f" else eq(value, value)
 
 
 # ------------------------------------------------------------------------------ dependent
@@ -357,7 +357,7 @@ class Boolean(Constraint):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return eq(value * value, value) if value._data.dtype.kind != "b" else eq(value, value)
+        return eq(value * value, value) if value.array.dtype.kind != "b" else eq(value, value)
 
     def interior(self, value: Tensor) -> float | Tensor:
         return 0
@@ -435,14 +435,14 @@ class MultinomialConstraint(Constraint):
 
     def interior(self, value: Tensor) -> float | Tensor:
         count = self.total_count
-        if isinstance(count, TensorBase) and count._data.ndim:
+        if isinstance(count, TensorBase) and count.array.ndim:
             count = unsqueeze(count, -1)
         return _corner(value) * count
 
 
 def _corner(value: Tensor) -> Tensor:
     """The first unit vector of the size of the last dim of `value`."""
-    return wrap(np.eye(1, value._data.shape[-1], dtype=value._data.dtype)[0])
+    return wrap(np.eye(1, value.array.shape[-1], dtype=value.array.dtype)[0])
 
 
 boolean = _named("boolean", Boolean())
@@ -468,7 +468,7 @@ class Simplex(Constraint):
         return logical_and(inside, le(absolute(total(value, -1) - 1.0), _slack(value)))
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return 1.0 / value._data.shape[-1]
+        return 1.0 / value.array.shape[-1]
 
 
 class OrderedVector(Constraint):
@@ -480,7 +480,7 @@ class OrderedVector(Constraint):
         return every(gt(_from(value, 1), _until(value, -1)), -1)
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return wrap(np.arange(1, value._data.shape[-1] + 1, dtype=value._data.dtype))
+        return wrap(np.arange(1, value.array.shape[-1] + 1, dtype=value.array.dtype))
 
 
 class PositiveOrderedVector(OrderedVector):
@@ -528,19 +528,19 @@ class ZeroSum(Constraint):
 
 def _from(x: Tensor, start: int) -> Tensor:
     """x[..., start:] of the last dim."""
-    shape = x._data.shape
+    shape = x.array.shape
     return slice_(x, (*((0, 1, n) for n in shape[:-1]), (start, 1, max(shape[-1] - start, 0))))
 
 
 def _until(x: Tensor, stop: int) -> Tensor:
     """x[..., :stop] of the last dim, for a negative stop."""
-    shape = x._data.shape
+    shape = x.array.shape
     return slice_(x, (*((0, 1, n) for n in shape[:-1]), (0, 1, max(shape[-1] + stop, 0))))
 
 
 def _slack(value: Tensor) -> float:
     """How far a sum along the last dim may be off: rounding, or data written to 6 digits."""
-    dtype, size = value._data.dtype, value._data.shape[-1]
+    dtype, size = value.array.dtype, value.array.shape[-1]
     eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     return max(1e-6, (64 + size) * eps)
 
@@ -561,12 +561,12 @@ class Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        shape = value._data.shape
+        shape = value.array.shape
         same = every(eq(value, value), (-2, -1))
         return same if shape[-1] == shape[-2] else same & False
 
     def interior(self, value: Tensor) -> float | Tensor:
-        return wrap(np.eye(value._data.shape[-1], dtype=value._data.dtype))
+        return wrap(np.eye(value.array.shape[-1], dtype=value.array.dtype))
 
 
 class Symmetric(Square):
@@ -604,7 +604,7 @@ def _has_factor(value: Tensor) -> Tensor:
     """
     before = set_recorder(None)
     try:
-        failed = cholesky_ex(value)[1]._data.any()
+        failed = cholesky_ex(value)[1].array.any()
     finally:
         set_recorder(before)
     factor = cholesky_ex(value)[0] if failed else cholesky(value)
@@ -619,7 +619,7 @@ def _eigenvalues(value: Tensor) -> Tensor:
     repeat this one.
     """
     read("a test for positive definiteness", value)
-    matrix = to_host(value._data)
+    matrix = to_host(value.array)
     return as_tensor(np.linalg.eigvalsh(np.where(np.isfinite(matrix), matrix, 0.0)))
 
 
@@ -701,11 +701,11 @@ class IndependentConstraint(Constraint):
         n = self.reinterpreted_batch_ndims
         if n == 0:
             return inside
-        if inside._data.ndim < n:
+        if inside.array.ndim < n:
             raise ShapeError(
                 "independent constraint",
                 expected=f"a value with at least {self.event_dim} dims",
-                got=f"shape {value._data.shape}",
+                got=f"shape {value.array.shape}",
                 fix="give the value its event dims, or use to_event with fewer",
             )
         return every(inside, tuple(range(-n, 0)))
@@ -768,7 +768,7 @@ def _joined(constraint, parts, value, join_along):
         checks.append(every(c.check(x), tuple(range(-extra, 0))) if extra else c.check(x))
     dim = constraint.dim
     # Counted from the end of the batch dims, which are all that a check has.
-    dim = dim - (value._data.ndim if dim >= 0 else 0) + inner
+    dim = dim - (value.array.ndim if dim >= 0 else 0) + inner
     return join_along(checks, dim) if dim < 0 else functools.reduce(operator.and_, checks)
 
 

@@ -65,7 +65,7 @@ def log_factorial_rest(n: Tensor) -> Tensor:
 
 def counts_up_to(total_count: Tensor, owner: Any) -> Tensor:
     """Return 0, ..., total_count; the counts of a batch must agree."""
-    counts = total_count._data
+    counts = total_count.array
     largest = int(total_count.max())
     if (counts != largest).any():
         raise ArgumentError(
@@ -253,7 +253,7 @@ class NegativeBinomial(Distribution):
         logits = self._given("logits")
         failures = -(r * softplus(self.logits)) if logits else xlog1py(r, -self.probs)
         # In float32 the terms of many imagined failures would cancel too badly.
-        if known_small(x) and all(v._data.dtype.itemsize == 8 for v in (x, r, self._as_given())):
+        if known_small(x) and all(v.array.dtype.itemsize == 8 for v in (x, r, self._as_given())):
             # A first term of 0 for x = 0 holds at r = 0 too, where both lgammas are infinite.
             some = where(none, 1.0, x)
             orders = where(none, 0.0, lgamma_difference(r, some) - lgamma(x + 1.0))

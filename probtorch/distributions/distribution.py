@@ -145,12 +145,12 @@ class Distribution(WithFields):
 
     def _check_value(self, value):
         support = self.support
-        if value._data.ndim < support.event_dim:
+        if value.array.ndim < support.event_dim:
             raise self._misshapen(value)
         check_value(type(self).__name__, value, support)
         full = self._batch_shape + self._event_shape
-        if value._data.shape != full:
-            shape, n = value._data.shape, len(self._event_shape)
+        if value.array.shape != full:
+            shape, n = value.array.shape, len(self._event_shape)
             if n and shape[len(shape) - n :] != self._event_shape:
                 raise self._misshapen(value)
             broadcast_shapes(shape, full, op=f"{type(self).__name__}.log_prob")
@@ -159,7 +159,7 @@ class Distribution(WithFields):
         return ShapeError(
             f"{type(self).__name__}.log_prob",
             expected=f"a value whose last dims are the event shape {tuple(self._event_shape)}",
-            got=f"shape {value._data.shape}",
+            got=f"shape {value.array.shape}",
             fix="put the event dims last, for example with movedim",
         )
 
@@ -212,9 +212,9 @@ class Distribution(WithFields):
         rng = Source(default_generator if generator is None else generator, dtype, self._device)
         shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
         x = method(rng, shape)
-        if x._data.dtype.kind == "f" and x._data.dtype != dtype:
+        if x.array.dtype.kind == "f" and x.array.dtype != dtype:
             x = cast(x, dtype)
-        return x if x._data.shape == shape else expand(x, shape)
+        return x if x.array.shape == shape else expand(x, shape)
 
     def sample_and_log_prob(
         self, sample_shape: SizeLike = (), generator: Generator | None = None
@@ -270,10 +270,10 @@ class Distribution(WithFields):
         if not isinstance(value, TensorBase):
             exact = type(value) in (float, int, bool)
             value = wrap(np.array(value)) if exact else as_tensor(value, "log_prob")
-        kind, dtype = value._data.dtype.kind, self._dtype
+        kind, dtype = value.array.dtype.kind, self._dtype
         if kind in "bui" and not self._takes_integers:
             value = cast(value, dtype or dtypes.default_dtype())
-        elif kind == "f" and dtype is not None and value._data.dtype.itemsize < dtype.itemsize:
+        elif kind == "f" and dtype is not None and value.array.dtype.itemsize < dtype.itemsize:
             # What a density has of the value alone is to be as exact as the rest.
             value = cast(value, dtype)
         return value
@@ -294,7 +294,7 @@ class Distribution(WithFields):
 
     def _to_batch(self, x: Tensor) -> Tensor:
         batch = self._batch_shape
-        shape = x._data.shape
+        shape = x.array.shape
         if not batch or shape[len(shape) - len(batch) :] == batch:
             return x
         return expand(x, broadcast_shapes(shape, batch, op=f"{type(self).__name__}.log_prob"))
@@ -329,7 +329,7 @@ class Distribution(WithFields):
         Tensor, shape ``(cardinality, *batch_shape, *event_shape)``
         """
         values = self._ask("_enumerate_support", "finite support")
-        n, event = values._data.shape[0], self._event_shape
+        n, event = values.array.shape[0], self._event_shape
         values = reshape(values, (n, *(1,) * len(self._batch_shape), *event))
         return _grown(values, (n, *self._batch_shape, *event)) if expand else values
 
@@ -357,7 +357,7 @@ class Distribution(WithFields):
 
     def _moment(self, method: str, what: str) -> Tensor:
         x = self._ask(method, f"closed-form {what}")
-        if self._dtype is not None or x._data.dtype.kind != "f":
+        if self._dtype is not None or x.array.dtype.kind != "f":
             return _grown(x, self._batch_shape + self._event_shape)
         return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
 
@@ -546,7 +546,7 @@ class MaskedDistribution(Distribution):
         if not isinstance(mask, bool):
             mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
             shape = tuple(base_distribution._batch_shape)
-            wide = broadcast_shapes(shape, mask._data.shape, op="mask")
+            wide = broadcast_shapes(shape, mask.array.shape, op="mask")
             if wide != shape:
                 base_distribution = base_distribution.expand(wide)
         base = self.base_dist = base_distribution
@@ -589,8 +589,8 @@ class MaskedDistribution(Distribution):
     def _masked(self, value, density):
         value, mask, support = self._as_value(value), self._mask, self.base_dist.support
         if mask is False:
-            n = value._data.ndim - len(self._event_shape)
-            shape = broadcast_shapes(value._data.shape[:n], self._batch_shape, op="mask")
+            n = value.array.ndim - len(self._event_shape)
+            shape = broadcast_shapes(value.array.shape[:n], self._batch_shape, op="mask")
             zero = wrap(np.zeros((), self._dtype or dtypes.default_dtype()))
             return expand(zero, shape)
         if mask is True:
@@ -638,12 +638,12 @@ def _as_shape(shape: SizeLike) -> Shape:
 
 
 def _grown(x: Tensor, shape: SizeLike) -> Tensor:
-    return x if x._data.shape == shape else expand(x, shape)
+    return x if x.array.shape == shape else expand(x, shape)
 
 
 def with_event_dims(mask: Tensor, n: int) -> Tensor:
     """Append `n` dims of size 1 to a mask over batch dims, to meet values with event dims."""
-    return reshape(mask, (*mask._data.shape, *(1,) * n)) if n else mask
+    return reshape(mask, (*mask.array.shape, *(1,) * n)) if n else mask
 
 
 def finite(rate: Tensor) -> Tensor:
@@ -651,7 +651,7 @@ def finite(rate: Tensor) -> Tensor:
 
     Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
     """
-    return minimum(rate, float(dtypes.finfo(rate._data.dtype).max))
+    return minimum(rate, float(dtypes.finfo(rate.array.dtype).max))
 
 
 def in_double(fn: Callable[..., Any], *operands: Tensor) -> Tensor:
@@ -659,9 +659,9 @@ def in_double(fn: Callable[..., Any], *operands: Tensor) -> Tensor:
 
     For densities whose terms cancel too badly in single precision, where no kernel does it better.
     """
-    if all(x._data.dtype.itemsize >= 8 for x in operands):
+    if all(x.array.dtype.itemsize >= 8 for x in operands):
         return fn(*operands)
-    dtype = dtypes.promote([x._data for x in operands])
+    dtype = dtypes.promote([x.array for x in operands])
     return cast(fn(*(cast(x, dtypes.float64) for x in operands)), dtype)
 
 
@@ -679,13 +679,13 @@ def known_small(*values: Tensor, beside: Sequence[Tensor] = ()) -> bool:
     active = recorder()
     if active is None or not all(map(active.is_constant, values)):
         return False
-    size = min(x._data.dtype.itemsize for x in (*values, *beside))
-    return size in _SMALL and all(bool((x._data <= _SMALL[size]).all()) for x in values)
+    size = min(x.array.dtype.itemsize for x in (*values, *beside))
+    return size in _SMALL and all(bool((x.array <= _SMALL[size]).all()) for x in values)
 
 
 def known_true(mask: Tensor) -> bool:
     """Whether `mask` is True everywhere, now and (a constant of the recording) on replay."""
-    return is_constant(mask) and bool(mask._data.all())
+    return is_constant(mask) and bool(mask.array.all())
 
 
 explain_calls(globals(), methods={"Distribution": "sample rsample expand"})

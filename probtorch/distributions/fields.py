@@ -177,7 +177,7 @@ class WithFields:
                 continue
             value = store[name]
             if not weak:
-                strong.append(value._data)
+                strong.append(value.array)
             shapes.append(_batch_part(cls, name, value, field.constraint.event_dim))
         batch = broadcast_shapes(*shapes, op=cls.__name__) if any(shapes) else ()
         dtype = dtypes.promote(strong) if strong else None
@@ -363,7 +363,7 @@ def _signature(fields):
 
 
 def _batch_part(cls, name, value, event_dim):
-    shape = value._data.shape
+    shape = value.array.shape
     if len(shape) < event_dim:
         raise ShapeError(
             f"{cls.__name__}: parameter {name}",
@@ -380,5 +380,5 @@ def _resolved(constraint, owner):
 
 def _shown(value: Tensor) -> str:
     if isinstance(value, TensorBase):
-        return f"{value._data.item():g}" if value._data.ndim == 0 else f"{tuple(value._data.shape)}"
+        return f"{value.array.item():g}" if value.array.ndim == 0 else f"{tuple(value.array.shape)}"
     return repr(value)

@@ -94,10 +94,10 @@ def _log_density_of_data(a, b, x):
     the data's own rounding does: by the size of a log(x / center), which is large only where the
     log density is.
     """
-    n = x._data.ndim
-    shape = broadcast_shapes(a._data.shape, b._data.shape, (1,) * n)[-n:]
+    n = x.array.ndim
+    shape = broadcast_shapes(a.array.shape, b.array.shape, (1,) * n)[-n:]
     dims = tuple(i for i, size in enumerate(shape) if size == 1)
-    if not dims or not x._data.size:
+    if not dims or not x.array.size:
         return _log_density(a, b, x)
     center = exp(mean(log(x), dims, True))
     change = (a - 1.0) * log_ratio(x, center) - where(isinf(b), 0.0, b) * (x - center)

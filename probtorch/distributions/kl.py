@@ -107,7 +107,7 @@ def _(p, q):
 def _(p, q):
     a, b = p.scale_tril, q.scale_tril
     n = p._event_shape[0]
-    shape = broadcast_shapes(a._data.shape[:-2], b._data.shape[:-2], op="kl_divergence")
+    shape = broadcast_shapes(a.array.shape[:-2], b.array.shape[:-2], op="kl_divergence")
     a, b = a.expand((*shape, n, n)), b.expand((*shape, n, n))
     half_log_dets = total(log(diagonal(b, 0, -2, -1)) - log(diagonal(a, 0, -2, -1)), -1)
     ratio = solve_triangular(b, a, upper=False)
@@ -203,11 +203,11 @@ def _(p, q):
 @register_kl(Binomial, Binomial)
 def _(p, q):
     n, m = p.total_count, q.total_count
-    if (n._data != m._data).any():
+    if (n.array != m.array).any():
         raise ArgumentError(
             "kl_divergence",
             expected="two Binomials with the same total_count",
-            got=f"{n._data} and {m._data}",
+            got=f"{n.array} and {m.array}",
             fix="sum over enumerate_support()",
         )
     return n * _RULES[Bernoulli, Bernoulli](p, q)

@@ -90,5 +90,5 @@ class LKJCholesky(Distribution):
 
     def _mode(self) -> Tensor:
         # Below 1 the density grows towards singular matrices and has no highest point.
-        peaked = reshape(self.concentration >= 1.0, (*self.concentration._data.shape, 1, 1))
+        peaked = reshape(self.concentration >= 1.0, (*self.concentration.array.shape, 1, 1))
         return where(peaked, wrap(np.eye(self.dim)), math.nan)

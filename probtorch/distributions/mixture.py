@@ -108,7 +108,7 @@ class MixtureSameFamily(Distribution):
     def _averaged(self, each: Tensor) -> Tensor:
         """Average over the components, which are the dim before the event dims of `each`."""
         n, weights = len(self._event_shape), self.mixture_distribution._weights()
-        weights = reshape(weights, (*weights._data.shape, *(1,) * n))
+        weights = reshape(weights, (*weights.array.shape, *(1,) * n))
         return total(weights * each, -1 - n)
 
     def _mean(self) -> Tensor:

@@ -26,12 +26,12 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 def squared_length(tril: Tensor, x: Tensor) -> Tensor:
     """|tril^-1 x|^2 over the last dim: the squared Mahalanobis distance for tril tril^T."""
-    n = tril._data.shape[-1]
-    if tril._data.ndim == 2:
+    n = tril.array.shape[-1]
+    if tril.array.ndim == 2:
         # One factor, many vectors: a single solve with the vectors as columns.
         y = solve_triangular(tril, reshape(x, (-1, n)).mT, upper=False)
-        return reshape(total(y * y, 0), x._data.shape[:-1])
-    shape = broadcast_shapes(tril._data.shape[:-2], x._data.shape[:-1], op="MultivariateNormal")
+        return reshape(total(y * y, 0), x.array.shape[:-1])
+    shape = broadcast_shapes(tril.array.shape[:-2], x.array.shape[:-1], op="MultivariateNormal")
     tril, x = expand(tril, (*shape, n, n)), expand(x, (*shape, n))
     y = solve_triangular(tril, unsqueeze(x, -1), upper=False)
     return total(y * y, (-2, -1))
@@ -66,12 +66,12 @@ class MultivariateNormal(Distribution):
 
     def _infer_event_shape(self) -> Shape:
         matrix = next(self.__dict__[n] for n in self._alternatives if self._given(n))
-        n = self.loc._data.shape[-1]
-        if matrix._data.shape[-2:] != (n, n):
+        n = self.loc.array.shape[-1]
+        if matrix.array.shape[-2:] != (n, n):
             raise ShapeError(
                 "MultivariateNormal",
                 expected=f"a matrix of shape (..., {n}, {n}), to match loc",
-                got=f"shape {matrix._data.shape}",
+                got=f"shape {matrix.array.shape}",
                 fix="check the sizes of loc and of the matrix",
             )
         return (n,)
@@ -82,7 +82,7 @@ class MultivariateNormal(Distribution):
         # With the order of both dims reversed the factor of P gives U U^T = P, U upper; the factor
         # of the covariance is the inverse of U^T.
         upper = flip(cholesky(flip(self.precision_matrix, (-2, -1))), (-2, -1))
-        n = upper._data.shape[-1]
+        n = upper.array.shape[-1]
         return solve_triangular(upper.mT, upper.new_tensor(np.eye(n)), upper=False)
 
     def _covariance_matrix(self) -> Tensor:
@@ -91,7 +91,7 @@ class MultivariateNormal(Distribution):
 
     def _precision_matrix(self) -> Tensor:
         tril = self.scale_tril
-        inverse = solve_triangular(tril, tril.new_tensor(np.eye(tril._data.shape[-1])), upper=False)
+        inverse = solve_triangular(tril, tril.new_tensor(np.eye(tril.array.shape[-1])), upper=False)
         return inverse.mT @ inverse
 
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:

@@ -90,7 +90,7 @@ def _back_through(part, y, known):
     if known_true(finite):
         return part._inverse_and_ladj(y)
     # A point inside stands in for a bound, whose infinite slope would reach the gradient.
-    inside = part._call(known.new_zeros(known._data.shape) + part.domain.interior(known))
+    inside = part._call(known.new_zeros(known.array.shape) + part.domain.interior(known))
     y = where(with_event_dims(finite, part.codomain.event_dim), y, inside)
     x = where(with_event_dims(finite, n), part._inverse(y), known)
     return x, part.log_abs_det_jacobian(x, y)
@@ -253,7 +253,7 @@ class TransformedDistribution(Distribution):
     def _increasing(self) -> float | Tensor:
         """Sign of the derivative of the transforms of the line."""
         slope = self._transform.sign
-        return slope if not hasattr(slope, "_data") else sign(slope)
+        return slope if not isinstance(slope, Tensor) else sign(slope)
 
     def _cdf(self, y: Tensor) -> Tensor:
         low = getattr(self.support, "lower_bound", None)

@@ -56,7 +56,7 @@ class TruncatedNormal(Distribution):
     @constraints.dependent_property(event_dim=0, is_discrete=False)
     def support(self):
         """Values between the bounds."""
-        low, high = self.low._data, self.high._data
+        low, high = self.low.array, self.high.array
         if (low == -math.inf).all():
             return (
                 constraints.real

@@ -47,7 +47,7 @@ class Uniform(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         width = self.high - self.low
-        return expand(-log(width), broadcast_shapes(x._data.shape, width._data.shape))
+        return expand(-log(width), broadcast_shapes(x.array.shape, width.array.shape))
 
     def _cdf(self, x: Tensor) -> Tensor:
         return clamp((x - self.low) / (self.high - self.low), 0.0, 1.0)
@@ -107,7 +107,7 @@ class ImproperUniform(Distribution):
         return ("support",)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        shape = x._data.shape
+        shape = x.array.shape
         batch = shape[: len(shape) - len(self._event_shape)]
         return x.new_zeros(broadcast_shapes(batch, self._batch_shape))
 
@@ -144,7 +144,7 @@ class Delta(Distribution):
     ) -> None:
         self.v, weak = as_parameter(v, "v", as_is=True)
         self.log_density, _ = as_parameter(log_density, "log_density")
-        shape = self.v._data.shape
+        shape = self.v.array.shape
         if event_dim > len(shape):
             raise ShapeError(
                 "Delta",
@@ -154,9 +154,9 @@ class Delta(Distribution):
             )
         batch = shape[: len(shape) - event_dim]
         self._set_shapes(
-            broadcast_shapes(batch, self.log_density._data.shape, op="Delta"),
+            broadcast_shapes(batch, self.log_density.array.shape, op="Delta"),
             shape[len(batch) :],
-            dtype=None if weak else self.v._data.dtype,
+            dtype=None if weak else self.v.array.dtype,
             validate_args=validate_args,
         )
 
@@ -185,7 +185,7 @@ class Delta(Distribution):
     _mode = _mean
 
     def _variance(self) -> Tensor:
-        return self.v.new_zeros(self.v._data.shape)
+        return self.v.new_zeros(self.v.array.shape)
 
 
 explain_calls(globals())

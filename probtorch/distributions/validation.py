@@ -47,7 +47,7 @@ def check_parameter(owner: Any, name: str, value: Tensor, constraint: Any, insta
             return
         if isinstance(_inner(constraint), constraints.Real) and active.without_nan(value):
             return
-    elif value._data.ndim == 0 and _number_inside(constraint, value._data.item()):
+    elif value.array.ndim == 0 and _number_inside(constraint, value.array.item()):
         return
     inside = without_tape(constraint.check, value)
 
@@ -72,14 +72,14 @@ def require(inside: Tensor, error: Callable[[], Exception]) -> None:
     active = recorder()
     if active is not None:
         active.demand(inside, error)
-    elif not inside._data.all():
+    elif not inside.array.all():
         raise error()
 
 
 @functools.lru_cache(4096)
 def _number_inside(constraint: Constraint, number: float) -> bool:
     """Whether a number is inside a constraint; models repeat the same few numbers."""
-    return bool(constraint.check(wrap(np.array(number)))._data)
+    return bool(constraint.check(wrap(np.array(number))).array)
 
 
 def without_tape(fn: Callable[..., Any], value: TensorLike) -> Tensor:
@@ -109,8 +109,8 @@ _CURES = {
 
 def _describe(value, inside, event_dim):
     """Return the array on the host, the first bad batch index, the counts of bad and of all."""
-    bad = ~to_host(inside._data)
-    array = to_host(value._data)
+    bad = ~to_host(inside.array)
+    array = to_host(value.array)
     bad = np.broadcast_to(bad, array.shape[: array.ndim - event_dim])
     return array, tuple(int(i) for i in np.argwhere(bad)[0]), int(bad.sum()), bad.size
 

@@ -309,7 +309,7 @@ class enumerate_sites(Handler):
         if draws is None:
             values = _beside_parameters(fn, fn.enumerate_support(expand=False))
             values, site.value = _support(values, event, dim)
-            size = values._data.shape[0]
+            size = values.array.shape[0]
             if site.infer.get("expand"):
                 rows = (1,) * (-dim - 1 - len(site.plate_shape)) + tuple(site.plate_shape)
                 site.value = expand(site.value, (size, *rows, *event))
@@ -357,8 +357,8 @@ def _beside_parameters(fn, values):
         fn = fn.base_dist
     for name in getattr(fn, "_fields", ()):
         parameter = fn.__dict__.get(name)
-        if isinstance(parameter, TensorBase) and not isinstance(parameter._data, np.ndarray):
-            return wrap(to_device(values._data, device_of(parameter._data)))
+        if isinstance(parameter, TensorBase) and not isinstance(parameter.array, np.ndarray):
+            return wrap(to_device(values.array, device_of(parameter.array)))
     return values
 
 
@@ -367,7 +367,7 @@ def _support(values, event, dim):
 
     The steps of a chain share one tensor, so that a compiler sees what they have in common.
     """
-    array = values._data
+    array = values.array
     if not isinstance(array, np.ndarray):
         values = reshape(values, (array.shape[0], *event))
         return values, reshape(values, (array.shape[0], *(1,) * (-dim - 1), *event))

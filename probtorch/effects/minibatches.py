@@ -407,7 +407,7 @@ def _no_batches(name):
 
 def _made(name, data, rows):
     """The minibatch of these data."""
-    counts = [len(x._data) for x in leaves(data) if isinstance(x, TensorBase) and x._data.ndim]
+    counts = [len(x.array) for x in leaves(data) if isinstance(x, TensorBase) and x.array.ndim]
     if rows is None:
         if not counts:
             raise ShapeError(

@@ -164,7 +164,7 @@ class ParamStore:
 
     def _put(self, name, init, constraint):
         value = as_value(init, name)
-        if value._data.dtype.kind != "f":
+        if value.array.dtype.kind != "f":
             value = cast(value, dtypes.default_dtype())
         elif not isinstance(init, TensorBase) and not hasattr(init, "dtype"):
             # Numbers in the source become the default dtype, as probtorch.tensor makes them.
@@ -184,11 +184,11 @@ class ParamStore:
             set_grad_enabled(before)
         self._constraints[name] = constraint
         leaf = self._leaves.get(name)
-        if isinstance(leaf, Parameter) and leaf._data.shape == free._data.shape:
-            leaf._data[...] = free._data
+        if isinstance(leaf, Parameter) and leaf.array.shape == free.array.shape:
+            leaf.array[...] = free.array
             mark_changed(leaf)
             return
-        self._leaves[name] = wrap(np.array(free._data) if not free.is_cuda else free._data.copy())
+        self._leaves[name] = wrap(np.array(free.array) if not free.is_cuda else free.array.copy())
         self._leaves[name].requires_grad_()
 
     # -------------------------------------------------------------------- the whole store
@@ -262,11 +262,11 @@ class ParamStore:
         made = {name: constraint_of(c) for name, c in state["constraints"].items()}
         known = {**self.buffers, **self._leaves}
         for name, saved in (*state["params"].items(), *state["buffers"].items()):
-            if name in known and known[name]._data.shape != saved._data.shape:
+            if name in known and known[name].array.shape != saved.array.shape:
                 raise ShapeError(
                     f"ParamStore.load_state_dict: parameter {name!r}",
-                    expected=f"shape {tuple(known[name]._data.shape)}, as it has",
-                    got=f"shape {tuple(saved._data.shape)}",
+                    expected=f"shape {tuple(known[name].array.shape)}, as it has",
+                    got=f"shape {tuple(saved.array.shape)}",
                     fix="load into a store of the same model, or clear() it first",
                 )
         for name in [n for n in self._leaves if n not in state["params"]]:
@@ -275,7 +275,7 @@ class ParamStore:
             if name in self._leaves:
                 _overwrite(self._leaves[name], saved)
             else:
-                self._leaves[name] = wrap(saved._data.copy())
+                self._leaves[name] = wrap(saved.array.copy())
                 self._leaves[name].requires_grad_()
             self._constraints[name] = made[name]
         for name, saved in state["buffers"].items():
@@ -377,7 +377,7 @@ def clear_param_store() -> None:
 
 
 def _overwrite(tensor, saved):
-    tensor._data[...] = saved._data
+    tensor.array[...] = saved.array
     mark_changed(tensor)
 
 
@@ -430,11 +430,11 @@ def read_owned(name: str, leaf: Tensor, constraint: Constraint, from_store: bool
         # Nobody optimises here, and the store is that of some inference before: a module is what
         # it is.
         return transform_to(constraint)(leaf)
-    if known._data.shape != leaf._data.shape:
+    if known.array.shape != leaf.array.shape:
         raise ShapeError(
             f"parameter {name!r}",
-            expected=f"shape {tuple(known._data.shape)}, as in the parameter store",
-            got=f"a module whose parameter has shape {tuple(leaf._data.shape)}",
+            expected=f"shape {tuple(known.array.shape)}, as in the parameter store",
+            got=f"a module whose parameter has shape {tuple(leaf.array.shape)}",
             fix="build the network with the sizes it had, or choose another name",
         )
     return store[name]

@@ -179,7 +179,7 @@ def sample_from(
         site.notes["no_data"] = True
     value = perform(site)
     if site.observed and hasattr(site.fn, "event_shape"):
-        shape = value._data.shape
+        shape = value.array.shape
         if shape != tuple(site.fn.batch_shape) + tuple(site.fn.event_shape):
             _check_data(site, shape)
     return value

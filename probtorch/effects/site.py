@@ -200,7 +200,7 @@ class Site:
         if self.log_prob is not None:
             return self.log_prob
         raw = self._raw_log_prob()
-        shape = raw._data.shape
+        shape = raw.array.shape
         if shape != self.plate_shape:
             self._check_plates(shape)
         self.unscaled_log_prob = raw
@@ -213,7 +213,7 @@ class Site:
         """Return the sum of `compute_log_prob` over all elements, a 0-d tensor, and remember it."""
         if self.log_prob_sum is None:
             log_prob = self.compute_log_prob()
-            self.log_prob_sum = log_prob.sum() if log_prob._data.ndim else log_prob
+            self.log_prob_sum = log_prob.sum() if log_prob.array.ndim else log_prob
         return self.log_prob_sum
 
     def _raw_log_prob(self):
@@ -354,11 +354,11 @@ def as_mask(mask: TensorLike, subject: str) -> bool | Tensor:
     if isinstance(mask, bool):
         return mask
     mask = as_value(mask, subject)
-    if mask._data.dtype.kind != "b":
+    if mask.array.dtype.kind != "b":
         raise DTypeError(
             subject,
             expected="True, False or a tensor of booleans",
-            got=f"dtype {mask._data.dtype}",
+            got=f"dtype {mask.array.dtype}",
             fix="write mask.bool(), or a comparison such as x > 0",
         )
     return mask

@@ -194,7 +194,7 @@ class SummedValues(Listener):
         if not self.marks:
             return
         names = self._among(items)
-        copies = [wrap(x._data.copy()) for x in items]
+        copies = [wrap(x.array.copy()) for x in items]
         closed_over: list[Any] = []
         try:
             found = captured(
@@ -247,7 +247,7 @@ class SummedValues(Listener):
             "to see",
             expected=f"operations on tensors: {'it has' if one else 'they have'} all values at "
             f"once, along {'a dim of its own' if one else 'dims of their own'}",
-            got=f"{what} of a tensor of shape {tuple(t._data.shape)} that depends on {site}",
+            got=f"{what} of a tensor of shape {tuple(t.array.shape)} that depends on {site}",
             fix=fix + self.marks.cure,
         )
 

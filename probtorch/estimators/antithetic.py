@@ -58,13 +58,13 @@ class _Antithetic(Estimator):
         """Return the mean cost of the pairs."""
         drawn = problem.sample()
         logits = binary_logits(problem.q)
-        b = cast(drawn, logits._data.dtype)
+        b = cast(drawn, logits.array.dtype)
         p, v = sigmoid(logits).detach(), problem.uniform(drawn)
         # The u that b came from, given b.
         u = where(b > 0.5, p * v, p + (1.0 - p) * v)
         opposite = where(u > 1.0 - p, 1.0, 0.0)
-        n = drawn._data.shape[0]
-        cost = problem.cost(cat([drawn, cast(opposite, drawn._data.dtype)], 0))
+        n = drawn.array.shape[0]
+        cost = problem.cost(cat([drawn, cast(opposite, drawn.array.dtype)], 0))
         one, other = cost[:n], cost[n:]
         difference = (one - other).detach()
         weight = self.weight(u, b, opposite, logits.detach())

@@ -59,7 +59,7 @@ class _Controlled(Estimator):
         z_given = conditional_noise(q, weights, hard, v_given)
         control = self.control(problem)
         free, given = _along(control, z, q), _along(control, z_given, q)
-        if free._data.shape != cost._data.shape:
+        if free.array.shape != cost.array.shape:
             # Broadcast, one of the two would be counted several times.
             raise ShapeError(
                 f"{type(self).__name__}: the control variate",
@@ -76,9 +76,9 @@ class _Controlled(Estimator):
 
     def _loss(self, q, control, cost, weights, hard, z, v_given):
         """Mean squared gradient of a sample, differentiable in what `control` is made of."""
-        n = hard._data.shape[0]
+        n = hard.array.shape[0]
         with enable_grad():
-            own = weights.expand((n, *weights._data.shape)).clone().detach().requires_grad_()
+            own = weights.expand((n, *weights.array.shape)).clone().detach().requires_grad_()
             logs = own if isinstance(q, Bernoulli) else log_softmax(own, -1)
             free = control(unconditional(z.detach(), logs))
             given = control(conditional_noise(q, logs, hard, v_given))
@@ -158,7 +158,7 @@ class RELAX(_Controlled):
 
 def _indicators(q, drawn, weights):
     """Draws as 0 and 1 in the dtype of the weights, one per category if there are several."""
-    dtype = weights._data.dtype
+    dtype = weights.array.dtype
     return cast(one_hot(drawn, q.num_categories) if isinstance(q, Categorical) else drawn, dtype)
 
 

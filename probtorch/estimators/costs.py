@@ -42,11 +42,11 @@ class Costs:
 
     def __call__(self, z: Any) -> Any:
         """Return the costs of n values."""
-        n = z._data.shape[0]
+        n = z.array.shape[0]
         self.evaluations += n
         if self.vectorized:
             found = as_tensor(self.fn(z), "cost")
-            if found._data.shape[:1] != (n,):
+            if found.array.shape[:1] != (n,):
                 raise ShapeError(
                     "cost(vectorized=True)",
                     expected=f"{n} costs along the first dim, one per value",
@@ -55,7 +55,7 @@ class Costs:
                 )
         else:
             found = stack([as_tensor(self.fn(z[i]), "cost") for i in range(n)])
-        shape, batch = found._data.shape[1:], tuple(self.q.batch_shape)
+        shape, batch = found.array.shape[1:], tuple(self.q.batch_shape)
         padded = (1,) * (len(batch) - len(shape)) + tuple(shape)
         if len(padded) != len(batch) or any(s not in (1, b) for s, b in zip(padded, batch)):
             raise ShapeError(

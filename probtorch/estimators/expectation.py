@@ -240,7 +240,7 @@ def gradient_variance(
                     else [leaf * 0.0 for leaf in leaves]
                 )
             evaluations += costs.evaluations
-            found.append([to_host(g._data).astype(np.float64) for g in gradients])
+            found.append([to_host(g.array).astype(np.float64) for g in gradients])
         rows.append(
             VarianceRow.of(
                 entry if isinstance(entry, str) else repr(chosen),
@@ -313,7 +313,7 @@ class _FirstOrder(Function):
     def forward(ctx, value, surrogate, name):
         ctx.save_for_backward(surrogate)
         ctx.name = name
-        return wrap(value._data)
+        return wrap(value.array)
 
     @staticmethod
     def backward(ctx, g):
@@ -331,7 +331,7 @@ class _Once(Function):
     @staticmethod
     def forward(ctx, g, surrogate, name):
         ctx.name = name
-        return wrap(g._data)
+        return wrap(g.array)
 
     @staticmethod
     def backward(ctx, g):

@@ -48,8 +48,8 @@ def probabilities(q: Any, values: Any) -> Any:
         found = movedim(q._weights(), -1, 0)
     else:
         return exp(q.log_prob_inside(values))
-    k, batch = found._data.shape[0], tuple(q.batch_shape)
-    return expand(reshape(found, _padded(found._data.shape, 1 + len(batch))), (k, *batch))
+    k, batch = found.array.shape[0], tuple(q.batch_shape)
+    return expand(reshape(found, _padded(found.array.shape, 1 + len(batch))), (k, *batch))
 
 
 def _padded(shape, rank):
@@ -78,11 +78,11 @@ class Outcomes:
         read(f"estimators.{owner}: a choice of outcomes by their probability")
         q, batch = problem.q, tuple(problem.q.batch_shape)
         self.values = q.enumerate_support()
-        k = self.values._data.shape[0]
+        k = self.values.array.shape[0]
         shape = (1,) * len(batch)
         if math.prod(batch) != 1:
             # Only the function itself can say which elements its costs have in common.
-            shape = tuple(problem.cost(self.values[:1])._data.shape[1:])
+            shape = tuple(problem.cost(self.values[:1]).array.shape[1:])
         elements = problem.joint_elements(shape)
         if elements > 1 and k**elements > max_outcomes:
             raise ArgumentError(
@@ -110,7 +110,7 @@ class Outcomes:
         """Return the values of outcomes `rows`, shape (m, *C), as a tensor of shape (m, *B, *E)."""
         m, batch = rows.shape[0], self.index.shape[1:]
         picked = np.take_along_axis(self.index, np.broadcast_to(rows, (m, *batch)), 0)
-        values = to_host(self.values._data)
+        values = to_host(self.values.array)
         picked = picked.reshape(*picked.shape, *(1,) * (values.ndim - picked.ndim))
         return wrap(np.take_along_axis(values, np.broadcast_to(picked, (m, *values.shape[1:])), 0))
 
@@ -184,7 +184,7 @@ class SumAndSample(_Finite):
     def estimate(self, problem: Problem) -> Estimated:
         """Return the sum and the mean over samples of the rest."""
         outcomes = self.table(problem)
-        p = to_host(outcomes.probs._data)
+        p = to_host(outcomes.probs.array)
         k = min(max(self.num_summed, 0), outcomes.count)
         order = np.argsort(-p, axis=0, kind="stable")
         rest = p.copy()
@@ -199,9 +199,9 @@ class SumAndSample(_Finite):
             weights = wrap(np.moveaxis(np.where(left > 0.0, rest, 1.0), 0, -1))
             rows = problem.draws.sample(Categorical(probs=weights), problem.num_samples)
             picked = gather(outcomes.probs, 0, rows)
-            at = to_host(picked._data)
+            at = to_host(picked.array)
             one = picked / wrap(np.where(at > 0.0, at, 1.0))
-            cost = problem.cost(outcomes.at(to_host(rows._data)))
+            cost = problem.cost(outcomes.at(to_host(rows.array)))
             value = value + mean(one * cost, 0) * wrap(left)
         return Estimated(value, value)
 
@@ -236,7 +236,7 @@ class UnorderedSet(_Finite):
     def estimate(self, problem: Problem) -> Estimated:
         """Return the mean over independent sets."""
         outcomes = self.table(problem)
-        p = to_host(outcomes.probs._data)
+        p = to_host(outcomes.probs.array)
         if ((p > 0.0).sum(0) < self.set_size).any():
             raise ArgumentError(
                 "UnorderedSet(set_size=...)",
@@ -257,9 +257,9 @@ class UnorderedSet(_Finite):
             weights = wrap(np.moveaxis(remaining, 0, -1))
             row = problem.draws.sample(Categorical(probs=weights), 1)
             rows.append(row)
-            np.put_along_axis(remaining, to_host(row._data), 0.0, 0)
+            np.put_along_axis(remaining, to_host(row.array), 0.0, 0)
         chosen = cat(rows, 0)
-        index = to_host(chosen._data)
+        index = to_host(chosen.array)
         cost = problem.cost(outcomes.at(index))
         first, second = _leave_out_ratios(np.take_along_axis(p, index, 0))
         mass = gather(outcomes.probs, 0, chosen)

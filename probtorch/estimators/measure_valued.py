@@ -84,7 +84,7 @@ def _wanted(parameter):
 @weak_derivative(Bernoulli)
 def _bernoulli(q, problem, drawn):
     shape = (problem.num_samples, *q.batch_shape)
-    ones = wrap(np.ones(shape, q.probs._data.dtype))
+    ones = wrap(np.ones(shape, q.probs.array.dtype))
     yield WeakDerivative(q.probs, 1.0, ones, ones * 0.0)
 
 
@@ -105,7 +105,7 @@ def _categories(q, problem, drawn):
     # The changes of the probabilities add up to 0, so what is subtracted is free: the draw itself.
     weights, values = q._weights(), q.enumerate_support()
     for k in range(q.num_categories):
-        at = expand(reshape(values[k], (1, *values._data.shape[1:])), drawn._data.shape)
+        at = expand(reshape(values[k], (1, *values.array.shape[1:])), drawn.array.shape)
         yield WeakDerivative(weights[..., k], 1.0, at, drawn)
 
 
@@ -134,7 +134,7 @@ def _gamma(q, problem, drawn):
 @weak_derivative(Normal)
 def _normal(q, problem, drawn, onto=lambda x: x):
     loc, scale, n = q.loc.detach(), q.scale.detach(), problem.num_samples
-    one = expand(wrap(np.ones((), scale._data.dtype)), tuple(q.batch_shape))
+    one = expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape))
     if _wanted(q.loc):
         w = problem.draws.sample(Weibull(one * math.sqrt(2.0), one * 2.0), n) * scale
         constant = 1.0 / (scale * math.sqrt(2.0 * math.pi))
@@ -155,7 +155,7 @@ def _log_normal(q, problem, drawn):
 @weak_derivative(HalfNormal)
 def _half_normal(q, problem, drawn):
     scale = q.scale.detach()
-    one = expand(wrap(np.ones((), scale._data.dtype)), tuple(q.batch_shape))
+    one = expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape))
     m = _maxwell(problem, one) * scale
     yield WeakDerivative(q.scale, 1.0 / scale, m, m * problem.uniform(m))
 
@@ -163,7 +163,7 @@ def _half_normal(q, problem, drawn):
 @weak_derivative(Laplace)
 def _laplace(q, problem, drawn):
     loc, scale, n = q.loc.detach(), q.scale.detach(), problem.num_samples
-    unit = Exponential(expand(wrap(np.ones((), scale._data.dtype)), tuple(q.batch_shape)))
+    unit = Exponential(expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape)))
     e = problem.draws.sample(unit, n) * scale
     if _wanted(q.loc):
         yield WeakDerivative(q.loc, 0.5 / scale, loc + e, loc - e)
@@ -213,7 +213,7 @@ class MeasureValued(Estimator):
         q = problem.q
         drawn = problem.sample()
         value = mean(problem.cost(drawn), 0)
-        shape = value._data.shape
+        shape = value.array.shape
         surrogate, batch = value, tuple(q.batch_shape)
         for weak in WEAK_DERIVATIVES[type(q)](q, problem, drawn):
             if not _wanted(weak.parameter):
@@ -245,7 +245,7 @@ class MeasureValued(Estimator):
             return found
 
     def _difference(self, problem, plus, minus):
-        n, dtype = plus._data.shape[0], plus._data.dtype
+        n, dtype = plus.array.shape[0], plus.array.dtype
         cost = problem.cost(cat([plus, cast(minus, dtype)], 0))
         return mean(cost[:n] - cost[n:], 0)
 

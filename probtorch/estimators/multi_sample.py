@@ -27,7 +27,7 @@ __all__ = ["VIMCO", "log_mean_exp", "vimco_signals"]
 
 def log_mean_exp(log_w: Any) -> Any:
     """Return log of the mean of exp(log_w) over the first dim."""
-    return logsumexp(log_w, 0) - math.log(log_w._data.shape[0])
+    return logsumexp(log_w, 0) - math.log(log_w.array.shape[0])
 
 
 def vimco_signals(log_w: Any) -> Any:
@@ -45,9 +45,9 @@ def vimco_signals(log_w: Any) -> Any:
         others; without gradient.
     """
     log_w = log_w.detach()
-    k = log_w._data.shape[0]
+    k = log_w.array.shape[0]
     others = (total(log_w, 0, True) - log_w) / (k - 1)
-    diagonal = np.eye(k, dtype=bool).reshape(k, k, *(1,) * (log_w._data.ndim - 1))
+    diagonal = np.eye(k, dtype=bool).reshape(k, k, *(1,) * (log_w.array.ndim - 1))
     # Row i along the second dim has the weights with the i-th replaced.
     replaced = where(wrap(diagonal), unsqueeze(others, 0), unsqueeze(log_w, 1))
     return log_mean_exp(log_w) - log_mean_exp(replaced)

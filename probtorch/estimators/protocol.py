@@ -126,7 +126,7 @@ class Problem:
 
     def uniform(self, z: Any, *more: int) -> Any:
         """Return uniforms, one for each element of the batches of `z` and of further dims."""
-        shape = (z._data.shape[0], *self.q.batch_shape, *more)
+        shape = (z.array.shape[0], *self.q.batch_shape, *more)
         dtype = self.q._dtype
         return self.draws.uniform(shape, dtype)
 
@@ -138,7 +138,7 @@ class Problem:
 
 def joined(x: Any, cost: Any) -> Any:
     """Sum a tensor of shape (n, *B) over the joint dims, to the shape (n, *C) of `cost`."""
-    shape = (x._data.shape[0], *cost._data.shape[1:])
+    shape = (x.array.shape[0], *cost.array.shape[1:])
     return unbroadcast(x, shape)
 
 

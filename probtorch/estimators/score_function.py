@@ -72,11 +72,11 @@ class _Scored(Estimator):
         if self._is("moving_average"):
             return moving_average(cost, self.decay, memory), None
         base = as_tensor(base() if callable(base) else base, "baseline")
-        check_baseline(base, cost._data.shape)
+        check_baseline(base, cost.array.shape)
         if not base.requires_grad:
             return base, None
         error = cost - base
-        return base.detach(), total(error * error) / cost._data.shape[0]
+        return base.detach(), total(error * error) / cost.array.shape[0]
 
 
 @record
@@ -156,7 +156,7 @@ def check_baseline(base: Any, shape: tuple[int, ...], at: str | None = None) -> 
     at : str, optional
         The "file:line" to blame.
     """
-    have = base._data.shape
+    have = base.array.shape
     fits = len(have) <= len(shape) and all(
         size in (1, full) for size, full in zip(have[::-1], shape[::-1])
     )
@@ -172,7 +172,7 @@ def check_baseline(base: Any, shape: tuple[int, ...], at: str | None = None) -> 
 
 def leave_one_out(cost: Any) -> Any:
     """Return for every sample (along the first dim) the mean cost of the others."""
-    n = cost._data.shape[0]
+    n = cost.array.shape[0]
     return (total(cost, 0, True) - cost) / (n - 1)
 
 
@@ -188,7 +188,7 @@ def moving_average(cost: Any, decay: float, memory: dict[str, Any] | None) -> An
         )
     now = mean(cost, 0).detach()
     before = memory.get("average")
-    if before is not None and before._data.shape != now._data.shape:
+    if before is not None and before.array.shape != now.array.shape:
         # Another number of rows, as in the last minibatch: their common mean serves.
         before = now * 0.0 + mean(before)
     if grad_enabled():

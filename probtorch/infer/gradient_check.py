@@ -147,9 +147,9 @@ class DensityCheck:
             gradient = np.zeros(len(q))
             if value.requires_grad:
                 with unheard(), np.errstate(all="ignore"):
-                    gradient = grad(value, point, materialize_grads=True)[0]._data
+                    gradient = grad(value, point, materialize_grads=True)[0].array
         restore(watch)
-        return float(value._data.sum()), gradient, watch
+        return float(value.array.sum()), gradient, watch
 
     def _value_at(self, density, q, first):
         point = wrap(np.array(q, np.float64))
@@ -158,7 +158,7 @@ class DensityCheck:
             value = as_tensor(density.fn(point), self.name)
         restore(watch)
         check_alike(watch)
-        return float(value._data.sum())
+        return float(value.array.sum())
 
     def _judge(self, q, value, gradient, probe, watch, left=None):
         """Compare along one direction, and along that of the sites whose values left the tape."""

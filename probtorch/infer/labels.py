@@ -60,14 +60,14 @@ def labels_of(
         What was run.
     """
     info = plate_info(first)
-    observed = {name: to_host(first[name].value._data) for name in first.observation_nodes}
+    observed = {name: to_host(first[name].value.array) for name in first.observation_nodes}
     wanted = {*latent, *observed}
     constant = {}
     for name, array in array_arguments(model, args, kwargs).items():
         if any(array.shape == y.shape and np.array_equal(array, y) for y in observed.values()):
             continue
         # A variable of the results already has the name: the argument gets another.
-        constant[f"{name}_data" if name in first else name] = array
+        constant[f"{name}array" if name in first else name] = array
     return Labels(
         dims={
             name: tuple(d and _spelled(d) for d in dims)
@@ -102,7 +102,7 @@ def array_arguments(
 def _array(value):
     """A tensor, an array, a column or a list of numbers as an array, None for anything else."""
     if isinstance(value, TensorBase):
-        return to_host(value._data)
+        return to_host(value.array)
     if isinstance(value, (list, tuple)):
         try:
             return np.array(value)

@@ -105,7 +105,7 @@ class DrawMap:
         for i in range(count):
             found = self.fn({k: wrap(x[i, ...]) for k, x in flat.items()})
             for name, value in found.items():
-                array = as_tensor(value)._data
+                array = as_tensor(value).array
                 if name not in out:
                     out[name] = np.empty((count, *array.shape), array.dtype)
                 out[name][i] = array
@@ -137,13 +137,13 @@ class DrawMap:
                 # A draw at which eager execution raises: it says of which, and why.
                 return None
             for name, value in found.items():
-                out[name][start : start + n] = value._data[:n]
+                out[name][start : start + n] = value.array[:n]
         return out
 
     def _compile(self, flat):
         first = {k: wrap(x[0, ...]) for k, x in flat.items()}
-        found = {k: as_tensor(x)._data for k, x in self.fn(first).items()}
-        size = sum(x.nbytes for x in found.values()) + sum(x._data.nbytes for x in first.values())
+        found = {k: as_tensor(x).array for k, x in self.fn(first).items()}
+        size = sum(x.nbytes for x in found.values()) + sum(x.array.nbytes for x in first.values())
         block = max(1, min(BLOCK, BLOCK_BYTES // max(size, 1)))
         zeros = {k: np.zeros((block, *x.shape), x.dtype) for k, x in found.items()}
 

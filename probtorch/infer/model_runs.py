@@ -33,7 +33,7 @@ def lifted(tree: Any) -> Any:
 
     def lift(x):
         if isinstance(x, TensorBase):
-            return cast(x, float64) if x._data.dtype.kind == "f" else x
+            return cast(x, float64) if x.array.dtype.kind == "f" else x
         if isinstance(x, np.ndarray) and x.dtype.kind == "f":
             return x.astype(float64, copy=False)
         return x

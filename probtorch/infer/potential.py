@@ -35,6 +35,7 @@ from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator, default_generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
@@ -286,7 +287,7 @@ class Target(abc.ABC):
         self._check_names(values, "unconstrained values")
         q = np.empty(self.dim)
         for name, slot in self.slots.items():
-            array = np.asarray(as_value(values[name], name)._data)
+            array = np.asarray(as_value(values[name], name).array)
             if array.shape != slot.free_shape:
                 raise ShapeError(
                     f"unconstrained value of {name!r}",
@@ -611,11 +612,11 @@ class DensityTarget(Target):
         self.name = getattr(named or fn, "__name__", "density")
         self._of_dict = isinstance(example, Mapping)
         if not self._of_dict:
-            size = dim if example is None else np.size(as_value(example, "example")._data)
+            size = dim if example is None else np.size(as_value(example, "example").array)
             example = {"x": np.empty(size)}
         slots, start = {}, 0
         for name, value in example.items():
-            shape = tuple(as_value(value, name)._data.shape)
+            shape = tuple(as_value(value, name).array.shape)
             slots[name] = Slot(name, start, start + math.prod(shape), shape, shape)
             start = slots[name].stop
         super().__init__(start, slots)
@@ -673,9 +674,9 @@ def _latent_spread(fn):
 
 def _equal(a, b):
     """Whether two deterministic values are the same; nan is nan."""
-    if not (hasattr(a, "_data") and hasattr(b, "_data")):
+    if not (isinstance(a, TensorBase) and isinstance(b, TensorBase)):
         return False
-    return np.array_equal(to_host(a._data), to_host(b._data), equal_nan=a._data.dtype.kind == "f")
+    return np.array_equal(to_host(a.array), to_host(b.array), equal_nan=a.array.dtype.kind == "f")
 
 
 def _no_latent_sites(name, first, summed):

@@ -27,6 +27,7 @@ from probtorch.core.dispatch import set_grad_enabled, wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls, explained
+from probtorch.core.tensor_base import TensorBase
 from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute, trace
@@ -166,7 +167,7 @@ class Predictive:
             )
         self.model, self.guide, self.num_samples = model, guide, num_samples
         self.posterior_samples = {
-            name: to_host(as_value(value, name)._data)
+            name: to_host(as_value(value, name).array)
             for name, value in (posterior_samples or {}).items()
         }
         self.return_sites = (
@@ -253,7 +254,7 @@ def log_likelihood(
     """
     if isinstance(posterior_samples, Draws):
         posterior_samples, batch_ndims = posterior_samples.posterior, 2
-    samples = {n: to_host(as_value(x, n)._data) for n, x in posterior_samples.items()}
+    samples = {n: to_host(as_value(x, n).array) for n, x in posterior_samples.items()}
     with _no_grad():
         job = _Job(model, args, kwargs, samples, {}, Generator(0))
         job.look(batch_ndims, None)
@@ -401,7 +402,7 @@ class _Job:
                 lambda _, values: one(values), randomness="different", chunk_size=block
             )(wrap(np.zeros(self.count)), draws)
             wanted, values, densities = (
-                {n: to_host(x._data) for n, x in part.items()} for part in everything
+                {n: to_host(x.array) for n, x in part.items()} for part in everything
             )
             for i in (0, self.count - 1):
                 self._compare_mapped(values, densities, i)
@@ -464,7 +465,8 @@ class _Job:
 
     def _block(self):
         """Number of draws to run at once."""
-        elements = sum(getattr(s.value, "_data", np.empty(0)).size for s in self.first.values())
+        values = (s.value for s in self.first.values())
+        elements = sum(x.array.size for x in values if isinstance(x, TensorBase))
         return max(2, BLOCK_ELEMENTS // max(elements, 1))
 
     @property
@@ -584,7 +586,7 @@ def _value(found, name):
 
 
 def _array(value):
-    return to_host(as_value(value, "value")._data)
+    return to_host(as_value(value, "value").array)
 
 
 def _stacked(name, values, first):

@@ -68,7 +68,7 @@ def _add(digest, x, open_):
     if isinstance(x, _PLAIN):
         digest.update(repr(x).encode())
     elif isinstance(x, TensorBase):
-        _add(digest, np.asarray(to_host(x._data)), open_)
+        _add(digest, np.asarray(to_host(x.array)), open_)
     elif isinstance(x, (np.ndarray, np.generic)):
         x = np.asarray(x)
         digest.update(f"{x.dtype.str}{x.shape}".encode())
@@ -116,7 +116,7 @@ def _shown(value):
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, TensorBase):
-        return repr(value._data.tolist())
+        return repr(value.array.tolist())
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, Mapping):
@@ -167,8 +167,8 @@ def _densities_once(svi, args, kwargs):
     rows = _FirstRows(svi.feed.convert)
     # Batch normalisation counts what it sees.
     modules = _modules((svi.model, svi.guide, *args, *kwargs.values()))
-    held = [(b, b._data.copy()) for b in svi.params.buffers.values()]
-    held += [(b, b._data.copy()) for m in modules for b in m.buffers()]
+    held = [(b, b.array.copy()) for b in svi.params.buffers.values()]
+    held += [(b, b.array.copy()) for m in modules for b in m.buffers()]
     found = {}
     try:
         for prefix, fn in (("", svi.model), (GUIDE, svi.guide)):
@@ -194,7 +194,7 @@ def _densities_of(fn, prefix, args, kwargs):
                     _add(seen, site.value, set())
                 found[prefix + name] = [
                     float(density),
-                    density._data.dtype.str[1:],
+                    density.array.dtype.str[1:],
                     seen.hexdigest() if site.observed else "",
                 ]
     except Exception:  # flat priors cannot be drawn from, and a model may need its guide's values

@@ -130,10 +130,10 @@ class Evaluation(Handler):
             site.value = free
         elif self.density:
             site.value, log_det = transform.call_and_ladj(free)
-            self.terms.append(log_det.sum() if log_det._data.ndim else log_det)
+            self.terms.append(log_det.sum() if log_det.array.ndim else log_det)
         else:
             site.value = transform(free)
-        if site.value._data.shape != shape:
+        if site.value.array.shape != shape:
             raise _moving_support(site)
         self.values[site.name] = site.value
         active = recorder()
@@ -186,22 +186,22 @@ class Inversion(Handler):
         if slot is None or slot.shape != shape:
             raise _changed(site, slot, shape)
         value = as_value(self.value(site), site.name)
-        value = cast(value, float64) if value._data.dtype.kind in "biuf" else value
+        value = cast(value, float64) if value.array.dtype.kind in "biuf" else value
         support = site.fn.support
-        if value._data.shape != shape:
+        if value.array.shape != shape:
             value = _fitted(value, site, shape)
-        inside = support.check(value)._data
+        inside = support.check(value).array
         if not inside.all():
             bad = tuple(int(i) for i in np.argwhere(~inside)[0]) if inside.ndim else ()
             raise DomainError(
                 f"value of site {site.name!r}",
                 expected=f"values in {support!r}",
-                got=f"{value._data[bad]}" + (f" at index {bad}" if bad else ""),
+                got=f"{value.array[bad]}" + (f" at index {bad}" if bad else ""),
                 fix="give a value inside the support of the site's distribution",
                 at=site.location,
             )
         free = biject_to(support).inv(value)
-        self.q[slot.start : slot.stop] = free._data.reshape(-1)
+        self.q[slot.start : slot.stop] = free.array.reshape(-1)
         site.value = value
 
 
@@ -218,12 +218,12 @@ def _is_latent(site: Site) -> bool:
 def _fitted(value, site, shape):
     """`value` broadcast to the site's shape, or an error."""
     try:
-        return wrap(np.broadcast_to(value._data, shape).copy())
+        return wrap(np.broadcast_to(value.array, shape).copy())
     except ValueError:
         raise ShapeError(
             f"value of site {site.name!r}",
             expected=f"shape {shape}",
-            got=f"shape {tuple(value._data.shape)}",
+            got=f"shape {tuple(value.array.shape)}",
             fix="give one value per element of the site",
             at=site.location,
         ) from None

@@ -93,7 +93,7 @@ def destination(
     """Return (device, dtype) from the ways of calling `to`; `non_blocking` changes nothing here."""
     for a in args:
         if isinstance(a, TensorBase):
-            device, dtype = device_of(a._data), a._data.dtype
+            device, dtype = device_of(a.array), a.array.dtype
         elif a is None or isinstance(a, bool):
             continue
         elif isinstance(a, np.dtype) or isinstance(a, type):

@@ -37,13 +37,13 @@ def additive_mask(owner: str, name: str, mask: Tensor, dtype: DType) -> Tensor |
     if mask is None:
         return None
     mask = as_tensor(mask, owner)
-    if mask._data.dtype.kind == "b":
+    if mask.array.dtype.kind == "b":
         return cast(where(mask, -math.inf, 0.0), dtype)
-    if mask._data.dtype.kind != "f":
+    if mask.array.dtype.kind != "f":
         raise DTypeError(
             owner,
             expected=f"{name}: booleans (True is left out) or floats (added to the scores)",
-            got=str(mask._data.dtype),
+            got=str(mask.array.dtype),
             fix="convert it with .bool()",
         )
     return cast(mask, dtype)
@@ -147,7 +147,7 @@ class MultiheadAttention(Module):
             Without `attn_mask`: leave out keys after each query.
         """
         q, k, v = (as_tensor(t, "MultiheadAttention") for t in (query, key, value))
-        batched = q._data.ndim == 3
+        batched = q.array.ndim == 3
         if batched and not self.batch_first:
             q, k, v = (swapaxes(t, 0, 1) for t in (q, k, v))
         elif not batched:
@@ -156,18 +156,18 @@ class MultiheadAttention(Module):
         mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal, batched)
         q, k, v = self._projected(q, k, v)
         if self.bias_k is not None:
-            shape = (k._data.shape[0], 1, self.embed_dim)
+            shape = (k.array.shape[0], 1, self.embed_dim)
             k = cat([k, expand(self.bias_k, shape)], 1)
             v = cat([v, expand(self.bias_v, shape)], 1)
             mask = _longer(mask)
         if self.add_zero_attn:
-            nothing = zeros((k._data.shape[0], 1, self.embed_dim), dtype=k.dtype, device=k.device)
+            nothing = zeros((k.array.shape[0], 1, self.embed_dim), dtype=k.dtype, device=k.device)
             k, v = cat([k, nothing], 1), cat([v, nothing], 1)
             mask = _longer(mask)
         weights = attention_weights(self._heads(q), self._heads(k), mask)
         weights = F.dropout(weights, self.dropout, self.training)
         output = permute(matmul(weights, self._heads(v)), (0, 2, 1, 3))
-        output = self.out_proj(reshape(output, q._data.shape))
+        output = self.out_proj(reshape(output, q.array.shape))
         if batched and not self.batch_first:
             output = swapaxes(output, 0, 1)
         if not need_weights:
@@ -176,7 +176,7 @@ class MultiheadAttention(Module):
         return (output, weights) if batched else (output.squeeze(0), weights.squeeze(0))
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        sizes = [t._data.shape for t in (q, k, v)]
+        sizes = [t.array.shape for t in (q, k, v)]
         fits = (
             all(len(s) == 3 for s in sizes)
             and [s[-1] for s in sizes] == [self.embed_dim, self.kdim, self.vdim]
@@ -202,12 +202,12 @@ class MultiheadAttention(Module):
         batched,
     ):
         """Return one floating mask that broadcasts to (N, heads, L, S), or None."""
-        n, length, keys = q._data.shape[0], q._data.shape[1], k._data.shape[1]
+        n, length, keys = q.array.shape[0], q.array.shape[1], k.array.shape[1]
         if attn_mask is None and is_causal:
             attn_mask = ~causal_mask(length, keys, q.device)
         mask = additive_mask("MultiheadAttention", "attn_mask", attn_mask, q.dtype)
         if mask is not None:
-            shape = mask._data.shape
+            shape = mask.array.shape
             if shape == (n * self.num_heads, length, keys):
                 mask = reshape(mask, (n, self.num_heads, length, keys))
             elif shape != (length, keys):
@@ -221,11 +221,11 @@ class MultiheadAttention(Module):
         padding = additive_mask("MultiheadAttention", "key_padding_mask", padding, q.dtype)
         if padding is None:
             return mask
-        if padding._data.shape != ((n, keys) if batched else (keys,)):
+        if padding.array.shape != ((n, keys) if batched else (keys,)):
             raise ShapeError(
                 "MultiheadAttention",
                 expected=f"key_padding_mask of shape {(n, keys) if batched else (keys,)}",
-                got=str(padding._data.shape),
+                got=str(padding.array.shape),
                 fix="one entry per key",
             )
         padding = reshape(padding, (n, 1, 1, keys))
@@ -241,7 +241,7 @@ class MultiheadAttention(Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split (N, L, E) into (N, heads, L, E / heads)."""
-        n, length = x._data.shape[:2]
+        n, length = x.array.shape[:2]
         return permute(reshape(x, (n, length, self.num_heads, self.head_dim)), (0, 2, 1, 3))
 
 

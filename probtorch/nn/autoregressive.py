@@ -68,7 +68,7 @@ class MaskedLinear(Module):
         self.in_features, self.out_features = in_features, out_features
         self.parameter("weight", (out_features, in_features), init=init.fan_in())
         self.parameter("bias", (out_features,) if bias else None, init=init.fan_in(in_features))
-        given = np.asarray(as_tensor(mask, "MaskedLinear").detach()._data)
+        given = np.asarray(as_tensor(mask, "MaskedLinear").detach().array)
         if given.shape != (out_features, in_features):
             raise ShapeError(
                 "MaskedLinear",
@@ -76,7 +76,7 @@ class MaskedLinear(Module):
                 got=f"shape {given.shape}",
                 fix="one row per output, one column per input",
             )
-        self.register_buffer("mask", wrap(given.astype(self.weight._data.dtype)))
+        self.register_buffer("mask", wrap(given.astype(self.weight.array.dtype)))
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.linear(input, self.weight * self.mask, self.bias)
@@ -166,8 +166,8 @@ class _Shaped(Module):
 
     def _joined(self, x, context):
         """Context and input side by side; the context is repeated for all rows of the input."""
-        lead = x._data.shape[:-1]
-        context = expand(context, (*lead, context._data.shape[-1]))
+        lead = x.array.shape[:-1]
+        context = expand(context, (*lead, context.array.shape[-1]))
         return cat([context, x], -1)
 
     def extra_repr(self) -> str:
@@ -194,7 +194,7 @@ class _Made(_Shaped):
         )
         name = type(self).__name__
         drawn = randperm(input_dim) if permutation is None else as_tensor(permutation, name)
-        order = np.array(drawn.detach()._data)
+        order = np.array(drawn.detach().array)
         if sorted(order.tolist()) != list(range(input_dim)):
             raise ArgumentError(
                 f"{name}(permutation=...)",
@@ -222,7 +222,7 @@ class _Made(_Shaped):
             h = h + self.skip_layer(x)
         if self.output_multiplier == 1:
             return h
-        h = reshape(h, (*x._data.shape[:-1], self.output_multiplier, self.input_dim))
+        h = reshape(h, (*x.array.shape[:-1], self.output_multiplier, self.input_dim))
         if len(self.param_dims) == 1:
             return h
         parts = split(h, self.param_dims, -2)

@@ -85,11 +85,11 @@ class Embedding(Module):
             self.parameter("weight", shape, init=start, requires_grad=not _freeze)
         else:
             _weight = as_tensor(_weight, "Embedding")
-            if _weight._data.shape != shape:
+            if _weight.array.shape != shape:
                 raise ShapeError(
                     "Embedding",
                     expected=f"_weight of shape {shape}",
-                    got=str(_weight._data.shape),
+                    got=str(_weight.array.shape),
                     fix="use Embedding.from_pretrained(table)",
                 )
             self.weight = Parameter(_weight, requires_grad=not _freeze)
@@ -107,11 +107,11 @@ class Embedding(Module):
     ) -> Self:
         """Return a layer with a table of shape (rows, features), frozen unless `freeze` is off."""
         table = as_tensor(embeddings, "from_pretrained")
-        if table._data.ndim != 2:
+        if table.array.ndim != 2:
             raise ShapeError(
-                "from_pretrained", expected="a matrix", got=str(table._data.shape), fix="reshape it"
+                "from_pretrained", expected="a matrix", got=str(table.array.shape), fix="reshape it"
             )
-        rows, features = table._data.shape
+        rows, features = table.array.shape
         return cls(
             rows,
             features,

@@ -100,7 +100,7 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 def _fans(tensor: Tensor, op: str) -> Shape:
     """Return (fan in, fan out): inputs of one output, and outputs of one input."""
-    shape = tensor._data.shape
+    shape = tensor.array.shape
     if len(shape) < 2:
         raise ShapeError(
             op,

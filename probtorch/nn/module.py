@@ -719,7 +719,7 @@ def _indented(text: str) -> str:
 
 def _replace_memory(t: Tensor, new: Tensor) -> None:
     """Let `t` have the elements of `new`, its views excepted: they keep the old memory."""
-    if new._data is not t._data:
-        t._data = new._data
+    if new.array is not t.array:
+        t.array = new.array
         t._base = None
         mark_changed(t)

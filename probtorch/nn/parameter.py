@@ -25,7 +25,7 @@ def _around(cls, data):
     """Return a new leaf of class `cls` on the memory of the tensor `data`."""
     read(f"a {cls.__name__} made of a tensor", data)
     t = object.__new__(cls)
-    t._data = data._data
+    t.array = data.array
     t.requires_grad = False
     t._grad = t.grad_fn = t._extra = None
     t._index = 0

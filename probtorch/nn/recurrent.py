@@ -139,20 +139,20 @@ class _Recurrent(Module):
     def _prepared(self, input, states):
         """Return the input as (L, N, F), states as (K, N, size), and whether there was a batch."""
         name, x = type(self).__name__, as_tensor(input, type(self).__name__)
-        if x._data.ndim not in (2, 3) or x._data.shape[-1] != self.input_size:
+        if x.array.ndim not in (2, 3) or x.array.shape[-1] != self.input_size:
             order = "(N, L" if self.batch_first else "(L, N"
             raise ShapeError(
                 name,
                 expected=f"an input {order}, {self.input_size}) or (L, {self.input_size})",
-                got=str(x._data.shape),
+                got=str(x.array.shape),
                 fix="input_size is the last size of the input",
             )
-        batched = x._data.ndim == 3
+        batched = x.array.ndim == 3
         if not batched:
-            x = reshape(x, (x._data.shape[0], 1, -1))
+            x = reshape(x, (x.array.shape[0], 1, -1))
         elif self.batch_first:
             x = swapaxes(x, 0, 1)
-        count, batch = self.num_layers * (1 + self.bidirectional), x._data.shape[1]
+        count, batch = self.num_layers * (1 + self.bidirectional), x.array.shape[1]
         shapes = [(count, batch, size) for size in self._sizes()]
         if states is None:
             states = [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
@@ -166,13 +166,13 @@ class _Recurrent(Module):
                 fix="an LSTM takes the pair (h_0, c_0), others h_0 alone",
             )
         if not batched:
-            states = [s.unsqueeze(1) if s._data.ndim == 2 else s for s in states]
+            states = [s.unsqueeze(1) if s.array.ndim == 2 else s for s in states]
         for s, shape in zip(states, shapes):
-            if s._data.shape != shape:
+            if s.array.shape != shape:
                 raise ShapeError(
                     name,
                     expected=f"a state of shape {shape if batched else (shape[0], shape[2])}",
-                    got=str(s._data.shape),
+                    got=str(s.array.shape),
                     fix="states are (layers * directions, batch, size), also with batch_first",
                 )
         return x, states, batched
@@ -196,7 +196,7 @@ class _Recurrent(Module):
                 x = F.dropout(x, self.dropout, self.training)
         final = tuple(stack(ends) for ends in last)
         if not batched:
-            return reshape(x, (x._data.shape[0], -1)), tuple(e.squeeze(1) for e in final)
+            return reshape(x, (x.array.shape[0], -1)), tuple(e.squeeze(1) for e in final)
         return (swapaxes(x, 0, 1) if self.batch_first else x), final
 
     def _direction(self, x, state, suffix, reverse):
@@ -380,25 +380,25 @@ class _Cell(Module):
     def _prepared(self, input, states):
         """Return the projected input (N, rows), states (N, hidden), and if there was a batch."""
         name, x = type(self).__name__, as_tensor(input, type(self).__name__)
-        if x._data.ndim not in (1, 2) or x._data.shape[-1] != self.input_size:
+        if x.array.ndim not in (1, 2) or x.array.shape[-1] != self.input_size:
             raise ShapeError(
                 name,
                 expected=f"an input (N, {self.input_size}) or ({self.input_size},)",
-                got=str(x._data.shape),
+                got=str(x.array.shape),
                 fix="input_size is the last size of the input",
             )
-        batched = x._data.ndim == 2
+        batched = x.array.ndim == 2
         x = x if batched else x.unsqueeze(0)
-        shape = (x._data.shape[0], self.hidden_size)
+        shape = (x.array.shape[0], self.hidden_size)
         found = []
         for s in states:
             s = zeros(shape, dtype=x.dtype, device=x.device) if s is None else as_tensor(s, name)
-            s = s.unsqueeze(0) if not batched and s._data.ndim == 1 else s
-            if s._data.shape != shape:
+            s = s.unsqueeze(0) if not batched and s.array.ndim == 1 else s
+            if s.array.shape != shape:
                 raise ShapeError(
                     name,
                     expected=f"a state of shape {shape if batched else shape[1:]}",
-                    got=str(s._data.shape),
+                    got=str(s.array.shape),
                     fix="states have the batch of the input, and hidden_size",
                 )
             found.append(s)

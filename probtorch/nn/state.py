@@ -111,7 +111,7 @@ def _wrong_shapes(places, state):
         if name not in state:
             continue
         value = as_tensor(state[name], f"load_state_dict, {name}")
-        if value._data.shape != target._data.shape:
+        if value.array.shape != target.array.shape:
             out.append(
                 f"size mismatch for {name}: copying a param with shape {value.shape} from "
                 f"checkpoint, the shape in current model is {target.shape}."

@@ -81,8 +81,8 @@ class Discrete(_Adjoint):
 
             def shrunk(g_t, g_y, g_h):
                 """Where the error was no number the step was only made shorter."""
-                own = where(ends, 0.0, g_h * SHRINK).to(g_h._data.dtype)
-                rest = where(ends, g_h * SHRINK, 0.0).to(g_h._data.dtype)
+                own = where(ends, 0.0, g_h * SHRINK).to(g_h.array.dtype)
+                rest = where(ends, g_h * SHRINK, 0.0).to(g_h.array.dtype)
                 return g_t - rest, g_y, own, rest, zeros
 
             g_y = g_y + where(logical_and(ends, accepted), g[target], 0.0)
@@ -156,8 +156,8 @@ class Continuous(_Adjoint):
                 got="a derivative of the gradient",
                 fix="use the discrete adjoint, which has derivatives of all orders",
             )
-        k, n = outputs._data.shape
-        sizes = [x._data.size for x in closed_over]
+        k, n = outputs.array.shape
+        sizes = [x.array.size for x in closed_over]
 
         def augmented(t, z):
             y, a = stand_in(z[:n]), z[n : 2 * n]
@@ -178,7 +178,7 @@ class Continuous(_Adjoint):
             a, rest = z[n : 2 * n], z[2 * n :]
         g_closed, at = [], 0
         for x, size in zip(closed_over, sizes, strict=True):
-            g_closed.append(reshape(rest[at : at + size], x._data.shape))
+            g_closed.append(reshape(rest[at : at + size], x.array.shape))
             at += size
         times_grad = None
         if ctx.needs_input_grad[3]:
@@ -211,7 +211,7 @@ def _on_tape(problem, closed_over, g, path, tries):
             t, at, h = tried.t, tried.y, tried.h
             if ends and accepted:
                 rows[target] = at
-        outputs = stack([rows[i] for i in range(g._data.shape[0])])
+        outputs = stack([rows[i] for i in range(g.array.shape[0])])
         wanted = [x for x in sources if x.requires_grad]
         found = iter(grad(outputs, wanted, g, create_graph=True, allow_unused=True))
         return [next(found) if x.requires_grad else None for x in sources]
@@ -228,4 +228,4 @@ def _pulled(outs, sources, gs):
 
 
 def _slopes(problem, times, outputs):
-    return stack([problem.f(times[i], outputs[i]) for i in range(times._data.shape[0])])
+    return stack([problem.f(times[i], outputs[i]) for i in range(times.array.shape[0])])

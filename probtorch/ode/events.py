@@ -83,7 +83,7 @@ def odeint_event(
     span = 1e4 if t_max is None else abs(float(t_max) - float(t0))
     last = float(t0) - span if reverse_time else float(t0) + span
     with no_grad():
-        t0_number = t0.detach().to(np.result_type(t0._data.dtype, np.float32))
+        t0_number = t0.detach().to(np.result_type(t0.array.dtype, np.float32))
         ends = stack([t0_number, t0_number.new_full((), last)])
         problem = prepared(func, y0, ends, rtol, atol, method, options)
         if not problem.method.adaptive:
@@ -94,7 +94,7 @@ def odeint_event(
                 fix="leave it out",
             )
         event_t = _first_crossing(problem, event_fn)
-    times = stack([t0.to(event_t._data.dtype), event_t])
+    times = stack([t0.to(event_t.array.dtype), event_t])
     problem = prepared(func, y0, times, rtol, atol, method, options)
     rows = problem.solve(Discrete)
     y = rows[1]

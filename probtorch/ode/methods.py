@@ -189,13 +189,13 @@ def _jacobians(f, t, y, slope):
     # What is on the tape already is what the derivative is of.
     t = t if taped and t.requires_grad else stand_in(t)
     y = y if taped and y.requires_grad else stand_in(y)
-    n = y._data.shape[0]
+    n = y.array.shape[0]
     rows, in_time = [], []
     with enable_grad():
         slope = f(t, y)
         if not slope.requires_grad:
             return y.new_zeros((n, n)), y.new_zeros(n)
-        for one in np.eye(n, dtype=y._data.dtype):
+        for one in np.eye(n, dtype=y.array.dtype):
             row, time = grad(
                 slope,
                 [y, t],
@@ -206,14 +206,14 @@ def _jacobians(f, t, y, slope):
             )
             rows.append(y.new_zeros(n) if row is None else row)
             in_time.append(t.new_zeros(()) if time is None else time)
-    return stack(rows), stack(in_time).to(y._data.dtype)
+    return stack(rows), stack(in_time).to(y.array.dtype)
 
 
 def _rosenbrock(f, t, y, h):
     slope = f(t, y)
     jacobian, in_time = _jacobians(f, t, y, slope)
-    n = y._data.shape[0]
-    matrix = wrap(np.eye(n, dtype=y._data.dtype)) / (h * _GAMMA) - jacobian
+    n = y.array.shape[0]
+    matrix = wrap(np.eye(n, dtype=y.array.dtype)) / (h * _GAMMA) - jacobian
     stages = []
     for i in range(5):
         at = _combination(y, 1.0, _A[i], stages)

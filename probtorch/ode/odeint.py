@@ -161,7 +161,7 @@ class InitialValueProblem:
         if not self.method.adaptive:
             return fixed(self.method, self.f, self.y, self.times, self.step_size)
         outputs, reached = self._adaptive(adjoint)
-        if not rerun() and int(reached) < self.times._data.shape[0]:
+        if not rerun() and int(reached) < self.times.array.shape[0]:
             at = float(self.times[int(reached) - 1])
             raise DomainError(
                 f"odeint: no solution beyond t = {at:.6g}",
@@ -230,36 +230,36 @@ def prepared(func, y0, t, rtol, atol, method, options):
     items, structure = flatten(y0)
     items = [_floating(as_tensor(x, "odeint")) for x in items]
     times = _floating(as_tensor(t, "odeint"))
-    if times._data.ndim != 1 or times._data.shape[0] < 2:
+    if times.array.ndim != 1 or times.array.shape[0] < 2:
         raise ShapeError(
             "odeint",
             expected="t, a vector of two or more times",
-            got=f"shape {times._data.shape}",
+            got=f"shape {times.array.shape}",
             fix="the first time is that of y0: write t=tensor([0.0, 1.0, 2.0])",
         )
-    shapes = [x._data.shape for x in items]
-    sizes = [x._data.size for x in items]
+    shapes = [x.array.shape for x in items]
+    sizes = [x.array.size for x in items]
     single = len(items) == 1
 
     def parts(vector):
         found, at = [], 0
         for shape, size in zip(shapes, sizes, strict=True):
             piece = vector if single else vector[..., at : at + size]
-            found.append(reshape(piece, (*vector._data.shape[:-1], *shape)))
+            found.append(reshape(piece, (*vector.array.shape[:-1], *shape)))
             at += size
         return unflatten(structure, found)
 
     def f(t, vector):
         slopes, form = flatten(func(t, parts(vector)))
         slopes = [as_tensor(x, "odeint") for x in slopes]
-        if form != structure or [x._data.shape for x in slopes] != shapes:
+        if form != structure or [x.array.shape for x in slopes] != shapes:
             raise ShapeError(
                 "odeint",
                 expected=f"a slope of the form of the state: shapes {shapes}",
-                got=f"shapes {[x._data.shape for x in slopes]}",
+                got=f"shapes {[x.array.shape for x in slopes]}",
                 fix="return one slope for each number of the state",
             )
-        return _joined(slopes, vector._data.dtype)
+        return _joined(slopes, vector.array.dtype)
 
     y = _joined(items, None)
     tolerances = Tolerances(
@@ -275,11 +275,11 @@ def prepared(func, y0, t, rtol, atol, method, options):
 def _joined(items, dtype):
     flat = [reshape(x, (-1,)) for x in items]
     vector = flat[0] if len(flat) == 1 else cat(flat, 0)
-    return vector if dtype is None or vector._data.dtype == dtype else cast(vector, dtype)
+    return vector if dtype is None or vector.array.dtype == dtype else cast(vector, dtype)
 
 
 def _floating(x):
-    return x if x._data.dtype.kind == "f" else cast(x, dtypes.default_dtype())
+    return x if x.array.dtype.kind == "f" else cast(x, dtypes.default_dtype())
 
 
 explain_calls(globals())

@@ -141,7 +141,7 @@ def attempt(method, f, t, y, h, target, direction, tolerances, choices=None):
     after, error = method.step(f, t, y, used)
     scale = tolerances.atol + tolerances.rtol * maximum(y.abs(), after.abs())
     # The bound keeps the root's slope finite where there is no error.
-    ratio = sqrt(maximum(mean((error / scale) ** 2), 1e-20)).to(t._data.dtype)
+    ratio = sqrt(maximum(mean((error / scale) ** 2), 1e-20)).to(t.array.dtype)
     # A step that left the domain of f (nan) is much too long.
     well = isfinite(ratio) if choices is None else choices[1]
     accepted = logical_and(well, ratio <= 1.0) if choices is None else choices[2]
@@ -187,14 +187,14 @@ def fixed(method, f, y, times, step_size):
     """
     lengths = times[1:] - times[:-1]
     if step_size is None:
-        counts = [1] * (times._data.shape[0] - 1)
+        counts = [1] * (times.array.shape[0] - 1)
     else:
         spans = [abs(float(x)) for x in lengths]
         counts = [max(1, math.ceil(s / step_size * (1.0 - 1e-12))) for s in spans]
     which = np.repeat(np.arange(len(counts)), counts)
     part = np.concatenate([np.arange(n) for n in counts]) if counts else np.zeros(0)
-    sizes = lengths[wrap(which)] / wrap(np.array(counts, times._data.dtype)[which])
-    begins = times[wrap(which)] + sizes * wrap(part.astype(times._data.dtype))
+    sizes = lengths[wrap(which)] / wrap(np.array(counts, times.array.dtype)[which])
+    begins = times[wrap(which)] + sizes * wrap(part.astype(times.array.dtype))
 
     def step(y, at):
         t, h = at
@@ -222,7 +222,7 @@ def adaptive(method, f, y, times, tolerances, watch=None):
     -------
     Path
     """
-    k, n, m = times._data.shape[0], y._data.shape[0], tolerances.max_num_steps
+    k, n, m = times.array.shape[0], y.array.shape[0], tolerances.max_num_steps
     direction = direction_of(times)
     first = first_step(method, f, y, times, tolerances)
     outputs = index_put(_full((k, n), math.nan, y), (_int(0),), y)
@@ -248,7 +248,7 @@ def adaptive(method, f, y, times, tolerances, watch=None):
             "y": tried.y,
             "crossed": crossed,
             "h": tried.h,
-            "reached": reached + done.to(reached._data.dtype),
+            "reached": reached + done.to(reached.array.dtype),
             "tries": s["tries"] + 1,
             "outputs": index_put(
                 s["outputs"], (reached,), where(done, after, s["outputs"][reached])
@@ -282,7 +282,7 @@ def adaptive(method, f, y, times, tolerances, watch=None):
 
 def direction_of(times):
     """Return 1 where time runs forwards, else -1, in the dtype of `times`."""
-    return where(times[-1] >= times[0], 1.0, -1.0).to(times._data.dtype)
+    return where(times[-1] >= times[0], 1.0, -1.0).to(times.array.dtype)
 
 
 def first_step(method, f, y, times, tolerances):
@@ -295,7 +295,7 @@ def first_step(method, f, y, times, tolerances):
     size = sqrt(maximum(mean((y / scale) ** 2), 1e-20))
     slope = sqrt(maximum(mean((f(times[0], y) / scale) ** 2), 1e-20))
     small = (size < 1e-5) | (slope < 1e-5)
-    guess = where(small, 1e-6, 0.01 * size / where(small, 1.0, slope)).to(times._data.dtype)
+    guess = where(small, 1e-6, 0.01 * size / where(small, 1.0, slope)).to(times.array.dtype)
     return minimum(guess, span) * direction
 
 

@@ -21,10 +21,10 @@ def copied(data, dtype, leaf):
     """A copy of a tensor: on the tape, unless it is to be a leaf of its own."""
     if data.requires_grad and grad_enabled() and not leaf:
         return elementwise.clone(data) if dtype is None else cast(elementwise.clone(data), dtype)
-    array = data._data.copy()
+    array = data.array.copy()
     t = wrap(array if dtype is None else array.astype(dtype))
     if recorder() is not None:
-        alias(cast(data.detach(), t._data.dtype), t, taped=False)
+        alias(cast(data.detach(), t.array.dtype), t, taped=False)
     return t
 
 

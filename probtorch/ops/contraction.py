@@ -28,14 +28,14 @@ __all__ = ["bmm", "dot", "einsum", "inner", "matmul", "mm", "mv", "outer", "tens
 
 
 def _t(x):
-    n = x._data.ndim
+    n = x.array.ndim
     return permute(x, (*range(n - 2), n - 1, n - 2))
 
 
 def _matmul_vjp(g, out, inputs, attrs, needs):
     x, y = inputs
-    gx = unbroadcast(apply(_MATMUL, (g, _t(y))), x._data.shape) if needs[0] else None
-    gy = unbroadcast(apply(_MATMUL, (_t(x), g)), y._data.shape) if needs[1] else None
+    gx = unbroadcast(apply(_MATMUL, (g, _t(y))), x.array.shape) if needs[0] else None
+    gy = unbroadcast(apply(_MATMUL, (_t(x), g)), y.array.shape) if needs[1] else None
     return gx, gy
 
 
@@ -81,7 +81,7 @@ def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
         If the inner sizes differ or an operand is 0-d.
     """
     x, y = as_tensor(x, "matmul"), as_tensor(y, "matmul")
-    a, b = x._data.shape, y._data.shape
+    a, b = x.array.shape, y.array.shape
     if not a or not b:
         raise ShapeError(
             "matmul",
@@ -101,9 +101,9 @@ def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
             got=f"{a} @ {b}: inner sizes {a[-1]} and {b[-2] if len(b) > 1 else b[0]}",
             fix=hint,
         )
-    dtype = x._data.dtype
-    if y._data.dtype is not dtype:
-        dtype = promote_types(dtype, y._data.dtype)
+    dtype = x.array.dtype
+    if y.array.dtype is not dtype:
+        dtype = promote_types(dtype, y.array.dtype)
         x, y = cast(x, dtype), cast(y, dtype)
     if len(a) > 1 and len(b) > 1:
         broadcast_shapes(a[:-2], b[:-2], op="matmul (batch dims)")
@@ -113,7 +113,7 @@ def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
     if len(b) == 1:
         y = reshape(y, (*b, 1))
     out = apply(_MATMUL, (x, y))
-    shape = list(out._data.shape)
+    shape = list(out.array.shape)
     if len(b) == 1:
         del shape[-1]
     if len(a) == 1:
@@ -123,11 +123,11 @@ def matmul(x: TensorLike, y: TensorLike) -> TensorBase:
 
 def _exact(name, ndims, x, y):
     x, y = as_tensor(x, name), as_tensor(y, name)
-    if (x._data.ndim, y._data.ndim) != ndims:
+    if (x.array.ndim, y.array.ndim) != ndims:
         raise ShapeError(
             name,
             expected=f"tensors with {ndims[0]} and {ndims[1]} dims",
-            got=f"{x._data.shape} and {y._data.shape}",
+            got=f"{x.array.shape} and {y.array.shape}",
             fix="use matmul, which takes any number of dims",
         )
     return matmul(x, y)
@@ -159,13 +159,13 @@ vdot = dot
 def inner(x: TensorLike, y: TensorLike) -> TensorBase:
     """Sum of products over the last dims; the plain product where one is 0-d."""
     x, y = as_tensor(x, "inner"), as_tensor(y, "inner")
-    if not x._data.ndim or not y._data.ndim:
+    if not x.array.ndim or not y.array.ndim:
         return x * y
-    if x._data.shape[-1] != y._data.shape[-1]:
+    if x.array.shape[-1] != y.array.shape[-1]:
         raise ShapeError(
             "inner",
             expected="last dims of one size",
-            got=f"shapes {x._data.shape} and {y._data.shape}",
+            got=f"shapes {x.array.shape} and {y.array.shape}",
             fix="expand the shorter one",
         )
     return tensordot(x, y, ((-1,), (-1,)))
@@ -197,7 +197,7 @@ def _paired(dims, n, m):
 def tensordot(x: TensorLike, y: TensorLike, dims: int | Sequence[Any] = 2) -> TensorBase:
     """Sum of products over the last `dims` of x and the first of y, or over two lists of dims."""
     x, y = as_tensor(x, "tensordot"), as_tensor(y, "tensordot")
-    n, m = x._data.ndim, y._data.ndim
+    n, m = x.array.ndim, y.array.ndim
     left, right = _paired(dims, n, m)
     letters = [opt_einsum.get_symbol(i) for i in range(n + m)]
     a, b = letters[:n], letters[n:]
@@ -223,14 +223,14 @@ def einsum(equation: str, *operands: Any) -> TensorBase:
     tensors = [as_tensor(t, "einsum") for t in operands]
     try:
         inputs, output, _ = opt_einsum.parser.parse_einsum_input(
-            (equation, *[t._data for t in tensors])
+            (equation, *[t.array for t in tensors])
         )
-        plan = opt_einsum.contract_path(equation, *[t._data.shape for t in tensors], shapes=True)[0]
+        plan = opt_einsum.contract_path(equation, *[t.array.shape for t in tensors], shapes=True)[0]
     except ValueError as e:
         raise ShapeError(
             "einsum",
             expected="an equation that fits the operands",
-            got=f"{equation!r} with shapes {', '.join(str(t._data.shape) for t in tensors)}: {e}",
+            got=f"{equation!r} with shapes {', '.join(str(t.array.shape) for t in tensors)}: {e}",
             fix="one letter per dim of each operand; equal letters have equal sizes",
         ) from None
     terms = list(zip(inputs.split(","), tensors, strict=True))
@@ -275,9 +275,9 @@ def _pair(left, right, keep):
     inner_ = [c for c in a if c in b and c not in keep]
     rows = [c for c in a if c not in b]
     cols = [c for c in b if c not in a]
-    size = {**dict(zip(b, y._data.shape, strict=True)), **dict(zip(a, x._data.shape, strict=True))}
+    size = {**dict(zip(b, y.array.shape, strict=True)), **dict(zip(a, x.array.shape, strict=True))}
     for c in batch + inner_:  # a size of 1 broadcasts, as in NumPy
-        size[c] = max(x._data.shape[a.index(c)], y._data.shape[b.index(c)])
+        size[c] = max(x.array.shape[a.index(c)], y.array.shape[b.index(c)])
     x = expand(x, [size[c] for c in a])
     y = expand(y, [size[c] for c in b])
     x = permute(x, tuple(a.index(c) for c in batch + rows + inner_))
@@ -291,7 +291,7 @@ def _pair(left, right, keep):
         x = reshape(x, (*shape, *[size[c] for c in rows], *[1] * len(cols)))
         y = reshape(y, (*shape, *[1] * len(rows), *[size[c] for c in cols]))
         return "".join(batch + rows + cols), x * y
-    dtype = promote_types(x._data.dtype, y._data.dtype)
+    dtype = promote_types(x.array.dtype, y.array.dtype)
     x = reshape(cast(x, dtype), (*shape, count(rows), count(inner_)))
     y = reshape(cast(y, dtype), (*shape, count(inner_), count(cols)))
     out = apply(_MATMUL, (x, y))

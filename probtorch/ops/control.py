@@ -67,7 +67,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], init: T
             given = unflatten(structure, _chosen(going, items, others))
         items, after = flatten(body_fn(given))
         items = [as_tensor(x, "while_loop") for x in items]
-        arrays = [x._data for x in before], [x._data for x in items]
+        arrays = [x.array for x in before], [x.array for x in items]
         check_same_state("while_loop", *arrays, structure == after)
         if batch is not None:
             items = _chosen(going, items, before)
@@ -125,7 +125,7 @@ def _both(batch, pred, true_fn, false_fn, items, structure):
             out, found = flatten(fn(*unflatten(structure, given)))
             sides.append(([as_tensor(x, "cond") for x in out], found))
     (yes, one), (no, other) = sides[0], sides[-1]
-    check_same_state("cond", [x._data for x in yes], [x._data for x in no], one == other)
+    check_same_state("cond", [x.array for x in yes], [x.array for x in no], one == other)
     return unflatten(one, yes if len(sides) == 1 else _chosen(pred, yes, no))
 
 

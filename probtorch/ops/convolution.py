@@ -64,43 +64,43 @@ def _operands(op, n, input, weight, bias, groups, channel_dim):
     x, w = as_tensor(input, op), as_tensor(weight, op)
     b = None if bias is None else as_tensor(bias, op)
     dims = {1: "L", 2: "H, W", 3: "D, H, W"}[n]
-    if x._data.ndim not in (n + 1, n + 2):
+    if x.array.ndim not in (n + 1, n + 2):
         raise ShapeError(
             op,
             expected=f"an input of shape (N, C, {dims}) or (C, {dims})",
-            got=str(x._data.shape),
+            got=str(x.array.shape),
             fix="add a channel dim with unsqueeze, or flatten the dims before the channels",
         )
-    if w._data.ndim != n + 2:
+    if w.array.ndim != n + 2:
         raise ShapeError(
             op,
             expected=f"a weight with {n + 2} dims",
-            got=str(w._data.shape),
+            got=str(w.array.shape),
             fix="its shape is (out, in / groups, *kernel), transposed (in, out / groups, *kernel)",
         )
     number_per_dim(op, "groups", groups, 1)
-    batched = x._data.ndim == n + 2
+    batched = x.array.ndim == n + 2
     if not batched:
-        x = reshape(x, (1, *x._data.shape))
-    shape = w._data.shape
+        x = reshape(x, (1, *x.array.shape))
+    shape = w.array.shape
     channels = shape[1] * groups if channel_dim == 1 else shape[0]
-    if x._data.shape[1] != channels or shape[0] % groups:
+    if x.array.shape[1] != channels or shape[0] % groups:
         raise ShapeError(
             op,
             expected=f"{channels} channels, for a weight of shape {shape} and groups={groups}",
-            got=f"an input of shape {x._data.shape} with {x._data.shape[1]} channels",
+            got=f"an input of shape {x.array.shape} with {x.array.shape[1]} channels",
             fix="channels are dim 1 of the input, after the batch; both channel counts must be "
             "divisible by groups",
         )
     out_channels = shape[0] if channel_dim == 1 else shape[1] * groups
-    if b is not None and b._data.shape != (out_channels,):
+    if b is not None and b.array.shape != (out_channels,):
         raise ShapeError(
             op,
             expected=f"a bias of shape ({out_channels},)",
-            got=str(b._data.shape),
+            got=str(b.array.shape),
             fix="one number per output channel",
         )
-    dtype = promote_types(x._data.dtype, w._data.dtype)
+    dtype = promote_types(x.array.dtype, w.array.dtype)
     return cast(x, dtype), cast(w, dtype), b, batched
 
 
@@ -115,19 +115,19 @@ def _convolve(op, n, input, weight, bias, stride, padding, dilation, groups):
     x, w, bias, batched = _operands(op, n, input, weight, bias, groups, 1)
     stride = number_per_dim(op, "stride", stride, n)
     dilation = number_per_dim(op, "dilation", dilation, n)
-    out_channels, per_group, *sizes = w._data.shape
+    out_channels, per_group, *sizes = w.array.shape
     sizes = tuple(sizes)
     widths = _widths(op, padding, sizes, stride, dilation)
     x = pad(x, [p for pair in reversed(widths) for p in pair])
-    counts = window_counts(x._data.shape[2:], sizes, stride, dilation)
+    counts = window_counts(x.array.shape[2:], sizes, stride, dilation)
     if min(counts) < 1:
         raise ShapeError(
             op,
             expected=f"a padded input at least as large as the kernel of size {sizes}",
-            got=f"{x._data.shape[2:]} with dilation {dilation}",
+            got=f"{x.array.shape[2:]} with dilation {dilation}",
             fix="use a smaller kernel, or more padding",
         )
-    batch, k = x._data.shape[0], math.prod(sizes)
+    batch, k = x.array.shape[0], math.prod(sizes)
     spatial = tuple(range(2, n + 2))
     x = permute(x, (1, 0, *spatial))
     columns = windows(x, sizes, stride, dilation)  # (*sizes, C, N, *counts)
@@ -159,8 +159,8 @@ def _convolve_transpose(
             got=f"output_padding={extra}, stride={stride}, dilation={dilation}",
             fix="output_padding only chooses among the sizes that a stride maps to one",
         )
-    in_channels, per_group, *sizes = w._data.shape
-    sizes, counts, batch = tuple(sizes), x._data.shape[2:], x._data.shape[0]
+    in_channels, per_group, *sizes = w.array.shape
+    sizes, counts, batch = tuple(sizes), x.array.shape[2:], x.array.shape[0]
     spatial, k = tuple(range(2, n + 2)), math.prod(sizes)
     places = batch * math.prod(counts)
     x = reshape(permute(x, (1, 0, *spatial)), (groups, in_channels // groups, places))

@@ -28,7 +28,7 @@ LN10 = math.log(10.0)
 
 def _flat(g):
     """Cotangent of an operand that the result does not change with: zeros."""
-    return wrap(array_module(g._data).zeros_like(g._data))
+    return wrap(array_module(g.array).zeros_like(g.array))
 
 
 # --------------------------------------------------------------------------------------- arithmetic
@@ -103,7 +103,7 @@ def divide(
             fix="leave it out for the exact quotient",
         )
     a, b = as_tensor(x, "div"), as_tensor(y, "div")
-    if "f" in (a._data.dtype.kind, b._data.dtype.kind):
+    if "f" in (a.array.dtype.kind, b.array.dtype.kind):
         # The operands as they came: Python numbers have no dtype of their own.
         return _trunc_divide(x, y, out=out)
     x, y = a, b
@@ -784,7 +784,7 @@ def clamp(
             "clamp", expected="min, max or both", got="neither", fix="give at least one bound"
         )
     x = as_tensor(x, "clamp")
-    if x._data.dtype.kind != "f":
+    if x.array.dtype.kind != "f":
         if min is not None:
             x = maximum(x, min)
         return x if max is None else minimum(x, max, out=out)
@@ -902,9 +902,9 @@ shift_right: Binary = _bits(
 def bitwise_not(x: TensorLike) -> TensorBase:
     """Bitwise complement of integers; logical not of booleans."""
     x = as_tensor(x, "bitwise_not")
-    return logical_not(x) if x._data.dtype == dtypes.bool_ else bitwise_xor(x, -1)
+    return logical_not(x) if x.array.dtype == dtypes.bool_ else bitwise_xor(x, -1)
 
 
 def to_float(x) -> TensorBase:
     """Return `x` in the default float dtype if it is of integers or booleans, else unchanged."""
-    return x if x._data.dtype.kind == "f" else cast(x, dtypes.default_dtype())
+    return x if x.array.dtype.kind == "f" else cast(x, dtypes.default_dtype())

@@ -38,7 +38,7 @@ __all__ = ["Binary", "Ternary", "Unary", "elementwise", "linear", "structured", 
 
 def unbroadcast(g, shape):
     """Sum cotangent `g` over the dims that broadcasting added to `shape`."""
-    have = g._data.shape
+    have = g.array.shape
     if have == shape:
         return g
     extra = len(have) - len(shape)
@@ -46,7 +46,7 @@ def unbroadcast(g, shape):
     # By their names: these ops are made by the families of this file.
     if dims:
         g = apply(REGISTRY["sum"], (g,), {"dims": dims, "keepdim": False})
-    return g if g._data.shape == shape else apply(REGISTRY["reshape"], (g,), {"shape": shape})
+    return g if g.array.shape == shape else apply(REGISTRY["reshape"], (g,), {"shape": shape})
 
 
 def _names(fn, skip=0):
@@ -265,7 +265,7 @@ def _is_half(array):
 def partial_in_single(partial, g, out, inputs):
     """Return a partial of half precision, computed in single and rounded once."""
     wide = [
-        cast(x, dtypes.float32) if isinstance(x, TensorBase) and _is_half(x._data) else x
+        cast(x, dtypes.float32) if isinstance(x, TensorBase) and _is_half(x.array) else x
         for x in inputs
     ]
     out = None if out is None else cast(out, dtypes.float32)
@@ -277,11 +277,11 @@ def _bind_vjp(op):
         grads = [None] * len(inputs)
         for i, partial, _, _ in op.rules:
             if needs[i]:
-                if g._data.dtype is dtypes.float16:
+                if g.array.dtype is dtypes.float16:
                     gx = partial_in_single(partial, g, out, inputs)
                 else:
                     gx = partial(g, out, inputs)
-                grads[i] = unbroadcast(gx, inputs[i]._data.shape)
+                grads[i] = unbroadcast(gx, inputs[i].array.shape)
         return grads
 
     return vjp
@@ -293,13 +293,13 @@ def _bind_jvp(op):
         for i, partial, _, _ in op.rules:
             t = tangents[i]
             if t is not None:
-                if t._data.dtype is dtypes.float16:
+                if t.array.dtype is dtypes.float16:
                     term = partial_in_single(partial, t, out, inputs)
                 else:
                     term = partial(t, out, inputs)
                 total = term if total is None else total + term
-        if total is not None and total._data.shape != out._data.shape:
-            total = total.expand(out._data.shape)
+        if total is not None and total.array.shape != out.array.shape:
+            total = total.expand(out.array.shape)
         return total
 
     return jvp

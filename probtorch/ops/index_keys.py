@@ -37,7 +37,7 @@ def with_masks_of_dims(x, key):
     entries = _entries(key)
     if not any(_is_truth(k) for k in entries):
         return x, entries
-    have, at = x._data.shape, 0
+    have, at = x.array.shape, 0
     rest = max(len(have) - sum(map(_dims_of, entries)), 0)  # the dims that ... stands for
     shape, out = [], []
     for k in entries:
@@ -54,7 +54,7 @@ def with_masks_of_dims(x, key):
 
 def _is_truth(k):
     if isinstance(k, TensorBase):
-        return not k._data.ndim and k._data.dtype.kind == "b"
+        return not k.array.ndim and k.array.dtype.kind == "b"
     return type(k) is bool
 
 
@@ -62,7 +62,7 @@ def _dims_of(k):
     """How many dims of a tensor an entry stands for."""
     if k is None or k is Ellipsis or _is_truth(k):
         return 0
-    return k._data.ndim if isinstance(k, TensorBase) and k._data.dtype.kind == "b" else 1
+    return k.array.ndim if isinstance(k, TensorBase) and k.array.dtype.kind == "b" else 1
 
 
 def parse(x, entries):
@@ -71,7 +71,7 @@ def parse(x, entries):
     Returns ``(spec, layout, index)``: a slice spec, a layout list for the basic part (source dims,
     or "new"), `index` a dict from source dim to integer tensor.
     """
-    shape = x._data.shape
+    shape = x.array.shape
     used = sum(map(_dims_of, entries))
     if used > len(shape):
         raise TensorIndexError(
@@ -97,7 +97,7 @@ def parse(x, entries):
             spec.append((start, step, len(range(start, stop, step))))
             layout.append(d)
         elif isinstance(k, TensorBase):
-            for t in _mask(k, shape, d) if k._data.dtype.kind == "b" else (k,):
+            for t in _mask(k, shape, d) if k.array.dtype.kind == "b" else (k,):
                 spec.append((0, 1, shape[d]))
                 layout.append(d)
                 index[d] = t
@@ -141,7 +141,7 @@ def _entry(k):
         return _entry(np.asarray(k))
     else:
         raise bad_key(k)
-    dtype = t._data.dtype
+    dtype = t.array.dtype
     if dtype.kind not in "biu" or (dtype.itemsize == 1 and dtype.kind == "u"):
         raise bad_key(k)
     return t
@@ -160,7 +160,7 @@ def _listed(k):
             got=f"{k!r:.60}",
             fix="separate the indices of several dims by commas, x[i, j], or pad the rows",
         ) from None
-    return t if t._data.size else cast(t, int64)  # NumPy takes no elements for floats
+    return t if t.array.size else cast(t, int64)  # NumPy takes no elements for floats
 
 
 def _slice_of(k, n):
@@ -178,11 +178,11 @@ def _slice_of(k, n):
 
 
 def _mask(mask, shape, d):
-    if mask._data.shape != shape[d : d + mask._data.ndim]:
+    if mask.array.shape != shape[d : d + mask.array.ndim]:
         raise ShapeError(
             "boolean index",
-            expected=f"a mask of shape {shape[d : d + mask._data.ndim]}",
-            got=str(mask._data.shape),
+            expected=f"a mask of shape {shape[d : d + mask.array.ndim]}",
+            got=str(mask.array.shape),
             fix="the mask must have the shape of the dims it selects from",
         )
     return nonzero(mask, as_tuple=True)
@@ -190,7 +190,7 @@ def _mask(mask, shape, d):
 
 def bad_key(k):
     """Return the error for an entry that is no index."""
-    dtype = k._data.dtype if isinstance(k, TensorBase) else getattr(k, "dtype", None)
+    dtype = k.array.dtype if isinstance(k, TensorBase) else getattr(k, "dtype", None)
     fix = "convert the index with .long()"
     if dtype is None:
         kind, fix = f"{type(k).__name__} {k!r:.40}", "index by numbers, or convert it to them"
@@ -229,11 +229,11 @@ def nonzero(x: TensorLike, *, as_tuple: bool = False) -> Any:
     """
     x = as_tensor(x, "nonzero")
     read("nonzero", x)
-    places = tuple(wrap(i) for i in namespace(x._data).atleast_1d(x._data).nonzero())
+    places = tuple(wrap(i) for i in namespace(x.array).atleast_1d(x.array).nonzero())
     if as_tuple:
         return places
-    if not x._data.ndim:
-        return wrap(namespace(x._data).zeros((len(places[0]._data), 0), np.int64))
+    if not x.array.ndim:
+        return wrap(namespace(x.array).zeros((len(places[0].array), 0), np.int64))
     return stack(places, -1)
 
 

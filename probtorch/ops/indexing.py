@@ -33,14 +33,14 @@ __all__ = ["Vindex", "getitem", "index_put", "setitem", "vindex"]
 
 def getitem(x: TensorBase, key: Index) -> TensorBase:
     """x[key] with NumPy's rules; differentiable in `x`."""
-    if type(key) is int and x._data.ndim:
-        n = x._data.shape[0]
+    if type(key) is int and x.array.ndim:
+        n = x.array.shape[0]
         if -n <= key < n:
-            rest = x._data.shape[1:]
+            rest = x.array.shape[1:]
             return reshape(slice_(x, ((key % n, 1, 1), *((0, 1, s) for s in rest))), rest)
     x, entries = with_masks_of_dims(x, key)
     spec, layout, index = parse(x, entries)
-    shape = x._data.shape
+    shape = x.array.shape
     if any(s != (0, 1, n) for s, n in zip(spec, shape, strict=True)):
         x = slice_(x, spec)
     x = reshape(x, tuple(1 if d == "new" else spec[d][2] for d in layout))
@@ -49,7 +49,7 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
     index = {layout.index(d): i for d, i in index.items()}
     if len(index) > 1:
         # As in PyTorch, a 0-d tensor is an integer: its dim goes before the others are looked at.
-        for d in sorted((d for d, i in index.items() if not i._data.ndim), reverse=True):
+        for d in sorted((d for d, i in index.items() if not i.array.ndim), reverse=True):
             if len(index) > 1:
                 x = take(x, (d,), [index.pop(d)])
                 index = {k - (k > d): i for k, i in index.items()}
@@ -59,7 +59,7 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
 def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     """x[key] = value in place, on the tape where a gradient is wanted."""
     value = as_tensor(value, "index assignment")
-    if type(value._data) is not type(x._data):
+    if type(value.array) is not type(x.array):
         value = _moved_there(value, x)
     if value._base is not None and is_there(value, x, key):
         return  # the end of x[key] += y, whose view has been written to
@@ -70,9 +70,9 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
         x.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
     )
     if recorder() is not None or taped or _mixes_integers_and_tensors(key):
-        assign(x, _updated(x, key, cast(value, x._data.dtype)), "index assignment")
+        assign(x, _updated(x, key, cast(value, x.array.dtype)), "index assignment")
         return
-    if not x._data.flags.writeable:
+    if not x.array.flags.writeable:
         raise ArgumentError(
             "index assignment",
             expected="writable memory",
@@ -80,13 +80,13 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
             fix="clone() the tensor first",
         )
     if type(key) is list:
-        key = tuple(k._data if isinstance(k, TensorBase) else k for k in key)
+        key = tuple(k.array if isinstance(k, TensorBase) else k for k in key)
     try:
-        x._data[key] = value._data
+        x.array[key] = value.array
     except (IndexError, TypeError) as e:
         raise TensorIndexError(
             "index assignment",
-            expected=f"an index into shape {x._data.shape}",
+            expected=f"an index into shape {x.array.shape}",
             got=str(e),
             fix="dims and elements are numbered from 0",
         ) from None
@@ -106,21 +106,21 @@ def index_put(
     """Return a copy of `x` with `values` written or added at integer tensors, first dims first."""
     x, values = as_tensor(x, "index_put"), as_tensor(values, "index_put")
     indices = [as_tensor(i, "index_put") for i in indices]
-    places = broadcast_shapes(*(i._data.shape for i in indices), op="index_put")
-    values = _fit(cast(values, x._data.dtype), places + x._data.shape[len(indices) :])
+    places = broadcast_shapes(*(i.array.shape for i in indices), op="index_put")
+    values = _fit(cast(values, x.array.dtype), places + x.array.shape[len(indices) :])
     return put(x, values, tuple(range(len(indices))), indices, accumulate)
 
 
 def _moved_there(value, x):
     """Return `value`, of which one element lies on another device, where `x` is."""
-    if value._data.ndim:
+    if value.array.ndim:
         raise DeviceError(
             "index assignment",
-            expected=f"a value on {device_of(x._data)}, numbers of shape () aside",
-            got=f"one of shape {value._data.shape} on {device_of(value._data)}",
+            expected=f"a value on {device_of(x.array)}, numbers of shape () aside",
+            got=f"one of shape {value.array.shape} on {device_of(value.array)}",
             fix="move it there with .to(device)",
         )
-    return value.to(device=device_of(x._data))
+    return value.to(device=device_of(x.array))
 
 
 def _mixes_integers_and_tensors(key):
@@ -129,21 +129,21 @@ def _mixes_integers_and_tensors(key):
         return False
     tensors = [k for k in key if isinstance(k, TensorBase)]
     return bool(tensors) and (
-        any(type(k) is int for k in key) or any(not t._data.ndim for t in tensors)
+        any(type(k) is int for k in key) or any(not t.array.ndim for t in tensors)
     )
 
 
 def _updated(x, key, value):
     """Return a copy of `x` with `value` at `key`."""
-    shape = x._data.shape
+    shape = x.array.shape
     spec, layout, index = parse(x, key if type(key) is list else [key])
     if not index:
         value = _fit(value, tuple(1 if d == "new" else spec[d][2] for d in layout))
-        if value._data.ndim:
+        if value.array.ndim:
             value = reshape(value, tuple(n for _, _, n in spec))
         return slice_put(x, value, spec)
     if len(layout) == len(spec) and spec == tuple((0, 1, n) for n in shape):
-        places = broadcast_shapes(*(i._data.shape for i in index.values()), op="index assignment")
+        places = broadcast_shapes(*(i.array.shape for i in index.values()), op="index assignment")
         dims = tuple(index)
         if dims == tuple(range(dims[0], dims[0] + len(dims))):
             value = _fit(value, shape[: dims[0]] + places + shape[dims[-1] + 1 :])
@@ -151,19 +151,19 @@ def _updated(x, key, value):
     # Integer tensors together with partial slices, integers or None: find the flat positions.
     size = math.prod(shape)
     at = getitem(wrap(np.arange(size).reshape(shape)), tuple(key))
-    flat = put(reshape(x, -1), _fit(value, at._data.shape), (0,), [at], False)
+    flat = put(reshape(x, -1), _fit(value, at.array.shape), (0,), [at], False)
     return reshape(flat, shape)
 
 
 def _fit(value, shape):
     """Return `value` ready for a place of `shape`; a 0-d value is left to broadcast."""
-    have = value._data.shape
+    have = value.array.shape
     extra = len(have) - len(shape)
     if extra > 0 and have[:extra] == (1,) * extra:
         value, extra = reshape(value, have[extra:]), 0
-    if not value._data.ndim or value._data.shape == shape:
+    if not value.array.ndim or value.array.shape == shape:
         return value
-    have_now = value._data.shape
+    have_now = value.array.shape
     tail = shape[len(shape) - len(have_now) :]
     if extra > 0 or any(a not in (1, b) for a, b in zip(have_now, tail)):
         raise ShapeError(
@@ -213,28 +213,28 @@ def vindex(x, key):
     if key and key[0] is Ellipsis:
         key = key[1:]
     else:
-        key = key + (slice(None),) * (x._data.ndim - len(key))
+        key = key + (slice(None),) * (x.array.ndim - len(key))
     whole = [isinstance(k, slice) and k == slice(None) for k in key]
-    if len(key) > x._data.ndim or any(
+    if len(key) > x.array.ndim or any(
         not w and (k is None or k is Ellipsis or isinstance(k, slice))
         for k, w in zip(key, whole, strict=True)
     ):
         raise TensorIndexError(
             "vindex",
-            expected=f"`...` on the left only, then at most {x._data.ndim} integers, integer "
+            expected=f"`...` on the left only, then at most {x.array.ndim} integers, integer "
             "tensors or `:`",
             got=repr(key),
             fix="slice the tensor first, then index it",
         )
-    lead = x._data.ndim - len(key)
+    lead = x.array.ndim - len(key)
     at = [i + lead for i, w in enumerate(whole) if not w]
     kept = [i + lead for i, w in enumerate(whole) if w]
     x = permute(x, (*range(lead), *at, *kept))
     index = [as_tensor(k, "vindex") for k, w in zip(key, whole, strict=True) if not w]
     if not index:
         return x
-    batch = x._data.shape[:lead]
-    if not any(i._data.ndim for i in index):
+    batch = x.array.shape[:lead]
+    if not any(i.array.ndim for i in index):
         return getitem(x, (*(slice(None),) * lead, *index))
     rows = [wrap(np.arange(n).reshape((n,) + (1,) * (lead - 1 - d))) for d, n in enumerate(batch)]
     return take(x, tuple(range(lead + len(index))), [*rows, *index])

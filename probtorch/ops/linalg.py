@@ -69,7 +69,7 @@ def as_matrix(name, x, square=True, floats=True) -> TensorBase:
     """Return `x` as a tensor of matrices (of floats), checked to be square if need be."""
     x = as_tensor(x, name)
     x = to_float(x) if floats else x
-    shape = x._data.shape
+    shape = x.array.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise ShapeError(
             name,
@@ -79,9 +79,9 @@ def as_matrix(name, x, square=True, floats=True) -> TensorBase:
             got=f"shape {shape}",
             fix="reshape, or unsqueeze a vector into a matrix of one column",
         )
-    if floats and x._data.dtype.itemsize < 4:
+    if floats and x.array.dtype.itemsize < 4:
         raise DTypeError(
-            name, expected="float32 or float64", got=str(x._data.dtype), fix="call .float() first"
+            name, expected="float32 or float64", got=str(x.array.dtype), fix="call .float() first"
         )
     return x
 
@@ -91,12 +91,12 @@ def mt(x) -> TensorBase:
 
 
 def _common(x, y):
-    dtype = promote_types(x._data.dtype, y._data.dtype)
+    dtype = promote_types(x.array.dtype, y.array.dtype)
     return cast(x, dtype), cast(y, dtype)
 
 
 def identity(n, like):
-    return wrap(namespace(like._data).eye(n, dtype=like._data.dtype))
+    return wrap(namespace(like.array).eye(n, dtype=like.array.dtype))
 
 
 def symmetric_part(x):
@@ -105,9 +105,9 @@ def symmetric_part(x):
 
 def _half_lower(x):
     """Lower triangle with its diagonal halved: the adjoint of symmetrising a lower triangle."""
-    n = x._data.shape[-1]
+    n = x.array.shape[-1]
     weights = np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n)
-    return x * wrap(namespace(x._data).asarray(weights, dtype=x._data.dtype))
+    return x * wrap(namespace(x.array).asarray(weights, dtype=x.array.dtype))
 
 
 def _place(at):
@@ -276,7 +276,7 @@ def cholesky_solve(b: TensorLike, factor: TensorLike, upper: bool = False) -> Te
 def cholesky_inverse(factor: TensorLike, upper: bool = False) -> TensorBase:
     """Return the inverse of the matrix with this Cholesky factor."""
     factor = as_matrix("cholesky_inverse", factor)
-    eye = expand(identity(factor._data.shape[-1], factor), factor._data.shape)
+    eye = expand(identity(factor.array.shape[-1], factor), factor.array.shape)
     return cholesky_solve(eye, factor, upper)
 
 
@@ -336,8 +336,8 @@ def _solve_triangular_vjp(g, out, inputs, attrs, needs):
     gb = _transposed_solve(a, g, attrs)
     ga = None
     if needs[0]:
-        ga = unbroadcast(_keep_triangle(-matmul(gb, mt(out)), **attrs), a._data.shape)
-    return ga, unbroadcast(gb, b._data.shape) if needs[1] else None
+        ga = unbroadcast(_keep_triangle(-matmul(gb, mt(out)), **attrs), a.array.shape)
+    return ga, unbroadcast(gb, b.array.shape) if needs[1] else None
 
 
 def _solve_triangular_jvp(tangents, out, inputs, attrs):
@@ -345,7 +345,7 @@ def _solve_triangular_jvp(tangents, out, inputs, attrs):
     right: Any = None if ta is None else -matmul(_keep_triangle(ta, **attrs), out)
     if tb is not None:
         right = tb if right is None else right + tb
-    right = expand(right, out._data.shape)
+    right = expand(right, out.array.shape)
     return apply(_SOLVE_TRIANGULAR, (inputs[0], right), attrs)
 
 
@@ -396,15 +396,15 @@ _SOLVE_TRIANGULAR = structured(
 
 
 def _check_sides(name, a, b, left=True):
-    rows = b._data.shape[-2 if left else -1]
-    if a._data.shape[-1] != rows:
+    rows = b.array.shape[-2 if left else -1]
+    if a.array.shape[-1] != rows:
         raise ShapeError(
             name,
-            expected=f"b with {a._data.shape[-1]} {'rows' if left else 'columns'}, the size of a",
-            got=f"a of shape {a._data.shape} and b of shape {b._data.shape}",
+            expected=f"b with {a.array.shape[-1]} {'rows' if left else 'columns'}, the size of a",
+            got=f"a of shape {a.array.shape} and b of shape {b.array.shape}",
             fix="for one vector per matrix use the function whose name ends in _vector",
         )
-    broadcast_shapes(a._data.shape[:-2], b._data.shape[:-2], op=f"{name} (batch dims)")
+    broadcast_shapes(a.array.shape[:-2], b.array.shape[:-2], op=f"{name} (batch dims)")
 
 
 def solve_triangular(
@@ -449,7 +449,7 @@ def solve_triangular(
 
 def _on_vectors(name, fn, a, b, **options):
     b = to_float(as_tensor(b, name))
-    if b._data.ndim == 0:
+    if b.array.ndim == 0:
         raise ShapeError(
             name,
             expected="vectors in the last dim of b",
@@ -457,7 +457,7 @@ def _on_vectors(name, fn, a, b, **options):
             fix="reshape it to (1,)",
         )
     x = fn(a, unsqueeze(b, -1), **options)
-    return reshape(x, x._data.shape[:-1])
+    return reshape(x, x.array.shape[:-1])
 
 
 def solve_triangular_vector(
@@ -493,8 +493,8 @@ def _run_solve(a, b):
 def _solve_vjp(g, out, inputs, attrs, needs):
     a, b = inputs
     gb = apply(_SOLVE, (mt(a), g))
-    ga = unbroadcast(-matmul(gb, mt(out)), a._data.shape) if needs[0] else None
-    return ga, unbroadcast(gb, b._data.shape) if needs[1] else None
+    ga = unbroadcast(-matmul(gb, mt(out)), a.array.shape) if needs[0] else None
+    return ga, unbroadcast(gb, b.array.shape) if needs[1] else None
 
 
 def _solve_jvp(tangents, out, inputs, attrs):
@@ -502,7 +502,7 @@ def _solve_jvp(tangents, out, inputs, attrs):
     right: Any = None if ta is None else -matmul(ta, out)
     if tb is not None:
         right = tb if right is None else right + tb
-    return apply(_SOLVE, (inputs[0], expand(right, out._data.shape)))
+    return apply(_SOLVE, (inputs[0], expand(right, out.array.shape)))
 
 
 _SOLVE = structured(
@@ -548,9 +548,9 @@ def solve(a: TensorLike, b: TensorLike, *, left: bool = True) -> TensorBase:
         If a matrix is singular.
     """
     a, b = as_matrix("solve", a), to_float(as_tensor(b, "solve"))
-    shape = b._data.shape
+    shape = b.array.shape
     if left and (
-        len(shape) == 1 or (len(shape) == a._data.ndim - 1 and shape == a._data.shape[:-1])
+        len(shape) == 1 or (len(shape) == a.array.ndim - 1 and shape == a.array.shape[:-1])
     ):
         return solve_vector(a, b)
     a, b = _common(a, as_matrix("solve", b, square=False))
@@ -638,4 +638,4 @@ def matrix_power(a: TensorLike, n: int) -> TensorBase:
             out = a if out is None else matmul(out, a)
         n >>= 1
         a = matmul(a, a) if n else a
-    return expand(identity(a._data.shape[-1], a), a._data.shape) if out is None else out
+    return expand(identity(a.array.shape[-1], a), a.array.shape) if out is None else out

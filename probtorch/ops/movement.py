@@ -64,7 +64,7 @@ _RESHAPE = linear(
     "reshape",
     "movement",
     run=lambda x, shape: x.reshape(shape),
-    transpose=lambda g, x, shape: reshape(g, x._data.shape),
+    transpose=lambda g, x, shape: reshape(g, x.array.shape),
     native="view",
     samples=lambda rng: [
         ((_array(rng, 2, 6),), {"shape": (3, 4)}),
@@ -79,7 +79,7 @@ _RESHAPE = linear(
 def _itself(x):
     """Return `x`, which is its own view; off the tape another name, with no gradient."""
     if x.requires_grad and not grad_enabled():
-        return apply(_RESHAPE, (x,), {"shape": x._data.shape})
+        return apply(_RESHAPE, (x,), {"shape": x.array.shape})
     return x
 
 
@@ -93,18 +93,18 @@ def reshape(x: TensorLike, *shape: Any) -> TensorBase:
     """
     x = as_tensor(x, "reshape")
     shape = parse_size(shape)
-    size = x._data.size
+    size = x.array.size
     if -1 in shape:
         known = -math.prod(shape)
         if shape.count(-1) > 1 or known == 0 or size % known:
             raise ShapeError(
                 "reshape",
                 expected=f"sizes whose product is {size}",
-                got=f"{shape} from {x._data.shape}",
+                got=f"{shape} from {x.array.shape}",
                 fix="use at most one -1, and sizes that divide the number of elements",
             )
         shape = tuple(size // known if s == -1 else s for s in shape)
-    if shape == x._data.shape:
+    if shape == x.array.shape:
         return _itself(x)
     if math.prod(shape) != size:
         raise ShapeError(
@@ -121,11 +121,11 @@ def view(x, *shape):
     x = as_tensor(x, "view")
     out = reshape(x, *shape)
     layout_read()
-    if not (x._data.flags.c_contiguous or _in_place(x._data, out._data.shape)):
+    if not (x.array.flags.c_contiguous or _in_place(x.array, out.array.shape)):
         raise ShapeError(
             "view",
             expected="a shape into which the elements fall as they lie in memory",
-            got=f"{out._data.shape} of shape {x._data.shape}, strides {x.stride()}",
+            got=f"{out.array.shape} of shape {x.array.shape}, strides {x.stride()}",
             fix="use reshape, which copies where it must; what is written to a copy is not seen "
             "in the tensor",
         )
@@ -169,7 +169,7 @@ _PERMUTE = linear(
 def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
     """Return `x` with its dims in the order `dims`."""
     x = as_tensor(x, "permute")
-    ndim = x._data.ndim
+    ndim = x.array.ndim
     dims = tuple(normalize_dim(d, ndim, "permute") for d in parse_size(dims))
     if len(dims) != ndim or len(set(dims)) != ndim:
         raise ShapeError(
@@ -183,7 +183,7 @@ def permute(x: TensorLike, *dims: SizeLike) -> TensorBase:
 def transpose(x: TensorLike, dim0: int, dim1: int) -> TensorBase:
     """Return `x` with two dims swapped."""
     x = as_tensor(x, "transpose")
-    dims = list(range(x._data.ndim))
+    dims = list(range(x.array.ndim))
     a, b = normalize_dim(dim0, len(dims), "transpose"), normalize_dim(dim1, len(dims), "transpose")
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
@@ -196,7 +196,7 @@ swapaxes = transpose
 def movedim(x: TensorLike, source: SizeLike, destination: SizeLike) -> TensorBase:
     """Return `x` with dim(s) `source` moved to `destination`, the others in order."""
     x = as_tensor(x, "movedim")
-    ndim = x._data.ndim
+    ndim = x.array.ndim
     source = [
         normalize_dim(d, ndim, "movedim") for d in ([source] if isinstance(source, int) else source)
     ]
@@ -236,7 +236,7 @@ _EXPAND = linear(
     "expand",
     "movement",
     run=_run_expand,
-    transpose=lambda g, x, shape: unbroadcast(g, x._data.shape),
+    transpose=lambda g, x, shape: unbroadcast(g, x.array.shape),
     native="view",
     samples=lambda rng: [
         ((_array(rng, 3, 1),), {"shape": (2, 3, 4)}),
@@ -252,7 +252,7 @@ def expand(x: TensorLike, *shape: SizeLike) -> TensorBase:
     """Return `x` broadcast to `shape`; -1 keeps a size. The result is a read-only view."""
     x = as_tensor(x, "expand")
     shape = parse_size(shape)
-    have = x._data.shape
+    have = x.array.shape
     pad = len(shape) - len(have)
     if -1 in shape and pad >= 0:
         shape = tuple(have[i - pad] if s == -1 and i >= pad else s for i, s in enumerate(shape))
@@ -271,7 +271,7 @@ def expand(x: TensorLike, *shape: SizeLike) -> TensorBase:
 def unsqueeze(x: TensorLike, dim: int) -> TensorBase:
     """Return `x` with a dim of size 1 inserted at `dim`."""
     x = as_tensor(x, "unsqueeze")
-    shape = x._data.shape
+    shape = x.array.shape
     dim = normalize_dim(dim, len(shape) + 1, "unsqueeze")
     return reshape(x, (*shape[:dim], 1, *shape[dim:]))
 
@@ -279,7 +279,7 @@ def unsqueeze(x: TensorLike, dim: int) -> TensorBase:
 def squeeze(x: TensorLike, dim: Dims = None) -> TensorBase:
     """Return `x` without its dims of size 1, or without those of `dim` that have size 1."""
     x = as_tensor(x, "squeeze")
-    shape = x._data.shape
+    shape = x.array.shape
     drop = normalize_dims(dim, len(shape), "squeeze")
     return reshape(x, tuple(s for i, s in enumerate(shape) if s != 1 or i not in drop))
 
@@ -287,7 +287,7 @@ def squeeze(x: TensorLike, dim: Dims = None) -> TensorBase:
 def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
     """Return `x` with dims `start_dim` to `end_dim` merged into one."""
     x = as_tensor(x, "flatten")
-    shape = x._data.shape or (1,)
+    shape = x.array.shape or (1,)
     a, b = (
         normalize_dim(start_dim, len(shape), "flatten"),
         normalize_dim(end_dim, len(shape), "flatten"),
@@ -296,7 +296,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> TensorBase:
         raise ShapeError(
             "flatten",
             expected="start_dim before end_dim",
-            got=f"dims {a} and {b} of shape {x._data.shape}",
+            got=f"dims {a} and {b} of shape {x.array.shape}",
             fix="exchange them",
         )
     return reshape(x, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
@@ -316,7 +316,7 @@ _SLICE = linear(
     "slice",
     "movement",
     run=lambda x, spec: x[python_slices(spec)],
-    transpose=lambda g, x, spec: unslice(g, spec, x._data.shape),
+    transpose=lambda g, x, spec: unslice(g, spec, x.array.shape),
     native="view",
     samples=lambda rng: [
         ((_array(rng, 5, 4),), {"spec": ((1, 2, 2), (3, -1, 4))}),
@@ -369,17 +369,17 @@ def unslice(x, spec, shape):
 def flip(x: TensorLike, dims: SizeLike) -> TensorBase:
     """Return `x` with the order of the elements along `dims` reversed, as a view."""
     x = as_tensor(x, "flip")
-    dims = normalize_dims(dims, x._data.ndim, "flip")
+    dims = normalize_dims(dims, x.array.ndim, "flip")
     return slice_(
-        x, tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(x._data.shape))
+        x, tuple((n - 1, -1, n) if i in dims else (0, 1, n) for i, n in enumerate(x.array.shape))
     )
 
 
 def _cat_vjp(g, out, inputs, attrs, needs):
     dim, at, grads = attrs["dim"], 0, []
-    shape = out._data.shape if out is not None else g._data.shape
+    shape = out.array.shape if out is not None else g.array.shape
     for x, need in zip(inputs, needs, strict=True):
-        n = x._data.shape[dim]
+        n = x.array.shape[dim]
         spec = tuple((at, 1, n) if i == dim else (0, 1, s) for i, s in enumerate(shape))
         grads.append(slice_(g, spec) if need else None)
         at += n
@@ -421,7 +421,7 @@ def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
             got="an empty sequence",
             fix="pass the tensors to join",
         )
-    first = tensors[0]._data
+    first = tensors[0].array
     if first.ndim == 0:
         raise ShapeError(
             "cat", expected="tensors with at least one dim", got="a 0-d tensor", fix="use stack"
@@ -429,7 +429,7 @@ def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
     dim = normalize_dim(dim, first.ndim, "cat")
     dtype = first.dtype
     for i, t in enumerate(tensors[1:], 1):
-        a, b = first.shape, t._data.shape
+        a, b = first.shape, t.array.shape
         if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
             raise ShapeError(
                 "cat",
@@ -437,7 +437,7 @@ def cat(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
                 got=f"{b} for tensor {i}",
                 fix="check the dim argument, or use stack to join along a new dim",
             )
-        dtype = promote_types(dtype, t._data.dtype)
+        dtype = promote_types(dtype, t.array.dtype)
     return apply(_CAT, tuple(cast(t, dtype) for t in tensors), {"dim": dim})
 
 
@@ -445,11 +445,11 @@ def stack(tensors: Iterable[TensorBase], dim: int = 0) -> TensorBase:
     """Join tensors of one shape along a new dim `dim`."""
     tensors = [as_tensor(t, "stack") for t in tensors]
     for i, t in enumerate(tensors[1:], 1):
-        if t._data.shape != tensors[0]._data.shape:
+        if t.array.shape != tensors[0].array.shape:
             raise ShapeError(
                 "stack",
-                expected=f"shape {tensors[0]._data.shape}, that of the first",
-                got=f"{t._data.shape} for tensor {i}",
+                expected=f"shape {tensors[0].array.shape}, that of the first",
+                got=f"{t.array.shape} for tensor {i}",
                 fix="expand or reshape the tensors to one shape",
             )
     return cat([unsqueeze(t, dim) for t in tensors], dim)
@@ -459,8 +459,8 @@ def unbind(x: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
     """Return a tuple of the slices of `x` along `dim`, without that dim."""
     x = as_tensor(x, "unbind")
     _has_dims("unbind", x)
-    dim = normalize_dim(dim, x._data.ndim, "unbind")
-    shape = x._data.shape
+    dim = normalize_dim(dim, x.array.ndim, "unbind")
+    shape = x.array.shape
     rest = shape[:dim] + shape[dim + 1 :]
     spec = [(0, 1, s) for s in shape]
     out = []
@@ -471,7 +471,7 @@ def unbind(x: TensorLike, dim: int = 0) -> tuple[TensorBase, ...]:
 
 
 def _has_dims(name, x):
-    if not x._data.ndim:
+    if not x.array.ndim:
         raise ShapeError(
             name, expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
         )
@@ -481,8 +481,8 @@ def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase
     """Return pieces of `x` along `dim`: of one size (the last may be smaller) or of given sizes."""
     x = as_tensor(x, "split")
     _has_dims("split", x)
-    dim = normalize_dim(dim, x._data.ndim, "split")
-    n = x._data.shape[dim]
+    dim = normalize_dim(dim, x.array.ndim, "split")
+    n = x.array.shape[dim]
     if isinstance(split_size, int):
         if split_size < 1 and n:
             raise ArgumentError(
@@ -504,7 +504,7 @@ def split(x: TensorLike, split_size: SizeLike, dim: int = 0) -> tuple[TensorBase
             slice_(
                 x,
                 tuple(
-                    (at, 1, size) if i == dim else (0, 1, s) for i, s in enumerate(x._data.shape)
+                    (at, 1, size) if i == dim else (0, 1, s) for i, s in enumerate(x.array.shape)
                 ),
             )
         )
@@ -519,7 +519,7 @@ def chunk(x: TensorLike, chunks: int, dim: int = 0) -> tuple[TensorBase, ...]:
     """
     x = as_tensor(x, "chunk")
     _has_dims("chunk", x)
-    n = x._data.shape[normalize_dim(dim, x._data.ndim, "chunk")]
+    n = x.array.shape[normalize_dim(dim, x.array.ndim, "chunk")]
     if not isinstance(chunks, int) or chunks < 1:
         raise ArgumentError(
             "chunk", expected="chunks >= 1", got=repr(chunks), fix="say how many pieces"
@@ -533,7 +533,7 @@ def repeat(x: TensorLike, *sizes: SizeLike) -> TensorBase:
     """Return `x` tiled `sizes` times along each dim (new leading dims first), as a copy."""
     x = as_tensor(x, "repeat")
     sizes = parse_size(sizes)
-    shape = (1,) * (len(sizes) - x._data.ndim) + x._data.shape
+    shape = (1,) * (len(sizes) - x.array.ndim) + x.array.shape
     if len(sizes) < len(shape):
         raise ShapeError(
             "repeat",
@@ -557,15 +557,15 @@ def tile(x: TensorLike, dims: SizeLike) -> TensorBase:
     """Return `x` tiled as NumPy's tile does: missing counts are 1."""
     x = as_tensor(x, "tile")
     dims = parse_size((dims,)) if not isinstance(dims, int) else (dims,)
-    return repeat(x, (1,) * (x._data.ndim - len(dims)) + dims)
+    return repeat(x, (1,) * (x.array.ndim - len(dims)) + dims)
 
 
 def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
     """Return `x` rotated by `shifts` along `dims` (flattened when dims is None), as a copy."""
     x = whole = as_tensor(x, "roll")
     if dims is None:
-        return reshape(roll(reshape(x, -1), sum(parse_size((shifts,))), 0), x._data.shape)
-    if not x._data.ndim:
+        return reshape(roll(reshape(x, -1), sum(parse_size((shifts,))), 0), x.array.shape)
+    if not x.array.ndim:
         return clone(x)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
@@ -577,7 +577,7 @@ def roll(x: TensorLike, shifts: SizeLike, dims: Dims = None) -> TensorBase:
             fix="give both as tuples of one length",
         )
     for shift, dim in zip(shifts, dims, strict=True):
-        n = x._data.shape[normalize_dim(dim, x._data.ndim, "roll")]
+        n = x.array.shape[normalize_dim(dim, x.array.ndim, "roll")]
         if n and shift % n:
             x = cat(split(x, (n - shift % n, shift % n), dim)[::-1], dim)
     return clone(x) if x is whole else x
@@ -595,7 +595,7 @@ _DIAGONAL = linear(
     "movement",
     run=_run_diagonal,
     transpose=lambda g, x, offset: apply(
-        _DIAG_EMBED, (g,), {"offset": offset, "shape": x._data.shape[-2:]}
+        _DIAG_EMBED, (g,), {"offset": offset, "shape": x.array.shape[-2:]}
     ),
     core="(m,n)->(k)",
     native="view",
@@ -640,26 +640,26 @@ def diag_embed(x: TensorLike, offset: int = 0) -> TensorBase:
     """Return square matrices with the last dim of `x` on the diagonal `offset`."""
     x = as_tensor(x, "diag_embed")
     _has_dims("diag_embed", x)
-    n = x._data.shape[-1] + abs(offset)
+    n = x.array.shape[-1] + abs(offset)
     return apply(_DIAG_EMBED, (x,), {"offset": offset, "shape": (n, n)})
 
 
 def _triangle(x, diagonal, keep):
     x = as_tensor(x, "tril")
-    if x._data.ndim < 2:
+    if x.array.ndim < 2:
         raise ShapeError(
             "tril, triu",
             expected="matrices in the last two dims",
-            got=f"shape {x._data.shape}",
+            got=f"shape {x.array.shape}",
             fix="unsqueeze a vector into a matrix",
         )
-    n, m = x._data.shape[-2:]
+    n, m = x.array.shape[-2:]
     mask = keep(np.arange(m)[None, :] - np.arange(n)[:, None], diagonal)
     mask = as_tensor(mask)
-    if type(x._data) is not np.ndarray:
-        mask = mask.to(device=device_of(x._data))
+    if type(x.array) is not np.ndarray:
+        mask = mask.to(device=device_of(x.array))
     # A choice, not a product: what is left out may be nan.
-    return x.where(mask, False if x._data.dtype.kind == "b" else 0)
+    return x.where(mask, False if x.array.dtype.kind == "b" else 0)
 
 
 def tril(x: TensorLike, diagonal: int = 0) -> TensorBase:
@@ -675,5 +675,5 @@ def triu(x: TensorLike, diagonal: int = 0) -> TensorBase:
 def broadcast_tensors(*tensors: TensorLike) -> tuple[TensorBase, ...]:
     """Return the tensors expanded to their common shape."""
     found = [as_tensor(t, "broadcast_tensors") for t in tensors]
-    shape = broadcast_shapes(*(t._data.shape for t in found), op="broadcast_tensors")
+    shape = broadcast_shapes(*(t.array.shape for t in found), op="broadcast_tensors")
     return tuple(expand(t, shape) for t in found)

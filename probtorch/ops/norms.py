@@ -39,7 +39,7 @@ def norm(
     "fro" is 2; "nuc" is the nuclear norm of matrices in two dims.
     """
     x = as_tensor(x, "norm")
-    dims = normalize_dims(axis if dim is None else dim, x._data.ndim, "norm")
+    dims = normalize_dims(axis if dim is None else dim, x.array.ndim, "norm")
     x, keep = to_float(x), keepdim or keepdims
     if p == "nuc":
         return _nuclear(x, dims, keep)
@@ -54,7 +54,7 @@ def norm(
     if p == -math.inf:
         return amin(absolute(x), dims, keep)
     if p == 0:
-        return sum(cast(ne(x, 0.0), x._data.dtype), dims, keep)
+        return sum(cast(ne(x, 0.0), x.array.dtype), dims, keep)
     if p == 1:
         return sum(absolute(x), dims, keep)
     powers = absolute(x)
@@ -75,11 +75,11 @@ def _nuclear(x, dims, keep):
         raise ShapeError(
             "norm",
             expected="two dims for the nuclear norm of matrices",
-            got=f"dims {dims} of shape {x._data.shape}",
+            got=f"dims {dims} of shape {x.array.shape}",
             fix="pass dim=(-2, -1), or another p for vectors",
         )
     out = matrix_norm(movedim(x, dims, (-2, -1)), "nuc")
-    return reshape(out, kept_shape(x._data.shape, dims)) if keep else out
+    return reshape(out, kept_shape(x.array.shape, dims)) if keep else out
 
 
 _NORMS = {

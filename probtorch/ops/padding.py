@@ -17,40 +17,40 @@ __all__ = ["beside", "pad"]
 
 def beside(x, array):
     """Return a NumPy array as a tensor on the device of `x`."""
-    return as_tensor(namespace(x._data).asarray(array))
+    return as_tensor(namespace(x.array).asarray(array))
 
 
 def _part(x, dim, start, step, count):
-    spec = [(0, 1, n) for n in x._data.shape]
+    spec = [(0, 1, n) for n in x.array.shape]
     spec[dim] = (start, step, count)
     return slice_(x, tuple(spec))
 
 
 def _constant(x, dim, left, right, value):
     def block(width):
-        shape = list(x._data.shape)
+        shape = list(x.array.shape)
         shape[dim] = width
-        return expand(beside(x, np.asarray(value).astype(x._data.dtype)), shape)
+        return expand(beside(x, np.asarray(value).astype(x.array.dtype)), shape)
 
     return block(left), block(right)
 
 
 def _reflect(x, dim, left, right, value):
-    n = x._data.shape[dim]
+    n = x.array.shape[dim]
     return _part(x, dim, left, -1, left), _part(x, dim, n - 2, -1, right)
 
 
 def _replicate(x, dim, left, right, value):
     def block(width, at):
-        shape = list(x._data.shape)
+        shape = list(x.array.shape)
         shape[dim] = width
         return expand(_part(x, dim, at, 1, 1), shape)
 
-    return block(left, 0), block(right, x._data.shape[dim] - 1)
+    return block(left, 0), block(right, x.array.shape[dim] - 1)
 
 
 def _circular(x, dim, left, right, value):
-    n = x._data.shape[dim]
+    n = x.array.shape[dim]
     return _part(x, dim, n - left, 1, left), _part(x, dim, 0, 1, right)
 
 
@@ -99,7 +99,7 @@ def pad(input, pad, mode="constant", value=None):
     widths = parse_size((pad,))
     _check(x, widths, mode, value)
     pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
-    ndim = x._data.ndim
+    ndim = x.array.ndim
     if mode == "constant":
         x = _cropped(x, pairs)
         pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
@@ -114,20 +114,20 @@ def pad(input, pad, mode="constant", value=None):
 
 def _cropped(x, pairs):
     """Cut off where a width is negative."""
-    spec = [(0, 1, n) for n in x._data.shape]
+    spec = [(0, 1, n) for n in x.array.shape]
     for i, (left, right) in enumerate(pairs):
-        start, stop = max(-left, 0), x._data.shape[-1 - i] - max(-right, 0)
+        start, stop = max(-left, 0), x.array.shape[-1 - i] - max(-right, 0)
         spec[-1 - i] = (start, 1, stop - start)
     return slice_(x, tuple(spec)) if min((w for p in pairs for w in p), default=0) < 0 else x
 
 
 def _zeros(x, pairs):
-    shape = list(x._data.shape)
+    shape = list(x.array.shape)
     spec = [(0, 1, n) for n in shape]
     for i, (left, right) in enumerate(pairs):
         spec[-1 - i] = (left, 1, shape[-1 - i])
         shape[-1 - i] += left + right
-    return unslice(x, tuple(spec), tuple(shape)) if tuple(shape) != x._data.shape else x
+    return unslice(x, tuple(spec), tuple(shape)) if tuple(shape) != x.array.shape else x
 
 
 def _check(x, widths, mode, value):
@@ -142,7 +142,7 @@ def _check(x, widths, mode, value):
             got=f"pad={widths}, mode={mode!r}, value={value!r}",
             fix="the last dim comes first: (left, right, top, bottom)",
         )
-    shape = x._data.shape
+    shape = x.array.shape
     room = _MODES[mode][1]
     for i in range(len(widths) // 2):
         n = shape[-1 - i] if i < len(shape) else 0

@@ -31,12 +31,12 @@ __all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "lp_pool", "max
 
 def _input(op, n, input):
     x = as_tensor(input, op)
-    if x._data.ndim not in (n + 1, n + 2):
+    if x.array.ndim not in (n + 1, n + 2):
         dims = {1: "L", 2: "H, W", 3: "D, H, W"}[n]
         raise ShapeError(
             op,
             expected=f"an input of shape (N, C, {dims}) or (C, {dims})",
-            got=str(x._data.shape),
+            got=str(x.array.shape),
             fix="add a channel dim with unsqueeze",
         )
     return x
@@ -69,7 +69,7 @@ def _windowed(op, x, n, kernel_size, stride, padding, dilation, ceil_mode):
             got=f"padding={padding}, kernel_size={sizes}",
             fix="a wider border would make windows of nothing else: use pad first if that is meant",
         )
-    spatial = x._data.shape[-n:]
+    spatial = x.array.shape[-n:]
     padded = tuple(m + 2 * p for m, p in zip(spatial, padding))
     if min(window_counts(padded, sizes, stride, dilation)) < 1:
         raise ShapeError(
@@ -98,26 +98,26 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
     The border counts as -inf. Indices are flat, into the spatial dims of the input, as int64.
     """
     x = _input(op, n, input)
-    if x._data.dtype.kind == "b":
+    if x.array.dtype.kind == "b":
         raise DTypeError(op, expected="numbers", got="bool", fix="convert them with .float()")
     sizes, stride, padding, dilation, overhang = _windowed(
         op, x, n, kernel_size, stride, padding, dilation, ceil_mode
     )
-    floating = x._data.dtype.kind == "f"
-    lowest = -math.inf if floating else np.iinfo(x._data.dtype).min
+    floating = x.array.dtype.kind == "f"
+    lowest = -math.inf if floating else np.iinfo(x.array.dtype).min
     bordered = _bordered(x, padding, overhang, lowest)
     if not return_indices:
         return window_max(bordered, sizes, stride, dilation)
-    spatial = x._data.shape[-n:]
+    spatial = x.array.shape[-n:]
     numbers = beside(x, np.arange(math.prod(spatial)).reshape(spatial))
     where = windows(_bordered(numbers, padding, overhang, -1), sizes, stride, dilation)
     seen = windows(bordered, sizes, stride, dilation)
-    counts = seen._data.shape[-n:]
+    counts = seen.array.shape[-n:]
     window = math.prod(sizes)
-    seen = reshape(seen, (window, *x._data.shape[:-n], *counts))
+    seen = reshape(seen, (window, *x.array.shape[:-n], *counts))
     best = argmax(seen, 0, keepdim=True)
-    lead = (1,) * (x._data.ndim - n)
-    where = reshape(where, (window, *lead, *counts)).expand(seen._data.shape)
+    lead = (1,) * (x.array.ndim - n)
+    where = reshape(where, (window, *lead, *counts)).expand(seen.array.shape)
     return drop_first(gather(seen, 0, best)), drop_first(gather(where, 0, best))
 
 
@@ -130,7 +130,7 @@ def avg_pool(
     reaches beyond it never counts. `divisor_override` replaces the number of elements.
     """
     x = _input(op, n, input)
-    if x._data.dtype is dtypes.float16:
+    if x.array.dtype is dtypes.float16:
         # Added up in single precision.
         wide = cast(x, dtypes.float32), kernel_size, stride, padding
         out = avg_pool(op, n, *wide, ceil_mode, count_include_pad, divisor_override)
@@ -146,7 +146,7 @@ def avg_pool(
     if not any(overhang) and (count_include_pad or not any(padding)):
         return total / float(math.prod(sizes))
     inside = [p if count_include_pad else 0 for p in padding]
-    ones = np.ones([m + 2 * i for m, i in zip(x._data.shape[-n:], inside)], x._data.dtype)
+    ones = np.ones([m + 2 * i for m, i in zip(x.array.shape[-n:], inside)], x.array.dtype)
     outside = [p - i for p, i in zip(padding, inside)]
     counted = _bordered(beside(x, ones), outside, overhang, 0)
     return total / window_sum(counted, sizes, stride, dilation)
@@ -173,7 +173,7 @@ def _bins(size, count):
 
 def _output_size(op, x, n, output_size):
     if isinstance(output_size, (list, tuple)) and len(output_size) == n:
-        filled = [m if o is None else o for o, m in zip(output_size, x._data.shape[-n:])]
+        filled = [m if o is None else o for o, m in zip(output_size, x.array.shape[-n:])]
         return number_per_dim(op, "output_size", filled, n)
     return number_per_dim(op, "output_size", output_size, n)
 
@@ -182,20 +182,20 @@ def adaptive_avg_pool(op, n, input, output_size):
     """Return means over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
     for i, count in enumerate(_output_size(op, x, n, output_size)):
-        dim = x._data.ndim - n + i
-        size = x._data.shape[dim]
+        dim = x.array.ndim - n + i
+        size = x.array.shape[dim]
         if count == size:
             continue
         if not size:
             raise ShapeError(
                 op,
                 expected="spatial dims with elements",
-                got=f"shape {x._data.shape}",
+                got=f"shape {x.array.shape}",
                 fix="check for empty data",
             )
         if size % count == 0:
             parted = reshape(
-                x, (*x._data.shape[:dim], count, size // count, *x._data.shape[dim + 1 :])
+                x, (*x.array.shape[:dim], count, size // count, *x.array.shape[dim + 1 :])
             )
             x = mean(parted, dim + 1)
             continue
@@ -204,7 +204,7 @@ def adaptive_avg_pool(op, n, input, output_size):
 
 
 def _part(x, dim, start, stop):
-    spec = [(0, 1, m) for m in x._data.shape]
+    spec = [(0, 1, m) for m in x.array.shape]
     spec[dim] = (start, 1, stop - start)
     return slice_(x, tuple(spec))
 
@@ -212,18 +212,18 @@ def _part(x, dim, start, stop):
 def adaptive_max_pool(op, n, input, output_size, return_indices):
     """Return largest elements over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
-    spatial = x._data.shape[-n:]
+    spatial = x.array.shape[-n:]
     sizes = _output_size(op, x, n, output_size)
     if return_indices:
         return _adaptive_max_with_indices(x, n, spatial, sizes)
     for i, count in enumerate(sizes):
-        dim = x._data.ndim - n + i
+        dim = x.array.ndim - n + i
         x = stack([amax(_part(x, dim, *bin), dim) for bin in _bins(spatial[i], count)], dim)
     return x
 
 
 def _adaptive_max_with_indices(x, n, spatial, sizes):
-    shape = x._data.shape
+    shape = x.array.shape
     flat = reshape(x, (*shape[:-n], math.prod(spatial)))
     grids = [_bins(m, count) for m, count in zip(spatial, sizes)]
     numbers = np.arange(math.prod(spatial)).reshape(spatial)

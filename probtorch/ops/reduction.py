@@ -97,12 +97,12 @@ def _laid_over(t, x, dims):
 
     A single number does so as it is.
     """
-    return t if t._data.ndim == 0 else reshape(t, kept_shape(x._data.shape, dims))
+    return t if t.array.ndim == 0 else reshape(t, kept_shape(x.array.shape, dims))
 
 
 def _arguments(x, dim, axis, op) -> tuple[TensorBase, tuple[int, ...]]:
     x = as_tensor(x, op)
-    return x, normalize_dims(axis if dim is None else dim, x._data.ndim, op)
+    return x, normalize_dims(axis if dim is None else dim, x.array.ndim, op)
 
 
 def in_single(fn):
@@ -111,7 +111,7 @@ def in_single(fn):
     @functools.wraps(fn)
     def call(x, *args, **options):
         try:
-            half = x._data.dtype is dtypes.float16 and options.get("dtype") is None
+            half = x.array.dtype is dtypes.float16 and options.get("dtype") is None
         except AttributeError:
             half = False
         if not half:
@@ -128,7 +128,7 @@ _SUM = linear(
     "sum",
     "reduction",
     run=add_up,
-    transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x._data.shape),
+    transpose=lambda g, x, dims, keepdim: expand(_laid_over(g, x, dims), x.array.shape),
     core="dims",
     native="reduce",
     samples=_samples_or_empty,
@@ -164,7 +164,7 @@ def sum(
     x, dims = _arguments(x, dim, axis, "sum")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
-    elif x._data.dtype.kind in "bui":
+    elif x.array.dtype.kind in "bui":
         x = cast(x, dtypes.int64)
     return apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
@@ -175,7 +175,7 @@ def sum_to(x: TensorLike, shape: Sequence[int]) -> TensorBase:
 
 
 def _count(x, dims):
-    return math.prod(x._data.shape[d] for d in dims)
+    return math.prod(x.array.shape[d] for d in dims)
 
 
 @in_single
@@ -201,15 +201,15 @@ def mean(
     x, dims = _arguments(x, dim, axis, "mean")
     if dtype is not None:
         x = cast(x, dtypes.as_dtype(dtype))
-        if x._data.dtype.kind != "f":
+        if x.array.dtype.kind != "f":
             raise DTypeError(
                 "mean",
                 expected="dtype as a floating dtype",
-                got=str(x._data.dtype),
+                got=str(x.array.dtype),
                 fix="leave dtype out",
             )
     n = _count(x, dims)
-    if x._data.dtype.kind in "biu":
+    if x.array.dtype.kind in "biu":
         total = sum(x, dims, keepdim or keepdims)
         return total / float(n) if n else to_float(total) * math.nan
     total = apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
@@ -223,7 +223,7 @@ def centred(x, dims) -> TensorBase:
     second one takes away.
     """
     y = x - mean(x, dims, True)
-    return y if x._data.dtype == dtypes.float64 else y - mean(y, dims, True)
+    return y if x.array.dtype == dtypes.float64 else y - mean(y, dims, True)
 
 
 def _run_variance(x, dims, correction, keepdim):
@@ -343,14 +343,14 @@ def abs_(x):
 
 def _extreme_vjp(g, out, inputs, attrs, needs):
     (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, _laid_over(out, x, dims)), g._data.dtype)
+    at = cast(eq(x, _laid_over(out, x, dims)), g.array.dtype)
     share = at / sum(at, dims, True)
     return (share * _laid_over(g, x, dims),)
 
 
 def _extreme_jvp(tangents, out, inputs, attrs):
     (x,), dims = inputs, attrs["dims"]
-    at = cast(eq(x, _laid_over(out, x, dims)), out._data.dtype)
+    at = cast(eq(x, _laid_over(out, x, dims)), out.array.dtype)
     return sum(at * tangents[0], dims, attrs["keepdim"]) / sum(at, dims, attrs["keepdim"])
 
 
@@ -376,7 +376,7 @@ _AMIN = _extreme("amin", "min", np.min, "Smallest element over dims.")
 
 def _extremum(op, x, dim, keepdim, axis, keepdims):
     x, dims = _arguments(x, dim, axis, op.name)
-    if op.name.startswith("arg") and x._data.ndim and len(dims) not in (1, x._data.ndim):
+    if op.name.startswith("arg") and x.array.ndim and len(dims) not in (1, x.array.ndim):
         raise ShapeError(
             op.name,
             expected="one dim, or none for the flattened tensor",
@@ -387,7 +387,7 @@ def _extremum(op, x, dim, keepdim, axis, keepdims):
         raise ShapeError(
             op.name,
             expected="at least one element",
-            got=f"shape {x._data.shape}",
+            got=f"shape {x.array.shape}",
             fix="check for empty data",
         )
     return apply(op, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
@@ -509,7 +509,7 @@ def min(x: TensorLike, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _max_or_min(x, dim, keepdim, pairwise, extreme, arg):
-    if hasattr(dim, "_data"):
+    if isinstance(dim, TensorBase):
         return getattr(x, pairwise)(dim)
     if dim is None:
         return extreme(x)
@@ -548,7 +548,7 @@ def isclose(
 ) -> TensorBase:
     """Whether ``|x - y| <= atol + rtol * |y|``, elementwise; equal infinities are close."""
     x, y = as_tensor(x, "isclose"), as_tensor(y, "isclose")
-    if x._data.dtype.kind == y._data.dtype.kind == "b":
+    if x.array.dtype.kind == y.array.dtype.kind == "b":
         return eq(x, y)
     both_finite = logical_and(isfinite(x), isfinite(y))
     near = abs_(where(both_finite, x, 0) - where(both_finite, y, 0)) <= atol + rtol * abs_(y)
@@ -566,7 +566,7 @@ def allclose(
 def equal(x: TensorLike, y: TensorLike) -> bool:
     """Whether two tensors have the same shape and the same elements, as a Python bool."""
     x, y = as_tensor(x, "equal"), as_tensor(y, "equal")
-    return x._data.shape == y._data.shape and bool(all(eq(x, y)))
+    return x.array.shape == y.array.shape and bool(all(eq(x, y)))
 
 
 # ---------------------------------------------------------------------------------- products, scans
@@ -579,7 +579,7 @@ def _others(x):
 
 def _before(x):
     """Product of the elements before each one along the last dim, in log2(n) doubling steps."""
-    *rest, n = x._data.shape
+    *rest, n = x.array.shape
     full = tuple((0, 1, s) for s in rest)
     x = _shift(x, full, 1)
     step = 1
@@ -591,20 +591,20 @@ def _before(x):
 
 def _shift(x, full, step):
     """Move the last dim by `step` places to the right, filling up with ones."""
-    n = x._data.shape[-1]
+    n = x.array.shape[-1]
     if not n:
         return x
-    ones = as_tensor(namespace(x._data).ones((*x._data.shape[:-1], step), x._data.dtype))
+    ones = as_tensor(namespace(x.array).ones((*x.array.shape[:-1], step), x.array.dtype))
     return cat([ones, slice_(x, (*full, (0, 1, n - step)))], -1)
 
 
 def _prod_flat(x, dims):
     """Return `x` with `dims` merged into one last dim."""
-    keep = tuple(i for i in range(x._data.ndim) if i not in dims)
+    keep = tuple(i for i in range(x.array.ndim) if i not in dims)
     moved = x.permute(keep + dims)
     return (
-        reshape(moved, (*(x._data.shape[i] for i in keep), _count(x, dims))),
-        moved._data.shape,
+        reshape(moved, (*(x.array.shape[i] for i in keep), _count(x, dims))),
+        moved.array.shape,
         keep + dims,
     )
 
@@ -654,7 +654,7 @@ def prod(
 ) -> TensorBase:
     """Product over `dim`; its gradient is exact where elements are 0 (n log n steps)."""
     x, dims = _arguments(x, dim, axis, "prod")
-    if x._data.dtype.kind in "bui":
+    if x.array.dtype.kind in "bui":
         x = cast(x, dtypes.int64)
     return apply(_PROD, (x,), {"dims": dims, "keepdim": keepdim or keepdims})
 
@@ -678,13 +678,13 @@ _CUMSUM = linear(
 def cumsum(x: TensorLike, dim: int | None = None, *, axis: int | None = None) -> TensorBase:
     """Running sum along `dim`; without it, of the flattened tensor."""
     x = as_tensor(x, "cumsum")
-    if x._data.dtype.kind in "bui":
+    if x.array.dtype.kind in "bui":
         x = cast(x, dtypes.int64)
     dim = axis if dim is None else dim
     if dim is None:
         x, dim = reshape(x, -1), 0
-    dim = normalize_dim(dim, x._data.ndim, "cumsum")
-    return apply(_CUMSUM, (x,), {"dim": dim}) if x._data.ndim else x
+    dim = normalize_dim(dim, x.array.ndim, "cumsum")
+    return apply(_CUMSUM, (x,), {"dim": dim}) if x.array.ndim else x
 
 
 # ---------------------------------------------------------------------------------------- logsumexp
@@ -705,13 +705,13 @@ def _run_logsumexp(x, dims, keepdim):
 
 
 def _decomposed_logsumexp(x, dims, keepdim):
-    if x._data.size == 0:
+    if x.array.size == 0:
         return log(apply(_SUM, (x,), {"dims": dims, "keepdim": keepdim}))
     top = apply(_AMAX, (x,), {"dims": dims, "keepdim": True})
     top = where(isfinite(top), top, 0.0)
     out = log(apply(_SUM, (exp(x - top),), {"dims": dims, "keepdim": True})) + top
     return (
-        out if keepdim else reshape(out, [s for i, s in enumerate(x._data.shape) if i not in dims])
+        out if keepdim else reshape(out, [s for i, s in enumerate(x.array.shape) if i not in dims])
     )
 
 
@@ -788,7 +788,7 @@ def _run_log_softmax(x, dims):
 
 def _decomposed_below_top(x, dims):
     x = to_float(x)
-    return x - apply(_AMAX, (x,), {"dims": dims, "keepdim": True}) if x._data.size else x
+    return x - apply(_AMAX, (x,), {"dims": dims, "keepdim": True}) if x.array.size else x
 
 
 def _decomposed_softmax(x, dims):

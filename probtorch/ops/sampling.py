@@ -254,9 +254,9 @@ def rand_like(
 ) -> TensorBase:
     """Return draws from (0, 1) in the shape of `x`, by default in its dtype and on its device."""
     x = as_tensor(x, "rand_like")
-    dtype, device = dtype or x._data.dtype, device or device_of(x._data)
+    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
     return rand(
-        x._data.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
+        x.array.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
     )
 
 
@@ -270,9 +270,9 @@ def randn_like(
 ) -> TensorBase:
     """Return standard normal draws in the shape of `x`; dtype and device as in `rand_like`."""
     x = as_tensor(x, "randn_like")
-    dtype, device = dtype or x._data.dtype, device or device_of(x._data)
+    dtype, device = dtype or x.array.dtype, device or device_of(x.array)
     return randn(
-        x._data.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
+        x.array.shape, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad
     )
 
 
@@ -283,10 +283,10 @@ def _located(name, operands, size, generator, dtype):
         x for x, given in zip(tensors, operands, strict=True) if not isinstance(given, (int, float))
     ]
     if dtype is None:
-        dtype = dtypes.promote([x._data for x in floats]) if floats else dtypes.default_dtype()
+        dtype = dtypes.promote([x.array for x in floats]) if floats else dtypes.default_dtype()
         dtype = dtype if dtype.kind == "f" else dtypes.default_dtype()
     dtype = _float_dtype(name, dtype)
-    shape = broadcast_shapes(*(x._data.shape for x in tensors), op=name)
+    shape = broadcast_shapes(*(x.array.shape for x in tensors), op=name)
     if size is not None:
         size = sizes("normal", (size,))
         if broadcast_shapes(shape, size, op=name) != size:
@@ -499,7 +499,7 @@ def check_elements(name, x, bad, expected, fix):
 def probabilities(name, p) -> TensorBase:
     """Return probabilities as a float tensor, checked."""
     p = to_float(as_tensor(p, name))
-    host = to_host(p._data)
+    host = to_host(p.array)
     check_elements(
         name, host, ~((host >= 0.0) & (host <= 1.0)), "probabilities in [0, 1]",
         "pass sigmoid(logits) if these are logits",
@@ -517,16 +517,16 @@ def bernoulli(p: TensorLike, *, generator: Generator | None = None) -> TensorBas
     """
     p = probabilities("bernoulli", p).detach()
     if recorder() is not None:
-        u = _uniform_tensor("bernoulli", p._data.shape, generator).to(device_of(p._data))
+        u = _uniform_tensor("bernoulli", p.array.shape, generator).to(device_of(p.array))
         draw = u < cast(demand(p, (p >= 0.0) & (p <= 1.0)), dtypes.float64)
-        return cast(draw, p._data.dtype)
-    draw = _uniforms(p._data.shape, generator) < to_host(p._data)
-    return _finish(draw, p._data.dtype, device_of(p._data), False)
+        return cast(draw, p.array.dtype)
+    draw = _uniforms(p.array.shape, generator) < to_host(p.array)
+    return _finish(draw, p.array.dtype, device_of(p.array), False)
 
 
 def _weights(name, weights):
     """Return float64 weights with a last dim, nonnegative and of positive sum."""
-    w = to_host(as_tensor(weights, name)._data).astype(np.float64)
+    w = to_host(as_tensor(weights, name).array).astype(np.float64)
     if w.ndim == 0 or w.shape[-1] == 0:
         raise ShapeError(
             name,
@@ -570,17 +570,17 @@ def _recorded_pick(name, w, shape, generator):
     """`_pick` in recorded ops: draws of `shape`, which ends with the leading dims of `w`."""
     cumulative = cumsum(w, -1)
     total = cumulative[..., -1]
-    u = _uniform_tensor(name, shape, generator).to(device_of(w._data))
+    u = _uniform_tensor(name, shape, generator).to(device_of(w.array))
     v = minimum(u * total, total * _BELOW_ONE)
     # Rows to the front, the draws from each behind them.
-    extra = len(shape) - (w._data.ndim - 1)
+    extra = len(shape) - (w.array.ndim - 1)
     order = (*range(extra, len(shape)), *range(extra))
     turned = permute(v, order)
     full = shape[extra:]
-    rows = expand(cumulative, (*full, w._data.shape[-1]))
+    rows = expand(cumulative, (*full, w.array.shape[-1]))
     found = searchsorted(rows, reshape(turned, (*full, math.prod(shape[:extra]))), right=True)
     back = tuple(order.index(d) for d in range(len(shape)))
-    return permute(reshape(found, turned._data.shape), back)
+    return permute(reshape(found, turned.array.shape), back)
 
 
 def categorical(
@@ -686,18 +686,18 @@ def multinomial(
 def _recorded_multinomial(weights, shape, replacement, generator):
     """`multinomial` in recorded ops; `shape` is that of the draws from matrices."""
     w = _recorded_weights(weights, 1 if replacement else shape[1])
-    flat = reshape(w, (-1, w._data.shape[-1]))
+    flat = reshape(w, (-1, w.array.shape[-1]))
     if replacement:
-        u = _uniform_tensor("multinomial", shape, generator).to(device_of(w._data))
+        u = _uniform_tensor("multinomial", shape, generator).to(device_of(w.array))
         cumulative = cumsum(flat, -1)
         total = cumulative[:, -1:]
         draws = searchsorted(cumulative, minimum(u * total, total * _BELOW_ONE), right=True)
     else:
-        u = _uniform_tensor("multinomial", flat._data.shape, generator).to(device_of(w._data))
+        u = _uniform_tensor("multinomial", flat.array.shape, generator).to(device_of(w.array))
         times = -log(u) / flat
         draws = argsort(times, -1)[:, : shape[1]]
-    return reshape(draws, (*w._data.shape[:-1], shape[1]))
+    return reshape(draws, (*w.array.shape[:-1], shape[1]))
 
 
 def _device(x):
-    return device_of(as_tensor(x)._data)
+    return device_of(as_tensor(x).array)

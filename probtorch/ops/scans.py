@@ -43,7 +43,7 @@ __all__ = [
 
 def _part(x, dim, start, stop):
     """Elements start to stop - 1 along `dim`."""
-    shape = x._data.shape
+    shape = x.array.shape
     return slice_(
         x, tuple((start, 1, stop - start) if i == dim else (0, 1, n) for i, n in enumerate(shape))
     )
@@ -51,7 +51,7 @@ def _part(x, dim, start, stop):
 
 def _delayed(x, dim, first):
     """Move `x` one place later along `dim`, with the number `first` at its start."""
-    n = x._data.shape[dim]
+    n = x.array.shape[dim]
     if n == 0:
         return x
     start = _part(x, dim, 0, 1) * 0.0 + first
@@ -71,7 +71,7 @@ def _backward(a, b, dim):
 
 def _dim_and_tensor(name, x, dim) -> tuple[TensorBase, int]:
     x = as_tensor(x, name)
-    return x, normalize_dim(dim, x._data.ndim, name)
+    return x, normalize_dim(dim, x.array.ndim, name)
 
 
 # --------------------------------------------------------------------------------------- recurrence
@@ -149,7 +149,7 @@ def linear_recurrence(a, b, dim=-1):
     Differentiable in both to every order, in time linear in the length.
     """
     a, b = to_float(as_tensor(a, "linear_recurrence")), to_float(as_tensor(b, "linear_recurrence"))
-    shape = broadcast_shapes(a._data.shape, b._data.shape, op="linear_recurrence")
+    shape = broadcast_shapes(a.array.shape, b.array.shape, op="linear_recurrence")
     if not shape:
         raise ShapeError(
             "linear_recurrence",
@@ -157,7 +157,7 @@ def linear_recurrence(a, b, dim=-1):
             got="0-d tensors",
             fix="reshape them to (1,)",
         )
-    dtype = promote_types(a._data.dtype, b._data.dtype)
+    dtype = promote_types(a.array.dtype, b.array.dtype)
     dim = normalize_dim(dim, len(shape), "linear_recurrence")
     return apply(
         _RECURRENCE, (expand(cast(a, dtype), shape), expand(cast(b, dtype), shape)), {"dim": dim}
@@ -200,9 +200,9 @@ _CUMPROD = structured(
 def cumprod(x: TensorLike, dim: int) -> TensorBase:
     """Return the running product along `dim`; its gradient is exact where elements are 0."""
     x, dim = _dim_and_tensor("cumprod", x, dim)
-    if x._data.dtype.kind in "bui":
+    if x.array.dtype.kind in "bui":
         x = cast(x, int64)
-    return apply(_CUMPROD, (x,), {"dim": dim}) if x._data.ndim else x
+    return apply(_CUMPROD, (x,), {"dim": dim}) if x.array.ndim else x
 
 
 # ------------------------------------------------------------------------------------- logcumsumexp
@@ -263,7 +263,7 @@ def logcumsumexp(x: TensorLike, dim: int) -> TensorBase:
     """
     x, dim = _dim_and_tensor("logcumsumexp", x, dim)
     x = to_float(x)
-    return apply(_LOGCUMSUMEXP, (x,), {"dim": dim}) if x._data.ndim else x
+    return apply(_LOGCUMSUMEXP, (x,), {"dim": dim}) if x.array.ndim else x
 
 
 # --------------------------------------------------------------------------------- running extremes
@@ -314,7 +314,7 @@ _CUMMIN = _extreme_index("cummin_index", "minimum", min)
 
 def _running(name, op, x, dim):
     x, dim = _dim_and_tensor(name, x, dim)
-    if x._data.ndim == 0:
+    if x.array.ndim == 0:
         x = reshape(x, (1,))
         index = apply(op, (x,), {"dim": 0})
         return ValuesIndices(reshape(x, ()), reshape(index, ()))
@@ -357,11 +357,11 @@ def diff(
         Joined to `x` along `dim` first.
     """
     x, dim = _dim_and_tensor("diff", x, dim)
-    if n < 0 or x._data.ndim == 0:
+    if n < 0 or x.array.ndim == 0:
         raise ArgumentError(
             "diff",
             expected="n >= 0 and at least one dim",
-            got=f"n={n} and shape {x._data.shape}",
+            got=f"n={n} and shape {x.array.shape}",
             fix="check the order and the shape",
         )
     ends = [as_tensor(e, "diff") if e is not None else None for e in (prepend, append)]
@@ -371,30 +371,30 @@ def diff(
         else x
     )
     for _ in range(n):
-        size = x._data.shape[dim]
+        size = x.array.shape[dim]
         if size == 0:
             break
         later, earlier = _part(x, dim, 1, size), _part(x, dim, 0, size - 1)
-        x = later != earlier if x._data.dtype.kind == "b" else later - earlier
+        x = later != earlier if x.array.dtype.kind == "b" else later - earlier
     return x
 
 
 def _panels(y, x, dx, dim):
     """Areas between neighbours, and the dim."""
     y, dim = _dim_and_tensor("trapezoid", y, dim)
-    if not y._data.ndim:
+    if not y.array.ndim:
         raise ShapeError(
             "trapezoid", expected="at least one dim", got="a 0-d tensor", fix="reshape it to (1,)"
         )
     y = to_float(y)
-    size = y._data.shape[dim]
+    size = y.array.shape[dim]
     heights = _part(y, dim, 1, size) + _part(y, dim, 0, size - 1)
     if x is None:
         return heights * (0.5 * dx), dim
     x = to_float(as_tensor(x, "trapezoid"))
-    if x._data.ndim == 1:
-        x = reshape(x, [-1 if i == dim else 1 for i in range(y._data.ndim)])
-    return heights * diff(x, dim=dim - y._data.ndim) * 0.5, dim
+    if x.array.ndim == 1:
+        x = reshape(x, [-1 if i == dim else 1 for i in range(y.array.ndim)])
+    return heights * diff(x, dim=dim - y.array.ndim) * 0.5, dim
 
 
 def trapezoid(

@@ -105,8 +105,8 @@ _ARGSORT = structured(
 def _with_dim(name, x, dim) -> tuple[TensorBase, int, bool]:
     """Return `x` with at least one dim, its normalised dim, and whether a dim was added."""
     x = as_tensor(x, name)
-    dim = normalize_dim(dim, x._data.ndim, name)
-    return (x, dim, False) if x._data.ndim else (reshape(x, (1,)), 0, True)
+    dim = normalize_dim(dim, x.array.ndim, name)
+    return (x, dim, False) if x.array.ndim else (reshape(x, (1,)), 0, True)
 
 
 def argsort(
@@ -145,13 +145,13 @@ def topk(
         If `k` exceeds the size of the dim.
     """
     x, dim, added = _with_dim("topk", x, dim)
-    n = x._data.shape[dim]
+    n = x.array.shape[dim]
     if not 0 <= k <= n:
         raise ArgumentError(
             "topk", expected=f"k from 0 to {n}, the size of dim {dim}", got=f"k={k}", fix="reduce k"
         )
     index = argsort(x, dim, descending=largest)
-    spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x._data.shape))
+    spec = tuple((0, 1, k if i == dim else s) for i, s in enumerate(x.array.shape))
     index = slice_(index, spec)
     values = gather(x, dim, index)
     if added and k == 1:
@@ -170,13 +170,13 @@ def _run_order_statistic(x, dims, k, keepdim):
 
 def _chosen(x, y, dims):
     """Weights of the elements equal to the statistic: they share it evenly."""
-    at = cast(eq(x, reshape(y, kept_shape(x._data.shape, dims))), y._data.dtype)
+    at = cast(eq(x, reshape(y, kept_shape(x.array.shape, dims))), y.array.dtype)
     return at / sum(at, dims, True)
 
 
 def _order_statistic_vjp(g, out, inputs, attrs, needs):
     (x,), dims = inputs, attrs["dims"]
-    return (_chosen(x, out, dims) * reshape(g, kept_shape(x._data.shape, dims)),)
+    return (_chosen(x, out, dims) * reshape(g, kept_shape(x.array.shape, dims)),)
 
 
 def _order_statistic_jvp(tangents, out, inputs, attrs):
@@ -213,7 +213,7 @@ _ORDER_STATISTIC = structured(
 def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """Return ``(values, indices)`` of the `k`-th smallest element along `dim`, counted from 1."""
     x, dim, added = _with_dim("kthvalue", x, dim)
-    n = x._data.shape[dim]
+    n = x.array.shape[dim]
     if not 1 <= k <= n:
         raise ArgumentError(
             "kthvalue",
@@ -223,8 +223,8 @@ def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Val
         )
     keep = keepdim and not added
     values = apply(_ORDER_STATISTIC, (x,), {"dims": (dim,), "k": int(k) - 1, "keepdim": keep})
-    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x._data.shape))
-    index = reshape(slice_(argsort(x, dim), spec), values._data.shape)
+    spec = tuple((k - 1, 1, 1) if i == dim else (0, 1, s) for i, s in enumerate(x.array.shape))
+    index = reshape(slice_(argsort(x, dim), spec), values.array.shape)
     return ValuesIndices(values, index)
 
 
@@ -253,17 +253,17 @@ def median(
         x, dim, whole = reshape(x, (-1,)), 0, True
     else:
         whole = False
-    n = x._data.shape[normalize_dim(dim, x._data.ndim, "median")] if x._data.ndim else 1
+    n = x.array.shape[normalize_dim(dim, x.array.ndim, "median")] if x.array.ndim else 1
     if n == 0:
         raise ShapeError(
             "median",
             expected="at least one element",
-            got=f"shape {x._data.shape}",
+            got=f"shape {x.array.shape}",
             fix="check for empty data",
         )
     values, index = kthvalue(x, (n + 1) // 2, dim, keepdim)
-    if x._data.dtype.kind == "f":
-        spoiled = any_of(isnan(x), dim, keepdim) if x._data.ndim else isnan(x)
+    if x.array.dtype.kind == "f":
+        spoiled = any_of(isnan(x), dim, keepdim) if x.array.ndim else isnan(x)
         values = where(spoiled, math.nan, values)
     return values if whole else ValuesIndices(values, index)
 
@@ -310,20 +310,20 @@ def quantile(
             fix='use "linear"',
         )
     level = _levels(q, x)
-    ndim = x._data.ndim
+    ndim = x.array.ndim
     if dim is None:
         kept = (1,) * ndim
         x = reshape(x, (-1,))
     else:
         dim = normalize_dim(dim, ndim, "quantile")
-        kept = kept_shape(x._data.shape, (dim,))
+        kept = kept_shape(x.array.shape, (dim,))
         x = movedim(x, dim, -1) if ndim else reshape(x, (1,))
-    n = x._data.shape[-1]
+    n = x.array.shape[-1]
     if n == 0:
         raise ShapeError(
             "quantile",
             expected="at least one element",
-            got=f"shape {x._data.shape}",
+            got=f"shape {x.array.shape}",
             fix="check for empty data",
         )
     ordered = sort(x, -1)[0]
@@ -339,19 +339,19 @@ def quantile(
         # Equal infinities have no difference.
         same = eq(a, b)
         gap = where(same, 0.0, b) - where(same, 0.0, a)
-        out = where(same, a, a + gap * cast(weight, x._data.dtype))
+        out = where(same, a, a + gap * cast(weight, x.array.dtype))
     out = where(any_of(isnan(x), -1, True), math.nan, out)
     out = movedim(out, -1, 0)
-    rest = kept if keepdim else out._data.shape[1:]
-    return reshape(out, (*level._data.shape, *rest))
+    rest = kept if keepdim else out.array.shape[1:]
+    return reshape(out, (*level.array.shape, *rest))
 
 
 def _levels(q, x):
     """Return the quantiles asked for as a tensor in double precision, which are in [0, 1]."""
     level = q if isinstance(q, TensorBase) else wrap(np.asarray(q, np.float64))
-    level = cast(level, float64).to(device_of(x._data))
-    found = to_host(level._data)
-    if level._data.ndim > 1 or not ((found >= 0.0) & (found <= 1.0)).all():
+    level = cast(level, float64).to(device_of(x.array))
+    found = to_host(level.array)
+    if level.array.ndim > 1 or not ((found >= 0.0) & (found <= 1.0)).all():
         raise DomainError(
             "quantile",
             expected="q in [0, 1], a number or a vector",
@@ -398,13 +398,13 @@ def unique(
     x = as_tensor(x, "unique")
     read("unique", x)
     if dim is not None:
-        dim = normalize_dim(dim, x._data.ndim, "unique")
-        dim = dim if x._data.ndim else None
-    found = np.unique(to_host(x._data), return_inverse=True, return_counts=True, axis=dim)
-    device = device_of(x._data)
+        dim = normalize_dim(dim, x.array.ndim, "unique")
+        dim = dim if x.array.ndim else None
+    found = np.unique(to_host(x.array), return_inverse=True, return_counts=True, axis=dim)
+    device = device_of(x.array)
     values, inverse, counts = (wrap(to_device(a, device)) for a in found)
     if dim is None:
-        inverse = reshape(inverse, x._data.shape)
+        inverse = reshape(inverse, x.array.shape)
     out = [values] + [inverse] * bool(return_inverse) + [counts] * bool(return_counts)
     return out[0] if len(out) == 1 else tuple(out)
 
@@ -422,24 +422,24 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 
         Least length of the result.
     """
     x = as_tensor(x, "bincount")
-    if x._data.dtype.kind not in "iub" or x._data.ndim != 1:
+    if x.array.dtype.kind not in "iub" or x.array.ndim != 1:
         raise DTypeError(
             "bincount",
             expected="a vector of integers",
-            got=f"shape {x._data.shape} and dtype {x._data.dtype}",
+            got=f"shape {x.array.shape} and dtype {x.array.dtype}",
             fix="use .long() and reshape(-1)",
         )
     read("bincount", x)
-    if x._data.size and int(x._data.min()) < 0:
+    if x.array.size and int(x.array.min()) < 0:
         raise DomainError(
             "bincount",
             expected="integers >= 0",
-            got=str(int(x._data.min())),
+            got=str(int(x.array.min())),
             fix="shift the values",
         )
-    length = max(int(x._data.max()) + 1 if x._data.size else 0, int(minlength))
+    length = max(int(x.array.max()) + 1 if x.array.size else 0, int(minlength))
     values = as_tensor(1 if weights is None else weights, "bincount")
-    zeros = wrap(namespace(x._data).zeros(length, values._data.dtype))
+    zeros = wrap(namespace(x.array).zeros(length, values.array.dtype))
     return index_put(zeros, (cast(x, int64),), values, accumulate=True)
 
 
@@ -451,7 +451,7 @@ def histc(x: TensorLike, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     """
     x = to_float(as_tensor(x, "histc"))
     read("histc", x)
-    host = to_host(x._data).reshape(-1)
+    host = to_host(x.array).reshape(-1)
     if min == max and host.size:
         min, max = float(host.min()), float(host.max())
         min, max = (min - 1.0, max + 1.0) if min == max else (min, max)
@@ -463,7 +463,7 @@ def histc(x: TensorLike, bins: int = 100, min: float = 0, max: float = 0) -> Ten
             fix="remove nan and infinities from the data, or give the range",
         )
     counts = np.histogram(host, bins, (min, max))[0]
-    return wrap(to_device(counts.astype(x._data.dtype), device_of(x._data)))
+    return wrap(to_device(counts.astype(x.array.dtype), device_of(x.array)))
 
 
 # ---------------------------------------------------------------------------------------- searching
@@ -553,16 +553,16 @@ def searchsorted(
         below.
     """
     sequence, values = as_tensor(sorted_sequence, "searchsorted"), as_tensor(values, "searchsorted")
-    lead = sequence._data.shape[:-1]
-    if sequence._data.ndim == 0 or (lead and lead != values._data.shape[:-1]):
+    lead = sequence.array.shape[:-1]
+    if sequence.array.ndim == 0 or (lead and lead != values.array.shape[:-1]):
         raise ShapeError(
             "searchsorted",
             expected="a vector, or values with the leading dims of the sequence",
-            got=f"{sequence._data.shape} and {values._data.shape}",
+            got=f"{sequence.array.shape} and {values.array.shape}",
             fix="expand the values",
         )
     # NumPy's promotion, which keeps every integer; ours is for results.
-    dtype = np.result_type(sequence._data.dtype, values._data.dtype)
+    dtype = np.result_type(sequence.array.dtype, values.array.dtype)
     operands = (cast(sequence, dtype), cast(values, dtype))
     return apply(_SEARCHSORTED, operands, {"right": bool(right)})
 

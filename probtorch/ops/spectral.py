@@ -121,9 +121,9 @@ def _svd_and_sign(a):
 
 def _all_but(s, width):
     """`_products_without` in tensor ops."""
-    n = s._data.shape[-1]
+    n = s.array.shape[-1]
     at = np.indices((n,) * width)[..., None] == np.arange(n)
-    xp = namespace(s._data)
+    xp = namespace(s.array)
     gone, distinct = wrap(xp.asarray(at.any(0))), wrap(xp.asarray(at.any(0).sum(-1) == width))
     for _ in range(width):
         s = unsqueeze(s, -2)
@@ -342,8 +342,8 @@ def _gaps(values, rtol):
     """1 / (v_j - v_i) as a matrix with rows i; 0 where the two agree to rounding."""
     gap = unsqueeze(values, -2) - unsqueeze(values, -1)
     scale = (
-        expand(amax(absolute(values), -1, True).unsqueeze(-1), gap._data.shape)
-        if values._data.size
+        expand(amax(absolute(values), -1, True).unsqueeze(-1), gap.array.shape)
+        if values.array.size
         else gap
     )
     same = absolute(gap) <= scale * rtol
@@ -355,7 +355,7 @@ def _run_eigh(a):
 
 
 def _tolerance(x):
-    return x._data.shape[-1] * float(np.finfo(x._data.dtype).eps) if x._data.size else 0.0
+    return x.array.shape[-1] * float(np.finfo(x.array.dtype).eps) if x.array.size else 0.0
 
 
 def _eigh_vjp(g, out, inputs, attrs, needs):
@@ -522,7 +522,7 @@ def qr(a: TensorLike) -> Qr:
     Differentiable where the first min(m, n) columns are independent.
     """
     a = as_matrix("qr", a, square=False)
-    m, n = a._data.shape[-2:]
+    m, n = a.array.shape[-2:]
     if m >= n:
         return Qr(*apply(_QR, (a,)))
     q, r = apply(_QR, (a[..., :m],))
@@ -537,7 +537,7 @@ def _run_svd(a):
 
 
 def _inverse_or_zero(s, rtol):
-    floor = amax(s, -1, True) * rtol if s._data.size else s
+    floor = amax(s, -1, True) * rtol if s.array.size else s
     gone = s <= floor
     return where(gone, 0.0, 1.0 / where(gone, 1.0, s))
 
@@ -663,8 +663,8 @@ def _run_pinv(a, rtol):
 def _pinv_vjp(g, y, inputs, attrs, needs):
     # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
     (a,) = inputs
-    rows = identity(a._data.shape[-2], a) - matmul(a, y)
-    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    rows = identity(a.array.shape[-2], a) - matmul(a, y)
+    cols = identity(a.array.shape[-1], a) - matmul(y, a)
     gt, yt = mt(g), mt(y)
     inner = matmul(matmul(rows, gt), matmul(y, yt)) + matmul(matmul(yt, y), matmul(gt, cols))
     return (inner - matmul(matmul(yt, g), yt),)
@@ -672,8 +672,8 @@ def _pinv_vjp(g, y, inputs, attrs, needs):
 
 def _pinv_jvp(tangents, y, inputs, attrs):
     (a,), t = inputs, tangents[0]
-    rows = identity(a._data.shape[-2], a) - matmul(a, y)
-    cols = identity(a._data.shape[-1], a) - matmul(y, a)
+    rows = identity(a.array.shape[-2], a) - matmul(a, y)
+    cols = identity(a.array.shape[-1], a) - matmul(y, a)
     tt, yt = mt(t), mt(y)
     inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
     return inner - matmul(matmul(y, t), y)
@@ -682,7 +682,7 @@ def _pinv_jvp(tangents, y, inputs, attrs):
 def _pinv_parts(a, rtol):
     """The inverse as NumPy makes it, from ops that are compiled."""
     u, s, vh = apply(_SVD, (a,))
-    if s._data.size == 0:
+    if s.array.size == 0:
         return matmul(mt(vh), mt(u))
     kept = s > amax(s, -1, True) * rtol
     inverse = where(kept, 1.0 / where(kept, s, 1.0), 0.0)
@@ -719,7 +719,7 @@ def pinv(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
     """
     a = as_matrix("pinv", a, square=False)
     if rtol is None:
-        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
+        rtol = max(a.array.shape[-2:]) * float(np.finfo(a.array.dtype).eps)
     return apply(_PINV, (_finite_replay(a),), {"rtol": float(rtol)})
 
 
@@ -728,8 +728,8 @@ def matrix_rank(a: TensorLike, *, rtol: float | None = None) -> TensorBase:
     """Return the number of singular values above `rtol` times the largest; no gradient."""
     a = as_matrix("matrix_rank", a, square=False)
     s = svdvals(a.detach())
-    if not s._data.shape[-1]:
+    if not s.array.shape[-1]:
         return sum(s > 0.0, -1)
     if rtol is None:
-        rtol = max(a._data.shape[-2:]) * float(np.finfo(a._data.dtype).eps)
+        rtol = max(a.array.shape[-2:]) * float(np.finfo(a.array.dtype).eps)
     return sum(s > amax(s, -1, True) * rtol, -1)

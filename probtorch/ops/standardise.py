@@ -40,7 +40,7 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
     r, out_x = rsqrt(spread + attrs["eps"]), None
     if gy is not None:
         out_x = (gy - mean(gy, dims, True) - y * mean(gy * y, dims, True)) * r
-    n = max(y._data.size, 1) / max(spread._data.size, 1)
+    n = max(y.array.size, 1) / max(spread.array.size, 1)
     for part in (
         None if gm is None else gm / n + y * 0.0,
         None if gv is None else y * (gv * (2.0 / n)) / r,
@@ -93,12 +93,12 @@ _STANDARDISE = structured(
 
 def standardise(x, dims, eps):
     """Return (standardised x, mean, variance) over `dims`, the last two with dims of size 1."""
-    if x._data.dtype.kind != "f":
+    if x.array.dtype.kind != "f":
         raise DTypeError(
             "normalisation",
             expected="a floating dtype",
-            got=str(x._data.dtype),
+            got=str(x.array.dtype),
             fix="call .float() first",
         )
-    dims = tuple(d % x._data.ndim for d in dims)
+    dims = tuple(d % x.array.ndim for d in dims)
     return apply(_STANDARDISE, (x,), {"dims": dims, "eps": float(eps)})

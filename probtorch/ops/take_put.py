@@ -23,7 +23,7 @@ __all__ = ["near", "put", "slice_put", "take", "untake"]
 
 def take(x, dims, index):
     """Return the elements of `x` at a list of integer tensors, one for each of `dims`."""
-    broadcast_shapes(*(i._data.shape for i in index), op="index")
+    broadcast_shapes(*(i.array.shape for i in index), op="index")
     return apply(_TAKE, (x, *near(x, index)), {"dims": dims})
 
 
@@ -34,7 +34,7 @@ def untake(g, dims, index, shape):
 
 def put(x, value, dims, index, accumulate):
     """Return a copy of `x` with `value` written or added at integer tensors, one for each dim."""
-    if not value._data.ndim:
+    if not value.array.ndim:
         (value,) = near(x, [value], None)
     return apply(_PUT, (x, value, *near(x, index)), {"dims": dims, "accumulate": accumulate})
 
@@ -48,15 +48,15 @@ def near(x, tensors, dtype=int64):
     """Return indices or numbers in a dtype, on the device of `x`."""
     if dtype is int64:
         for t in tensors:
-            if t._data.dtype.kind not in "iu" and t._data.size:
+            if t.array.dtype.kind not in "iu" and t.array.size:
                 raise bad_key(t)
     found = (t if dtype is None else cast(t, dtype) for t in tensors)
-    return [t if type(t._data) is type(x._data) else t.to(device=device_of(x._data)) for t in found]
+    return [t if type(t.array) is type(x.array) else t.to(device=device_of(x.array)) for t in found]
 
 
 def _nothing(g):
     """Return the number 0 beside `g`."""
-    (zero,) = near(g, [wrap(np.zeros((), g._data.dtype))], None)
+    (zero,) = near(g, [wrap(np.zeros((), g.array.dtype))], None)
     return zero
 
 
@@ -95,7 +95,7 @@ def _run_untake(g, *index, dims, shape):
 
 def _take_vjp(g, out, inputs, attrs, needs):
     x, *index = inputs
-    gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x._data.shape})
+    gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x.array.shape})
     return (gx, *[None] * len(index))
 
 
@@ -171,7 +171,7 @@ def _put_vjp(g, out, inputs, attrs, needs):
     _, v, *index = inputs
     dims = attrs["dims"]
     gx = g if attrs["accumulate"] else apply(_PUT, (g, _nothing(g), *index), attrs)
-    gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v._data.shape)
+    gv = unbroadcast(apply(_TAKE, (g, *index), {"dims": dims}), v.array.shape)
     return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
 
 
@@ -224,7 +224,7 @@ def _run_slice_put(x, v, spec):
 def _slice_put_vjp(g, out, inputs, attrs, needs):
     _, v = inputs
     gx = apply(_SLICE_PUT, (g, _nothing(g)), attrs) if needs[0] else None
-    return gx, unbroadcast(slice_(g, attrs["spec"]), v._data.shape) if needs[1] else None
+    return gx, unbroadcast(slice_(g, attrs["spec"]), v.array.shape) if needs[1] else None
 
 
 def _slice_put_jvp(tangents, out, inputs, attrs):

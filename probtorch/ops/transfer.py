@@ -21,7 +21,7 @@ _TO_DEVICE = register(
         "to_device",
         "transfer",
         to_device,
-        lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0]._data)),),
+        lambda g, out, inputs, attrs, needs: (g.to(device=device_of(inputs[0].array)),),
         lambda tangents, out, inputs, attrs: tangents[0].to(device=attrs["device"]),
         saves=(),
         core="()->()",
@@ -42,7 +42,7 @@ def to(
     """Return the tensor with another dtype, on another device, or like another tensor."""
     for a in args:
         if isinstance(a, TensorBase):
-            dtype, device = a._data.dtype, device_of(a._data)
+            dtype, device = a.array.dtype, device_of(a.array)
         elif isinstance(a, bool):
             continue
         elif a is None:
@@ -56,7 +56,7 @@ def to(
         else:
             device = a
     out = t
-    if device is not None and elsewhere(t._data, device):
+    if device is not None and elsewhere(t.array, device):
         out = apply(_TO_DEVICE, (t,), {"device": str(device)})
     if dtype is not None:
         out = cast(out, dtypes.as_dtype(dtype))

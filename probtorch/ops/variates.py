@@ -80,7 +80,7 @@ def _implicit(slope):
 
 def _drawn(op, parameters, generator):
     """Apply a sampler to parameters of one shape."""
-    counters = element_counters(op.name, parameters[0]._data.shape, generator)
+    counters = element_counters(op.name, parameters[0].array.shape, generator)
     return apply(op, (*parameters, *counters))
 
 
@@ -115,7 +115,7 @@ _STANDARD_GAMMA = _sampler(
 
 def _draw_gamma(op, concentration, generator):
     a = to_float(as_tensor(concentration, op.name))
-    host = to_host(a._data)
+    host = to_host(a.array)
     check_elements(
         op.name, host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
         "use softplus or exp to make it positive",
@@ -186,7 +186,7 @@ def poisson(rate: TensorLike, *, generator: Generator | None = None) -> TensorBa
         If a rate is negative, nan or infinite.
     """
     rate = to_float(as_tensor(rate, "poisson"))
-    host = to_host(rate._data)
+    host = to_host(rate.array)
     check_elements(
         "poisson", host, ~((host >= 0.0) & (host < np.inf)), "a finite rate >= 0",
         "use softplus or exp to make it positive",
@@ -220,8 +220,8 @@ def binomial(
     """
     count = as_tensor(count, "binomial")
     p = probabilities("binomial", prob)
-    n = to_host(count._data)
-    shape = broadcast_shapes(n.shape, p._data.shape, op="binomial")
+    n = to_host(count.array)
+    shape = broadcast_shapes(n.shape, p.array.shape, op="binomial")
     check_elements(
         "binomial", n, ~((n >= 0) & (n < 2.0**63) & (np.floor(n) == n)),
         "whole counts from 0 to 2**63 - 1",
@@ -348,10 +348,10 @@ def von_mises(concentration: TensorLike, *, generator: Generator | None = None) 
     period 2 pi.
     """
     k = to_float(as_tensor(concentration, "von_mises"))
-    host = to_host(k._data)
+    host = to_host(k.array)
     check_elements(
         "von_mises", host, ~((host > 0.0) & (host < np.inf)), "a finite concentration > 0",
         "use softplus or exp to make it positive",
     )  # fmt: skip
     half = atan(_drawn(_VON_MISES, (cast(k, float64),), generator))
-    return cast(half * 2.0, k._data.dtype)
+    return cast(half * 2.0, k.array.dtype)

@@ -97,7 +97,7 @@ def read_place(base, place):
     spec, at, shape = place
     if spec is None:
         return take(reshape(base, -1), (0,), [wrap(at)])
-    if any(s != (0, 1, n) for s, n in zip(spec, base._data.shape, strict=True)):
+    if any(s != (0, 1, n) for s, n in zip(spec, base.array.shape, strict=True)):
         base = slice_(base, spec)
     return reshape(base, shape)
 
@@ -107,14 +107,14 @@ def written(base, value, place):
     spec, at, _ = place
     if spec is None:
         flat = put(reshape(base, -1), value, (0,), [wrap(at)], False)
-        return reshape(flat, base._data.shape)
+        return reshape(flat, base.array.shape)
     value = reshape(value, tuple(n for _, _, n in spec))
     return slice_put(base, value, spec)
 
 
 def _write_through_view(view, base, value, op):
     """Change a view in place on the tape: its base takes the values, the view reads them there."""
-    place = place_in(view._data, base._data, op)
+    place = place_in(view.array, base.array, op)
     assign(base, written(base, value, place), op)
     owner = base if base._base is None else base._base
     take_over(view, read_place(base, place), owner._version)
@@ -123,15 +123,15 @@ def _write_through_view(view, base, value, op):
 
 def _view_node(view, base):
     """Return a node that reads `view` from `base`."""
-    return TapeNode(_READ, (base,), {"place": place_in(view._data, base._data, "view")})
+    return TapeNode(_READ, (base,), {"place": place_in(view.array, base.array, "view")})
 
 
 def _read_vjp(g, out, inputs, attrs, needs):
     spec, at, _ = attrs["place"]
-    shape = inputs[0]._data.shape
+    shape = inputs[0].array.shape
     if spec is not None:
         return (unslice(reshape(g, tuple(n for _, _, n in spec)), spec, shape),)
-    return (reshape(untake(g, (0,), [wrap(at)], (inputs[0]._data.size,)), shape),)
+    return (reshape(untake(g, (0,), [wrap(at)], (inputs[0].array.size,)), shape),)
 
 
 # Never run: a view is there already. Its nodes say where its elements lie in its root by now.
@@ -148,7 +148,7 @@ def is_there(value, x, key):
     # With an Ellipsis, as an index by integers alone makes a number.
     key = key if isinstance(key, tuple) else (key,)
     try:
-        a, b = value._data, x._data[key if Ellipsis in key else (*key, ...)]
+        a, b = value.array, x.array[key if Ellipsis in key else (*key, ...)]
     except (IndexError, ValueError):
         return False
     return (

@@ -79,10 +79,10 @@ def _run_windows(x, sizes, stride, dilation):
 
 
 def _decomposed_windows(x, sizes, stride, dilation):
-    n, shape = len(sizes), x._data.shape
+    n, shape = len(sizes), x.array.shape
     counts = window_counts(shape[-n:], sizes, stride, dilation)
     pieces = [slice_(x, _spec(shape, at, counts, stride, dilation)) for at in _places(sizes)]
-    out = cat([reshape(p, (1, *p._data.shape)) for p in pieces])
+    out = cat([reshape(p, (1, *p.array.shape)) for p in pieces])
     return reshape(out, (*sizes, *shape[:-n], *counts))
 
 
@@ -112,7 +112,7 @@ _WINDOWS = linear(
     "movement",
     run=_run_windows,
     transpose=lambda g, x, sizes, stride, dilation: overlap_add(
-        g, x._data.shape[-len(sizes) :], sizes, stride, dilation
+        g, x.array.shape[-len(sizes) :], sizes, stride, dilation
     ),
     samples=_window_samples,
     reference=_windows_reference,
@@ -147,7 +147,7 @@ def _run_overlap_add(x, spatial, sizes, stride, dilation):
 
 
 def _decomposed_overlap_add(x, spatial, sizes, stride, dilation):
-    n, shape = len(sizes), x._data.shape
+    n, shape = len(sizes), x.array.shape
     target = (*shape[n:-n], *spatial)
     total = None
     for at in _places(sizes):
@@ -215,7 +215,7 @@ def _reduce(combine):
 
 def _spread(g, sizes, stride, dilation, spatial):
     """Add `g`, one number per window, to every place of the window."""
-    return overlap_add(expand(g, (*sizes, *g._data.shape)), spatial, sizes, stride, dilation)
+    return overlap_add(expand(g, (*sizes, *g.array.shape)), spatial, sizes, stride, dilation)
 
 
 _WINDOW_SUM = linear(
@@ -223,7 +223,7 @@ _WINDOW_SUM = linear(
     "reduction",
     run=_reduce(np.add),
     transpose=lambda g, x, sizes, stride, dilation: _spread(
-        g, sizes, stride, dilation, x._data.shape[-len(sizes) :]
+        g, sizes, stride, dilation, x.array.shape[-len(sizes) :]
     ),
     core="(*sizes)->(*sizes)",
     samples=_window_samples,
@@ -234,7 +234,7 @@ _WINDOW_SUM = linear(
 )
 # `sum` widens small integers; adding in place does not.
 _WINDOW_SUM.extra["decompose"] = lambda x, sizes, stride, dilation: cast(
-    sum(windows(x, sizes, stride, dilation), tuple(range(len(sizes)))), x._data.dtype
+    sum(windows(x, sizes, stride, dilation), tuple(range(len(sizes)))), x.array.dtype
 )
 
 
@@ -245,12 +245,12 @@ def window_sum(x, sizes, stride, dilation):
 
 def _hits(x, out, sizes, stride, dilation):
     """Return where the windows of `x` reach their largest element, as shares that add up to 1."""
-    hit = cast(eq(windows(x, sizes, stride, dilation), out), x._data.dtype)
+    hit = cast(eq(windows(x, sizes, stride, dilation), out), x.array.dtype)
     return hit / maximum(sum(hit, tuple(range(len(sizes)))), 1.0)
 
 
 def _window_max_vjp(g, out, inputs, attrs, needs):
-    (x,), spatial = inputs, inputs[0]._data.shape[-len(attrs["sizes"]) :]
+    (x,), spatial = inputs, inputs[0].array.shape[-len(attrs["sizes"]) :]
     return (overlap_add(g * _hits(x, out, **attrs), spatial, **attrs),)
 
 
@@ -344,25 +344,25 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     sizes, stride, dilation, padding = _unfold_arguments(
         "unfold", kernel_size, dilation, padding, stride
     )
-    if x._data.ndim == 3:
-        return drop_first(unfold(reshape(x, (1, *x._data.shape)), sizes, dilation, padding, stride))
-    if x._data.ndim != 4:
+    if x.array.ndim == 3:
+        return drop_first(unfold(reshape(x, (1, *x.array.shape)), sizes, dilation, padding, stride))
+    if x.array.ndim != 4:
         raise ShapeError(
             "unfold",
             expected="images of shape (N, C, H, W) or (C, H, W)",
-            got=str(x._data.shape),
+            got=str(x.array.shape),
             fix="reshape the input",
         )
     x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
-    counts = window_counts(x._data.shape[-2:], sizes, stride, dilation)
+    counts = window_counts(x.array.shape[-2:], sizes, stride, dilation)
     if min(counts) < 1:
         raise ShapeError(
             "unfold",
             expected=f"a padded image at least as large as the window of size {sizes}",
-            got=f"{x._data.shape[-2:]} with dilation {dilation}",
+            got=f"{x.array.shape[-2:]} with dilation {dilation}",
             fix="use a smaller kernel_size or more padding",
         )
-    n, c = x._data.shape[:2]
+    n, c = x.array.shape[:2]
     out = permute(windows(x, sizes, stride, dilation), (2, 3, 0, 1, 4, 5))
     return reshape(out, (n, c * math.prod(sizes), math.prod(counts)))
 
@@ -386,13 +386,13 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
         "fold", kernel_size, dilation, padding, stride
     )
     size = number_per_dim("fold", "output_size", output_size, 2)
-    if x._data.ndim == 2:
-        x = reshape(x, (1, *x._data.shape))
+    if x.array.ndim == 2:
+        x = reshape(x, (1, *x.array.shape))
         return drop_first(fold(x, size, sizes, dilation, padding, stride))
     spatial = tuple(n + 2 * p for n, p in zip(size, padding))
     counts = window_counts(spatial, sizes, stride, dilation)
-    shape, k = x._data.shape, math.prod(sizes)
-    if x._data.ndim != 3 or shape[1] % k or shape[2] != math.prod(counts):
+    shape, k = x.array.shape, math.prod(sizes)
+    if x.array.ndim != 3 or shape[1] % k or shape[2] != math.prod(counts):
         raise ShapeError(
             "fold",
             expected=f"shape (N, C * {k}, {math.prod(counts)}) for images of size {size}",
@@ -407,4 +407,4 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 def drop_first(x):
     """Drop a first dim of size 1."""
-    return reshape(x, x._data.shape[1:])
+    return reshape(x, x.array.shape[1:])

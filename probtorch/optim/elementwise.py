@@ -74,7 +74,7 @@ class ElementwiseOptimizer(Optimizer):
         self._layouts: dict[tuple[int, ...], tuple[list[int], list[_Batch] | None, Any]] = {}
         super().__init__(params, defaults)
         lr = defaults["lr"]
-        check = lr._data.item() if isinstance(lr, TensorBase) else lr
+        check = lr.array.item() if isinstance(lr, TensorBase) else lr
         if isinstance(check, (str, bytes)) or not check >= 0.0:
             raise ArgumentError(
                 f"Invalid learning rate: {check}",
@@ -188,9 +188,9 @@ class ElementwiseOptimizer(Optimizer):
             if self.uses_step(group):
                 step = wrap(np.zeros(())) if step is None else step
                 state["step"] = step
-            xp = array_module(p._data)
+            xp = array_module(p.array)
             for name, value in self.slots(group).items():
-                state[name] = wrap(xp.full(p._data.shape, value, p._data.dtype))
+                state[name] = wrap(xp.full(p.array.shape, value, p.array.dtype))
 
     def _moving(self, group):
         """Return the parameters with gradients; others get a step count of their own."""
@@ -200,7 +200,7 @@ class ElementwiseOptimizer(Optimizer):
             for p in group["params"]:
                 state = self.state.get(p) if p.grad is None else None
                 if state and "step" in state and id(state["step"]) in counts:
-                    state["step"] = wrap(state["step"]._data.copy())
+                    state["step"] = wrap(state["step"].array.copy())
         return params
 
     def _update(self, group, params, states):
@@ -246,7 +246,7 @@ class ElementwiseOptimizer(Optimizer):
         # Counts loaded from a file, or of optimizers stepped together, are equal without being one.
         equal: dict[float, list[int]] = {}
         for key, step in counts.items():
-            equal.setdefault(step._data.item(), []).extend(members[key])
+            equal.setdefault(step.array.item(), []).extend(members[key])
         for value, some in equal.items():
             numbers = _plain(self.scalars(group, wrap(np.array(value))))
             yield numbers, None if len(equal) == 1 else sorted(some)
@@ -280,12 +280,12 @@ class ElementwiseOptimizer(Optimizer):
     def _flat(self, group, numbers, params, states):
         """Move `params` through flat arrays; returns False where only the loop form is right."""
         names = tuple(self.slots(group))
-        columns = [[p._data for p in params]]
-        columns += [[state[name]._data for state in states] for name in names]
+        columns = [[p.array for p in params]]
+        columns += [[state[name].array for state in states] for name in names]
         batches = self._prepared(params, columns)
         if batches is None:
             return False
-        gradients = [p.grad._data for p in params]
+        gradients = [p.grad.array for p in params]
         for a, g in zip(columns[0], gradients):
             if a.shape != g.shape or a.dtype is not g.dtype or type(a) is not type(g):
                 if a.shape != g.shape:
@@ -367,7 +367,7 @@ class ElementwiseOptimizer(Optimizer):
                 state = self.state.get(p)
                 if state and "step" in state:
                     count = state["step"]
-                    value = float(count._data if isinstance(count, TensorBase) else count)
+                    value = float(count.array if isinstance(count, TensorBase) else count)
                     state["step"] = shared.setdefault(value, wrap(np.array(value)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -449,4 +449,4 @@ def _bounds(a):
 
 def _plain(numbers):
     """Return 0-d tensors among `numbers` as Python numbers."""
-    return tuple(x._data.item() if isinstance(x, TensorBase) else x for x in numbers)
+    return tuple(x.array.item() if isinstance(x, TensorBase) else x for x in numbers)

@@ -129,7 +129,7 @@ class LBFGS(Optimizer):
         parts = []
         for p in self._params:
             if p.grad is None:
-                parts.append(wrap(array_module(p._data).zeros(p._data.size, p._data.dtype)))
+                parts.append(wrap(array_module(p.array).zeros(p.array.size, p.array.dtype)))
             else:
                 parts.append(reshape(p.grad, (-1,)))
         return cat(parts, 0)
@@ -141,8 +141,8 @@ class LBFGS(Optimizer):
         """Put the parameters to ``starts + t * direction``."""
         first = 0
         for p, start in zip(self._params, starts):
-            size = p._data.size
-            part = reshape(direction[first : first + size], p._data.shape)
+            size = p.array.size
+            part = reshape(direction[first : first + size], p.array.shape)
             assign(p, start + part * t, "step")
             first += size
 

@@ -739,7 +739,7 @@ def _per_group(value, optimizer, name):
 
 
 def _number(lr):
-    return lr._data.item() if isinstance(lr, TensorBase) else lr
+    return lr.array.item() if isinstance(lr, TensorBase) else lr
 
 
 def _set_lr(group, lr):
@@ -747,7 +747,7 @@ def _set_lr(group, lr):
     present: Any = group["lr"]
     if isinstance(present, TensorBase):
         with no_grad():
-            assign(present, wrap(np.asarray(lr, present._data.dtype)), "lr")
+            assign(present, wrap(np.asarray(lr, present.array.dtype)), "lr")
     else:
         group["lr"] = lr
 

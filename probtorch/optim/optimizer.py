@@ -183,11 +183,11 @@ class Optimizer:
                 got=f"{type(p).__name__} {p!r:.60}",
                 fix="pass model.parameters() or model.named_parameters()",
             )
-        if p._data.dtype.kind != "f":
+        if p.array.dtype.kind != "f":
             raise DTypeError(
                 "optimizer can only optimize tensors of real floating dtype",
                 expected="float16, float32 or float64",
-                got=str(p._data.dtype),
+                got=str(p.array.dtype),
                 fix="leave it out; for complex numbers optimize real and imaginary part",
             )
         differentiable = group.get("differentiable", self.defaults.get("differentiable"))
@@ -206,7 +206,7 @@ class Optimizer:
             raise ArgumentError(
                 "some parameters appear in more than one parameter group",
                 expected="each parameter once",
-                got=f"a tensor of shape {p._data.shape} twice",
+                got=f"a tensor of shape {p.array.shape} twice",
                 fix="remove the repetition; one update per step is enough",
             )
 
@@ -327,9 +327,9 @@ class Optimizer:
                 return type(value)(self._adopt(name, v, p) for v in value)
             return copy.deepcopy(value)
         with no_grad():
-            if name != "step" and value._data.dtype.kind == "f":
-                value = cast(value, p._data.dtype)
-            return wrap(to_device(value._data.copy(), device_of(p._data)))
+            if name != "step" and value.array.dtype.kind == "f":
+                value = cast(value, p.array.dtype)
+            return wrap(to_device(value.array.copy(), device_of(p.array)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {

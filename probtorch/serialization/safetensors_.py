@@ -47,7 +47,7 @@ def save(tree: Any, stream: IO[bytes]) -> None:
             "whole trees",
         )
     arrays = {
-        name: np.ascontiguousarray(to_host(x._data if isinstance(x, TensorBase) else x))
+        name: np.ascontiguousarray(to_host(x.array if isinstance(x, TensorBase) else x))
         for name, x in tree.items()
     }
     # ascontiguousarray gives what has no dims one.

@@ -176,7 +176,7 @@ def _asked(map_location: Callable[[Any, str], Any], array: np.ndarray, device: s
             got=type(answer).__name__,
             fix='write map_location="cpu"',
         )
-    return answer._data
+    return answer.array
 
 
 explain_calls(globals())

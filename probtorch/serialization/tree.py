@@ -188,7 +188,7 @@ class _Writer:
                 name = f"{type(value).__module__}.{type(value).__name__}"
                 raise self._refusal(f"a {name}", "detach() it, which gives a plain tensor")
             kind, note = found.kind, found.note(value)
-        return [kind, self._array(value._data), device_of(value._data), note]
+        return [kind, self._array(value.array), device_of(value.array), note]
 
     def _array(self, array):
         if not is_storable(array.dtype):
@@ -278,8 +278,8 @@ def decode(
     for tensor, number, device in reader.tensors:
         key = number, device
         if key not in placed:
-            placed[key] = place(tensor._data, device)
-        tensor._data = placed[key]
+            placed[key] = place(tensor.array, device)
+        tensor.array = placed[key]
     return tree
 
 
@@ -364,8 +364,8 @@ class _Reader:
     def _tensor(self, kind, number, device, note):
         tensor, found = wrap(self._array(number)), LEAF_TYPES.get(kind)
         wanted = bool(note) and (found is None or found.wants_gradient)
-        if wanted and tensor._data.dtype.kind not in "fc":
-            raise ValueError(f"a gradient of {tensor._data.dtype}")
+        if wanted and tensor.array.dtype.kind not in "fc":
+            raise ValueError(f"a gradient of {tensor.array.dtype}")
         if found is None:
             tensor.requires_grad = wanted
         else:

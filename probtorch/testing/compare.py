@@ -26,7 +26,7 @@ TOLERANCES = {
 def to_array(x):
     """Return `x` (tensor, array, number or nested sequence) as a host array, gradient or not."""
     if isinstance(x, TensorBase):
-        return np.asarray(to_host(x._data))
+        return np.asarray(to_host(x.array))
     if isinstance(x, (list, tuple)):
         return np.asarray([to_array(item) for item in x])
     return np.asarray(x)

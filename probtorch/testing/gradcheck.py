@@ -101,11 +101,11 @@ def gradcheck(
     """
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     for i, x in enumerate(inputs):
-        if isinstance(x, TensorBase) and x.requires_grad and x._data.dtype != np.float64:
+        if isinstance(x, TensorBase) and x.requires_grad and x.array.dtype != np.float64:
             raise DTypeError(
                 "gradcheck",
                 expected="float64 inputs, as differences in float32 have three digits",
-                got=f"{x._data.dtype} for input {i}",
+                got=f"{x.array.dtype} for input {i}",
                 fix="convert it with .double() before requires_grad_()",
             )
     rng = np.random.default_rng(0)
@@ -134,7 +134,7 @@ def _check_input(func, inputs, i, eps, atol, rtol, rng):
     directions = np.eye(x.numel()).reshape(x.numel(), *x.shape)
     if rng is not None:
         directions = rng.standard_normal((1, *x.shape))
-    at_rest = np.array(to_host(x._data))
+    at_rest = np.array(to_host(x.array))
 
     def value(array):
         with _holding(x, array) as moved:
@@ -161,17 +161,17 @@ def _check_input(func, inputs, i, eps, atol, rtol, rng):
 @contextlib.contextmanager
 def _holding(x, array):
     """Let `x` hold the numbers of `array` for a while; memory that is read-only is replaced."""
-    device = device_of(x._data)
-    if type(x._data) is np.ndarray and not x._data.flags.writeable:
+    device = device_of(x.array)
+    if type(x.array) is np.ndarray and not x.array.flags.writeable:
         yield wrap(to_device(array, device))
         return
-    before = np.array(to_host(x._data))
+    before = np.array(to_host(x.array))
     try:
-        x._data[...] = to_device(array, device)
+        x.array[...] = to_device(array, device)
         mark_changed(x)
         yield x
     finally:
-        x._data[...] = to_device(before, device)
+        x.array[...] = to_device(before, device)
         mark_changed(x)
 
 

@@ -323,7 +323,7 @@ class _Chains:
         seed, stream, position, counter = self.program.inputs[-4:]
         for i, row in enumerate(data):
             self.context.set_data(row)
-            seed[...], stream[...] = self.keys[i].seed._data, self.keys[i].stream._data
+            seed[...], stream[...] = self.keys[i].seed.array, self.keys[i].stream.array
             position[...], counter[...] = self.points[i], self.counters[i]
             self.program.run()
             self.context.raise_error()

@@ -201,7 +201,7 @@ class SimulatedTarget(ModelTarget):
         return DataDensity(
             self._joint,
             self.dim,
-            self.pack_data({name: x._data for name, x in self._data.items()}),
+            self.pack_data({name: x.array for name, x in self._data.items()}),
             name=f"the log density of {self.name}",
             check=_LatentCheck(self.name, self.slots, self.dim),
         )
@@ -271,7 +271,7 @@ class SimulatedTarget(ModelTarget):
             if site.kind == "sample" and site.name in self.slots:
                 prior = site.compute_log_prob()
                 # A prior that depends on a discrete site is summed with the data.
-                if prior._data.shape == tuple(site.plate_shape):
+                if prior.array.shape == tuple(site.plate_shape):
                     density = density - prior.sum()
         return density
 

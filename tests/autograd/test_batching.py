@@ -85,7 +85,7 @@ def test_batch_is_what_the_slices_are(op):
             together = tensors(case, arrays, flags)
             out = batched(op, together, flags, case.attrs, SIZE)
             outs = out if type(out) is tuple else (out,)
-            gs = [rng.standard_normal(o._data.shape).astype(o._data.dtype) for o in outs]
+            gs = [rng.standard_normal(o.array.shape).astype(o.array.dtype) for o in outs]
             got = pulled(outs, together, gs)
             total = None
             for i in range(SIZE):
@@ -93,7 +93,7 @@ def test_batch_is_what_the_slices_are(op):
                 one = apply(op, tuple(alone), case.attrs)
                 ones = one if type(one) is tuple else (one,)
                 for o, y in zip(outs, ones, strict=True):
-                    assert o._data.dtype == y._data.dtype, label
+                    assert o.array.dtype == y.array.dtype, label
                     assert_close(o[i], y, rtol=1e-9, atol=1e-10, msg=label)
                 pieces = pulled(ones, alone, [g[i] for g in gs])
                 rows = [to_array(p) for p in pieces]
@@ -117,7 +117,7 @@ def test_reverse_rule_on_many_cotangents_is_what_it_is_on_each(op):
     for case in [c for c in cases(op) if all(a.size for a in c.arrays)][-2:]:
         inputs = case.tensors()
         wanted = [i for i, x in enumerate(inputs) if x.requires_grad]
-        if not wanted or any(inputs[i]._data.dtype != np.float64 for i in wanted):
+        if not wanted or any(inputs[i].array.dtype != np.float64 for i in wanted):
             continue
 
         def outputs(*moved, inputs=inputs, wanted=wanted, case=case):
@@ -126,13 +126,13 @@ def test_reverse_rule_on_many_cotangents_is_what_it_is_on_each(op):
                 given[i] = x
             out = apply(case.op, tuple(given), case.attrs)
             out = out if type(out) is tuple else (out,)
-            return [o for o in out if o._data.dtype.kind == "f"]
+            return [o for o in out if o.array.dtype.kind == "f"]
 
         values, pull = vjp(outputs, *(inputs[i].detach() for i in wanted))
         if not values:
             continue
         rng = np.random.default_rng(0)
-        gs = [wrap(rng.standard_normal((5, *v._data.shape))) for v in values]
+        gs = [wrap(rng.standard_normal((5, *v.array.shape))) for v in values]
         together = vmap(lambda *g, pull=pull: pull(list(g)))(*gs)
         for k in range(5):
             alone = pull([g[k] for g in gs])
@@ -199,11 +199,11 @@ def test_indexing_agrees_with_a_loop_wherever_the_indexed_dims_lie(dims, batch, 
         here = [wrap(np.asarray(row(a, i, flags[1]))) for a in index]
         one = apply(take, (wrap(row(x, i, flags[0])), *here), {"dims": dims})
         assert_close(out[i], one, rtol=0, atol=0)
-    g = rng.standard_normal(out._data.shape if flags[0] else out._data.shape[1:])
+    g = rng.standard_normal(out.array.shape if flags[0] else out.array.shape[1:])
     attrs = {"dims": dims, "shape": shape}
     back = batched(untake, [wrap(g), *map(wrap, index)], flags, attrs, size)
     attrs_put = {"dims": dims, "accumulate": True}
-    value = rng.standard_normal(out._data.shape[1:])
+    value = rng.standard_normal(out.array.shape[1:])
     added = batched(
         put,
         [wrap(x), wrap(value), *map(wrap, index)],

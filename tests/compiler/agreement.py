@@ -11,6 +11,7 @@ perturbed runs disagree among themselves.
 import numpy as np
 
 from probtorch.autograd.listener import Listener
+from probtorch.core.tensor_base import TensorBase
 from probtorch.ops import incomplete, special
 from probtorch.testing.compare import to_array, tolerances
 
@@ -82,14 +83,14 @@ class _Mover(Listener):
 
     def record_matrices(self, op, inputs, attrs, outs):
         """Hear of a factorisation, solve or the like."""
-        units = np.sqrt(max(inputs[0]._data.shape[-1], 1))
-        operands = [self.moved_matrix(x._data, units) for x in inputs]
+        units = np.sqrt(max(inputs[0].array.shape[-1], 1))
+        operands = [self.moved_matrix(x.array, units) for x in inputs]
         try:
             new = op.run(*operands, **attrs)
         except np.linalg.LinAlgError:
             return
         for o, x in zip(outs, new if isinstance(new, tuple) else (new,), strict=True):
-            o._data[...] = self.moved(np.asarray(x), units)
+            o.array[...] = self.moved(np.asarray(x), units)
 
     def applied(self, op, inputs, attrs, out):
         if "sampler" in op.extra:
@@ -99,19 +100,19 @@ class _Mover(Listener):
             self.record_matrices(op, inputs, attrs, out if isinstance(out, tuple) else (out,))
             return
         if isinstance(out, tuple):
-            operands = [self.moved(x._data, 1.0) for x in inputs]
+            operands = [self.moved(x.array, 1.0) for x in inputs]
             for o, new in zip(out, op.run(*operands, **attrs), strict=True):
-                o._data[...] = self.moved(np.asarray(new), 1.0)
+                o.array[...] = self.moved(np.asarray(new), 1.0)
             return
-        if out._data.dtype.kind != "f":
+        if out.array.dtype.kind != "f":
             return
         if op.name not in EXACT or _narrows(op, inputs, out):
-            out._data[...] = self.rounded(op, inputs, attrs, out)
+            out.array[...] = self.rounded(op, inputs, attrs, out)
         # The sign of nan means nothing, until copysign takes it.
         if op.family != "movement":  # whose results are views
-            self.sign_at_random(out._data, np.isnan(out._data))
+            self.sign_at_random(out.array, np.isnan(out.array))
         if op.name in FREE_ZERO:
-            self.sign_at_random(out._data, out._data == 0.0)
+            self.sign_at_random(out.array, out.array == 0.0)
 
     def sign_at_random(self, array, where):
         array[where] = np.copysign(array[where], self.rng.standard_normal(where.sum()))
@@ -120,9 +121,9 @@ class _Mover(Listener):
         """What an op gives on operands that are moved, moved."""
         # The errors of equal terms add up: as if each had sqrt(n) times the random one.
         units = np.sqrt(_terms(op, inputs, attrs, out))
-        if op.name in SPECIAL and out._data.dtype == np.float32:
+        if op.name in SPECIAL and out.array.dtype == np.float32:
             units = 32.0
-        operands = [self.moved(getattr(x, "_data", x), units) for x in inputs]
+        operands = [self.moved(x.array if isinstance(x, TensorBase) else x, units) for x in inputs]
         if op.name == "prod":
             operands = [self.shuffled(operands[0], attrs["dims"])]
         result = np.asarray(op.run(*operands, **attrs))
@@ -137,17 +138,17 @@ class _Mover(Listener):
 
 def _narrows(op, inputs, out):
     """Whether a cast rounds."""
-    return op.name == "cast" and not np.can_cast(inputs[0]._data.dtype, out._data.dtype)
+    return op.name == "cast" and not np.can_cast(inputs[0].array.dtype, out.array.dtype)
 
 
 def _terms(op, inputs, attrs, out):
     """How many numbers an op adds up or multiplies for each result."""
     if op.name == "matmul":
-        return max(inputs[0]._data.shape[-1], 1)
+        return max(inputs[0].array.shape[-1], 1)
     if op.name == "cumsum" or op.family == "scan":
-        return max(inputs[0]._data.shape[attrs["dim"]], 1)
+        return max(inputs[0].array.shape[attrs["dim"]], 1)
     if op.family == "reduction":
-        return max(inputs[0]._data.size / max(out._data.size, 1), 1)
+        return max(inputs[0].array.size / max(out.array.size, 1), 1)
     return 1
 
 

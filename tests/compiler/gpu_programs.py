@@ -68,13 +68,13 @@ class Job:
         """Return what is wrong, as a list; the runs that eager execution would refuse aside."""
         wrong = []
         for inputs in self.calls:
-            refs = [t._data for t in self.program.plan.refs]
+            refs = [t.array for t in self.program.plan.refs]
             status, got = run_both_ways(self.program, inputs, refs)
             if status:
                 continue
             expected = spread(
                 lambda inputs=inputs: [
-                    np.asarray(t._data) for t in self.fn(*(wrap(x.copy()) for x in inputs))
+                    np.asarray(t.array) for t in self.fn(*(wrap(x.copy()) for x in inputs))
                 ]
             )
             wrong += differences(got, expected)

@@ -80,7 +80,7 @@ class _Builder:
 
     def pick(self, accept=lambda x: True):
         """Return the place of some value that `accept` likes, often a late one; None if none."""
-        places = [i for i, x in enumerate(self.values[0]) if accept(x._data)]
+        places = [i for i, x in enumerate(self.values[0]) if accept(x.array)]
         if not places:
             return None
         if self.coin():
@@ -88,7 +88,7 @@ class _Builder:
         return self.choose(places)
 
     def array(self, place):
-        return self.values[0][place]._data
+        return self.values[0][place].array
 
     def dims(self, ndim, at_least=0):
         found = self.draw(st.lists(st.integers(0, max(ndim - 1, 0)), max_size=ndim, unique=True))
@@ -104,7 +104,7 @@ class _Builder:
                     made.append(ACTIONS[action](*(values[i] for i in operands), **settings))
         except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError, UserWarning):
             return None
-        a, b = (x._data for x in made)
+        a, b = (x.array for x in made)
         if a.shape != b.shape or a.dtype != b.dtype or a.size > MAX_SIZE or a.dtype.kind in "cV":
             return None
         if a.dtype == np.float16:

@@ -14,6 +14,7 @@ import numpy as np
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
+from probtorch.core.tensor_base import TensorBase
 from probtorch.ops import (
     contraction,
     elementwise,
@@ -42,7 +43,7 @@ FORMULAS = {
 
 def _fit(x, domain):
     """Move float values into the domain of an op, smoothly and so that nan stays nan."""
-    if x._data.dtype.kind != "f":
+    if x.array.dtype.kind != "f":
         return x
     if domain == "positive":
         return x.abs() + 0.25
@@ -65,7 +66,8 @@ def _elementwise(*xs, op, numbers=(), fit=False):
     if fit:
         domain = FORMULAS[op].domain
         operands = [
-            _fit(x, d) if hasattr(x, "_data") else x for x, d in zip(operands, domain, strict=True)
+            _fit(x, d) if isinstance(x, TensorBase) else x
+            for x, d in zip(operands, domain, strict=True)
         ]
     return FORMULAS[op].public(*operands)
 
@@ -76,19 +78,19 @@ def _index(i, size):
 
 
 def _take(x, i, *, dim):
-    return x[(slice(None),) * dim + (_index(i, x._data.shape[dim]),)]
+    return x[(slice(None),) * dim + (_index(i, x.array.shape[dim]),)]
 
 
 def _gather(x, i, *, dim):
-    return gathering.gather(x, dim, i.long() % x._data.shape[dim])
+    return gathering.gather(x, dim, i.long() % x.array.shape[dim])
 
 
 def _scatter(x, i, v, *, dim, accumulate):
-    return gathering.scatter(x, dim, i.long() % x._data.shape[dim], v, accumulate=accumulate)
+    return gathering.scatter(x, dim, i.long() % x.array.shape[dim], v, accumulate=accumulate)
 
 
 def _index_put(x, i, v, *, accumulate):
-    return indexing.index_put(x, [_index(i, x._data.shape[0])], v, accumulate)
+    return indexing.index_put(x, [_index(i, x.array.shape[0])], v, accumulate)
 
 
 def _assign(x, v, *, key):
@@ -101,7 +103,7 @@ def _assign(x, v, *, key):
 def _overlap(x, *, step):
     """Shift `x` along itself: the value written is a view of what is written to."""
     x = x.clone()
-    n = x._data.shape[0]
+    n = x.array.shape[0]
     y = indexing.index_put(x, [wrap(np.arange(1, n))], x[: n - 1])
     return y if step > 0 else movement.flip(y, 0)
 
@@ -136,7 +138,7 @@ def _loop(x, *, times, op):
 
 def _fill_loop(x, *, times):
     """Fill an array in place, element by element, in a `while_loop`."""
-    n = x._data.shape[0]
+    n = x.array.shape[0]
 
     def body(state):
         i, y = state
@@ -161,7 +163,7 @@ def _swap(x, y, *, times):
 
 def _sampled(x, *, seed):
     """A uniform number for each element, from counters that are computed."""
-    counters = movement.reshape(wrap(np.arange(x._data.size)), x._data.shape) + x.long() * 0
+    counters = movement.reshape(wrap(np.arange(x.array.size)), x.array.shape) + x.long() * 0
     bits = FORMULAS["philox"].public(seed, 1, counters)
     return FORMULAS["bits_to_uniform"].public(bits)
 
@@ -194,10 +196,10 @@ def _recurrence(x, y, *, dim):
 
 def _matrix(x):
     """A square matrix that is far from singular, from the last dim of `x`."""
-    n = x._data.shape[-1]
+    n = x.array.shape[-1]
     x = elementwise.where(elementwise.isfinite(x), x, 0.5).tanh()
     return movement.unsqueeze(x, -1) * movement.unsqueeze(x, -2) * 0.5 + wrap(
-        np.eye(n, dtype=x._data.dtype) * 2.0 + np.tri(n, k=-1, dtype=x._data.dtype) * 0.125
+        np.eye(n, dtype=x.array.dtype) * 2.0 + np.tri(n, k=-1, dtype=x.array.dtype) * 0.125
     )
 
 
@@ -234,7 +236,7 @@ def _special(x, y, *, kind):
 
 def _variate(x, *, name, seed):
     """A draw for each element, from counters that are computed."""
-    counters = movement.reshape(wrap(np.arange(x._data.size)), x._data.shape)
+    counters = movement.reshape(wrap(np.arange(x.array.size)), x.array.shape)
     a = elementwise.where(elementwise.isfinite(x), x, 0.5).abs() % 50.0 + 0.25
     parameters = (a.double().round(), a.tanh()) if name == "binomial_draw" else (a,)
     return apply(REGISTRY[name], (*parameters, wrap(np.array(seed)), wrap(np.array(1)), counters))
@@ -349,7 +351,7 @@ class Program:
 
     def with_gradients(self, tensors, captured):
         """Return the results and the gradients of their sum with respect to the floating inputs."""
-        leaves = [x.detach().requires_grad_() if x._data.dtype.kind == "f" else x for x in tensors]
+        leaves = [x.detach().requires_grad_() if x.array.dtype.kind == "f" else x for x in tensors]
         out = self.run(leaves, captured)
         total = None
         for x in out:

@@ -679,7 +679,7 @@ def run(seed, wrap):
         try:
             out = call(*arguments)
             found.append(
-                np.asarray(out.detach()._data, np.float64) if hasattr(out, "detach") else out
+                np.asarray(out.detach().array, np.float64) if hasattr(out, "detach") else out
             )
         except (TypeError, ValueError, AttributeError, StopIteration) as error:
             found.append(type(error).__name__)

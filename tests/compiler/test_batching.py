@@ -35,7 +35,7 @@ def tensors(values):
 
 
 def arrays(found):
-    return [np.asarray(x._data) for x in found]
+    return [np.asarray(x.array) for x in found]
 
 
 def check_program(program):
@@ -47,7 +47,7 @@ def check_program(program):
     both = [wrap(np.stack(pair)) for pair in zip(*program.inputs, strict=True)]
     with no_grad():
         outs, fits = batch_graph(rec.graph, [True] * len(both), 2)(*both)
-    fits = [True, True] if fits is None else fits._data.tolist()
+    fits = [True, True] if fits is None else fits.array.tolist()
     assert fits[0]
     for k in (0, 1):
         if fits[k]:
@@ -166,7 +166,7 @@ def test_loop_runs_until_it_is_done_at_each_point():
     rec, _ = record(with_uneven_loop, [wrap(points[0])])
     (out,), fits = batch_graph(rec.graph, (True,), 20)(wrap(points))
     assert fits is None
-    np.testing.assert_allclose(out._data, [with_uneven_loop(wrap(q)).item() for q in points])
+    np.testing.assert_allclose(out.array, [with_uneven_loop(wrap(q)).item() for q in points])
 
 
 def test_density_with_an_uneven_loop_is_evaluated_point_by_point():

@@ -108,5 +108,5 @@ def test_compiled_is_eager(fn, flag):
     args = wrap(X.copy()), wrap(Y.copy()), wrap(np.array(flag))
     program = NativeProgram(lambda t: fn(*t), args)
     for ours, theirs in zip(leaves(program(args)), leaves(program.eager(args)), strict=True):
-        np.testing.assert_array_equal(ours._data, theirs._data)
-    np.testing.assert_array_equal(args[0]._data, X)
+        np.testing.assert_array_equal(ours.array, theirs.array)
+    np.testing.assert_array_equal(args[0].array, X)

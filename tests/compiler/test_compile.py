@@ -59,8 +59,8 @@ def tensor(values, **options):
 
 
 def assert_same(got, expected):
-    assert got._data.dtype == expected._data.dtype
-    np.testing.assert_array_equal(got._data, expected._data)
+    assert got.array.dtype == expected.array.dtype
+    np.testing.assert_array_equal(got.array, expected.array)
 
 
 # ----------------------------------------------------------------------------- calls and versions
@@ -116,7 +116,7 @@ def test_each_static_argument_is_a_version_of_its_own(values):
 def test_nan_is_one_version():
     f = counting(lambda x, value: x + value)
     for _ in range(3):
-        assert np.isnan(f(tensor(X), float("nan"))._data).all()
+        assert np.isnan(f(tensor(X), float("nan")).array).all()
     assert len(f.runs) == 1
 
 
@@ -124,7 +124,7 @@ def test_arguments_and_results_are_trees():
     f = compile(lambda pair, *, scale: {"sum": pair[0] + pair[1] * scale["by"], "n": 3})
     for k in (1.0, 2.0):
         out = f((tensor(X), tensor(X * k)), scale={"by": tensor(2.0)})
-        np.testing.assert_array_equal(out["sum"]._data, X + 2.0 * X * k)
+        np.testing.assert_array_equal(out["sum"].array, X + 2.0 * X * k)
         assert out["n"] == 3
 
 
@@ -179,7 +179,7 @@ def test_a_number_taken_from_a_tensor_is_guarded_bit_by_bit(take):
     f = compile(fn)
     for value in (0.0, -0.0, math.nan, math.inf, -math.inf, 0.0, -0.0, math.nan):
         a = np.array([value, 1.0])
-        got, expected = f(tensor(a))._data, fn(tensor(a))._data
+        got, expected = f(tensor(a)).array, fn(tensor(a)).array
         np.testing.assert_array_equal(got, expected)
         np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
 
@@ -205,8 +205,8 @@ def test_an_integer_division_by_zero_raises_on_every_call():
     a = tensor([7, -7, 7])
     for divisors in ([2, 2, -2], [3, 5, 7]):
         q, r = f(a, tensor(divisors))
-        np.testing.assert_array_equal(q._data, a._data // np.array(divisors))
-        np.testing.assert_array_equal(r._data, a._data % np.array(divisors))
+        np.testing.assert_array_equal(q.array, a.array // np.array(divisors))
+        np.testing.assert_array_equal(r.array, a.array % np.array(divisors))
     with pytest.raises(ZeroDivisionError):
         f(a, tensor([1, 0, 2]))
 
@@ -232,7 +232,7 @@ def test_outside_tensors_are_read_anew():
     f = counting(lambda x: x * w)
     for value in (1.0, -4.0):
         w[1] = value
-        assert_same(f(tensor(X)), tensor(X * w._data))
+        assert_same(f(tensor(X)), tensor(X * w.array))
     w.data = tensor([7.0, 8.0, 9.0])
     assert_same(f(tensor(X)), tensor(X * np.array([7.0, 8.0, 9.0])))
     assert len(f.runs) == 1
@@ -323,7 +323,7 @@ def test_results_share_no_memory_with_arguments_constants_or_each_other():
         for y, expected in zip(out, fn(tensor(X)), strict=True):
             assert_same(y, expected)
         for y in out:
-            y._data[...] = -1.0
+            y.array[...] = -1.0
         assert_same(a, tensor(X))
         assert_same(w, tensor([1.0, 2.0, 3.0]))
 
@@ -341,8 +341,8 @@ def test_draws_are_the_eager_ones_call_after_call(draw):
     f = compile(lambda x: fn(x, generators[0]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)
-        got = [f(tensor(X))._data for _ in range(4)]
-    expected = [fn(tensor(X), generators[1])._data for _ in range(4)]
+        got = [f(tensor(X)).array for _ in range(4)]
+    expected = [fn(tensor(X), generators[1]).array for _ in range(4)]
     np.testing.assert_allclose(got, expected, rtol=1e-14)
     assert generators[0].get_state() == generators[1].get_state()
 
@@ -360,7 +360,7 @@ def test_draws_of_any_kind_are_never_frozen():
         f = compile(lambda x, draw=draw: x.sum() + draw())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CompileWarning)
-            seen = {f(tensor(X))._data.tobytes() for _ in range(4)}
+            seen = {f(tensor(X)).array.tobytes() for _ in range(4)}
         assert len(seen) == 4, name
 
 
@@ -377,7 +377,7 @@ def test_gradients_inside_are_compiled_too():
     for scale in (1.0, 0.5):
         got, expected = (g(tensor(X * scale), tensor([1.0, 2.0, 3.0])) for g in (f, fn))
         for a, b in zip(got, expected, strict=True):
-            np.testing.assert_allclose(a._data, b._data, rtol=1e-14)
+            np.testing.assert_allclose(a.array, b.array, rtol=1e-14)
     assert len(f.runs) == 1
 
 
@@ -390,7 +390,7 @@ def test_a_gradient_through_the_call_is_compiled_both_ways():
         assert n == 3
         (total + (e * tensor([1.0, 2.0, 3.0], dtype=np.float64)).sum()).backward()
         expected = 2.0 * x.detach().numpy() + np.array([1.0, 2.0, 3.0]) * np.exp(X * (k + 1))
-        np.testing.assert_allclose(x.grad._data, expected, rtol=1e-12)
+        np.testing.assert_allclose(x.grad.array, expected, rtol=1e-12)
     # To learn what it closes over, forward, and backward: once each.
     assert len(f.runs) == 3
 
@@ -424,7 +424,7 @@ def test_a_branch_under_a_gradient_has_both_paths():
             x = tensor(X * sign).requires_grad_()
             compiled(x).backward()
             expected = 2.0 * x.detach().numpy() if sign > 0 else np.exp(x.detach().numpy())
-            np.testing.assert_allclose(x.grad._data, expected, rtol=1e-12)
+            np.testing.assert_allclose(x.grad.array, expected, rtol=1e-12)
 
 
 def test_second_derivatives_through_a_call():
@@ -463,7 +463,7 @@ def test_a_gradient_to_an_outside_parameter_is_not_lost():
         for _ in range(2):
             w.grad = None
             f(tensor(X)).backward()
-            np.testing.assert_array_equal(w.grad._data, X)
+            np.testing.assert_array_equal(w.grad.array, X)
 
 
 def test_a_training_step_with_backward_leaves_its_gradients():
@@ -480,7 +480,7 @@ def test_a_training_step_with_backward_leaves_its_gradients():
         for k in (1.0, 2.0, 3.0):
             w.grad = None
             f(tensor(X * k))
-            np.testing.assert_array_equal(w.grad._data, X * k)
+            np.testing.assert_array_equal(w.grad.array, X * k)
 
 
 # ------------------------------------------------------------------------------------- falling back
@@ -635,7 +635,7 @@ def test_loops_and_branches_inside():
     for n in (0, 1, 5, 20):
         got, expected = f(tensor(X), tensor(n)), fn(tensor(X), tensor(n))
         for a, b in zip(got, expected, strict=True):
-            np.testing.assert_allclose(a._data, b._data, rtol=1e-14)
+            np.testing.assert_allclose(a.array, b.array, rtol=1e-14)
     assert len(paths(f)) == 1
 
 
@@ -647,7 +647,7 @@ def test_a_long_scalar_program_compiles():
 
     f = counting(fn)
     for value in (0.5, -1.5):
-        np.testing.assert_allclose(f(tensor(value))._data, fn(tensor(value))._data, rtol=1e-11)
+        np.testing.assert_allclose(f(tensor(value)).array, fn(tensor(value)).array, rtol=1e-11)
     assert len(f.runs) == 1
 
 

@@ -21,14 +21,14 @@ def power(x, n):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_a_loop_repeats_while_its_condition_holds(n):
-    np.testing.assert_allclose(power(wrap(X), n)._data, X**n, rtol=1e-15)
+    np.testing.assert_allclose(power(wrap(X), n).array, X**n, rtol=1e-15)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_a_gradient_flows_through_every_turn_of_a_loop(n):
     x = wrap(X.copy()).requires_grad_()
     power(x, n).sum().backward()
-    np.testing.assert_allclose(x.grad._data, n * X ** (n - 1), rtol=1e-14)
+    np.testing.assert_allclose(x.grad.array, n * X ** (n - 1), rtol=1e-14)
     gradcheck(lambda x: power(x, n), wrap(X.copy()).requires_grad_())
 
 
@@ -36,17 +36,17 @@ def test_a_gradient_of_a_gradient_flows_through_a_loop():
     x = wrap(X.copy()).requires_grad_()
     (slope,) = probtorch.autograd.grad(power(x, 4).sum(), x, create_graph=True)
     (bend,) = probtorch.autograd.grad(slope.sum(), x)
-    np.testing.assert_allclose(bend._data, 12.0 * X**2, rtol=1e-14)
+    np.testing.assert_allclose(bend.array, 12.0 * X**2, rtol=1e-14)
 
 
 @pytest.mark.parametrize("pred", [True, wrap(np.array(True)), wrap(np.array([1])), np.bool_(True)])
 def test_cond_takes_the_branch_that_its_predicate_names(pred):
     x = wrap(X)
     yes = cond(pred, lambda a, b: a + b, lambda a, b: a - b, x, x)
-    np.testing.assert_array_equal(yes._data, X + X)
+    np.testing.assert_array_equal(yes.array, X + X)
     flipped = ~pred if isinstance(pred, np.bool_) else not bool(pred)
     no = cond(flipped, lambda a, b: a + b, lambda a, b: a - b, x, x)
-    np.testing.assert_array_equal(no._data, X - X)
+    np.testing.assert_array_equal(no.array, X - X)
 
 
 @pytest.mark.parametrize("first", [1.0, -1.0])
@@ -57,7 +57,7 @@ def test_a_gradient_flows_through_the_branch_taken(first):
     q = np.array([first, 0.5, 2.0])
     x = wrap(q.copy()).requires_grad_()
     fn(x).sum().backward()
-    np.testing.assert_allclose(x.grad._data, 3 * q**2 if first > 0 else np.exp(q), rtol=1e-14)
+    np.testing.assert_allclose(x.grad.array, 3 * q**2 if first > 0 else np.exp(q), rtol=1e-14)
     gradcheck(fn, wrap(q.copy()).requires_grad_())
 
 
@@ -74,8 +74,8 @@ def test_states_may_be_trees():
 
     start = {"i": as_tensor(0), "pair": [wrap(X), wrap(X + 1.0)]}
     out = while_loop(lambda s: s["i"] < 3, body, start)
-    np.testing.assert_array_equal(out["pair"][0]._data, (X + 1.0) * 2.0)
-    np.testing.assert_array_equal(out["pair"][1]._data, X * 4.0)
+    np.testing.assert_array_equal(out["pair"][0].array, (X + 1.0) * 2.0)
+    np.testing.assert_array_equal(out["pair"][1].array, X * 4.0)
 
 
 def test_the_initial_state_is_not_changed_by_a_body_that_works_in_place():
@@ -86,8 +86,8 @@ def test_the_initial_state_is_not_changed_by_a_body_that_works_in_place():
         return s[0] + 1, s[1]
 
     out = while_loop(lambda s: s[0] < 3, body, (as_tensor(0), x))[1]
-    np.testing.assert_array_equal(out._data, [31.0, -2.0, 3.0])
-    np.testing.assert_array_equal(x._data, X)
+    np.testing.assert_array_equal(out.array, [31.0, -2.0, 3.0])
+    np.testing.assert_array_equal(x.array, X)
 
 
 def test_operands_are_not_changed_by_a_branch_that_works_in_place():
@@ -98,8 +98,8 @@ def test_operands_are_not_changed_by_a_branch_that_works_in_place():
         return a
 
     out = cond(wrap(np.array(True)), branch, lambda a: a, x)
-    np.testing.assert_array_equal(out._data, X + 1.0)
-    np.testing.assert_array_equal(x._data, X)
+    np.testing.assert_array_equal(out.array, X + 1.0)
+    np.testing.assert_array_equal(x.array, X)
 
 
 @pytest.mark.parametrize(

@@ -217,10 +217,10 @@ def test_profiling_changes_nothing():
     state = generator.get_state()
     text = fn.explain(profile=True)
     assert "one run takes" in text and "not profiled" not in text
-    np.testing.assert_array_equal(total._data, np.full(3, 3.0))
+    np.testing.assert_array_equal(total.array, np.full(3, 3.0))
     assert generator.get_state() == state
-    assert not np.array_equal(fn(x)._data, results[-1]._data)
-    np.testing.assert_array_equal(total._data, np.full(3, 4.0))
+    assert not np.array_equal(fn(x).array, results[-1].array)
+    np.testing.assert_array_equal(total.array, np.full(3, 4.0))
 
 
 def test_the_code_that_is_used_reads_no_clock():
@@ -243,7 +243,7 @@ def test_a_path_that_no_longer_fits_is_not_timed():
     x = wrap(np.ones(4))
     f = compile(lambda x: x * 2.0 if x[0] > 0 else x * 3.0)
     f(x)
-    x._data[0] = -1.0
+    x.array[0] = -1.0
     assert "not profiled: a guard or check failed" in f.explain(profile=True)
 
 

@@ -54,7 +54,7 @@ def host(t):
 
 def turned(t):
     """The transpose as a tensor of its own, of which nobody knows that it is a view."""
-    return wrap(t._data.T)
+    return wrap(t.array.T)
 
 
 def chain(x):
@@ -99,11 +99,11 @@ def test_kernels_become_a_graph_when_addresses_come_back(copies):
     assert kernels >= 3
     seen = []
     for _ in range(4):
-        binding.run([x._data], outputs=room)
+        binding.run([x.array], outputs=room)
         seen.append((FakeKernels.launches, FakeKernels.graphs))
     # Met for the first time: one by one; then captured and started whole.
     assert seen == [(kernels, 0), (kernels, 1), (kernels, 2), (kernels, 3)]
-    binding.run([on_gpu(host(x))._data], outputs=room)
+    binding.run([on_gpu(host(x)).array], outputs=room)
     assert FakeKernels.launches == 2 * kernels
 
 
@@ -142,10 +142,10 @@ def test_library_products_are_part_of_a_graph(copies, monkeypatch, dtype):
     binding, graphs = path.program.bind(), FakeKernels.graphs
     room = binding.new_outputs()
     for _ in range(2):
-        binding.run([x._data, y._data], outputs=room)
+        binding.run([x.array, y.array], outputs=room)
     assert FakeKernels.graphs == graphs + 1 and library.space[1] == 32 << 20
     made = library.products
-    binding.run([x._data, y._data], outputs=room)
+    binding.run([x.array, y.array], outputs=room)
     assert library.products == made, "a graph is launched, the library is not called"
     assert "CuPy" not in compiled.explain()
 
@@ -187,7 +187,7 @@ def test_kernels_are_started_one_by_one_where_cuda_captures_nothing(copies, monk
     (path,) = compiled._paths()
     binding, room = path.program.bind(), path.program.bind().new_outputs()
     for _ in range(3):
-        binding.run([x._data], outputs=room)
+        binding.run([x.array], outputs=room)
         np.testing.assert_allclose(to_host(room[1]), np.tanh(2.0 * host(x)), rtol=1e-14)
     assert "cudaErrorStreamCaptureUnsupported" in compiled.explain()
 
@@ -213,8 +213,8 @@ def test_results_share_no_memory_with_later_ones():
     x = on_gpu(rng.normal(size=(30, 4)))
     compiled = compile(lambda x: x + 1.0)
     results = [compiled(x) for _ in range(4)]
-    addresses = {t._data.data.ptr for t in results}
-    assert len(addresses) == 4 and x._data.data.ptr not in addresses
+    addresses = {t.array.data.ptr for t in results}
+    assert len(addresses) == 4 and x.array.data.ptr not in addresses
 
 
 def test_branch_on_a_value_is_a_guard_checked_once_at_the_end(copies):
@@ -262,14 +262,14 @@ def test_outside_tensor_is_updated_in_place_once_guards_hold():
         return total * 1.0 if x.sum() > 0 else total * 10.0
 
     compiled, x = compile(step), on_gpu(np.ones(3))
-    place = total._data.data.ptr
+    place = total.array.data.ptr
     for n in (1.0, 2.0, 3.0):
         np.testing.assert_array_equal(host(compiled(x)), np.full(3, n))
     # The path of the first calls does not fit: nothing of what it wrote may stay.
     np.testing.assert_array_equal(host(compiled(-x)), np.full(3, 20.0))
     np.testing.assert_array_equal(host(compiled(-x)), np.full(3, 10.0))
     np.testing.assert_array_equal(host(total), np.full(3, 1.0))
-    assert total._data.data.ptr == place and compiled.reason is None
+    assert total.array.data.ptr == place and compiled.reason is None
 
 
 def test_step_with_its_updates_is_one_graph(copies):
@@ -335,7 +335,7 @@ def test_updates_of_any_memory_are_those_of_eager_execution():
     for n in range(7):
         if n == 4:
             for s in (ours, eager):
-                s["dense"]._data, s["written"]._data = s["dense"]._data.copy(), s["dense"]._data * 0
+                s["dense"].array, s["written"].array = s["dense"].array.copy(), s["dense"].array * 0
         x = on_gpu(rng.normal(size=6))
         np.testing.assert_allclose(float(compiled(x)), float(step(x, eager)), rtol=1e-13)
         for name, t in ours.items():
@@ -360,7 +360,7 @@ def test_argument_that_shares_memory_with_an_updated_tensor_runs_eagerly():
 
 def test_argument_with_gaps_that_shares_memory_with_an_updated_tensor_runs_eagerly():
     everything = on_gpu(np.zeros((10, 3)))
-    w = wrap(everything._data[8:9])
+    w = wrap(everything.array[8:9])
 
     def step(x):
         w.add_(1.0)
@@ -393,7 +393,7 @@ def test_written_tensor_of_another_shape_takes_another_path():
     compiled = compile(lambda x: w.copy_(x.sum() + w * 0) * 1.0)
     for n in (1.0, 2.0):
         np.testing.assert_array_equal(host(compiled(on_gpu([n, n]))), np.full(3, 2 * n))
-    w._data = on_gpu(np.zeros((2, 2)))._data
+    w.array = on_gpu(np.zeros((2, 2))).array
     np.testing.assert_array_equal(host(compiled(on_gpu([1.0, 2.0]))), np.full((2, 2), 3.0))
 
 
@@ -442,7 +442,7 @@ def test_run_that_fails_does_not_touch_what_was_there_before_the_last_one(stride
     for _ in range(4):
         compiled(one)
     path = compiled.last
-    assert path.run([on_gpu(np.full((2, 2), -9.0))._data]) is None  # its guard fails
+    assert path.run([on_gpu(np.full((2, 2), -9.0)).array]) is None  # its guard fails
     np.testing.assert_array_equal(host(w), 4.0)
     path.restore()
     np.testing.assert_array_equal(host(w), 3.0)
@@ -476,14 +476,14 @@ def test_result_that_moved_to_the_host_is_there():
     compiled, x = compile(lambda x: ((x * 2.0).cpu(), x + 1.0)), on_gpu(np.arange(3.0))
     for _ in range(2):
         a, b = compiled(x)
-        assert type(a._data) is np.ndarray and b.device == x.device
+        assert type(a.array) is np.ndarray and b.device == x.device
         np.testing.assert_array_equal(a.numpy(), [0.0, 2.0, 4.0])
 
 
 def test_versions_on_host_and_gpu_are_kept_apart():
     compiled, x = compile(lambda x: x * 3.0), rng.normal(size=4)
     for _ in range(2):
-        assert type(compiled(probtorch.tensor(x))._data) is np.ndarray
+        assert type(compiled(probtorch.tensor(x)).array) is np.ndarray
         np.testing.assert_array_equal(host(compiled(on_gpu(x))), 3.0 * x)
     assert len(compiled._paths()) == 2
 

@@ -131,7 +131,7 @@ def test_tensors_that_are_not_contiguous_are_updated_too(program):
     mine[0] = wrap(np.asfortranarray(mine[0].numpy()))
     compiled = stepped(program, mine)
     assert compiled.reason is None
-    assert not mine[0]._data.flags.c_contiguous
+    assert not mine[0].array.flags.c_contiguous
 
 
 def test_a_guard_that_fails_after_an_update_undoes_it():

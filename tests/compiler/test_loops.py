@@ -245,7 +245,7 @@ def test_an_array_that_is_read_again_is_copied_before_it_is_written_to():
     expected[3] = x[3] * 2.0 + 9.0
     compiled = compile(fn)
     compiled(wrap(x))
-    np.testing.assert_array_equal(compiled(wrap(x))._data, expected)
+    np.testing.assert_array_equal(compiled(wrap(x)).array, expected)
 
 
 def test_an_array_that_is_read_again_under_another_shape_is_copied_too():
@@ -257,7 +257,7 @@ def test_an_array_that_is_read_again_under_another_shape_is_copied_too():
 
     compiled = compile(fn)
     for _ in range(2):
-        got = compiled(wrap(np.ones((2, 3))))._data
+        got = compiled(wrap(np.ones((2, 3)))).array
         np.testing.assert_array_equal(got, [[11.0] * 3, [4.0] * 3])
 
 
@@ -273,7 +273,7 @@ def test_a_slice_written_over_itself_reads_the_old_elements(flip):
     expected[1:] = x[:-1][::-1] if flip else x[:-1]
     compiled = compile(fn)
     for _ in range(2):
-        np.testing.assert_array_equal(compiled(wrap(x))._data, expected)
+        np.testing.assert_array_equal(compiled(wrap(x)).array, expected)
 
 
 def test_every_operand_in_memory_is_a_buffer_with_a_stride_per_dim():

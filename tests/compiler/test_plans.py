@@ -41,7 +41,7 @@ def program_of(fn, *arrays, **how):
 
 
 def run(program, *arrays):
-    refs = [np.asarray(t._data, order="C") for t in program.plan.refs]
+    refs = [np.asarray(t.array, order="C") for t in program.plan.refs]
     status, out = program.bind().run([np.array(a) for a in arrays], refs)
     assert status == 0
     return out

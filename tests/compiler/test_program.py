@@ -18,7 +18,7 @@ X, Y = np.array([1.0, -2.0, 3.0, 0.5]), np.array([0.25, 4.0, -1.0, 2.0])
 
 
 def arrays(tree):
-    return [np.array(as_tensor(x)._data) for x in flatten(tree)[0]]
+    return [np.array(as_tensor(x).array) for x in flatten(tree)[0]]
 
 
 def tree_of(*values):
@@ -270,7 +270,7 @@ def test_records_dicts_and_lists_come_back_as_they_were():
     native = NativeProgram(fn, {"state": State(wrap(X), as_tensor(1)), "x": wrap(Y)})
     out = native({"state": State(wrap(Y), as_tensor(5)), "x": wrap(X)})
     assert type(out["state"]) is State and list(out) == ["state", "more"]
-    np.testing.assert_array_equal(out["state"].position._data, Y * 2.0)
+    np.testing.assert_array_equal(out["state"].position.array, Y * 2.0)
     assert int(out["state"].count) == 6 and int(out["more"][1][0]) == 5
 
 
@@ -308,7 +308,7 @@ def test_the_example_is_not_changed_by_compiling():
         return repeat(n, lambda i, h: (probtorch.index_put(h, [i], as_tensor(0.0)),), x)
 
     NativeProgram(fn, example)
-    np.testing.assert_array_equal(example[0]._data, X)
+    np.testing.assert_array_equal(example[0].array, X)
 
 
 def test_several_threads_run_with_memory_of_their_own():

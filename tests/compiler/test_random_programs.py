@@ -37,7 +37,7 @@ LONG = settings(QUICK, max_examples=4000)
 
 
 def arrays(tensors):
-    return [np.asarray(x._data) for x in tensors]
+    return [np.asarray(x.array) for x in tensors]
 
 
 def tensors(values):
@@ -84,13 +84,13 @@ def check_density(program):
         summed.clear()
         xs, at = [wrap(a) for a in program.inputs[0]], 0
         for i in places:
-            shape, size = xs[i]._data.shape, xs[i]._data.size
+            shape, size = xs[i].array.shape, xs[i].array.size
             xs[i] = q[at : at + size].reshape(shape)
             at += size
         total = q[0] * 0.0
         for x in program.run(xs, captured):
-            if x._data.dtype.kind == "f":
-                summed.append(x._data.size)
+            if x.array.dtype.kind == "f":
+                summed.append(x.array.size)
                 total = total + x.double().sum()
         return total
 
@@ -139,7 +139,7 @@ def check_updates(program):
         results = program.run(xs, captured)
         for state, x in zip(states, results, strict=True):
             # On the second inputs shapes may be others, after a branch.
-            if x._data.shape == state._data.shape:
+            if x.array.shape == state.array.shape:
                 state.mul_(0.5).add_(x)
         return tuple(state.sum() for state in states)
 

@@ -37,7 +37,7 @@ def native(fn, *arrays):
     compiled(*map(wrap, arrays))
     out = compiled(*map(wrap, arrays))
     assert compiled.reason is None, compiled.reason
-    return out._data
+    return out.array
 
 
 def assert_native(fn, expected, *arrays):
@@ -98,8 +98,8 @@ def test_integer_powers_wrap_around_as_numpys(dtype):
 def test_a_negative_integer_exponent_raises_on_every_call():
     f = compile(lambda x, y: x**y)
     x = wrap(np.array([2, 3]))
-    np.testing.assert_array_equal(f(x, wrap(np.array([3, 2])))._data, [8, 9])
-    np.testing.assert_array_equal(f(x, wrap(np.array([0, 1])))._data, [1, 3])
+    np.testing.assert_array_equal(f(x, wrap(np.array([3, 2]))).array, [8, 9])
+    np.testing.assert_array_equal(f(x, wrap(np.array([0, 1]))).array, [1, 3])
     with pytest.raises(ValueError, match="negative"):
         f(x, wrap(np.array([1, -1])))
 
@@ -139,14 +139,14 @@ def test_numbers_may_stand_anywhere_in_a_formula():
         lambda x: probtorch.where(x > 1.0, 2.0, -3.0),
         lambda x: probtorch.where(x > 1.0, 2, 3),
     ):
-        np.testing.assert_allclose(native(fn, x), fn(wrap(x))._data, rtol=1e-13)
-        assert native(fn, x).dtype == fn(wrap(x))._data.dtype
+        np.testing.assert_allclose(native(fn, x), fn(wrap(x)).array, rtol=1e-13)
+        assert native(fn, x).dtype == fn(wrap(x)).array.dtype
 
 
 def test_random_bits_of_small_integers_are_those_of_large_ones():
     counters = np.array([0, 1, -1, 100], np.int8)
     wide = counters.astype(np.int64)
-    expected = philox(wrap(wide), wrap(wide), wrap(wide))._data
+    expected = philox(wrap(wide), wrap(wide), wrap(wide)).array
     assert_native(lambda c: philox(c, c, c), expected, counters)
 
 
@@ -217,7 +217,7 @@ def test_a_matrix_that_is_not_positive_definite_raises_on_every_call():
     good = np.array([[2.0, 1.0], [1.0, 2.0]])
     for scale in (1.0, 4.0):
         expected = np.linalg.cholesky(good * scale).sum()
-        np.testing.assert_allclose(f(wrap(good * scale))._data, expected, rtol=1e-15)
+        np.testing.assert_allclose(f(wrap(good * scale)).array, expected, rtol=1e-15)
     for _ in range(2):
         with pytest.raises(np.linalg.LinAlgError):
             f(wrap(-good))
@@ -229,8 +229,8 @@ def test_the_forgiving_factorisation_says_which_matrices_failed():
     for flags in ([False, True], [True, False], [False, False]):
         a = np.stack([-good if bad else good for bad in flags])
         factor, failed = f(wrap(a))
-        np.testing.assert_array_equal(failed._data, flags)
-        np.testing.assert_array_equal(np.isnan(factor._data).any((-2, -1)), flags)
+        np.testing.assert_array_equal(failed.array, flags)
+        np.testing.assert_array_equal(np.isnan(factor.array).any((-2, -1)), flags)
 
 
 # --------------------------------------------------------------------------- reductions and indices
@@ -272,7 +272,7 @@ def test_a_value_may_have_more_dims_of_size_1_than_its_place():
 def test_one_hot_checks_its_categories_on_every_call():
     f = compile(lambda i: one_hot(i, 4))
     for i in ([0, 3], [2, 2]):
-        np.testing.assert_array_equal(f(wrap(np.array(i)))._data, np.eye(4, dtype=int)[i])
+        np.testing.assert_array_equal(f(wrap(np.array(i))).array, np.eye(4, dtype=int)[i])
     with pytest.raises(IndexError):
         f(wrap(np.array([1, 4])))
 
@@ -294,7 +294,7 @@ def test_a_loop_that_is_not_entered_changes_nothing():
     for n in (0, 0, 2, 0):
         expected = [100.0 if n else 1.0, 2.0]
         np.testing.assert_array_equal(
-            f(wrap(np.array([1.0, 2.0])), wrap(np.array(n)))._data, expected
+            f(wrap(np.array([1.0, 2.0])), wrap(np.array(n))).array, expected
         )
 
 

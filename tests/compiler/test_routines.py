@@ -21,7 +21,7 @@ def native(fn, *arrays):
     compiled(*map(wrap, arrays))
     out = compiled(*map(wrap, arrays))
     assert compiled.reason is None, compiled.reason
-    return [np.asarray(x._data) for x in (out if isinstance(out, tuple) else (out,))]
+    return [np.asarray(x.array) for x in (out if isinstance(out, tuple) else (out,))]
 
 
 def calls(fn, *arrays):
@@ -199,7 +199,7 @@ def test_tall_wide_and_deficient_matrices():
 def outcome(fn, a):
     """The result, or the kind and text of the error."""
     try:
-        return fn(wrap(a))._data
+        return fn(wrap(a)).array
     except np.linalg.LinAlgError as error:
         return type(error), str(error)
 
@@ -225,7 +225,7 @@ def test_what_fails_eagerly_fails_compiled_with_the_same_error(fn, spoil, n):
     with np.errstate(all="ignore"):
         expected, got = outcome(fn, bad), outcome(compiled, bad)
     np.testing.assert_equal(got, expected)
-    np.testing.assert_allclose(compiled(wrap(good))._data, fn(wrap(good))._data, atol=1e-12)
+    np.testing.assert_allclose(compiled(wrap(good)).array, fn(wrap(good)).array, atol=1e-12)
     assert compiled.reason is None
 
 
@@ -262,7 +262,7 @@ def test_many_large_products_go_to_blas_however_they_lie(fn, left, right):
     a, b = RNG.standard_normal(left), RNG.standard_normal(right)
     assert calls(fn, a, b) == ["pt_gemm_d"]
     (got,) = native(fn, a, b)
-    np.testing.assert_allclose(got, fn(wrap(a), wrap(b))._data, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(got, fn(wrap(a), wrap(b)).array, rtol=1e-11, atol=1e-12)
 
 
 def test_many_matrices_by_one_are_one_large_product():

@@ -216,7 +216,7 @@ def test_draws_belong_to_their_counters():
     (got,), cut = results(fn, counter)
     assert cut == 1
     few = fn(wrap(counter[:10]))
-    np.testing.assert_array_equal(got[:10], np.asarray(few._data))
+    np.testing.assert_array_equal(got[:10], np.asarray(few.array))
 
 
 @pytest.mark.parametrize("shape", [(LARGE,), (LARGE // 50, 50), (3, LARGE // 8)], ids=str)
@@ -424,13 +424,13 @@ def test_index_out_of_bounds_in_one_part_is_the_eager_error():
     x, at = wrap(X[:1000]), RNG.integers(0, 1000, LARGE)
     gathered(x, wrap(at))
     threads.set_num_threads(3)
-    np.testing.assert_allclose(gathered(x, wrap(at))._data, np.exp(X[at]), rtol=1e-14)
+    np.testing.assert_allclose(gathered(x, wrap(at)).array, np.exp(X[at]), rtol=1e-14)
     assert "parts for threads" in str(gathered.explain())
     at[LARGE - 5] = 1000
     with pytest.raises(IndexError, match="1000"):
         gathered(x, wrap(at))
     at[LARGE - 5] = 0
-    np.testing.assert_allclose(gathered(x, wrap(at))._data, np.exp(X[at]), rtol=1e-14)
+    np.testing.assert_allclose(gathered(x, wrap(at)).array, np.exp(X[at]), rtol=1e-14)
 
 
 def test_loops_inside_native_loops():
@@ -455,14 +455,14 @@ def test_loops_inside_native_loops():
 def test_user_threads_at_once_get_their_own_results():
     program = NativeProgram(lambda x: (x.exp().sum(), x.tanh()), wrap(X))
     given = [X + k for k in range(4)]
-    expected = [[np.asarray(t._data).tobytes() for t in program(wrap(x))] for x in given]
+    expected = [[np.asarray(t.array).tobytes() for t in program(wrap(x))] for x in given]
     threads.set_num_threads(3)
     wrong = []
 
     def work(k):
         bound = program.bind()
         for _ in range(12):
-            got = [np.asarray(t._data).tobytes() for t in bound(wrap(given[k]))]
+            got = [np.asarray(t.array).tobytes() for t in bound(wrap(given[k]))]
             if got != expected[k]:
                 wrong.append(k)
 
@@ -499,7 +499,7 @@ PREPARED = """
     assert "parts for threads" in str(program.explain())
     threads.set_num_threads(4)
     def total():
-        return float(program.bind()(wrap(x))._data)
+        return float(program.bind()(wrap(x)).array)
     first = total()
     def helpers():
         masks = []

@@ -23,7 +23,7 @@ STRANGE = (math.nan, -1.5, -0.25, 0.0, 0.5, 2.5, math.inf)
 def floats_of(case):
     """Return the names of the parameters that are floats."""
     values = vars(case.arguments())
-    return [n for n in case.params if values[n]._data.dtype.kind == "f"]
+    return [n for n in case.params if values[n].array.dtype.kind == "f"]
 
 
 with_floats = [case for case in CASES if floats_of(case)]
@@ -34,7 +34,7 @@ def made(case):
     """Return the arguments of a case, those that are floats by name, and draws."""
     values, floats = vars(case.arguments()), floats_of(case)
     x = case.cls(**values).sample((2,), generator=Generator(1)).detach()
-    return values, {n: values[n]._data for n in floats}, x
+    return values, {n: values[n].array for n in floats}, x
 
 
 def outcome(fn, **given):

@@ -9,6 +9,7 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import CompileWarning
 from probtorch.core.rng import default_generator
+from probtorch.testing.compare import to_array
 from tests.distributions.cases import CASES
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -32,7 +33,7 @@ def assert_same_draws(fn, arguments, exact):
     assert native.reason is None
     for expected, got in zip(*results, strict=True):
         for a, b in zip(expected, got, strict=True):
-            a, b = np.asarray(getattr(a, "_data", a)), np.asarray(getattr(b, "_data", b))
+            a, b = to_array(a), to_array(b)
             # Transforms of draws are rounded by two libraries; a discrete draw is a whole number.
             size = np.max(np.abs(a), initial=0.0)
             np.testing.assert_allclose(
@@ -52,7 +53,7 @@ def test_compiled_samples_are_the_eager_ones(case):
 
 def differentiable(case):
     arguments = parameters(case)[1].values()
-    return bool(arguments) and all(x._data.dtype.kind == "f" for x in arguments)
+    return bool(arguments) and all(x.array.dtype.kind == "f" for x in arguments)
 
 
 @pytest.mark.parametrize("case", list(filter(differentiable, CASES)), ids=lambda case: case.id)

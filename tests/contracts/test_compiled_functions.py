@@ -71,7 +71,7 @@ def flat(out):
     """Return the arrays and numbers of a result."""
     if isinstance(out, (list, tuple)):
         return [v for part in out for v in flat(part)]
-    return [np.asarray(out._data if hasattr(out, "_data") else out)]
+    return [np.asarray(out.array if isinstance(out, probtorch.Tensor) else out)]
 
 
 def outcome(fn, arrays):

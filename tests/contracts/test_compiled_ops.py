@@ -77,7 +77,7 @@ VIEWS = {
 
 
 def arrays(tensors):
-    return [np.asarray(t._data) for t in tensors]
+    return [np.asarray(t.array) for t in tensors]
 
 
 def assert_compiled_is_eager(fn, *calls):
@@ -100,7 +100,7 @@ def takes(fn, inputs):
             out = fn(*map(wrap, inputs))
     except (TypeError, ValueError, RuntimeError, ArithmeticError):
         return False
-    return all(t._data.dtype.name in (*FLOATS, *INTEGERS) for t in out)
+    return all(t.array.dtype.name in (*FLOATS, *INTEGERS) for t in out)
 
 
 def all_views(op, chosen):
@@ -252,7 +252,7 @@ def gradients(case):
         for out in case.run(leaves):
             if out.requires_grad:
                 weights = np.cos(np.arange(out.numel(), dtype=float)).reshape(out.shape)
-                total = total + (out * wrap(weights.astype(out._data.dtype))).sum()
+                total = total + (out * wrap(weights.astype(out.array.dtype))).sum()
         return tuple(grad(total, [x for x in leaves if x.requires_grad], materialize_grads=True))
 
     return fn
@@ -275,7 +275,7 @@ def test_gradient_of_structured_op(name):
 def test_results_of_other_dtypes_are_the_reason_for_what_is_left_out(name, dtype):
     for case in cases(LOWERED[name]):
         found = case.run([wrap(a) for a in as_dtype(case.arrays, dtype, 3)])
-        assert {x._data.dtype.name for x in found}.isdisjoint((*FLOATS, *INTEGERS))
+        assert {x.array.dtype.name for x in found}.isdisjoint((*FLOATS, *INTEGERS))
 
 
 def test_every_rule_is_of_an_op_that_is_tested_here_or_of_a_node_of_the_compiler():

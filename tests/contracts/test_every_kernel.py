@@ -121,9 +121,9 @@ def test_step_is_pure(name):
     chain = chain_of(name, eager(gaussian(COVARIANCE)))
     first, second = (leaves(chain.kernel.step(chain.key, chain.state)) for _ in range(2))
     for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a._data, b._data)
+        np.testing.assert_array_equal(a.array, b.array)
     other, _ = chain.kernel.step(key_of(Generator(2)), chain.state)
-    assert np.abs(other.position._data - first[0]._data).max() > 0.0
+    assert np.abs(other.position.array - first[0].array).max() > 0.0
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -138,7 +138,7 @@ def test_what_a_step_says_it_took_is_what_it_took(name):
     state, spent = chain.state, len(calls)
     for _ in range(5):
         state, info = chain.kernel.step(chain.key, state)
-        spent += int(info.n_steps._data.sum())
+        spent += int(info.n_steps.array.sum())
         assert len(calls) == spent
 
 
@@ -151,13 +151,13 @@ def test_eager_chunk_is_the_compiled_chunk(name):
     positions, grads, info = runner.run(8, search=True, adapt=True)
     plan = ChunkPlan(*(wrap(np.array(x)) for x in (8, True, True)))
     after, trace = run_chunk(Task(chain, plan), 8)
-    np.testing.assert_allclose(trace.positions._data, positions, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(trace.positions.array, positions, rtol=1e-8, atol=1e-10)
     if trace.grads is not None:
-        np.testing.assert_allclose(trace.grads._data, grads, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(trace.grads.array, grads, rtol=1e-8, atol=1e-10)
     for ours, theirs in zip(leaves(trace.info), leaves(info), strict=True):
-        np.testing.assert_allclose(ours._data, theirs, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(ours.array, theirs, rtol=1e-8, atol=1e-10)
     for ours, theirs in zip(leaves(after), leaves(runner.chain), strict=True):
-        np.testing.assert_allclose(ours._data, theirs._data, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(ours.array, theirs.array, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -168,7 +168,7 @@ def test_cutting_a_run_into_calls_changes_nothing(name):
     got = [parts.run(n, adapt=True)[0].copy() for n in (1, 17, 12)]
     np.testing.assert_array_equal(np.concatenate(got), expected)
     for a, b in zip(leaves(whole.chain), leaves(parts.chain), strict=True):
-        np.testing.assert_array_equal(a._data, b._data)
+        np.testing.assert_array_equal(a.array, b.array)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, values) in KERNELS.items() if values])
@@ -178,12 +178,12 @@ def test_a_metric_set_alone_is_as_one_set_with_the_chain(name):
     for runner in (alone, whole):
         runner.run(3, adapt=True)
     held = alone.held("metric")
-    other = map_tree(lambda x: wrap(1.5 * x._data) if x._data.dtype == float else x, held)
+    other = map_tree(lambda x: wrap(1.5 * x.array) if x.array.dtype == float else x, held)
     alone.set("metric", other)
     chain = whole.chain
     whole.chain = replace(chain, kernel=replace(chain.kernel, metric=other))
     for a, b in zip(leaves(alone.chain), leaves(whole.chain), strict=True):
-        np.testing.assert_array_equal(a._data, b._data)
+        np.testing.assert_array_equal(a.array, b.array)
     assert leaves(alone.held("metric"))[0] is leaves(whole.held("metric"))[0]
     np.testing.assert_array_equal(alone.run(5)[0], whole.run(5)[0])
 
@@ -215,12 +215,12 @@ def test_states_keep_structure_shapes_and_dtypes(name):
     (before, structure), (after, same) = flatten(chain.state), flatten(state)
     assert structure == same
     for a, b in zip(before, after, strict=True):
-        assert a._data.shape == b._data.shape and a._data.dtype == b._data.dtype
+        assert a.array.shape == b.array.shape and a.array.dtype == b.array.dtype
     assert type(info) is chain.kernel.info
     for declared in statistics(type(info)):
-        value = getattr(info, declared.field)._data
+        value = getattr(info, declared.field).array
         assert value.dtype == declared.dtype, declared
-        assert value.shape == state.position._data.shape[:-1], declared
+        assert value.shape == state.position.array.shape[:-1], declared
 
 
 # ------------------------------------------------------------------------------------ what is known

@@ -43,7 +43,7 @@ class Unread(np.ndarray):
 def unread(array):
     """A tensor like `array` whose elements are not there for what does not ask NumPy for them."""
     t = wrap(np.empty(0, array.dtype))
-    t._data = np.full_like(array, np.nan if array.dtype.kind == "f" else 1).view(Unread)
+    t.array = np.full_like(array, np.nan if array.dtype.kind == "f" else 1).view(Unread)
     return t
 
 

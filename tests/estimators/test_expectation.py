@@ -150,7 +150,7 @@ def test_training_a_control_variate_takes_variance_away():
             vectorized=True,
         )
         for p, g in zip((slope, level), grad(loss, [slope, level])):
-            p._data[()] -= 0.02 * g.item()
+            p.array[()] -= 0.02 * g.item()
     assert exact_variance(estimator, 0.4, f) < 0.5 * before
 
 

@@ -86,10 +86,10 @@ def test_feasible_is_the_middle_of_the_unconstrained_space():
 def test_mean_is_the_prior_mean_where_there_is_one():
     target, points = start(init_to_mean)
     values = target.constrain(wrap(points[0]))
-    np.testing.assert_allclose(values["x"]._data, 3.0)
-    np.testing.assert_allclose(values["high"]._data, 1.0)
-    np.testing.assert_allclose(values["inside"]._data, 0.5)
-    np.testing.assert_allclose(values["p"]._data, [0.5, 0.2, 0.3])
+    np.testing.assert_allclose(values["x"].array, 3.0)
+    np.testing.assert_allclose(values["high"].array, 1.0)
+    np.testing.assert_allclose(values["inside"].array, 0.5)
+    np.testing.assert_allclose(values["p"].array, [0.5, 0.2, 0.3])
 
 
 def test_strategies_without_an_answer_ask_the_one_that_was_given():
@@ -106,9 +106,9 @@ def test_median_approaches_the_prior_median():
     # The median of 2001 draws of Normal(3, 1) has standard error 0.028; 0.15 is 5 of them.
     target, points = start(init_to_median(num_samples=2001))
     values = target.constrain(wrap(points[0]))
-    assert abs(values["x"]._data - 3.0) < 0.15
-    assert abs(values["high"]._data - np.log(2)) < 0.15
-    np.testing.assert_allclose(values["p"]._data.sum(), 1.0)
+    assert abs(values["x"].array - 3.0) < 0.15
+    assert abs(values["high"].array - np.log(2)) < 0.15
+    np.testing.assert_allclose(values["p"].array.sum(), 1.0)
 
 
 def test_sample_draws_from_the_prior():
@@ -123,8 +123,8 @@ def test_given_values_are_used_and_the_rest_falls_back():
     strategy = init_to_value(values={"x": 7.0, "high": 2.0}, fallback=init_to_feasible)
     target, points = start(strategy)
     values = target.constrain(wrap(points[0]))
-    np.testing.assert_allclose([values["x"]._data, values["high"]._data], [7.0, 2.0])
-    np.testing.assert_allclose(values["inside"]._data, 1.0)
+    np.testing.assert_allclose([values["x"].array, values["high"].array], [7.0, 2.0])
+    np.testing.assert_allclose(values["inside"].array, 1.0)
 
 
 def test_generated_strategy_is_made_for_each_try():

@@ -327,7 +327,7 @@ def test_it_is_the_default_and_another_strategy_is_respected():
     assert NUTS(model).init_strategy is HMC(model).init_strategy is init_to_typical_set
     target = Target.from_model(model)
     for chain, _ in new_chains(NUTS(model), target, None, 4, Generator(0)):
-        assert abs(chain.state.position._data[0] - 1000.0) < 1.0
+        assert abs(chain.state.position.array[0] - 1000.0) < 1.0
     points = target.initial(2, Generator(0), init_to_uniform)
     assert (np.abs(points) <= 2.0).all()
     points = target.initial(2, Generator(0), init_to_uniform(radius=0.1))
@@ -336,7 +336,7 @@ def test_it_is_the_default_and_another_strategy_is_respected():
     np.testing.assert_array_equal(points, 3.0)
     # What is given is where the chain starts, bit for bit.
     chains = new_chains(NUTS(target), target, np.array([[1.5], [2.5]]), 2, Generator(0))
-    np.testing.assert_array_equal([c.state.position._data[0] for c, _ in chains], [1.5, 2.5])
+    np.testing.assert_array_equal([c.state.position.array[0] for c, _ in chains], [1.5, 2.5])
 
 
 def test_guide_refuses_it_with_the_cure():
@@ -358,5 +358,5 @@ def test_constrained_values_per_chain_start_there():
 
     target = Target.from_model(model)
     points = target.initial(2, Generator(0), init_to_value(values={"tau": [0.5, 2.0]}))
-    np.testing.assert_allclose([target.constrain(wrap(q))["tau"]._data for q in points], [0.5, 2.0])
+    np.testing.assert_allclose([target.constrain(wrap(q))["tau"].array for q in points], [0.5, 2.0])
     assert points[0, 0] != points[1, 0]

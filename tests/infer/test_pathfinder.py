@@ -112,7 +112,7 @@ def test_kernel_takes_it():
     target = gaussian()
     kernel = NUTS(target, init_strategy=init_to_pathfinder(num_paths=4, num_draws=20))
     started = new_chains(kernel, target, None, 3, Generator(0))
-    positions = np.stack([chain.state.position._data for chain, _ in started])
+    positions = np.stack([chain.state.position.array for chain, _ in started])
     assert len(np.unique(positions[:, 0])) == 3 and np.abs(positions - LOC).max() < 8.0
 
 

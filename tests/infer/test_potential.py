@@ -43,7 +43,7 @@ def jacobian(target, q, pick):
     leaf = wrap(q.copy())
     leaf.requires_grad = True
     x = pick(target.constrain(leaf)["x"])
-    rows = [grad(x[i], leaf, retain_graph=True)[0]._data for i in range(len(q))]
+    rows = [grad(x[i], leaf, retain_graph=True)[0].array for i in range(len(q))]
     return np.stack(rows)
 
 
@@ -84,7 +84,7 @@ def test_log_density_is_that_of_the_value_plus_the_log_det_of_the_jacobian(fn, p
         q = at(target, k)
         value = target.constrain(wrap(q))["x"]
         _, log_det = np.linalg.slogdet(jacobian(target, q, pick))
-        expected = float(fn.log_prob(value)._data) + log_det
+        expected = float(fn.log_prob(value).array) + log_det
         np.testing.assert_allclose(target.value_and_grad(q)[0], expected, rtol=1e-10, atol=1e-10)
 
 
@@ -99,12 +99,12 @@ def test_support_may_depend_on_another_site():
         expected = log_expit(q).sum() + log_expit(-q).sum()  # log(1 - a) cancels
         np.testing.assert_allclose(target.value_and_grad(q)[0], expected, rtol=1e-12)
         values = target.constrain(wrap(q))
-        np.testing.assert_allclose(values["b"]._data, (1 - a) * expit(q[1]), rtol=1e-12)
+        np.testing.assert_allclose(values["b"].array, (1 - a) * expit(q[1]), rtol=1e-12)
 
 
 def test_float32_data_are_met_in_float64():
     y = tensor([0.1, 0.2, 0.3])
-    assert y._data.dtype == np.float32
+    assert y.array.dtype == np.float32
 
     def with_argument(y):
         mu = sample("mu", Normal(0.0, 1.0))

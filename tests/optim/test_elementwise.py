@@ -196,10 +196,10 @@ def test_flat_form_and_loop_form_agree_bit_for_bit(case, dtype):
         assert bool(optimizer._layouts) is (foreach is None)
     (flat, flat_states), (loop, loop_states) = found
     for a, b in zip(flat, loop):
-        assert a._data.tobytes() == b._data.tobytes()
+        assert a.array.tobytes() == b.array.tobytes()
     for a, b in zip(flat_states, loop_states):
         assert a.keys() == b.keys()
-        assert all(a[k]._data.tobytes() == b[k]._data.tobytes() for k in a)
+        assert all(a[k].array.tobytes() == b[k].array.tobytes() for k in a)
 
 
 @every_torch_case
@@ -210,7 +210,7 @@ def test_maximize_is_a_step_on_the_negative(case):
     run(kind(up, lr=0.05, maximize=True, **options), up, grads)
     run(kind(down, lr=0.05, **options), down, [[-g for g in step] for step in grads])
     for a, b in zip(up, down):
-        assert a._data.tobytes() == b._data.tobytes()
+        assert a.array.tobytes() == b.array.tobytes()
 
 
 def test_adam_moves_every_element_by_lr_at_first():
@@ -229,8 +229,8 @@ def test_gradient_that_is_not_finite_passes_without_a_warning(value):
     optimizer = optim.Adam([p, q])
     p.grad, q.grad = probtorch.full((3,), value).double(), probtorch.ones(2).double()
     optimizer.step()
-    assert np.isnan(p._data).all()
-    assert np.isfinite(q._data).all()
+    assert np.isnan(p.array).all()
+    assert np.isfinite(q.array).all()
 
 
 def test_centered_rmsprop_of_a_constant_gradient_stays_finite():
@@ -239,7 +239,7 @@ def test_centered_rmsprop_of_a_constant_gradient_stays_finite():
     for _ in range(60):
         p.grad = probtorch.full((1,), 0.1)
         optimizer.step()
-    assert np.isfinite(p._data).all()
+    assert np.isfinite(p.array).all()
 
 
 # ----------------------------------------------------------------------------- which ones are moved
@@ -314,11 +314,11 @@ def test_parameters_and_state_keep_their_memory():
     params = leaves(start)
     optimizer = optim.Adam(params)
     run(optimizer, params, grads[:1])
-    arrays = [p._data for p in params]
-    moments = [optimizer.state[p]["exp_avg"]._data for p in params]
+    arrays = [p.array for p in params]
+    moments = [optimizer.state[p]["exp_avg"].array for p in params]
     run(optimizer, params, grads[1:])
-    assert all(p._data is a for p, a in zip(params, arrays))
-    assert all(optimizer.state[p]["exp_avg"]._data is a for p, a in zip(params, moments))
+    assert all(p.array is a for p, a in zip(params, arrays))
+    assert all(optimizer.state[p]["exp_avg"].array is a for p, a in zip(params, moments))
 
 
 def test_step_is_an_in_place_change_the_tape_hears_of():
@@ -359,7 +359,7 @@ def test_many_small_parameters_of_two_dtypes_are_moved():
     params = leaves(start)
     run(optim.Adam(params, lr=0.05), params, grads)
     for i, p in enumerate(params):
-        assert p._data.dtype == start[i].dtype
+        assert p.array.dtype == start[i].dtype
         wide = [step[i].astype(float) for step in grads]
         assert_close(p, adam(start[i].astype(float), wide, lr=0.05), rtol=1e-5, atol=1e-6)
 
@@ -368,7 +368,7 @@ def test_gradient_of_another_dtype_is_converted():
     (p,) = leaves([np.ones(2, np.float32)])
     p.grad = probtorch.ones(2).double()
     optim.SGD([p], lr=0.5).step()
-    assert p._data.dtype == np.float32
+    assert p.array.dtype == np.float32
     assert_close(p, np.full(2, 0.5, np.float32))
 
 
@@ -424,7 +424,7 @@ def test_initial_state_is_that_of_a_first_step():
     run(first, early, grads)
     run(second, late, grads)
     for a, b in zip(early, late):
-        assert a._data.tobytes() == b._data.tobytes()
+        assert a.array.tobytes() == b.array.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -470,13 +470,13 @@ def test_resumed_training_is_the_same_bit_for_bit(case):
     optimizer = kind(first, lr=0.05, **options)
     run(optimizer, first, grads[:3])
     saved = copy.deepcopy(optimizer.state_dict())
-    second = leaves([p._data for p in first])
+    second = leaves([p.array for p in first])
     resumed = kind(second, lr=0.9, **options)
     resumed.load_state_dict(saved)
     assert resumed.param_groups[0]["lr"] == 0.05
     run(resumed, second, grads[3:])
     for a, b in zip(whole, second):
-        assert a._data.tobytes() == b._data.tobytes()
+        assert a.array.tobytes() == b.array.tobytes()
 
 
 def test_loaded_state_is_a_copy_in_the_dtype_of_the_parameter():
@@ -489,7 +489,7 @@ def test_loaded_state_is_a_copy_in_the_dtype_of_the_parameter():
     other = optim.Adam(singles)
     other.load_state_dict(saved)
     state = other.state[singles[0]]
-    assert state["exp_avg"]._data.dtype == np.float32
+    assert state["exp_avg"].array.dtype == np.float32
     assert state["step"].item() == 2.0
     run(other, singles, [[g.astype(np.float32) for g in grads[2]]])
     assert saved["state"][0]["step"].item() == 2.0
@@ -529,7 +529,7 @@ def test_copy_of_an_optimizer_goes_on_alone(copied):
     run(twin, theirs, grads[2:])
     for a, b in zip(params, theirs):
         assert a is not b
-        assert a._data.tobytes() == b._data.tobytes()
+        assert a.array.tobytes() == b.array.tobytes()
 
 
 # ---------------------------------------------------------------------------------------- interface

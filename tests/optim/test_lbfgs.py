@@ -159,7 +159,7 @@ def test_resumed_minimisation_is_the_same_bit_for_bit():
     second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
     second.step()
     second.step()
-    assert second.x._data.tobytes() == whole.x._data.tobytes()
+    assert second.x.array.tobytes() == whole.x.array.tobytes()
 
 
 def test_closure_is_required():

@@ -42,7 +42,7 @@ def test_dict_of_options_gives_the_same_numbers_as_an_optimizer_per_parameter(ki
     single = {name: kind([p], **options) for name, p in twins.items()}
     run(lambda ps: [single[name].step() for name in ps], twins, 5)
     for name in params:
-        assert params[name]._data.tobytes() == twins[name]._data.tobytes()
+        assert params[name].array.tobytes() == twins[name].array.tobytes()
 
 
 def test_parameter_that_comes_late_starts_from_the_beginning():
@@ -131,7 +131,7 @@ def test_resumed_state_waits_for_its_parameters():
     assert resumed.get_state().keys() == saved.keys()
     run(resumed, middle, 4, seed=1)
     for name in start:
-        assert middle[name]._data.tobytes() == whole[name]._data.tobytes()
+        assert middle[name].array.tobytes() == whole[name].array.tobytes()
 
 
 def test_state_of_known_parameters_is_replaced():
@@ -197,7 +197,7 @@ def test_resumed_schedule_goes_on():
     resumed = make()
     resumed.set_state(saved)
     go(resumed, middle, 2)
-    assert middle._data.tobytes() == whole._data.tobytes()
+    assert middle.array.tobytes() == whole.array.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -55,4 +55,4 @@ def test_compiled_map_to_constrained_values_equals_the_eager_one(case):
     target, _, points = case
     many = target.constrain_many(np.repeat(points, 6, axis=0))
     for name, value in target.constrain(wrap(points[1])).items():
-        np.testing.assert_allclose(many[name][6], value._data, rtol=1e-12)
+        np.testing.assert_allclose(many[name][6], value.array, rtol=1e-12)

@@ -101,7 +101,7 @@ class Training:
 
     def go_to(self, state):
         for leaf, saved in zip((self.a, self.b), state["leaves"]):
-            leaf._data[...] = saved._data
+            leaf.array[...] = saved.array
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])

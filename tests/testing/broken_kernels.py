@@ -27,7 +27,7 @@ class BrokenHMC(TrajectoryKernel):
     steps: int = static(default=4)
 
     def step(self, key, state):
-        dim = state.position._data.shape[0]
+        dim = state.position.array.shape[0]
         momentum = normals(key, state.counter, dim)
         if self.mistake == "refreshment":
             momentum = 2.0 * momentum

@@ -367,7 +367,7 @@ def test_collated_tensors_keep_their_gradient():
 
 def test_collated_array_is_a_copy():
     array = np.ones(2)
-    default_collate([array])._data[:] = 5.0
+    default_collate([array]).array[:] = 5.0
     assert array.tolist() == [1.0, 1.0]
 
 

@@ -95,9 +95,9 @@ class Recorder(Recording):
                 values.append(x)
         outs = out if type(out) is tuple else (out,)
         if static:
-            new = [GraphValue(o._data.shape, o._data.dtype, "const", o._data) for o in outs]
+            new = [GraphValue(o.array.shape, o.array.dtype, "const", o.array) for o in outs]
         else:
-            new = [GraphValue(o._data.shape, o._data.dtype, "node") for o in outs]
+            new = [GraphValue(o.array.shape, o.array.dtype, "node") for o in outs]
             node = Node(op, op.name, tuple(values), attrs, tuple(new), user_frame(2))
             self.graph.nodes.append(node)
         for v, o in zip(new, outs):
@@ -124,7 +124,7 @@ class Recorder(Recording):
                 # One with nan among its elements is another matter, for eager execution.
                 failed, given = (some(isnan(x), (-2, -1)) for x in (out, inputs[0]))
                 failed = logical_and(failed, logical_not(given))
-                if failed._data.any():
+                if failed.array.any():
                     self._guard(some(failed), True)
                     self._failed(error)
             finally:
@@ -153,7 +153,7 @@ class Recorder(Recording):
             return
         owner = target._base
         if owner is not None:
-            place = place_in(target._data, owner._data, "in-place change")
+            place = place_in(target.array, owner.array, "in-place change")
             with self._alone():
                 self.in_place(owner, written(owner, value, place))
             self._stale.discard(id(target))
@@ -167,7 +167,7 @@ class Recorder(Recording):
             elif self._replays_effects():
                 if id(target) not in self.updates:
                     self.updates[id(target)] = target
-                    self.originals.append(target._data.copy(order="K"))
+                    self.originals.append(target.array.copy(order="K"))
             else:
                 self.refuse("an in-place change of a tensor made outside the density or loop")
         # What was recorded keeps the old elements; views read after the change would see new ones.
@@ -231,7 +231,7 @@ class Recorder(Recording):
         numbers = []
         for word in (generator.initial_seed(), generator.stream, first):
             t = wrap(np.array(word, np.uint64).view(np.int64))
-            self._bind(t, GraphValue((), t._data.dtype, "ref", array=t))
+            self._bind(t, GraphValue((), t.array.dtype, "ref", array=t))
             numbers.append(t)
         self.draws.append((generator, count, *numbers))
         return tuple(numbers)
@@ -275,7 +275,7 @@ class Recorder(Recording):
         """
         v = self.value_of(t)
         if v.dtype.kind == "f":
-            if self.checks and np.isnan(to_host(t._data)).any():
+            if self.checks and np.isnan(to_host(t.array)).any():
                 return False
             self._numbers.append((v, user_frame(2)))
         return True
@@ -325,7 +325,7 @@ class Recorder(Recording):
         child = Recorder(frozen=self.frozen, abstract=self.abstract, parent=self)
         child.checks = taken and self.checks
         # Copies, since a body may change its state in place, and is run here for its ops alone.
-        stand_ins = [wrap(x._data.copy(order="K")) for x in items]
+        stand_ins = [wrap(x.array.copy(order="K")) for x in items]
         for t in stand_ins:
             child.add_input(t, owned=True)
         before = set_recorder(child)
@@ -346,7 +346,7 @@ class Recorder(Recording):
 
     def _attach(self, name, own_inputs, children, out, attrs):
         captured = [outer for child in children for outer, _ in child.captures]
-        values = tuple(GraphValue(o._data.shape, o._data.dtype, "node") for o in out)
+        values = tuple(GraphValue(o.array.shape, o.array.dtype, "node") for o in out)
         graphs = {}
         for key, child in attrs.items():
             child.graph.inputs += [inner for _, inner in child.captures]
@@ -361,22 +361,22 @@ class Recorder(Recording):
     def while_loop(self, cond_fn, body_fn, items, structure):
         """Record `while_loop` as one node; see ops/control.py."""
         test, flag, _ = self._child(cond_fn, items, structure, "while_loop")
-        entered = self.abstract or bool(flag[0]._data)
+        entered = self.abstract or bool(flag[0].array)
         try:
             body, after, after_structure = self._child(body_fn, items, structure, "while_loop")
         except Exception as error:
             if entered:
                 raise
             self._untaken("a loop that is not entered, with a body", error)
-            return unflatten(structure, [wrap(x._data.copy(order="K")) for x in items])
+            return unflatten(structure, [wrap(x.array.copy(order="K")) for x in items])
         check_same_state(
             "while_loop",
-            [x._data for x in items],
-            [x._data for x in after],
+            [x.array for x in items],
+            [x.array for x in after],
             structure == after_structure,
         )
         if self.abstract:
-            out = [wrap(x._data) for x in after]
+            out = [wrap(x.array) for x in after]
         else:
             out = self._eagerly_loop(cond_fn, body_fn, items, structure)
         self._attach(
@@ -394,12 +394,12 @@ class Recorder(Recording):
             found = while_loop(cond_fn, body_fn, unflatten(structure, items))
         finally:
             set_recorder(before)
-        return [wrap(x._data.copy(order="K")) for x in flatten(found)[0]]
+        return [wrap(x.array.copy(order="K")) for x in flatten(found)[0]]
 
     def cond(self, pred, true_fn, false_fn, items, structure):
         """Record `cond` as one node; see ops/control.py."""
         branches = {"then": true_fn, "else": false_fn}
-        order = list(branches) if bool(pred._data) else list(branches)[::-1]
+        order = list(branches) if bool(pred.array) else list(branches)[::-1]
         done = {}
         for key in order:
             try:
@@ -410,22 +410,22 @@ class Recorder(Recording):
                     raise
                 self._untaken("a branch not taken", error)
                 _, out, out_structure = done[order[0]]
-                return unflatten(out_structure, [wrap(x._data.copy(order="K")) for x in out])
+                return unflatten(out_structure, [wrap(x.array.copy(order="K")) for x in out])
         (yes, yes_out, yes_structure), (no, no_out, no_structure) = done["then"], done["else"]
         check_same_state(
             "cond",
-            [x._data for x in yes_out],
-            [x._data for x in no_out],
+            [x.array for x in yes_out],
+            [x.array for x in no_out],
             yes_structure == no_structure,
         )
-        out = [wrap(x._data.copy(order="K")) for x in done[order[0]][1]]
+        out = [wrap(x.array.copy(order="K")) for x in done[order[0]][1]]
         inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
         self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
         return unflatten(yes_structure, out)
 
 
 def _unsigned(t):
-    return int(t._data.view(np.uint64))
+    return int(t.array.view(np.uint64))
 
 
 def _spread(fn):

@@ -64,7 +64,7 @@ class Recording(Interpreter):
 
     def add_input(self, t, *, owned=False):
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
-        v = GraphValue(t._data.shape, t._data.dtype, "input")
+        v = GraphValue(t.array.shape, t.array.dtype, "input")
         self.graph.inputs.append(v)
         self._inputs.append(t)
         self._bind(t, v)
@@ -91,7 +91,7 @@ class Recording(Interpreter):
         """Give `t`, a view of a tensor that changed, the elements that this has now."""
         self._stale.discard(id(t))
         with self._alone():
-            now = read_place(t._base, place_in(t._data, t._base._data, "view"))
+            now = read_place(t._base, place_in(t.array, t._base.array, "view"))
         self._bind(t, self.value_of(now))
         self._views.setdefault(id(t._base), []).append(t)
 
@@ -121,9 +121,9 @@ class Recording(Interpreter):
         v = self.known(t)
         if v is None:
             if self.frozen or self._made_here(t):
-                v = GraphValue(t._data.shape, t._data.dtype, "const", array=t._data)
+                v = GraphValue(t.array.shape, t.array.dtype, "const", array=t.array)
             else:
-                v = GraphValue(t._data.shape, t._data.dtype, "ref", array=t)
+                v = GraphValue(t.array.shape, t.array.dtype, "ref", array=t)
             self._bind(t, v)
         return v
 
@@ -155,7 +155,7 @@ class Recording(Interpreter):
     def device(self):
         """Return the device of the first tensor met that is not on the host, None without one."""
         for v in self._values.values():
-            array = v.array._data if v.kind == "ref" else v.array
+            array = v.array.array if v.kind == "ref" else v.array
             if array is not None and device_of(array) != "cpu":
                 return device_of(array)
         return None
@@ -190,7 +190,7 @@ class Recording(Interpreter):
         """Refuse a recording that changes memory which it also reads under another name."""
         others = self._inputs + self.references()
         for t in self.updates.values():
-            if any(o is not t and shares_memory(o._data, t._data) for o in others):
+            if any(o is not t and shares_memory(o.array, t.array) for o in others):
                 self.refuse("an in-place change of memory that an argument or other tensor shares")
                 return
 
@@ -219,9 +219,9 @@ class Recording(Interpreter):
     def _demand(self, inside):
         """Note a test; returns whether it holds, or is not known to fail."""
         if threading.get_ident() != self.thread:
-            return bool(inside._data.all())
+            return bool(inside.array.all())
         v = self.value_of(inside)
-        fine = bool(inside._data.all())
+        fine = bool(inside.array.all())
         if v.static:
             return fine or not self.checks
         before = set_grad_enabled(False)
@@ -253,7 +253,7 @@ class Recording(Interpreter):
             for v, value, _ in self.graph.guards
             if value is True and v.kind == "node" and v.node.name == "isfinite"
         ]
-        if root is not None and not np.isnan(to_host(root._data)):
+        if root is not None and not np.isnan(to_host(root.array)):
             roots.append(self.value_of(root))
             self._demand(eq(root, root))
         reached = nan_reaches(self.graph, roots)

@@ -471,7 +471,7 @@ class _Run:
             _, ys = scan(step, init, slices, length=loop.turns)
         else:
             # Nothing changes from turn to turn: once is enough.
-            ys = [expand(y, (loop.turns, *y._data.shape)) for y in step([], [])[1]]
+            ys = [expand(y, (loop.turns, *y.array.shape)) for y in step([], [])[1]]
         self.stacks[self.rolled.loops.index(loop)] = ys
 
     def _prepared(self, operand, loop, registers, slices):
@@ -501,7 +501,7 @@ class _Run:
             first, step = operand.attrs
             rows = np.arange(loop.turns) * step + first
             whole = self.stack(operand.value)
-            if step == 1 and first == 0 and len(rows) == whole._data.shape[0]:
+            if step == 1 and first == 0 and len(rows) == whole.array.shape[0]:
                 return whole
             return index_select(whole, 0, wrap(rows))
         return gathered(self.value(operand.value), *operand.attrs)

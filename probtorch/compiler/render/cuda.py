@@ -60,7 +60,7 @@ def _aligned(n):
 
 def _words(low):
     """Return the references that are single numbers on the host: counters of draws, above all."""
-    return [i for i, t in enumerate(low.refs) if type(t._data) is np.ndarray and t._data.size == 1]
+    return [i for i, t in enumerate(low.refs) if type(t.array) is np.ndarray and t.array.size == 1]
 
 
 def _can_be_exchanged(array):
@@ -123,7 +123,7 @@ class _Renderer:
     def _updates(self):
         """Return launches of kernels that exchange outputs with the tensors that they update."""
         low, launches = self.low, []
-        kept = {k: t._data for k, t in low.graph.updates.items() if _can_be_exchanged(t._data)}
+        kept = {k: t.array for k, t in low.graph.updates.items() if _can_be_exchanged(t.array)}
         self.out.updates = list(kept)
         for first in range(0, len(kept), _MAX_UPDATES):
             cluster = Cluster(self)

@@ -37,7 +37,7 @@ class CholeskyTransform(_Factoring):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # The map back, L -> L L^T, has determinant 2^n prod_i L_ii^(n - i), i from 0 (Muirhead
         # 1982, thm 2.1.9).
-        n = y._data.shape[-1]
+        n = y.array.shape[-1]
         weights = x.new_tensor(np.arange(n, 0, -1))
         return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1) + n * LOG_2)
 
@@ -49,7 +49,7 @@ class CorrMatrixCholeskyTransform(_Factoring):
     codomain = constraints.corr_cholesky
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        n = y._data.shape[-1]
+        n = y.array.shape[-1]
         weights = x.new_tensor(np.arange(n - 1, -1, -1))
         return neg(total(weights * log(diagonal(y, 0, -2, -1)), -1))
 

@@ -36,18 +36,18 @@ __all__ = [
 
 def triangle(x: Tensor, n: int, below: int) -> Tensor:
     """Lay vectors out row by row as lower triangles; `below` 1 leaves the diagonal 0."""
-    index = np.full((n, n), x._data.shape[-1])
+    index = np.full((n, n), x.array.shape[-1])
     rows, cols = np.tril_indices(n, -below)
     index[rows, cols] = np.arange(len(rows))
-    padded = cat([x, x.new_zeros((*x._data.shape[:-1], 1))], -1)
+    padded = cat([x, x.new_zeros((*x.array.shape[:-1], 1))], -1)
     return padded[..., as_tensor(index)]
 
 
 def from_triangle(y: Tensor, below: int) -> Tensor:
     """Read lower-triangular matrices row by row: the inverse of `triangle`."""
-    n = y._data.shape[-1]
+    n = y.array.shape[-1]
     rows, cols = np.tril_indices(n, -below)
-    flat = y.reshape((*y._data.shape[:-2], n * n))
+    flat = y.reshape((*y.array.shape[:-2], n * n))
     return flat[..., as_tensor(rows * n + cols)]
 
 
@@ -92,7 +92,7 @@ class LowerCholeskyTransform(_Triangular):
     codomain = constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        m = triangle(x, matrix_size(x._data.shape[-1], 0), 0)
+        m = triangle(x, matrix_size(x.array.shape[-1], 0), 0)
         d = diagonal(m, 0, -2, -1)
         return m + diag_embed(self._to_positive(d) - d)
 
@@ -101,7 +101,7 @@ class LowerCholeskyTransform(_Triangular):
         return from_triangle(y + diag_embed(self._from_positive(d) - d), 0)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        n = y._data.shape[-1]
+        n = y.array.shape[-1]
         at = np.cumsum(np.arange(1, n + 1)) - 1
         return total(self._slope(x[..., as_tensor(at)]), -1)
 
@@ -138,14 +138,14 @@ class UnitLowerCholeskyTransform(_Triangular):
     below = 1
 
     def _call(self, x: Tensor) -> Tensor:
-        n = matrix_size(x._data.shape[-1], 1)
+        n = matrix_size(x.array.shape[-1], 1)
         return triangle(x, n, 1) + x.new_tensor(np.eye(n))
 
     def _inverse(self, y):
         return from_triangle(y, 1)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x._data.shape[:-1])
+        return x.new_zeros(x.array.shape[:-1])
 
 
 class CorrCholeskyTransform(_Triangular):
@@ -164,24 +164,24 @@ class CorrCholeskyTransform(_Triangular):
     below = 1
 
     def _call(self, x: Tensor) -> Tensor:
-        n = matrix_size(x._data.shape[-1], 1)
+        n = matrix_size(x.array.shape[-1], 1)
         m = triangle(x, n, 1)
         # tanh(0) = 0 and log cosh(0) = 0, so the zeros on and above the diagonal need no mask.
         left = cumsum(_log_sech(m), -1)
-        before = cat([m.new_zeros((*m._data.shape[:-1], 1)), last_part(left, 0, -1)], -1)
+        before = cat([m.new_zeros((*m.array.shape[:-1], 1)), last_part(left, 0, -1)], -1)
         return tanh(m) * exp(before) + diag_embed(exp(diagonal(left, 0, -2, -1)))
 
     def _inverse(self, y):
         squares = y * y
         later = flip(cumsum(flip(squares, -1), -1), -1)
         after = from_triangle(
-            cat([last_part(later, 1), y.new_zeros((*y._data.shape[:-1], 1))], -1), 1
+            cat([last_part(later, 1), y.new_zeros((*y.array.shape[:-1], 1))], -1), 1
         )
         # atanh(y_j / sqrt(sum of squares from j on)) = asinh(y_j / sqrt(sum of squares after j)).
         return asinh(from_triangle(y, 1) / sqrt(after))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        n = y._data.shape[-1]
+        n = y.array.shape[-1]
         rows, cols = np.tril_indices(n, -1)
         # Entry j of row i has derivative sech(x_ij)^2 times the sech of each entry before it: the
         # sech of x_ij counts twice for itself and once for each of the i - 1 - j entries after it.

@@ -65,7 +65,7 @@ def log_sigmoid_derivative(x: TensorLike) -> Tensor:
 
 def _broadcast(shape, *parameters):
     """Shape of an argument of `shape` with parameters that may be tensors."""
-    shapes = [p._data.shape for p in parameters if isinstance(p, TensorBase)]
+    shapes = [p.array.shape for p in parameters if isinstance(p, TensorBase)]
     return broadcast_shapes(tuple(shape), *shapes, op="transform")
 
 
@@ -227,7 +227,7 @@ class AffineTransform(Transform):
             slope = log(absolute(scale))
         else:
             slope = x.new_full((), math.log(abs(scale)))
-        ladj = expand(slope, broadcast_shapes(x._data.shape, slope._data.shape))
+        ladj = expand(slope, broadcast_shapes(x.array.shape, slope.array.shape))
         return total(ladj, tuple(range(-self.event_dim, 0))) if self.event_dim else ladj
 
 

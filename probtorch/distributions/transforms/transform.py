@@ -265,7 +265,7 @@ class ComposeTransform(Transform):
     def _ladj(self, x, y):
         """Forward through the parts; `y`, where known, spares the last call."""
         if not self.parts:
-            return x, x.new_zeros(x._data.shape)
+            return x, x.new_zeros(x.array.shape)
         dim, out = self.domain.event_dim, None
         for i, part in enumerate(self.parts):
             if y is not None and i == len(self.parts) - 1:
@@ -281,7 +281,7 @@ class ComposeTransform(Transform):
     def _inverse_and_ladj(self, y):
         """Backward through the parts."""
         if not self.parts:
-            return y, y.new_zeros(y._data.shape)
+            return y, y.new_zeros(y.array.shape)
         dim, out = self.codomain.event_dim, None
         for part in reversed(self.parts):
             dim += part.domain.event_dim - part.codomain.event_dim
@@ -387,13 +387,13 @@ class ReshapeTransform(Transform):
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 
     def _call(self, x):
-        return reshape(x, self.forward_shape(x._data.shape))
+        return reshape(x, self.forward_shape(x.array.shape))
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return reshape(y, self.inverse_shape(y._data.shape))
+        return reshape(y, self.inverse_shape(y.array.shape))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        shape = x._data.shape
+        shape = x.array.shape
         return x.new_zeros(shape[: len(shape) - len(self.in_shape)])
 
     def forward_shape(self, shape: Shape) -> Shape:
@@ -445,7 +445,7 @@ class _Pieces(Transform):
         ]
         # Counted from the end of the batch dims, which are all that a log-determinant has. Those of
         # pieces of one event are added.
-        dim = self.dim - (x._data.ndim if self.dim >= 0 else 0) + inner
+        dim = self.dim - (x.array.ndim if self.dim >= 0 else 0) + inner
         return self._together(terms, dim) if dim < 0 else functools.reduce(operator.add, terms)
 
 

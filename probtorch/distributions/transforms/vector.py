@@ -34,7 +34,7 @@ __all__ = [
 
 def last_part(x: Tensor, start: int, stop: int | None = None) -> Tensor:
     """x[..., start:stop] of the last dim."""
-    shape = x._data.shape
+    shape = x.array.shape
     first, last, _ = slice(start, stop).indices(shape[-1])
     return slice_(x, (*((0, 1, n) for n in shape[:-1]), (first, 1, max(last - first, 0))))
 
@@ -59,7 +59,7 @@ class StickBreakingTransform(Transform):
         u = x - self._offset(x)
         rest = neg(softplus(u))
         left = cumsum(rest, -1)
-        zero = x.new_zeros((*x._data.shape[:-1], 1))
+        zero = x.new_zeros((*x.array.shape[:-1], 1))
         # log part k = log sigmoid(u_k) + the log of what the parts before have left.
         return exp(cat([u, zero], -1) + cat([left, last_part(left, -1)], -1))
 
@@ -70,7 +70,7 @@ class StickBreakingTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         u = x - self._offset(x)
-        n = x._data.shape[-1]
+        n = x.array.shape[-1]
         # Sum over the parts of log part k; log(1 - share j) enters once for j and for each later
         # part.
         weights = x.new_tensor(np.arange(n + 1, 1, -1))
@@ -78,7 +78,7 @@ class StickBreakingTransform(Transform):
 
     @staticmethod
     def _offset(x: Tensor) -> Tensor:
-        n = x._data.shape[-1]
+        n = x.array.shape[-1]
         return x.new_tensor(np.log(np.arange(n, 0, -1)))
 
     def forward_shape(self, shape: Shape) -> Shape:
@@ -175,7 +175,7 @@ class PermuteTransform(Transform):
         return y[..., [int(i) for i in np.argsort(self.permutation)]]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x._data.shape[:-1])
+        return x.new_zeros(x.array.shape[:-1])
 
 
 class LowerCholeskyAffine(Transform):
@@ -201,14 +201,14 @@ class LowerCholeskyAffine(Transform):
     def _inverse(self, y):
         shift = unsqueeze(y - self.loc, -1)
         tril = self.scale_tril
-        lead = shift._data.shape[:-2]
-        if tril._data.shape[:-2] != lead:
-            tril = expand(tril, (*lead, *tril._data.shape[-2:]))
+        lead = shift.array.shape[:-2]
+        if tril.array.shape[:-2] != lead:
+            tril = expand(tril, (*lead, *tril.array.shape[-2:]))
         return squeeze(solve_triangular(tril, shift, upper=False), -1)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scales = total(log(absolute(diagonal(self.scale_tril, 0, -2, -1))), -1)
-        return scales + x.new_zeros(x._data.shape[:-1])
+        return scales + x.new_zeros(x.array.shape[:-1])
 
     def forward_shape(self, shape: Shape) -> Shape:
         return self._wide(shape)
@@ -217,8 +217,8 @@ class LowerCholeskyAffine(Transform):
         return self._wide(shape)
 
     def _wide(self, shape):
-        given = self.scale_tril._data.shape[:-1]
-        return broadcast_shapes(tuple(shape), self.loc._data.shape, given, op="LowerCholeskyAffine")
+        given = self.scale_tril.array.shape[:-1]
+        return broadcast_shapes(tuple(shape), self.loc.array.shape, given, op="LowerCholeskyAffine")
 
 
 class ZeroSumTransform(Transform):
@@ -234,13 +234,13 @@ class ZeroSumTransform(Transform):
     codomain = constraints.zero_sum(1)
 
     def _call(self, x: Tensor) -> Tensor:
-        return x @ x.new_tensor(_helmert(x._data.shape[-1]).T)
+        return x @ x.new_tensor(_helmert(x.array.shape[-1]).T)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y @ y.new_tensor(_helmert(y._data.shape[-1] - 1))
+        return y @ y.new_tensor(_helmert(y.array.shape[-1] - 1))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x._data.shape[:-1])
+        return x.new_zeros(x.array.shape[:-1])
 
     def forward_shape(self, shape: Shape) -> Shape:
         return _resized(shape, 1)

@@ -17,6 +17,7 @@ from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import Enumeration, Variable
 from probtorch.effects.runtime import generator_in_force
 from probtorch.effects.site import Site
@@ -115,7 +116,7 @@ def _choices(tables, variables, axes, temperature, generator):
         if temperature == 0:
             picked = logits.argmax(-1)
         else:
-            picked = categorical(softmax(wrap(logits), -1), generator=generator)._data
+            picked = categorical(softmax(wrap(logits), -1), generator=generator).array
         chosen[table.variable] = picked
     return chosen
 
@@ -136,7 +137,7 @@ def values_at(trace: Trace, chosen: Mapping[int, np.ndarray]) -> dict[str, Any]:
                 found[name] = site.value
                 continue
             array = selected(site, site.value, len(site.fn.event_shape), chosen)
-            found[name] = wrap(to_device(array, device_of(site.value._data)))
+            found[name] = wrap(to_device(array, device_of(site.value.array)))
     return found
 
 
@@ -158,7 +159,7 @@ def selected(site: Site, value: Any, event_ndim: int, chosen: Mapping[int, np.nd
     ndarray
         Without the dims of variables.
     """
-    array = to_host(value._data)
+    array = to_host(value.array)
     batch = array.shape[: array.ndim - event_ndim]
     depth = -1 - site.free_dim  # type: ignore[operator]  # set in every enumerated run
     if len(batch) <= depth:
@@ -219,7 +220,7 @@ def _given(table, chosen, axes):
 
 
 def _array(table):
-    return to_host(table._data) if hasattr(table, "_data") else table
+    return to_host(table.array) if isinstance(table, TensorBase) else table
 
 
 def _impossible(variable):

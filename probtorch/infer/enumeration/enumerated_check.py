@@ -153,7 +153,7 @@ def _values_of_one(trace, values, row):
     for name, x in values.items():
         event = getattr(trace[name].fn, "event_shape", None)
         if event is not None and row is not None:
-            x = wrap(_of_one(trace[name], x._data, row, len(event)))
+            x = wrap(_of_one(trace[name], x.array, row, len(event)))
         found[name] = x
     return found
 
@@ -179,7 +179,7 @@ def _disagreement(found, alone, chosen, row):
                 continue
             other = many[name]
             x = _of_one(other, selected(other, other.compute_log_prob(), 0, chosen), row, 0)
-            y = to_host(site.compute_log_prob()._data)
+            y = to_host(site.compute_log_prob().array)
             if x.ndim > len(site.plate_shape):
                 # It depends on rows of plates it is not in, which the sums refuse.
                 continue
@@ -200,7 +200,7 @@ def _differ(a, b):
     for one, other in zip(a, b):
         for name, site in one.nodes.items():
             if site.has_density and name in other:
-                x, y = (to_host(s.compute_log_prob()._data) for s in (site, other[name]))
+                x, y = (to_host(s.compute_log_prob().array) for s in (site, other[name]))
                 if x.shape != y.shape or not np.array_equal(x, y, equal_nan=True):
                     return True
     return False

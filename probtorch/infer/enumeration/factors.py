@@ -99,7 +99,7 @@ def factor_of(site: Site, value: Any, axes: Axes) -> Factor:
     InferenceError
         If the site is outside of a plate, and a variable that it depends on is inside.
     """
-    value, own = axes.packed(value, names_of(site, value._data.shape))
+    value, own = axes.packed(value, names_of(site, value.array.shape))
     plates = axes.of_rows(frame.name for frame in site.plates if frame.dim is not None)
     for axis in own:
         if isinstance(axis, int) and not axes.plates[axis] <= plates:
@@ -117,7 +117,7 @@ def compute_densities(*traces: Trace) -> None:
 
 def has_variables(site: Site, value: Any) -> bool:
     """Whether a tensor of a site has dims of variables."""
-    shape, free = value._data.shape, site.free_dim
+    shape, free = value.array.shape, site.free_dim
     if free is None or len(shape) < -free:
         return False
     return any(size > 1 for size in shape[: len(shape) + free + 1])
@@ -206,7 +206,7 @@ def _scaled(factor, sites, axes):
         if site.scale is not first.scale and not _same(site.scale, first.scale):
             raise _scales_differ(first, site)
     scale = first.scale
-    if not isinstance(scale, TensorBase) or not scale._data.ndim:
+    if not isinstance(scale, TensorBase) or not scale.array.ndim:
         if type(scale) is float and scale == 1.0:
             return factor
         return Factor(factor.value * scale, factor.axes, factor.plates, factor.origin)
@@ -223,7 +223,7 @@ def _same(a, b):
         return math.isclose(a, b, rel_tol=1e-12)
     if isinstance(a, TensorBase) and isinstance(b, TensorBase):
         # One `scale` handler makes a tensor for each site.
-        return np.array_equal(to_host(a._data), to_host(b._data))
+        return np.array_equal(to_host(a.array), to_host(b.array))
     return False
 
 

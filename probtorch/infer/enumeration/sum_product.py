@@ -81,7 +81,7 @@ class Axes:
         """Return a tensor without the dims that have no name, and its axes in order."""
         kept = tuple(name for name in names if name is not None)
         if len(kept) != len(names):
-            shape = value._data.shape
+            shape = value.array.shape
             value = reshape(value, tuple(n for n, name in zip(shape, names) if name is not None))
         axes = self.ordered(kept)
         if axes != kept:
@@ -134,7 +134,7 @@ def aligned(value: Any, axes: tuple[Axis, ...], onto: tuple[Axis, ...]) -> Any:
     lead = onto.index(axes[0])
     if onto[lead:] == axes:
         return value
-    own, sizes = set(axes), iter(value._data.shape)
+    own, sizes = set(axes), iter(value.array.shape)
     return reshape(value, tuple(next(sizes) if a in own else 1 for a in onto[lead:]))
 
 

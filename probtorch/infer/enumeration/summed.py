@@ -188,7 +188,7 @@ class Sums:
             variables = solved.enumeration.variables
             chosen = decode_many(filled, variables, solved.axes, temperature, generator)
             for v, variable in variables.items():
-                values = to_host(variable.values._data)[chosen[v]]
+                values = to_host(variable.values.array)[chosen[v]]
                 shape = solved.trace[variable.name].plate_shape + tuple(variable.fn.event_shape)
                 part = values.reshape(len(padded), *shape)[: len(rows)]
                 parts.setdefault(variable.name, []).append(part)
@@ -213,7 +213,7 @@ class Sums:
             before = set_grad_enabled(False)
             try:
                 found = vmap(solve)(wrap(points))
-                return first, {number: to_host(table._data) for number, table in found.items()}
+                return first, {number: to_host(table.array) for number, table in found.items()}
             except Exception:
                 # Whatever it is, single runs will say it better, or bear it.
                 self._mappable = False
@@ -247,7 +247,7 @@ class _Solved:
 
 def _size(tables):
     """Bytes of tables at one point."""
-    return 8 * sum(math.prod(table.table._data.shape) for table in tables)
+    return 8 * sum(math.prod(table.table.array.shape) for table in tables)
 
 
 def _parallel(site):

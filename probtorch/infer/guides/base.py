@@ -119,7 +119,7 @@ class Latent:
     @property
     def free_init(self) -> np.ndarray:
         """The starting point on the unconstrained scale."""
-        return to_host(self.transform.inv(wrap(self.init))._data)
+        return to_host(self.transform.inv(wrap(self.init)).array)
 
 
 class AutoGuide(Module, abc.ABC):
@@ -320,7 +320,7 @@ class AutoGuide(Module, abc.ABC):
         """State a latent site whose unconstrained value is known; called inside its plates."""
         value, log_det = latent.transform.call_and_ladj(free)
         # The rows of a plate have a Jacobian each; what is left belongs to the event.
-        dims = log_det._data.ndim - (value._data.ndim - latent.event_dim)
+        dims = log_det.array.ndim - (value.array.ndim - latent.event_dim)
         density = -sum_rightmost(log_det, dims)
         return sample(latent.name, Delta(value, density, latent.event_dim), infer={"inside": True})
 
@@ -403,7 +403,7 @@ class AutoGuide(Module, abc.ABC):
         """
         with self._asked():
             free = self.free_draws((QUANTILE_DRAWS,), Generator(0))
-            found = {n: np.quantile(to_host(x._data), levels, axis=0) for n, x in free.items()}
+            found = {n: np.quantile(to_host(x.array), levels, axis=0) for n, x in free.items()}
             return off_tape(
                 {n: self.latents[n].transform(wrap(x.astype(self.dtype))) for n, x in found.items()}
             )
@@ -444,9 +444,9 @@ class _Start(Handler):
             value = transform(wrap(uniform_point(self.draws, free, 1.0)))
         else:
             value = as_value(self.strategy(site), site.name)
-            if value._data.dtype.kind in "biuf":
+            if value.array.dtype.kind in "biuf":
                 value = cast(value, float64)
-            value = wrap(np.broadcast_to(to_host(value._data), shape).copy())
+            value = wrap(np.broadcast_to(to_host(value.array), shape).copy())
         site.value = value
         self.latent[site.name] = site
 
@@ -493,7 +493,7 @@ def _found(guide, args, kwargs):
 def _latent(site):
     frames = tuple(f for f in site.plates if f.dim is not None)
     batch = len(site.fn.batch_shape)
-    value = to_host(site.value._data)
+    value = to_host(site.value.array)
     event = value.ndim - batch
     for frame in frames:
         if frame.subsampled:
@@ -519,7 +519,7 @@ def _check_support(guide, site, other):
     shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
     transforms = biject_to(site.fn.support), biject_to(other.fn.support)
     origin = wrap(np.full(transforms[0].inverse_shape(shape), 0.1))
-    a, b = (to_host(t(origin)._data) for t in transforms)
+    a, b = (to_host(t(origin).array) for t in transforms)
     if a.shape != b.shape or not np.allclose(a, b, rtol=1e-12, atol=1e-12):
         raise InferenceError(
             f"{guide.__name__}: the support of site {site.name!r} depends on other sites",
@@ -563,7 +563,7 @@ def _no_latent(guide, seen):
 
 def off_tape(tree: Any) -> Any:
     """Return copies of the tensors in a tree, so that no answer changes with the next step."""
-    return map_tree(lambda x: wrap(x._data.copy()) if isinstance(x, TensorBase) else x, tree)
+    return map_tree(lambda x: wrap(x.array.copy()) if isinstance(x, TensorBase) else x, tree)
 
 
 def check_scale(guide: str, init_scale: Any) -> float:
@@ -580,7 +580,7 @@ def check_scale(guide: str, init_scale: Any) -> float:
 
 def as_quantiles(quantiles: Iterable[float]) -> np.ndarray:
     """Return quantiles as a float64 vector, or refuse what lies outside (0, 1)."""
-    array = np.atleast_1d(np.asarray(to_host(as_tensor(quantiles)._data), np.float64))
+    array = np.atleast_1d(np.asarray(to_host(as_tensor(quantiles).array), np.float64))
     if array.ndim != 1 or not ((array > 0.0) & (array < 1.0)).all():
         raise ArgumentError(
             "quantiles",

@@ -110,7 +110,7 @@ class AutoContinuous(AutoGuide):
 
     def _cut(self, vector, batch_ndim=None):
         """The parts of a vector by site; particles stay to the left of the plates."""
-        lead, found, start = vector._data.shape[:-1], {}, 0
+        lead, found, start = vector.array.shape[:-1], {}, 0
         for name, latent in self.latents.items():
             part = vector[..., start : start + latent.size]
             start += latent.size
@@ -145,7 +145,7 @@ class AutoContinuous(AutoGuide):
         levels = as_quantiles(quantiles)
         posterior = self.get_posterior()
         with self._asked():
-            z = wrap(to_host(ndtri(wrap(levels))._data).astype(self.dtype)[:, None])
+            z = wrap(to_host(ndtri(wrap(levels)).array).astype(self.dtype)[:, None])
             return self._constrained(posterior.mean + z * sqrt(posterior.variance))
 
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
@@ -340,12 +340,12 @@ class AutoLaplaceApproximation(AutoContinuous):
         exactly, forward over reverse.
         """
         with self._asked():
-            loc = to_host(self.distribution().v._data).astype(np.float64)
+            loc = to_host(self.distribution().v.array).astype(np.float64)
             target = Target.from_model(self.model, *args, **kwargs)
             rows = self._rows_in(target)
             q = np.empty(target.dim)
             q[rows] = loc
-        curvature = to_host(hessian(target.logdensity)(wrap(q))._data)
+        curvature = to_host(hessian(target.logdensity)(wrap(q)).array)
         precision = -curvature[np.ix_(rows, rows)]
         least = float(np.linalg.eigvalsh(precision).min()) if np.isfinite(precision).all() else None
         if least is None or least <= 0.0:
@@ -386,7 +386,7 @@ class AutoLaplaceApproximation(AutoContinuous):
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
         """Return the point on the unconstrained scale, as often as asked for."""
         found = self._cut(self.get_posterior().v, 0)
-        return {n: expand(x, (*shape, *x._data.shape)) for n, x in found.items()}
+        return {n: expand(x, (*shape, *x.array.shape)) for n, x in found.items()}
 
     def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Refuse: a point has no quantiles; ask the guide of `laplace_approximation`."""

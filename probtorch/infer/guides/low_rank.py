@@ -42,8 +42,8 @@ class LowRankNormal(Distribution):
     support = constraints.real_vector
 
     def _infer_event_shape(self):
-        n = self.loc._data.shape[-1]
-        factor, diag = self.cov_factor._data.shape, self.cov_diag._data.shape
+        n = self.loc.array.shape[-1]
+        factor, diag = self.cov_factor.array.shape, self.cov_diag.array.shape
         if len(factor) != 2 or factor[0] != n or diag != (n,):
             raise ShapeError(
                 "LowRankNormal",
@@ -54,19 +54,19 @@ class LowRankNormal(Distribution):
         return (n,)
 
     def _rsample(self, rng, shape):
-        r = self.cov_factor._data.shape[1]
+        r = self.cov_factor.array.shape[1]
         few = rng.normal((*shape[:-1], r))
         return self.loc + few @ self.cov_factor.mT + sqrt(self.cov_diag) * rng.normal(shape)
 
     def _log_prob(self, x):
-        n, r = self.cov_factor._data.shape
+        n, r = self.cov_factor.array.shape
         shift = x - self.loc
         scaled = self.cov_factor / unsqueeze(self.cov_diag, -1)
         capacitance = self.cov_factor.mT @ scaled
         capacitance = capacitance + capacitance.new_tensor(np.eye(r))
         tril = cholesky(capacitance)
         y = solve_triangular(tril, reshape(shift @ scaled, (-1, r)).mT, upper=False)
-        explained = reshape(total(y * y, 0), shift._data.shape[:-1])
+        explained = reshape(total(y * y, 0), shift.array.shape[:-1])
         squares = total(shift * shift / self.cov_diag, -1) - explained
         half_log_det = total(log(diagonal(tril, 0, -2, -1)), -1) + 0.5 * total(log(self.cov_diag))
         return squares * -0.5 - (half_log_det + n * HALF_LOG_2PI)

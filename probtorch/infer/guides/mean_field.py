@@ -72,7 +72,7 @@ class AutoDelta(AutoGuide):
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, Any]:
         """Return the points, unconstrained, as often as asked for."""
         found = {n: self.latents[n].transform.inv(x) for n, x in self.median().items()}
-        return {n: expand(x, (*shape, *x._data.shape)) for n, x in found.items()}
+        return {n: expand(x, (*shape, *x.array.shape)) for n, x in found.items()}
 
 
 class AutoNormal(AutoGuide):
@@ -153,8 +153,8 @@ class AutoNormal(AutoGuide):
         posterior = self.get_posterior()
         with self._asked():
             for name, normal in posterior.items():
-                z = to_host(ndtri(wrap(levels))._data).astype(self.dtype)
-                z = wrap(z.reshape(-1, *(1,) * normal.loc._data.ndim))
+                z = to_host(ndtri(wrap(levels)).array).astype(self.dtype)
+                z = wrap(z.reshape(-1, *(1,) * normal.loc.array.ndim))
                 found[name] = self.latents[name].transform(normal.loc + mul(z, normal.scale))
         return found
 

@@ -266,11 +266,11 @@ class AutoStructured(AutoGuide):
         if not seen:
             return middle
         # One matrix for all linear dependences: a parameter for each pair of sites is slow.
-        lead = broadcast_shapes(*(v._data.shape[:-1] for v in seen), op=self.__name__)
-        vector = cat([expand(v, (*lead, v._data.shape[-1])) for v in seen], -1)
-        shape = (*layout.rows, layout.size, vector._data.shape[-1])
+        lead = broadcast_shapes(*(v.array.shape[:-1] for v in seen), op=self.__name__)
+        vector = cat([expand(v, (*lead, v.array.shape[-1])) for v in seen], -1)
+        shape = (*layout.rows, layout.size, vector.array.shape[-1])
         weight = param(f"{stem}_weight", lambda: np.zeros(shape, self.dtype), constraints.real, 2)
-        if weight._data.ndim == 2:
+        if weight.array.ndim == 2:
             return middle + vector @ weight.mT
         return middle + squeeze(weight @ unsqueeze(vector, -1), -1)
 
@@ -303,9 +303,9 @@ class AutoStructured(AutoGuide):
 
     def _particles(self, free, name, shape, count):
         own = self.latents[name].free_shape
-        if free._data.size == math.prod(own):
+        if free.array.size == math.prod(own):
             # A point, which depends on no draw.
-            return wrap(np.broadcast_to(to_host(free._data).reshape(own), (*shape, *own)).copy())
+            return wrap(np.broadcast_to(to_host(free.array).reshape(own), (*shape, *own)).copy())
         return reshape(free, (*shape, *own))
 
     def median(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -366,7 +366,7 @@ class _Block:
     def restored(self, vector: Any) -> Any:
         """Return a block as the unconstrained value; particles stay in front."""
         local, rest = self._axes()
-        shape, k = vector._data.shape, self.latent.batch_ndim
+        shape, k = vector.array.shape, self.latent.batch_ndim
         lead = shape[: len(shape) - 1 - k]
         rows = shape[len(lead) : -1]
         free = self.latent.free_shape
@@ -381,7 +381,7 @@ class _Block:
 
     def seen_by(self, other: _Block, vector: Any) -> Any:
         """Return a block as a vector for each row of another: rows beyond it become numbers."""
-        shape = vector._data.shape
+        shape = vector.array.shape
         moved = sorted(len(shape) - 1 + f.dim for f in self.beyond(other) if f.dim is not None)
         if not moved:
             return vector

@@ -160,7 +160,7 @@ def find_step_size(density, metric, key, counter, point, step_size):
     -----
     Stan's rule (base_hmc.hpp), which needs no step size of its own.
     """
-    dim = point.position._data.shape[0]
+    dim = point.position.array.shape[0]
     wanted = float(np.log(FIRST_GUESS_ACCEPT))
 
     def gain(step_size, counter):
@@ -233,7 +233,7 @@ class Tuner:
 
     def settled(self):
         """Return the value to keep after warm-up, a Tensor."""
-        return wrap(np.exp(self.averaging.log_step_mean._data))
+        return wrap(np.exp(self.averaging.log_step_mean.array))
 
 
 def check_found(value: float) -> None:

@@ -51,6 +51,6 @@ def adapted_chains(chains: Sequence[Any], target: Any) -> list[AdaptedChain]:
             for name, slot in target.slots.items()
         }
         step_size = getattr(chain.kernel, "step_size", None)
-        step_size = np.nan if step_size is None else float(step_size._data)
+        step_size = np.nan if step_size is None else float(step_size.array)
         found.append(AdaptedChain(step_size, metric.name, by_site, metric))
     return found

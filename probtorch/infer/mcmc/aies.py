@@ -114,7 +114,7 @@ class AIES(Kernel):
                 got=str(self.walkers),
                 fix=f"write AIES(model, walkers={2 * target.dim}), or use NUTS",
             )
-        spread = state.position._data - state.position._data.mean(axis=0)
+        spread = state.position.array - state.position.array.mean(axis=0)
         rank = int(np.linalg.matrix_rank(spread / np.maximum(spread.std(axis=0), 1e-300)))
         if rank < target.dim:
             raise InferenceError(

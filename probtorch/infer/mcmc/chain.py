@@ -173,7 +173,7 @@ class ChainRun:
         self.segments = self.warmup.segments(num_warmup)
         self.num_warmup, self.num_samples = num_warmup, num_samples
         chain = runner.chain
-        position = chain.state.position._data
+        position = chain.state.position.array
         self.learner = None
         if self.warmup.learner is not None and num_warmup:
             self.learner = self.warmup.learner(target, position)
@@ -191,7 +191,7 @@ class ChainRun:
         self.standstill = Standstill()
         self.step_size = np.nan
         if "step_size" in self._fields:
-            self.step_size = float(chain.kernel.step_size._data)
+            self.step_size = float(chain.kernel.step_size.array)
         self.warming_up = bool(self.segments)
         self.error = self.adapted = None
         self._count, self._began, self._ended = 1, None, None

@@ -163,7 +163,7 @@ def _searched(chain):
 
 def empty_trace(chain, capacity):
     """Return the `ChunkTrace` of a chain with room for so many draws, all zero."""
-    shape = chain.state.position._data.shape
+    shape = chain.state.position.array.shape
 
     def column(shape, dtype=np.float64):
         return wrap(np.broadcast_to(np.zeros((), dtype), (capacity, *shape)))
@@ -191,7 +191,7 @@ def program_for(task, capacity):
     `MAX_PROGRAMS` others it is forgotten.
     """
     items, structure = flatten(task)
-    shapes = tuple((x._data.shape, x._data.dtype) for x in items)
+    shapes = tuple((x.array.shape, x.array.dtype) for x in items)
     with _lock:
         key = (structure, shapes, capacity, settings.jit)
         found = _programs.pop(key, None) or NativeProgram(
@@ -218,7 +218,7 @@ class ChunkRunner:
     """
 
     def __init__(self, chain):
-        self.capacity = capacity_for(chain.state.position._data.size)
+        self.capacity = capacity_for(chain.state.position.array.size)
         self._load(chain)
 
     def _load(self, chain):
@@ -254,7 +254,7 @@ class ChunkRunner:
             self._load(chain)
             return
         for place, leaf in zip(self._program.inputs, items):
-            place[...] = leaf._data
+            place[...] = leaf.array
         self._know(chain.kernel)
 
     def held(self, name):
@@ -270,7 +270,7 @@ class ChunkRunner:
             self.chain = replace(chain, kernel=replace(chain.kernel, **{name: value}))
             return
         for place, leaf in zip(places, items):
-            place[...] = leaf._data
+            place[...] = leaf.array
         self._fields[name] = value, known, places
 
     def run(self, count, *, search=False, adapt=False):

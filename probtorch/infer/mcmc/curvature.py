@@ -97,7 +97,7 @@ def curvature_at_divergences(
             stability_share(
                 target,
                 matrices[chain],
-                float(kernels[chain].step_size._data),
+                float(kernels[chain].step_size.array),
                 positions[chain, draw],
             )
             for chain, draw in some

@@ -139,7 +139,7 @@ class _Standing:
         chain = run.runner.chain
         self.step_size = run.step_size
         if run.warmup.follows:
-            self.step_size = float(chain.tuner.settled()._data)
+            self.step_size = float(chain.tuner.settled().array)
         # Without a metric nothing is known of the volume, and nobody is called lost.
         metric = getattr(chain.kernel, "metric", None)
         evidence = np.nan if metric is None else self.mean + 0.5 * metric.log_determinant()
@@ -198,7 +198,7 @@ def _moved(standing):
 def _rejecting(standing):
     if not standing.run.warmup.follows:
         return None
-    target, got = float(standing.run.warmup.tuner.target._data), standing.run.acceptance
+    target, got = float(standing.run.warmup.tuner.target.array), standing.run.acceptance
     if not got < target - ACCEPTANCE_GAP:
         return None
     return Trouble(

@@ -265,7 +265,7 @@ class HMC(TrajectoryKernel):
         key : Key
         state : HMCState
         """
-        dim = state.position._data.shape[0]
+        dim = state.position.array.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
         counter = state.counter + dim
         jittered = 1.0 + self.jitter * (2.0 * uniform(key, counter) - 1.0)

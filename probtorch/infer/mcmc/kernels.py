@@ -94,7 +94,7 @@ class MetricKernel(Kernel):
             return {"metric": form.of_spectrum(spectrum)}
         if not self.gradients:
             return {"metric": form.identity()}
-        return {"metric": form.of_gradient(state.grad._data)}
+        return {"metric": form.of_gradient(state.grad.array)}
 
     def blank_values(self, dim: int, leaves: list[np.ndarray]) -> dict[str, Any]:
         """Return a metric of the kind that a saved chain has."""

@@ -225,9 +225,9 @@ class LowRank(Form):
 
 
 def _spectrum_of(metric):
-    count = int(metric.count._data)
-    variances = (1.0 + metric.stretch._data[:count]) ** 2
-    return Spectrum(metric.scale._data, metric.directions._data[:count], variances)
+    count = int(metric.count.array)
+    variances = (1.0 + metric.stretch.array[:count]) ** 2
+    return Spectrum(metric.scale.array, metric.directions.array[:count], variances)
 
 
 class Auto(LowRank):

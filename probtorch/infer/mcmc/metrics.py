@@ -85,13 +85,13 @@ class DiagonalMetric:
 
     def inverse_mass(self):
         """Return the diagonal of the inverse mass matrix as an array."""
-        return self.scale._data**2
+        return self.scale.array**2
 
     variance = inverse_mass
 
     def log_determinant(self):
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return 2.0 * float(np.log(self.scale._data).sum())
+        return 2.0 * float(np.log(self.scale.array).sum())
 
     def velocity(self, momentum):
         """Return dq/dt for a whitened momentum."""
@@ -129,7 +129,7 @@ class LowRankMetric:
     @property
     def name(self):
         """Return "diag" where there are no directions, else "low_rank"."""
-        return "low_rank" if int(self.count._data) else "diag"
+        return "low_rank" if int(self.count.array) else "diag"
 
     @classmethod
     def of(cls, scale, directions, variances, room):
@@ -146,21 +146,21 @@ class LowRankMetric:
 
     def inverse_mass(self):
         """Return the inverse mass matrix as an array."""
-        rows, scale = self.directions._data, self.scale._data
+        rows, scale = self.directions.array, self.scale.array
         inner = np.eye(len(scale)) + (rows.T * (self._variances() - 1.0)) @ rows
         return scale[:, None] * inner * scale
 
     def variance(self):
         """Return the diagonal of the inverse mass matrix."""
-        rows = self.directions._data
-        return self.scale._data**2 * (1.0 + (self._variances() - 1.0) @ rows**2)
+        rows = self.directions.array
+        return self.scale.array**2 * (1.0 + (self._variances() - 1.0) @ rows**2)
 
     def log_determinant(self):
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return float(2.0 * np.log(self.scale._data).sum() + np.log(self._variances()).sum())
+        return float(2.0 * np.log(self.scale.array).sum() + np.log(self._variances()).sum())
 
     def _variances(self):
-        return (1.0 + self.stretch._data) ** 2
+        return (1.0 + self.stretch.array) ** 2
 
     def velocity(self, momentum):
         """Return dq/dt for a whitened momentum."""
@@ -233,15 +233,15 @@ class DenseMetric:
 
     def inverse_mass(self):
         """Return the inverse mass matrix as an array."""
-        return self.factor._data @ self.factor._data.T
+        return self.factor.array @ self.factor.array.T
 
     def variance(self):
         """Return the diagonal of the inverse mass matrix."""
-        return (self.factor._data**2).sum(axis=1)
+        return (self.factor.array**2).sum(axis=1)
 
     def log_determinant(self):
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return 2.0 * float(np.log(np.diag(self.factor._data)).sum())
+        return 2.0 * float(np.log(np.diag(self.factor.array)).sum())
 
     def velocity(self, momentum):
         """Return dq/dt for a whitened momentum."""
@@ -298,23 +298,23 @@ class BlockMetric:
 
     def inverse_mass(self):
         """Return the inverse mass matrix as an array."""
-        whole = np.diag(self.scale._data**2)
+        whole = np.diag(self.scale.array**2)
         for at, factor in zip(self.places, self.factors):
-            whole[np.ix_(at._data, at._data)] = factor._data @ factor._data.T
+            whole[np.ix_(at.array, at.array)] = factor.array @ factor.array.T
         return whole
 
     def variance(self):
         """Return the diagonal of the inverse mass matrix."""
-        variance = self.scale._data**2
+        variance = self.scale.array**2
         for at, factor in zip(self.places, self.factors):
-            variance[at._data] = (factor._data**2).sum(axis=1)
+            variance[at.array] = (factor.array**2).sum(axis=1)
         return variance
 
     def log_determinant(self):
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        logs = np.log(self.scale._data)
+        logs = np.log(self.scale.array)
         for at, factor in zip(self.places, self.factors):
-            logs[at._data] = np.log(np.diag(factor._data))
+            logs[at.array] = np.log(np.diag(factor.array))
         return 2.0 * float(logs.sum())
 
     def velocity(self, momentum):

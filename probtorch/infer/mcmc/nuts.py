@@ -283,7 +283,7 @@ class NUTS(TrajectoryKernel):
         key : Key
         state : HMCState
         """
-        dim = state.position._data.shape[0]
+        dim = state.position.array.shape[0]
         momentum = sample_momentum(key, state.counter, dim)
         directions = bits(key, state.counter + dim)
         energy = kinetic_energy(momentum) - state.logdensity
@@ -373,7 +373,7 @@ class NUTS(TrajectoryKernel):
 
     def _walk(self, key, counter, energy, step_size, leaves, start, rows):
         """Return the `Doubling` after up to `leaves` steps from the end of the trajectory."""
-        dim = start.position._data.shape[0]
+        dim = start.position.array.shape[0]
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
         doubling = Doubling(
             leaf=_int(0),

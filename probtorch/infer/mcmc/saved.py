@@ -33,7 +33,7 @@ TOLERANCE = 1e-6
 def chain_leaves(chain: Chain) -> list[np.ndarray]:
     """Return the arrays of a chain, without the density it was drawn from."""
     bare = replace(chain, kernel=replace(chain.kernel, density=None))
-    return [np.asarray(leaf._data) for leaf in flatten(bare)[0]]
+    return [np.asarray(leaf.array) for leaf in flatten(bare)[0]]
 
 
 def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
@@ -59,7 +59,7 @@ def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
     state = blank.init(position, none)
     template = Chain(replace(blank, density=None), state, Key(none, none), kernel.warmup.tuner)
     expected, structure = flatten(template)
-    if [(x._data.shape, x._data.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
+    if [(x.array.shape, x.array.dtype) for x in expected] != [(x.shape, x.dtype) for x in given]:
         raise ArgumentError(
             "the saved state of a chain",
             expected=f"that of a {kernel.name} kernel with these settings",
@@ -71,7 +71,7 @@ def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
 
 def _flat(position):
     """A density, for the shapes of a state."""
-    return wrap(np.zeros(())), wrap(np.zeros(position._data.shape))
+    return wrap(np.zeros(())), wrap(np.zeros(position.array.shape))
 
 
 class SavedRun:
@@ -152,7 +152,7 @@ class SavedRun:
         bare = [chain_of(kernel, saved["leaves"]) for saved in self._chains]
         pairs = []
         for before, (chain, context) in zip(bare, resume(bare), strict=True):
-            was, now = (np.ravel(c.state.logdensity._data) for c in (before, chain))
+            was, now = (np.ravel(c.state.logdensity.array) for c in (before, chain))
             if not np.allclose(was, now, rtol=TOLERANCE, atol=TOLERANCE):
                 was, now = max(zip(was, now), key=lambda pair: abs(pair[0] - pair[1]))
                 raise ArgumentError(

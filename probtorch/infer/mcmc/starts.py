@@ -102,7 +102,7 @@ def _new_chain(kernel, target, position, spectrum, stream, warming):
     in_use = kernel.in_use(_handle(context))
     state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
     context.raise_error()
-    if not all(np.isfinite(leaf._data).all() for leaf in leaves(state)):
+    if not all(np.isfinite(leaf.array).all() for leaf in leaves(state)):
         raise bad_start(
             target,
             _worst(context, position),
@@ -138,7 +138,7 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
     InferenceError
         If there are not `num_chains` of the target's dimension.
     """
-    dims = {c.state.position._data.shape[-1] for c in chains}
+    dims = {c.state.position.array.shape[-1] for c in chains}
     if len(chains) != num_chains or dims != {target.dim}:
         raise InferenceError(
             "post_warmup_state",
@@ -203,4 +203,4 @@ def _positions(target, params, num_chains):
 
 
 def _array(value):
-    return np.asarray(as_tensor(value)._data, np.float64)
+    return np.asarray(as_tensor(value).array, np.float64)

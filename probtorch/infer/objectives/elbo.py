@@ -304,7 +304,7 @@ class Trace_ELBO(ELBO):
     def state_dict(self) -> dict[str, Any]:
         """Return what the estimators of sites remember: running means of costs."""
         memory = {
-            site: {name: wrap(x._data.copy()) for name, x in kept.items()}
+            site: {name: wrap(x.array.copy()) for name, x in kept.items()}
             for site, kept in self._memory.items()
             if kept
         }
@@ -317,12 +317,12 @@ class Trace_ELBO(ELBO):
         # The same dict, for compiled code watches it.
         self._memory.clear()
         for site, kept in state.get("memory", {}).items():
-            self._memory[site] = {name: wrap(x._data.copy()) for name, x in kept.items()}
+            self._memory[site] = {name: wrap(x.array.copy()) for name, x in kept.items()}
 
 
 def averaged(x: Any, run: Run) -> Any:
     """Return the mean over the particles of a run."""
-    return x.mean() if x._data.ndim else x
+    return x.mean() if x.array.ndim else x
 
 
 def scaled(estimate: Estimate, part: int, whole: int) -> Estimate:

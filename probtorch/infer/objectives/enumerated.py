@@ -20,6 +20,7 @@ from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.effects.enumeration import (
@@ -293,7 +294,7 @@ class TraceEnum_ELBO(ELBO):
                 factors.append(term.factor)
         for factor in means(factors, weights, run.axes):
             value = value + factor.value
-        value = value if hasattr(value, "_data") else wrap(np.zeros(()))
+        value = value if isinstance(value, TensorBase) else wrap(np.zeros(()))
         score = score_terms(run, terms, weights)
         surrogate = value if score is None else value + score
         if weight is None or weight.axes:
@@ -438,7 +439,7 @@ def _unit(run, v):
     variable = run.enumeration.variables[v]
     site = run.model.nodes[variable.name]
     shape = tuple(site.plate_shape)
-    leaf = wrap(to_device(np.zeros((variable.size, *shape)), device_of(site.value._data)))
+    leaf = wrap(to_device(np.zeros((variable.size, *shape)), device_of(site.value.array)))
     leaf.requires_grad = True
     value = reshape(leaf, (variable.size, *(1,) * (-variable.dim - 1 - len(shape)), *shape))
     return factor_of(site, value, run.axes), leaf
@@ -446,8 +447,8 @@ def _unit(run, v):
 
 def _marginal(fn, probabilities):
     """The distribution of a site with these probabilities, values first."""
-    dims = (*range(1, probabilities._data.ndim), 0)
-    table = permute(probabilities, dims) if probabilities._data.ndim > 1 else probabilities
+    dims = (*range(1, probabilities.array.ndim), 0)
+    table = permute(probabilities, dims) if probabilities.array.ndim > 1 else probabilities
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
     if isinstance(fn, Bernoulli):

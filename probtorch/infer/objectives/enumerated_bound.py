@@ -107,7 +107,7 @@ def weights_of(run: EnumeratedRun, v: int) -> Factor:
     """Return the probabilities of a variable of the guide, given those before it."""
     variable, axes = run.enumeration.variables[v], run.axes
     if variable.sampled:
-        device = device_of(run.guide.nodes[variable.name].value._data)
+        device = device_of(run.guide.nodes[variable.name].value.array)
         value = wrap(to_device(np.full(variable.size, 1.0 / variable.size), device))
         return Factor(value, (v,) if variable.size > 1 else (), axes.plates[v], variable.name)
     site = run.guide.nodes[variable.name]
@@ -235,7 +235,7 @@ def _as_cost(run, term, of_model, weights):
     if tuple(order) != factor.axes:
         value = permute(value, tuple(factor.axes.index(plate) for plate in order))
     if order:
-        sizes = dict(zip(order, value._data.shape))
+        sizes = dict(zip(order, value.array.shape))
         at = {dims[plate]: n for plate, n in sizes.items()}
         value = reshape(value, tuple(at.get(d, 1) for d in range(dims[order[0]], 0)))
     first = term.sites[0]

@@ -91,12 +91,12 @@ class TraceGraph_ELBO(Trace_ELBO):
     def _average(self, run, site, cost, beta):
         """The running mean of the cost before this draw; then take this one in."""
         now = cost
-        if run.dim is not None and now._data.ndim >= -run.dim:
+        if run.dim is not None and now.array.ndim >= -run.dim:
             now = mean(now, run.dim, keepdim=True)
         before = self._averages.get(site.name)
-        if before is not None and before._data.shape != now._data.shape:
+        if before is not None and before.array.shape != now.array.shape:
             # Another number of rows, as in the last minibatch: their common mean serves.
-            before = wrap((now._data * 0.0) + before._data.mean())
+            before = wrap((now.array * 0.0) + before.array.mean())
         if grad_enabled():
             new = now * (1.0 - beta) if before is None else now * (1.0 - beta) + before * beta
             self._averages[site.name] = new.detach()
@@ -104,14 +104,14 @@ class TraceGraph_ELBO(Trace_ELBO):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running means of the costs."""
-        averages = {n: wrap(x._data.copy()) for n, x in self._averages.items()}
+        averages = {n: wrap(x.array.copy()) for n, x in self._averages.items()}
         return {"averages": averages, **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict({n: x for n, x in state.items() if n != "averages"})
         self._averages.clear()
-        self._averages.update({n: wrap(x._data.copy()) for n, x in state["averages"].items()})
+        self._averages.update({n: wrap(x.array.copy()) for n, x in state["averages"].items()})
 
 
 def _check(site: Site, options: Mapping[str, Any]) -> None:

@@ -198,7 +198,7 @@ def _spread(coefficients, leaf, run):
     if run.dim is None:
         return coefficients[0]
     # Under `replicate` the particles are the first dim of every draw.
-    return reshape(coefficients, (run.size, *(1,) * (leaf._data.ndim - 1)))
+    return reshape(coefficients, (run.size, *(1,) * (leaf.array.ndim - 1)))
 
 
 def _no_path(site, got):

@@ -123,7 +123,7 @@ def _others(count):
 
 def _joined(parts, runs):
     """One vector of the particles of several runs."""
-    return cat([reshape(x, (1,)).expand((run.size,)) if not x._data.ndim else x
+    return cat([reshape(x, (1,)).expand((run.size,)) if not x.array.ndim else x
                 for x, run in zip(parts, runs)], 0)  # fmt: skip
 
 

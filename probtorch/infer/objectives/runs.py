@@ -24,6 +24,7 @@ import numpy as np
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import default_generator
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import replay, trace
 from probtorch.effects.plates import PARTICLES, give_rows, replicate
@@ -86,7 +87,7 @@ class Run:
         -------
         Tensor, shape (size,), or () where it is the same for all particles or there is one
         """
-        shape = log_prob._data.shape
+        shape = log_prob.array.shape
         dim = self.dim
         if not shape:
             return log_prob
@@ -383,9 +384,9 @@ class _One(Handler):
             # A point mass computes its value again: from the values given here.
             return
         value = self.many[site.name].value
-        shape = self.single[site.name].value._data.shape
+        shape = self.single[site.name].value.array.shape
         rows = reshape(value, (-1, *shape))
-        site.value = rows[self.i if rows._data.shape[0] > 1 else 0]
+        site.value = rows[self.i if rows.array.shape[0] > 1 else 0]
 
     def on_plate(self, site):
         give_rows(site, self.many)
@@ -401,10 +402,10 @@ def plate_depth(run: Run) -> int:
 def _has_single(*traces):
     """Whether any value in the traces is of single precision or less."""
     sites = (s for t in traces for s in t.nodes.values() if s.has_density or s.kind == "param")
-    dtypes = (s.value._data.dtype for s in sites if hasattr(s.value, "_data"))
+    dtypes = (s.value.array.dtype for s in sites if isinstance(s.value, TensorBase))
     return any(dtype.kind == "f" and dtype.itemsize < 8 for dtype in dtypes)
 
 
 def _entry(x, i):
-    array = to_host(x._data)
+    array = to_host(x.array)
     return float(array[i] if array.ndim else array)

@@ -192,10 +192,10 @@ def downstream(
     for cost in costs:
         kept = shared_dims(run, site, cost) if dims is None else dims
         value = cost.value
-        rest = tuple(d for d in range(-value._data.ndim, 0) if d not in kept)
+        rest = tuple(d for d in range(-value.array.ndim, 0) if d not in kept)
         if rest:
             value = total(value, rest, keepdim=True)
-        while value._data.ndim and value._data.shape[0] == 1:
+        while value.array.ndim and value.array.shape[0] == 1:
             value = value[0]
         found = value if found is None else found + value
     return 0.0 if found is None else found

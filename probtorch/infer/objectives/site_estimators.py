@@ -259,7 +259,7 @@ def site_term(
         else:
             if estimator._is("moving_average"):
                 read("a baseline that is a moving average")
-            cost = expand(cost, log_q._data.shape)
+            cost = expand(cost, log_q.array.shape)
             base, loss = _own_baseline(estimator, run, cost, memory.setdefault(site.name, {}))
         term = total(site.unscaled_log_prob * (cost - base))
     else:
@@ -276,16 +276,16 @@ def site_term(
 
 def _own_baseline(estimator, run, cost, memory):
     """The baseline of costs whose particles are not compared."""
-    if run.dim is not None and cost._data.ndim == -run.dim:
+    if run.dim is not None and cost.array.ndim == -run.dim:
         # Particles are the samples of the estimator: its first dim.
         return estimator.reduced(cost, memory)
     base, loss = estimator.reduced(unsqueeze(cost, 0), memory)
-    return (base[0] if base._data.ndim > cost._data.ndim else base), loss
+    return (base[0] if base.array.ndim > cost.array.ndim else base), loss
 
 
 def _mean_of_others(run, site, cost, peers):
     if run.dim is not None:
-        if cost._data.ndim < -run.dim or cost._data.shape[run.dim] == 1:
+        if cost.array.ndim < -run.dim or cost.array.shape[run.dim] == 1:
             return cost
         return (total(cost, run.dim, True) - cost) / (run.size - 1)
     others = [] if peers is None else peers.others(run, site.name)
@@ -297,7 +297,7 @@ def _mean_of_others(run, site, cost, peers):
             fix="pass num_particles=2 or more to the objective",
             at=site.location,
         )
-    alike = [other for other in others if other._data.shape == cost._data.shape]
+    alike = [other for other in others if other.array.shape == cost.array.shape]
     return total(stack(alike), 0) / len(alike) if alike else cost * 0.0
 
 
@@ -344,12 +344,12 @@ class SiteCosts:
         self._events = unwrapped(site.fn)[1]
         costs = list(relevant(site))
         self._kept = None if mixes else _common(run, site, costs)
-        self._value = to_host(site.value._data)
+        self._value = to_host(site.value.array)
         self._here = self._shaped(run, site, costs)
 
     def __call__(self, z: Any) -> Any:
         """Return the costs of n values, each by a run of its own."""
-        return stack([self._at(z[i]) for i in range(z._data.shape[0])])
+        return stack([self._at(z[i]) for i in range(z.array.shape[0])])
 
     def like(self, fn: Callable[[Any], Any]) -> Costs:
         """Return the costs of a function of the same values."""
@@ -357,7 +357,7 @@ class SiteCosts:
 
     def _at(self, z):
         if not z.requires_grad:
-            if np.array_equal(to_host(z._data), self._value):
+            if np.array_equal(to_host(z.array), self._value):
                 return self._here
             return self._rerun(z, False)
         leaf = z.detach().requires_grad_()
@@ -368,7 +368,7 @@ class SiteCosts:
         moved = (z - z.detach()) * slope
         inner = tuple(range(-len(unwrapped(self.site.fn)[0].event_shape), 0))
         moved = total(moved, inner) if inner else moved
-        return cost.detach() + unbroadcast(moved, cost._data.shape)
+        return cost.detach() + unbroadcast(moved, cost.array.shape)
 
     def _rerun(self, z, taped):
         name = self.site.name

@@ -136,7 +136,7 @@ def init_to_median(
     except NotImplementedError:
         return fallback(site)
     transform = biject_to(site.fn.support)
-    middle = np.median(to_host(transform.inv(draws)._data), axis=0)
+    middle = np.median(to_host(transform.inv(draws).array), axis=0)
     return transform(wrap(middle)) if np.isfinite(middle).all() else fallback(site)
 
 
@@ -155,7 +155,7 @@ def init_to_mean(site: Site | None = None, *, fallback: Callable[..., Any] = ini
         mean = site.fn.mean
     except NotImplementedError:
         return fallback(site)
-    usable = np.isfinite(to_host(mean._data)).all() and bool(site.fn.support.check(mean).all())
+    usable = np.isfinite(to_host(mean.array)).all() and bool(site.fn.support.check(mean).all())
     return mean if usable else fallback(site)
 
 
@@ -345,7 +345,7 @@ def _of_chain(strategy, chain, num_chains, slots):
     values = {}
     for name, value in (settings.get("values") or {}).items():
         shape = slots[name].shape if name in slots else None
-        given = tuple(as_value(value, name)._data.shape)
+        given = tuple(as_value(value, name).array.shape)
         values[name] = value
         if shape is None or len(given) != len(shape) + 1:
             continue

@@ -84,7 +84,7 @@ class _FirstNan(Listener):
 
 
 def _has_nan(t):
-    return t._data.dtype.kind == "f" and bool(np.isnan(to_host(t._data)).any())
+    return t.array.dtype.kind == "f" and bool(np.isnan(to_host(t.array)).any())
 
 
 def _origin_in_gradient(target, q):
@@ -100,7 +100,7 @@ def _origin_in_gradient(target, q):
 
 
 def _log_prob_at(site):
-    return float(site.compute_log_prob_sum()._data)
+    return float(site.compute_log_prob_sum().array)
 
 
 def _diagnosis(target, trace, terms, gradient, elsewhere):
@@ -147,7 +147,7 @@ def _bad_parameter(fn):
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
     for name in getattr(fn, "arg_constraints", ()):
-        values = to_host(getattr(fn, name)._data)
+        values = to_host(getattr(fn, name).array)
         if not np.isfinite(values).all():
             return name, _kind(values)
     return None
@@ -156,8 +156,8 @@ def _bad_parameter(fn):
 def _outside(site):
     """What lies outside the support, as text; None when nothing does."""
     support = site.fn.support
-    value = to_host(site.value._data)
-    inside = to_host(support.check(site.value)._data)
+    value = to_host(site.value.array)
+    inside = to_host(support.check(site.value).array)
     if inside.all():
         return None
     places = np.argwhere(~inside)
@@ -191,7 +191,7 @@ def _table(trace, terms, worst):
 
 
 def _shown(site):
-    value = to_host(site.value._data)
+    value = to_host(site.value.array)
     if value.size == 1:
         return f"{value.reshape(-1)[0]:.6g}"
     if not value.size:

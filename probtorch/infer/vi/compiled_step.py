@@ -178,7 +178,7 @@ class CompiledStep:
                 number = numbers.setdefault(float(rate), len(numbers))
                 if number == len(self._tensors):
                     self._tensors.append(wrap(np.zeros(())))
-                self._tensors[number]._data[()] = rate
+                self._tensors[number].array[()] = rate
         self._rates = now
         self._numbers = tuple(
             None if isinstance(rate, TensorBase) else numbers[float(rate)] for rate in now

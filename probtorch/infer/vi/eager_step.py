@@ -112,7 +112,7 @@ def _bad(fit, loss, error):
     if not math.isfinite(loss):
         return f"a loss of {loss}"
     for name, p in fit.updater.parameters.items():
-        if p.grad is not None and not _all_finite(p.grad._data):
+        if p.grad is not None and not _all_finite(p.grad.array):
             return f"a gradient of parameter {name!r} that is {bad_entries(p.grad)}"
     return None
 

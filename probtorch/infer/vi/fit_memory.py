@@ -147,7 +147,7 @@ class FitMemory:
         """Write back what a step moves, and not what it uses up: draws, batches, its number."""
         self.updater.put(state)
         for name, saved in state.buffers.items():
-            overwrite(self.params.buffers[name], saved._data)
+            overwrite(self.params.buffers[name], saved.array)
         as_objective(self.objective).load_state_dict(state.objective)
 
     def put(self, state: FitState) -> None:
@@ -247,11 +247,11 @@ class _Noted(dict[str, Any]):
 
     def __init__(self, met: dict[str, Any]) -> None:
         super().__init__(met)
-        self.held = [(b, copied(b)._data) for b in met.values()]
+        self.held = [(b, copied(b).array) for b in met.values()]
 
     def __setitem__(self, name: str, b: Any) -> None:
         if self.get(name) is not b:
-            self.held.append((b, copied(b)._data))
+            self.held.append((b, copied(b).array))
         super().__setitem__(name, b)
 
 

@@ -179,7 +179,7 @@ def _row(fit, args, kwargs, name, choice, leaves, num_samples):
         seconds += time.perf_counter() - start
         for key, leaf in leaves.items():
             g = leaf.grad
-            host = np.zeros(leaf._data.shape) if g is None else to_host(g._data)
+            host = np.zeros(leaf.array.shape) if g is None else to_host(g.array)
             found[key].append(np.asarray(host, np.float64).copy())
     gradients = {key: np.stack(gs) for key, gs in found.items()}
     unbiased = all(estimator.unbiased for estimator in choice.values())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.backends.registry import to_host
+from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.site import Site
 from probtorch.infer.objectives.runs import Run
 
@@ -66,9 +67,9 @@ def _wrong_with(site: Site) -> str | None:
 
 def bad_entries(value: Any) -> str | None:
     """Say which entries of a tensor are not finite, the first one by its index; None if none."""
-    if not hasattr(value, "_data") or value._data.dtype.kind != "f":
+    if not isinstance(value, TensorBase) or value.array.dtype.kind != "f":
         return None
-    array = to_host(value._data)
+    array = to_host(value.array)
     wrong = ~np.isfinite(array)
     if not wrong.any():
         return None

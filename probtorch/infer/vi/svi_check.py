@@ -68,7 +68,7 @@ def check_svi(fit: FitMemory, args: Any, kwargs: Any, start: Any) -> None:
         If they disagree, or a value that left the tape comes back.
     """
     leaves = {n: p for n, p in fit.updater.parameters.items() if p.requires_grad}
-    single = any(p._data.dtype.itemsize < 8 for p in leaves.values())
+    single = any(p.array.dtype.itemsize < 8 for p in leaves.values())
     after = fit.generator_states()
     for precise in (True, False) if single else (True,):
         given = (lifted(args), lifted(kwargs)) if precise else (args, kwargs)
@@ -88,18 +88,18 @@ def check_svi(fit: FitMemory, args: Any, kwargs: Any, start: Any) -> None:
 @contextlib.contextmanager
 def _borrowed(fit, leaves, precise):
     """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
-    held = [(p, p._data) for p in leaves.values()]
-    buffers = [(b, b._data.copy()) for b in fit.params.buffers.values()]
+    held = [(p, p.array) for p in leaves.values()]
+    buffers = [(b, b.array.copy()) for b in fit.params.buffers.values()]
     remembered = as_objective(fit.objective).state_dict()
     try:
         for p, array in held:
-            p._data = array.astype(np.float64) if precise else array.copy()
+            p.array = array.astype(np.float64) if precise else array.copy()
         yield
     finally:
         for p, array in held:
-            p._data = array
+            p.array = array
         for b, array in buffers:
-            b._data[...] = array
+            b.array[...] = array
         as_objective(fit.objective).load_state_dict(remembered)
 
 
@@ -108,8 +108,8 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
     names, tensors = list(leaves), list(leaves.values())
     if not leaves:
         return
-    base = [p._data for p in tensors]
-    whole = random_direction(sum(p._data.size for p in tensors))
+    base = [p.array for p in tensors]
+    whole = random_direction(sum(p.array.size for p in tensors))
     parts, at = [], 0
     for array in base:
         part = whole[at : at + array.size].reshape(array.shape)
@@ -128,11 +128,11 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
                 with fit.active():
                     gradients = grad(found, tensors, allow_unused=True)
             restore(watch)
-            return float(found._data), gradients, watch
+            return float(found.array), gradients, watch
 
     value, gradients, watch = run(None)
     slopes = [
-        0.0 if g is None else float((g._data * d).sum())
+        0.0 if g is None else float((g.array * d).sum())
         for g, d in zip(gradients or [None] * len(tensors), parts, strict=True)
     ]
     if not (np.isfinite(slopes).all() and math.isfinite(value)):
@@ -140,12 +140,12 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
 
     def probe(h, moving):
         for i in moving:
-            tensors[i]._data = (base[i] + h * parts[i]).astype(base[i].dtype)
+            tensors[i].array = (base[i] + h * parts[i]).astype(base[i].dtype)
         try:
             found, _, again = run(watch)
         finally:
             for p, array in zip(tensors, base, strict=True):
-                p._data = array
+                p.array = array
         check_alike(again)
         return found
 

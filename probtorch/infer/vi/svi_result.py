@@ -22,6 +22,7 @@ from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.diagnostics.summary import Summary
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumeration import can_enumerate
@@ -176,7 +177,7 @@ class SVIResult:
                 model, guide=guide, num_samples=NUM_DRAWS, return_sites=sites, seed=seed
             )
             found = predictive(*args, **kwargs)
-        return {name: to_host(value._data)[None] for name, value in found.items()}
+        return {name: to_host(value.array)[None] for name, value in found.items()}
 
     def to_arviz(self, **groups: Any) -> Any:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
@@ -318,7 +319,7 @@ class _Drawn:
 
         with no_grad():
             values, free, found, left = vmap(one, randomness="different")(zeros(self.count))
-        values, free = ({n: to_host(x._data) for n, x in d.items()} for d in (values, free))
+        values, free = ({n: to_host(x.array) for n, x in d.items()} for d in (values, free))
         joint, guided, *left = (_vector(x, self.count) for x in (*found, *left))
         return values, free, joint, guided, np.sum(left, axis=0) + np.zeros(self.count)
 
@@ -358,10 +359,10 @@ class _Drawn:
         self.log_ratio = self.log_joint - (self.log_guide - self.log_left)
 
     def _shape(self, name):
-        return tuple(self.first.model[name].value._data.shape)
+        return tuple(self.first.model[name].value.array.shape)
 
     def _rows(self, run, name, value, shape):
-        array = to_host(value._data)
+        array = to_host(value.array)
         if array.size == math.prod(shape):
             return np.broadcast_to(array.reshape(shape), (run.size, *shape)).copy()
         return array.reshape(run.size, *shape)
@@ -387,7 +388,7 @@ class _Drawn:
 
 
 def _vector(x, size):
-    array = np.asarray(to_host(x._data) if hasattr(x, "_data") else x, np.float64)
+    array = np.asarray(to_host(x.array) if isinstance(x, TensorBase) else x, np.float64)
     return np.broadcast_to(array.reshape(-1), (size,)).copy()
 
 

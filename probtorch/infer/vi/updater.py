@@ -226,7 +226,7 @@ class Updater:
         named = {**self._given, **self.parameters}
         for name, saved in state.params.items():
             if name in named:
-                overwrite(named[name], saved._data)
+                overwrite(named[name], saved.array)
         for made, saved in self._with_saved(state):
             inner = getattr(made, "optimizer", made)
             _write(inner, (saved if inner is made else saved.get("optimizer", {})).get("state", {}))
@@ -269,11 +269,11 @@ class Updater:
                 fix="load into an SVI of the same model, guide and kind of optimizer",
             )
         for name, tensor in params.items():
-            if tensor._data.shape != have[name]._data.shape:
+            if tensor.array.shape != have[name].array.shape:
                 raise ArgumentError(
                     f"SVI.load_state_dict: parameter {name!r}",
-                    expected=f"shape {tuple(have[name]._data.shape)}",
-                    got=f"shape {tuple(tensor._data.shape)}",
+                    expected=f"shape {tuple(have[name].array.shape)}",
+                    got=f"shape {tuple(tensor.array.shape)}",
                     fix="load into an SVI of the same model and guide, with plates of one size",
                 )
         if "optim" not in saved:
@@ -296,7 +296,7 @@ class Updater:
 
 def copied(tensor: Any) -> Any:
     """Return the elements of a tensor as a new one, off the tape."""
-    return around(tensor._data.copy())
+    return around(tensor.array.copy())
 
 
 def _write(optimizer, saved):
@@ -307,7 +307,7 @@ def _write(optimizer, saved):
     if structure == other and all(_fits(x, y, sources) for x, y in zip(mine, theirs, strict=True)):
         for x, y in zip(mine, theirs, strict=True):
             if isinstance(x, TensorBase):
-                overwrite(x, y._data)
+                overwrite(x, y.array)
     else:
         optimizer.load_state_dict({**live, "state": _copied_tree(saved)})
 
@@ -318,7 +318,7 @@ def _fits(mine, saved, sources):
     """
     if not (isinstance(mine, TensorBase) and isinstance(saved, TensorBase)):
         return _equal(mine, saved)
-    x, y = mine._data, saved._data
+    x, y = mine.array, saved.array
     return (
         x.shape == y.shape and x.dtype == y.dtype and sources.setdefault(id(mine), saved) is saved
     )
@@ -332,7 +332,7 @@ def _write_options(optimizer, saved):
     for group, options in zip(groups, before, strict=True):
         for name, value in options.items():
             if isinstance(value, TensorBase) and isinstance(group.get(name), TensorBase):
-                overwrite(group[name], value._data)
+                overwrite(group[name], value.array)
             elif name != "params" and not _equal(group.get(name), value):
                 group[name] = _copied_tree(value)
 

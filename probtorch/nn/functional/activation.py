@@ -107,12 +107,12 @@ def prelu(input: TensorLike, weight: TensorLike) -> Tensor:
         Learned slopes: one, or one per channel (dim 1; dim 0 of a vector).
     """
     x, w = as_tensor(input, "prelu"), as_tensor(weight, "prelu")
-    ndim, count = x._data.ndim, w._data.size
-    channels = x._data.shape[min(1, ndim - 1)] if ndim else 1
+    ndim, count = x.array.ndim, w.array.size
+    channels = x.array.shape[min(1, ndim - 1)] if ndim else 1
     if count not in (1, channels):
         raise ShapeError(
             "prelu",
-            expected=f"1 or {channels} slopes, for an input of shape {x._data.shape}",
+            expected=f"1 or {channels} slopes, for an input of shape {x.array.shape}",
             got=str(count),
             fix="num_parameters is the number of channels, dim 1 of the input",
         )
@@ -198,7 +198,7 @@ def mish(input: TensorLike, inplace: bool = False) -> Tensor:
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where ``beta * x > threshold``."""
     x = as_tensor(input, "softplus")
-    if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x._data.dtype, threshold):
+    if beta == 1.0 and x.is_floating_point() and _rounds_to_x(x.array.dtype, threshold):
         return ops.softplus(x)
     scaled = x * float(beta)
     return where(gt(scaled, float(threshold)), x, ops.softplus(scaled) / float(beta))
@@ -226,7 +226,7 @@ def hardtanh(
 ) -> Tensor:
     """X limited to [min_val, max_val]."""
     x = as_tensor(input, "hardtanh")
-    if x._data.dtype.kind in "iu" and min_val % 1 == max_val % 1 == 0:
+    if x.array.dtype.kind in "iu" and min_val % 1 == max_val % 1 == 0:
         min_val, max_val = int(min_val), int(max_val)
     return _done(x, _between(x, min_val, max_val), inplace, "hardtanh")
 
@@ -272,11 +272,11 @@ def threshold(
 def glu(input: TensorLike, dim: int = -1) -> Tensor:
     """Halve `dim` into a and b; return ``a * sigmoid(b)``."""
     x = as_tensor(input, "glu")
-    if x._data.ndim == 0 or x._data.shape[normalize_dim(dim, x._data.ndim, "glu")] % 2:
+    if x.array.ndim == 0 or x.array.shape[normalize_dim(dim, x.array.ndim, "glu")] % 2:
         raise ShapeError(
             "glu",
             expected="an even size along dim",
-            got=f"shape {x._data.shape}, dim {dim}",
+            got=f"shape {x.array.shape}, dim {dim}",
             fix="the layer before it needs twice the features",
         )
     a, b = chunk(x, 2, dim)
@@ -294,7 +294,7 @@ def _implicit(name, x, dim):
         f"{name}: the dim is chosen from the shape, which is rarely what is meant; pass dim=",
         stacklevel=users_stacklevel(),
     )
-    return 0 if x._data.ndim in (0, 1, 3) else 1
+    return 0 if x.array.ndim in (0, 1, 3) else 1
 
 
 def _converted(x: Tensor, dtype: DTypeLike | None) -> Tensor:
@@ -342,12 +342,12 @@ def gumbel_softmax(
     dim : int
     """
     logits = as_tensor(logits, "gumbel_softmax")
-    if not logits._data.ndim:
+    if not logits.array.ndim:
         return reshape(gumbel_softmax(reshape(logits, (1,)), tau, hard, eps, dim), ())
     gumbels = -ops.log(-ops.log(rand_like(logits)))
     soft = reduction.softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft
-    best = one_hot(reduction.argmax(soft, dim), soft._data.shape[dim])
+    best = one_hot(reduction.argmax(soft, dim), soft.array.shape[dim])
     chosen = movedim(best, -1, dim).to(soft.dtype)
     return chosen - soft.detach() + soft

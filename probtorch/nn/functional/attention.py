@@ -32,11 +32,11 @@ def attention_weights(
     A boolean `mask` says which keys take part; a floating one is added. A query that may see
     nothing has weights 0.
     """
-    scale = 1.0 / math.sqrt(query._data.shape[-1]) if scale is None else scale
+    scale = 1.0 / math.sqrt(query.array.shape[-1]) if scale is None else scale
     scores = matmul(query * scale, swapaxes(key, -1, -2))
     if mask is None:
         return softmax(scores, -1)
-    if mask._data.dtype.kind == "b":
+    if mask.array.dtype.kind == "b":
         scores = where(mask, scores, -math.inf)
     else:
         scores = scores + mask
@@ -85,8 +85,8 @@ def scaled_dot_product_attention(
     """
     q, k, v = (as_tensor(t, "scaled_dot_product_attention") for t in (query, key, value))
     if enable_gqa:
-        k, v = (_repeated_heads(t, q._data.shape[-3]) for t in (k, v))
-    a, b, c = (t._data.shape for t in (q, k, v))
+        k, v = (_repeated_heads(t, q.array.shape[-3]) for t in (k, v))
+    a, b, c = (t.array.shape for t in (q, k, v))
     if min(len(a), len(b), len(c)) < 2 or a[-1] != b[-1] or b[-2] != c[-2]:
         raise ShapeError(
             "scaled_dot_product_attention",
@@ -109,7 +109,7 @@ def scaled_dot_product_attention(
 
 
 def _repeated_heads(x: Tensor, heads: int) -> Tensor:
-    *lead, have, length, size = x._data.shape
+    *lead, have, length, size = x.array.shape
     if heads % have:
         raise ShapeError(
             "scaled_dot_product_attention",

@@ -27,7 +27,7 @@ _SELU_FLOOR = -1.7580993408473766
 
 def _kept(x: Tensor, p: float, shape: Sequence[int]) -> Tensor:
     """Return a boolean tensor of `shape`, True with probability 1 - p."""
-    return ge(rand(shape, dtype=x._data.dtype, device=x.device), p)
+    return ge(rand(shape, dtype=x.array.dtype, device=x.device), p)
 
 
 def _drop(name, input, p, training, inplace, mask_shape):
@@ -38,7 +38,7 @@ def _drop(name, input, p, training, inplace, mask_shape):
     if p == 1.0:
         y = x * 0.0
     else:
-        y = where(_kept(x, p, mask_shape(x._data.shape)), x / (1.0 - p), 0.0)
+        y = where(_kept(x, p, mask_shape(x.array.shape)), x / (1.0 - p), 0.0)
     return assign(x, y, name) if inplace else y
 
 
@@ -101,5 +101,5 @@ def alpha_dropout(
     else:
         scale = 1.0 / np.sqrt((1.0 - p) * (1.0 + p * _SELU_FLOOR**2))
         shift = -scale * _SELU_FLOOR * p
-        y = where(_kept(x, p, x._data.shape), x, _SELU_FLOOR) * float(scale) + float(shift)
+        y = where(_kept(x, p, x.array.shape), x, _SELU_FLOOR) * float(scale) + float(shift)
     return assign(x, y, "alpha_dropout") if inplace else y

@@ -53,7 +53,7 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
         If the last size of the input is not that of the weight.
     """
     x, w = as_tensor(input, "linear"), as_tensor(weight, "linear")
-    shape, size = x._data.shape, w._data.shape
+    shape, size = x.array.shape, w.array.shape
     if not size:
         raise ShapeError(
             "linear",
@@ -92,18 +92,18 @@ def bilinear(
     bias : Tensor, shape (out,), optional
     """
     a, b, w = (as_tensor(t, "bilinear") for t in (input1, input2, weight))
-    if w._data.ndim != 3:
+    if w.array.ndim != 3:
         raise ShapeError(
             "bilinear",
             expected="a weight of shape (out, in1, in2)",
-            got=str(w._data.shape),
+            got=str(w.array.shape),
             fix="the weight is the third argument",
         )
-    if (a._data.shape[-1:], b._data.shape[-1:]) != (w._data.shape[1:2], w._data.shape[2:3]):
+    if (a.array.shape[-1:], b.array.shape[-1:]) != (w.array.shape[1:2], w.array.shape[2:3]):
         raise ShapeError(
             "bilinear",
-            expected=f"inputs (..., {w._data.shape[1]}) and (..., {w._data.shape[2]})",
-            got=f"{a._data.shape} and {b._data.shape}",
+            expected=f"inputs (..., {w.array.shape[1]}) and (..., {w.array.shape[2]})",
+            got=f"{a.array.shape} and {b.array.shape}",
             fix="check in1_features and in2_features",
         )
     y = einsum("...i,kij,...j->...k", a, w, b)
@@ -149,14 +149,14 @@ def embedding(
         If the numbers are not integers.
     """
     index, w = as_tensor(input, "embedding"), as_tensor(weight, "embedding")
-    if w._data.ndim != 2:
+    if w.array.ndim != 2:
         raise ShapeError(
             "embedding",
             expected="a weight of shape (rows, features)",
-            got=str(w._data.shape),
+            got=str(w.array.shape),
             fix="the table comes second",
         )
-    rows = w._data.shape[0]
+    rows = w.array.shape[0]
     _check_rows(index, rows, sparse)
     if padding_idx is not None:
         if not isinstance(padding_idx, (int, np.integer)) or not -rows <= padding_idx < rows:
@@ -176,25 +176,25 @@ def embedding(
     if scale_grad_by_freq:
         often = getitem(bincount(reshape(index, -1), minlength=rows), index)
         fixed = out.detach()
-        out = fixed + (out - fixed) / unsqueeze(cast(often, w._data.dtype), -1)
+        out = fixed + (out - fixed) / unsqueeze(cast(often, w.array.dtype), -1)
     if padding_idx is not None:
         out = where(unsqueeze(ne(index, padding_idx), -1), out, out.detach())
     return out
 
 
 def _check_rows(index, rows, sparse):
-    if index._data.dtype.kind not in "iu":
+    if index.array.dtype.kind not in "iu":
         raise DTypeError(
             "embedding",
             expected="integer row numbers",
-            got=str(index._data.dtype),
+            got=str(index.array.dtype),
             fix="convert them with .long()",
         )
-    if index._data.size and not 0 <= index._data.min() <= index._data.max() < rows:
+    if index.array.size and not 0 <= index.array.min() <= index.array.max() < rows:
         raise TensorIndexError(
             "embedding",
             expected=f"row numbers in [0, {rows - 1}]",
-            got=f"{int(index._data.min())} to {int(index._data.max())}",
+            got=f"{int(index.array.min())} to {int(index.array.max())}",
             fix="num_embeddings must exceed the largest number",
         )
     if sparse:
@@ -228,10 +228,10 @@ def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-1
 def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     a, b = as_tensor(x1, "cosine_similarity"), as_tensor(x2, "cosine_similarity")
-    if "f" not in (a._data.dtype.kind, b._data.dtype.kind):
+    if "f" not in (a.array.dtype.kind, b.array.dtype.kind):
         a = to_float(a)
     # Integers beside floats are what these are.
-    dtype = promote([a._data, b._data])
+    dtype = promote([a.array, b.array])
     a, b = broadcast_tensors(cast(a, dtype), cast(b, dtype))
     lengths = maximum(norm(a, 2, dim, True), eps), maximum(norm(b, 2, dim, True), eps)
     return sum((a / lengths[0]) * (b / lengths[1]), dim)
@@ -260,11 +260,11 @@ def _factor(op, name, value, channels, square):
 
 def _image(name, input):
     x = as_tensor(input, name)
-    if x._data.ndim < 3:
+    if x.array.ndim < 3:
         raise ShapeError(
             name,
             expected="an input (..., C, H, W)",
-            got=f"shape {x._data.shape}",
+            got=f"shape {x.array.shape}",
             fix="unsqueeze the missing dims",
         )
     return x
@@ -273,7 +273,7 @@ def _image(name, input):
 def pixel_shuffle(input: TensorLike, upscale_factor: int) -> Tensor:
     """Move channels (..., C * r * r, H, W) into pixels (..., C, H * r, W * r)."""
     x, r = _image("pixel_shuffle", input), upscale_factor
-    *lead, c, h, w = x._data.shape
+    *lead, c, h, w = x.array.shape
     _factor("pixel_shuffle", "upscale_factor", r, c, r * r)
     n = len(lead)
     x = reshape(x, (*lead, c // (r * r), r, r, h, w))
@@ -284,7 +284,7 @@ def pixel_shuffle(input: TensorLike, upscale_factor: int) -> Tensor:
 def pixel_unshuffle(input: TensorLike, downscale_factor: int) -> Tensor:
     """Move pixels (..., C, H * r, W * r) into channels (..., C * r * r, H, W)."""
     x, r = _image("pixel_unshuffle", input), downscale_factor
-    *lead, c, h, w = x._data.shape
+    *lead, c, h, w = x.array.shape
     _factor("pixel_unshuffle", "downscale_factor", r, h, r)
     _factor("pixel_unshuffle", "downscale_factor", r, w, r)
     n = len(lead)

@@ -60,7 +60,7 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 def _pair(name, input, target):
     """Return both as tensors; other shapes broadcast, with PyTorch's warning."""
     x, t = as_tensor(input, name), as_tensor(target, name)
-    if x._data.shape != t._data.shape:
+    if x.array.shape != t.array.shape:
         warnings.warn(
             f"{name}: using a target size ({t.shape}) that is different to the input size "
             f"({x.shape}): the broadcast difference is rarely what is meant; make the sizes equal",
@@ -71,11 +71,11 @@ def _pair(name, input, target):
 
 
 def _same_shape(name: str, x: Tensor, t: Tensor) -> None:
-    if x._data.shape != t._data.shape:
+    if x.array.shape != t.array.shape:
         raise ShapeError(
             name,
-            expected=f"a target of the input's shape {x._data.shape}",
-            got=str(t._data.shape),
+            expected=f"a target of the input's shape {x.array.shape}",
+            got=str(t.array.shape),
             fix="reshape or unsqueeze the target",
         )
 
@@ -216,7 +216,7 @@ def poisson_nll_loss(
     loss = exp(x) - t * x if log_input else x - t * log(x + eps)
     if full:
         big = gt(t, 1)
-        n = where(big, cast(t, loss._data.dtype), 1.0)
+        n = where(big, cast(t, loss.array.dtype), 1.0)
         loss = loss + where(big, n * log(n) - n + 0.5 * log(2.0 * math.pi * n), 0.0)
     return reduced(loss, reduction)
 
@@ -250,22 +250,22 @@ def gaussian_nll_loss(
     reduction = reduction_of("gaussian_nll_loss", reduction)
     x, t = as_tensor(input, "gaussian_nll_loss"), as_tensor(target, "gaussian_nll_loss")
     v = to_float(as_tensor(var, "gaussian_nll_loss"))
-    shape = x._data.shape
-    if v._data.ndim and v._data.shape != shape:
-        if v._data.shape == shape[:-1]:
+    shape = x.array.shape
+    if v.array.ndim and v.array.shape != shape:
+        if v.array.shape == shape[:-1]:
             v = unsqueeze(v, -1)
-        elif v._data.shape != (*shape[:-1], 1):
+        elif v.array.shape != (*shape[:-1], 1):
             raise ShapeError(
                 "gaussian_nll_loss",
                 expected=f"var of shape {shape}, {shape[:-1]} or {(*shape[:-1], 1)}",
-                got=str(v._data.shape),
+                got=str(v.array.shape),
                 fix="one variance per element, or one for all elements of the last dim",
             )
-    if v._data.size and v._data.min() < 0:
+    if v.array.size and v.array.min() < 0:
         raise DomainError(
             "gaussian_nll_loss",
             expected="var >= 0",
-            got=str(float(v._data.min())),
+            got=str(float(v.array.min())),
             fix="pass exp or softplus of what the network gives",
         )
     v = where(lt(v, eps), v - v.detach() + eps, v)
@@ -322,36 +322,36 @@ def cross_entropy(
     x, t = as_tensor(input, "cross_entropy"), as_tensor(target, "cross_entropy")
     dim = _class_dim("cross_entropy", x)
     logp = ops.log_softmax(x, dim)
-    if t._data.dtype.kind == "f":
+    if t.array.dtype.kind == "f":
         _same_shape("cross_entropy", x, t)
         return _soft_targets(logp, t, weight, reduction, label_smoothing, dim)
     return _nll("cross_entropy", logp, t, weight, ignore_index, reduction, label_smoothing, dim)
 
 
 def _class_dim(name: str, x: Tensor) -> int:
-    if x._data.ndim == 0:
+    if x.array.ndim == 0:
         raise ShapeError(
             name, expected="an input (N, C, ...) or (C,)", got="a 0-d tensor", fix="add dims"
         )
-    return 1 if x._data.ndim > 1 else 0
+    return 1 if x.array.ndim > 1 else 0
 
 
 def _along_classes(weight: Tensor, x: Tensor, dim: int) -> Tensor:
     """Return the class weights in a shape that broadcasts with `x`."""
     w = as_tensor(weight, "weight")
-    if w._data.shape != (x._data.shape[dim],):
+    if w.array.shape != (x.array.shape[dim],):
         raise ShapeError(
             "weight",
-            expected=f"one weight per class, shape ({x._data.shape[dim]},)",
-            got=str(w._data.shape),
+            expected=f"one weight per class, shape ({x.array.shape[dim]},)",
+            got=str(w.array.shape),
             fix="classes are dim 1 of the input",
         )
-    return reshape(w, (-1, *[1] * (x._data.ndim - dim - 1)))
+    return reshape(w, (-1, *[1] * (x.array.ndim - dim - 1)))
 
 
 def _soft_targets(logp, t, weight, reduction, smoothing, dim):
     if smoothing:
-        t = t * (1.0 - smoothing) + smoothing / max(logp._data.shape[dim], 1)
+        t = t * (1.0 - smoothing) + smoothing / max(logp.array.shape[dim], 1)
     loss = logp * t
     if weight is not None:
         loss = loss * _along_classes(weight, logp, dim)
@@ -387,27 +387,27 @@ def _nll(
     smoothing,
     dim,
 ):
-    shape = logp._data.shape
-    if t._data.dtype.kind not in "iu":
+    shape = logp.array.shape
+    if t.array.dtype.kind not in "iu":
         raise DTypeError(
             name,
             expected="integer class indices",
-            got=str(t._data.dtype),
+            got=str(t.array.dtype),
             fix="convert them with .long()",
         )
-    if t._data.shape != shape[:dim] + shape[dim + 1 :]:
+    if t.array.shape != shape[:dim] + shape[dim + 1 :]:
         raise ShapeError(
             name,
             expected=f"a target of shape {shape[:dim] + shape[dim + 1 :]}, "
             f"for an input of shape {shape}",
-            got=str(t._data.shape),
+            got=str(t.array.shape),
             fix="the target has the input's shape without the class dim (dim 1)",
         )
     counted = ne(t, ignore_index)
     _check_classes(name, t, counted, shape[dim])
     safe = where(counted, t, 0)
     loss = -squeeze(gather(logp, dim, unsqueeze(safe, dim)), dim)
-    share = cast(counted, logp._data.dtype)
+    share = cast(counted, logp.array.dtype)
     if weight is not None:
         across = _along_classes(weight, logp, dim)
         share = share * getitem(reshape(across, -1), safe)
@@ -423,12 +423,12 @@ def _nll(
 
 
 def _check_classes(name: str, t: Tensor, counted: Tensor, classes: int) -> None:
-    bad = ((t._data < 0) | (t._data >= classes)) & counted._data
+    bad = ((t.array < 0) | (t.array >= classes)) & counted.array
     if bad.any():
         raise TensorIndexError(
             name,
             expected=f"class indices in [0, {classes - 1}], the input having {classes} classes",
-            got=f"target {int(t._data[bad].reshape(-1)[0])} is out of bounds",
+            got=f"target {int(t.array[bad].reshape(-1)[0])} is out of bounds",
             fix="number the classes from 0; ignore_index marks targets that do not count",
         )
 
@@ -475,7 +475,7 @@ def binary_cross_entropy(
 
 
 def _in_unit_interval(name: str, argument: str, x: Tensor, *, fix: str) -> None:
-    data = x._data
+    data = x.array
     if data.size and not (data.min() >= 0 and data.max() <= 1):
         raise DomainError(
             name,
@@ -550,5 +550,5 @@ def kl_div(
     x, t = as_tensor(input, "kl_div"), as_tensor(target, "kl_div")
     loss = exp(t) * (t - x) if log_target else xlogy(t, t) - t * x
     if reduction == "batchmean":
-        return ops.sum(loss) / float(x._data.shape[0] if x._data.ndim else 1)
+        return ops.sum(loss) / float(x.array.shape[0] if x.array.ndim else 1)
     return reduced(loss, reduction)

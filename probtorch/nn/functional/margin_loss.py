@@ -51,11 +51,11 @@ def margin_ranking_loss(
     """
     reduction = reduction_of("margin_ranking_loss", reduction, size_average, reduce)
     a, b, t = (as_tensor(x, "margin_ranking_loss") for x in (input1, input2, target))
-    if not a._data.ndim == b._data.ndim == t._data.ndim:
+    if not a.array.ndim == b.array.ndim == t.array.ndim:
         raise ShapeError(
             "margin_ranking_loss",
             expected="inputs and target with as many dims",
-            got=f"{a._data.shape}, {b._data.shape} and {t._data.shape}",
+            got=f"{a.array.shape}, {b.array.shape} and {t.array.shape}",
             fix="reshape them to one shape",
         )
     return reduced(relu(-t * (a - b) + margin), reduction)
@@ -100,11 +100,11 @@ def cosine_embedding_loss(
     name = "cosine_embedding_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
     a, b, t = (as_tensor(x, name) for x in (input1, input2, target))
-    if a._data.shape != b._data.shape or t._data.shape != a._data.shape[:-1]:
+    if a.array.shape != b.array.shape or t.array.shape != a.array.shape[:-1]:
         raise ShapeError(
             name,
             expected="inputs (N, D) and a target (N,), or (D,) and ()",
-            got=f"{a._data.shape}, {b._data.shape} and {t._data.shape}",
+            got=f"{a.array.shape}, {b.array.shape} and {t.array.shape}",
             fix="one target per pair of vectors",
         )
     # 1e-12 as in PyTorch: what the cosine of a zero vector is then divided by.
@@ -184,27 +184,27 @@ def multilabel_soft_margin_loss(
 def _rows(name, input, target, per_row):
     """Return the input as (N, C), the target as (N,) or (N, C), and whether there was no batch."""
     x, t = as_tensor(input, name), as_tensor(target, name)
-    single = x._data.ndim == 1
+    single = x.array.ndim == 1
     if single:
-        x, t = unsqueeze(x, 0), reshape(t, (1, *t._data.shape) if not per_row else (1,))
-    shape = x._data.shape[:1] if per_row else x._data.shape
-    if x._data.ndim != 2 or t._data.shape != shape:
+        x, t = unsqueeze(x, 0), reshape(t, (1, *t.array.shape) if not per_row else (1,))
+    shape = x.array.shape[:1] if per_row else x.array.shape
+    if x.array.ndim != 2 or t.array.shape != shape:
         raise ShapeError(
             name,
             expected=f"an input (N, C) or (C,) and a target {'(N,) or ()' if per_row else 'alike'}",
-            got=f"{x._data.shape} and {t._data.shape}",
+            got=f"{x.array.shape} and {t.array.shape}",
             fix="reshape the target",
         )
-    if t._data.dtype.kind not in "iu":
+    if t.array.dtype.kind not in "iu":
         raise DTypeError(
-            name, expected="integer classes", got=str(t._data.dtype), fix="use .long() first"
+            name, expected="integer classes", got=str(t.array.dtype), fix="use .long() first"
         )
     low = 0 if per_row else -1
-    if t._data.size and not low <= t._data.min() <= t._data.max() < x._data.shape[1]:
+    if t.array.size and not low <= t.array.min() <= t.array.max() < x.array.shape[1]:
         raise TensorIndexError(
             name,
-            expected=f"class indices in [{low}, {x._data.shape[1] - 1}]",
-            got=f"{int(t._data.min())} to {int(t._data.max())}",
+            expected=f"class indices in [{low}, {x.array.shape[1] - 1}]",
+            got=f"{int(t.array.min())} to {int(t.array.max())}",
             fix="number the classes from 0",
         )
     return x, t, single
@@ -240,7 +240,7 @@ def multi_margin_loss(
     x, t, single = _rows("multi_margin_loss", input, target, True)
     score = gather(x, 1, unsqueeze(t, 1))
     loss = pow(relu(x - score + margin), float(p))
-    loss = where(eq(one_hot(t, x._data.shape[1]), 1), 0.0, loss)
+    loss = where(eq(one_hot(t, x.array.shape[1]), 1), 0.0, loss)
     if weight is not None:
         loss = loss * unsqueeze(getitem(as_tensor(weight, "multi_margin_loss"), t), 1)
     loss = mean(loss, 1)
@@ -268,7 +268,7 @@ def multilabel_margin_loss(
     name = "multilabel_margin_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
     x, t, single = _rows(name, input, target, False)
-    count = x._data.shape[1]
+    count = x.array.shape[1]
     labels = t.cpu().numpy()
     listed = np.minimum.accumulate(labels >= 0, axis=1)
     chosen = np.zeros(labels.shape, bool)

@@ -36,11 +36,11 @@ def _scaled(y, weight, bias, shape):
 def _last_dims(op, x, normalized_shape):
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = len(shape)
-    if not n or x._data.shape[-n:] != shape:
+    if not n or x.array.shape[-n:] != shape:
         raise ShapeError(
             op,
             expected=f"an input of shape (*, {', '.join(map(str, shape))})",
-            got=str(x._data.shape),
+            got=str(x.array.shape),
             fix="normalized_shape is the shape of the last dims",
         )
     return tuple(range(-n, 0)), shape
@@ -79,7 +79,7 @@ def rms_norm(
     dims, shape = _last_dims("rms_norm", x, normalized_shape)
     if eps is None:
         # Half precision is computed in single.
-        eps = float(finfo(promote_types(x._data.dtype, float32)).eps)
+        eps = float(finfo(promote_types(x.array.dtype, float32)).eps)
     return _scaled(_by_root_mean_square(x, dims, eps), weight, None, shape)
 
 
@@ -105,7 +105,7 @@ def group_norm(
     weight, bias : Tensor, shape (C,), optional
     """
     x = as_tensor(input, "group_norm")
-    shape = x._data.shape
+    shape = x.array.shape
     if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(
             "group_norm",
@@ -127,7 +127,7 @@ def _update(running, value, momentum):
             fix="pass zeros(C) and ones(C), or None",
         )
     tensor: Any = running
-    tensor.copy_(tensor * (1.0 - momentum) + reshape(value, tensor._data.shape) * momentum)
+    tensor.copy_(tensor * (1.0 - momentum) + reshape(value, tensor.array.shape) * momentum)
 
 
 def batch_norm(
@@ -160,7 +160,7 @@ def batch_norm(
         If there is one value per channel only, which has no variance.
     """
     x = as_tensor(input, "batch_norm")
-    shape = x._data.shape
+    shape = x.array.shape
     if len(shape) < 2:
         raise ShapeError(
             "batch_norm", expected="an input (N, C, *)", got=str(shape), fix="add a batch dim"
@@ -212,7 +212,7 @@ def instance_norm(
     x = as_tensor(input, "instance_norm")
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
-    shape = x._data.shape
+    shape = x.array.shape
     count = math.prod(shape[2:])
     if len(shape) < 3 or count < 2:
         raise ShapeError(

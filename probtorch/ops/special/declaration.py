@@ -13,7 +13,7 @@ def tensor_like(x, like):
     """Return `x`; a Python number as a 0-d tensor of the dtype and device of `like`."""
     if not isinstance(x, (int, float)):
         return x
-    return as_tensor(array_module(like._data).asarray(x, dtype=like._data.dtype))
+    return as_tensor(array_module(like.array).asarray(x, dtype=like.array.dtype))
 
 
 def quiet(formula):

@@ -161,7 +161,7 @@ def multigammaln(a: TensorLike, p: int) -> TensorBase:
 
 def _like(array, x):
     """Return a NumPy array as a tensor in the dtype and on the device of `x`."""
-    return as_tensor(to_device(np.asarray(array, x._data.dtype), device_of(x._data)))
+    return as_tensor(to_device(np.asarray(array, x.array.dtype), device_of(x.array)))
 
 
 def _lgamma_difference(s, x, y):

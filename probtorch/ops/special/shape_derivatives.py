@@ -24,11 +24,11 @@ __all__ = ["on_host", "rules_from_parts", "shape_operands"]
 def shape_operands(op, *operands):
     """Return tensors of one float dtype whose shapes broadcast; Python numbers take the dtype."""
     tensors = [to_float(as_tensor(x, op)) for x in operands if not isinstance(x, (int, float))]
-    like = cast(tensors[0], promote([x._data for x in tensors])) if tensors else as_tensor(0.0)
+    like = cast(tensors[0], promote([x.array for x in tensors])) if tensors else as_tensor(0.0)
     tensors = [
-        cast(to_float(as_tensor(tensor_like(x, like), op)), like._data.dtype) for x in operands
+        cast(to_float(as_tensor(tensor_like(x, like), op)), like.array.dtype) for x in operands
     ]
-    broadcast_shapes(*(x._data.shape for x in tensors), op=op)
+    broadcast_shapes(*(x.array.shape for x in tensors), op=op)
     return tuple(tensors)
 
 
@@ -53,7 +53,7 @@ def rules_from_parts(parts_of, name):
         for x, part, need in zip(inputs, parts, needs, strict=True):
             if need and part is None:
                 raise _beyond(name)
-            grads.append(unbroadcast(g * part, x._data.shape) if need else None)
+            grads.append(unbroadcast(g * part, x.array.shape) if need else None)
         return grads
 
     def jvp(tangents, out, inputs, attrs):

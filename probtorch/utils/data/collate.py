@@ -95,10 +95,10 @@ def default_convert(data: Any) -> Any:
 def _stacked(tensors):
     """Stack tensors; off the tape it is one array call."""
     taped = recorder() is not None or any(t.requires_grad for t in tensors)
-    shape, dtype = tensors[0]._data.shape, tensors[0]._data.dtype
-    if taped or any(t._data.shape != shape or t._data.dtype != dtype for t in tensors):
+    shape, dtype = tensors[0].array.shape, tensors[0].array.dtype
+    if taped or any(t.array.shape != shape or t.array.dtype != dtype for t in tensors):
         return stack(tensors)
-    return wrap(array_module(tensors[0]._data).stack([t._data for t in tensors]))
+    return wrap(array_module(tensors[0].array).stack([t.array for t in tensors]))
 
 
 def _check_lengths(batch):

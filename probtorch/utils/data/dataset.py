@@ -109,12 +109,12 @@ class TensorDataset(Dataset):
                     got=f"{type(t).__name__} as argument {i}",
                     fix="wrap it in probtorch.as_tensor",
                 )
-        sizes = [t._data.shape[:1] for t in tensors]
+        sizes = [t.array.shape[:1] for t in tensors]
         if not sizes or () in sizes or len(set(sizes)) != 1:
             raise ShapeError(
                 "TensorDataset: size mismatch between tensors",
                 expected="at least one tensor, all with the same number of samples in dim 0",
-                got=f"shapes {', '.join(str(t._data.shape) for t in tensors) or '(none)'}",
+                got=f"shapes {', '.join(str(t.array.shape) for t in tensors) or '(none)'}",
                 fix="check that no tensor was transposed or filtered alone",
             )
         self.tensors = tensors
@@ -123,7 +123,7 @@ class TensorDataset(Dataset):
         return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
-        return self.tensors[0]._data.shape[0]
+        return self.tensors[0].array.shape[0]
 
     def take(self, indices: Sequence[int]) -> list[Any]:
         """Return the batch of these samples, as `default_collate` would make it."""

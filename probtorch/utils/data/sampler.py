@@ -167,16 +167,16 @@ class WeightedRandomSampler(Sampler):
         generator: Generator | None = None,
     ) -> None:
         _check_count("num_samples", num_samples)
-        values = weights._data if isinstance(weights, TensorBase) else weights
+        values = weights.array if isinstance(weights, TensorBase) else weights
         self.weights = wrap(np.array(values, np.float64))
         self.num_samples, self.replacement = num_samples, replacement
         self.generator = generator
-        positive = int(np.count_nonzero(self.weights._data > 0))
-        if self.weights._data.ndim != 1 or (not replacement and positive < num_samples):
+        positive = int(np.count_nonzero(self.weights.array > 0))
+        if self.weights.array.ndim != 1 or (not replacement and positive < num_samples):
             raise ArgumentError(
                 "WeightedRandomSampler",
                 expected=f"a list of weights, {num_samples} of them positive",
-                got=f"shape {self.weights._data.shape}, {positive} positive",
+                got=f"shape {self.weights.array.shape}, {positive} positive",
                 fix="draw fewer samples, or with replacement=True",
             )
 
@@ -260,7 +260,7 @@ class BucketBatchSampler(Sampler):
         _check_count("batch_size", batch_size, least=1)
         _check_count("window", window, least=1)
         self.lengths = np.asarray(
-            lengths._data if isinstance(lengths, TensorBase) else lengths, dtype=np.int64
+            lengths.array if isinstance(lengths, TensorBase) else lengths, dtype=np.int64
         )
         self.batch_size, self.drop_last = batch_size, drop_last
         self.shuffle, self.window, self.generator = shuffle, window, generator
@@ -270,7 +270,7 @@ class BucketBatchSampler(Sampler):
 
     def _batches(self, rng):
         count, size = len(self.lengths), self.batch_size
-        order = np.arange(count) if rng is None else randperm(count, generator=rng)._data
+        order = np.arange(count) if rng is None else randperm(count, generator=rng).array
         for first in range(0, count, self.window * size):
             pool = order[first : first + self.window * size]
             pool = pool[np.argsort(self.lengths[pool], kind="stable")].tolist()

@@ -130,7 +130,7 @@ def test_the_check_leaves_generators_buffers_and_parameters_alone():
         svi = SVI(model, guide, Adam({"lr": 0.01}), seed=1)
         with configure(check_gradients=check):
             losses = [svi.step(XT, YT) for _ in range(3)]
-        return losses, [b._data.copy() for b in svi.params.buffers.values()]
+        return losses, [b.array.copy() for b in svi.params.buffers.values()]
 
     (ours, buffers), (plain, others) = steps(True), steps(False)
     assert ours == plain

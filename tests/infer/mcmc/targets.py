@@ -16,7 +16,7 @@ def eager(value_and_grad):
     """A kernel's density from a NumPy function."""
 
     def density(position):
-        value, grad = value_and_grad(position._data)
+        value, grad = value_and_grad(position.array)
         return number(value), wrap(np.asarray(grad, np.float64))
 
     return density

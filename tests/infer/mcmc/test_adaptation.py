@@ -38,7 +38,7 @@ def test_dual_averaging_keeps_the_weighted_mean_of_its_steps():
     accepts = np.random.default_rng(0).uniform(size=12)
     for a in accepts:
         state = dual_averaging_update(state, number(a), 0.8)
-        steps.append(float(state.log_step._data))
+        steps.append(float(state.log_step.array))
     k = np.arange(1, 13)
     weights = k**-0.75 * np.append(np.cumprod((1.0 - k[1:] ** -0.75)[::-1])[::-1], 1.0)
     assert_close(weights.sum(), 1.0)
@@ -51,8 +51,8 @@ def test_the_mean_forgets_the_steps_before_it_was_restarted():
     for accept in (0.1, 0.2, 0.9):
         state = dual_averaging_update(state, number(accept), 0.8)
     after = dual_averaging_update(mean_restarted(state), number(0.7), 0.8)
-    assert_close(after.log_step_mean, float(after.log_step._data))
-    assert_close(after.log_step, dual_averaging_update(state, number(0.7), 0.8).log_step._data)
+    assert_close(after.log_step_mean, float(after.log_step.array))
+    assert_close(after.log_step, dual_averaging_update(state, number(0.7), 0.8).log_step.array)
 
 
 def test_dual_averaging_finds_the_step_size_with_the_target_acceptance():
@@ -60,9 +60,9 @@ def test_dual_averaging_finds_the_step_size_with_the_target_acceptance():
     state = dual_averaging_start(number(1.0))
     rng = np.random.default_rng(1)
     for _ in range(2000):
-        accept = np.exp(-np.exp(state.log_step._data)) + rng.uniform(-0.1, 0.1)
+        accept = np.exp(-np.exp(state.log_step.array)) + rng.uniform(-0.1, 0.1)
         state = dual_averaging_update(state, number(accept), 0.8)
-    assert abs(np.exp(state.log_step_mean._data) / -np.log(0.8) - 1.0) < 0.05
+    assert abs(np.exp(state.log_step_mean.array) / -np.log(0.8) - 1.0) < 0.05
 
 
 @pytest.mark.parametrize("num_warmup", [*range(60), 100, 149, 300, 333, 400, 1000, 5000])
@@ -113,6 +113,6 @@ def test_found_step_size_stands_where_acceptance_crosses(first):
         eager(fn), DiagonalMetric.unit(2), key, state.counter, state, number(first)
     )
     # Within a factor of two, as steps double.
-    assert 0.05 < float(found._data) < 0.4
-    assert np.log2(found._data / first) == round(np.log2(found._data / first))
-    assert (int(counter._data) - 7) % 2 == 0 and int(counter._data) > 7
+    assert 0.05 < float(found.array) < 0.4
+    assert np.log2(found.array / first) == round(np.log2(found.array / first))
+    assert (int(counter.array) - 7) % 2 == 0 and int(counter.array) > 7

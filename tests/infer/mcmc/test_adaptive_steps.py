@@ -112,17 +112,17 @@ def test_step_is_the_coarsest_within_tolerance(name):
         halvings, end_q, end_p, reversible, spent = plain_step(
             TARGETS[name][0], q, p if i % 2 else -p, abs(size), 0.3, 6
         )
-        assert bool(ours.accurate._data) == (halvings is not None)
-        assert int(ours.gradients._data) == spent
-        assert bool(ours.reversible._data) == reversible
+        assert bool(ours.accurate.array) == (halvings is not None)
+        assert int(ours.gradients.array) == spent
+        assert bool(ours.reversible.array) == reversible
         if halvings is not None:
             end = ours.point
-            np.testing.assert_allclose(end.position._data, end_q, rtol=1e-7, atol=1e-9)
+            np.testing.assert_allclose(end.position.array, end_q, rtol=1e-7, atol=1e-9)
             np.testing.assert_allclose(
-                end.momentum._data, end_p if i % 2 else -end_p, rtol=1e-7, atol=1e-9
+                end.momentum.array, end_p if i % 2 else -end_p, rtol=1e-7, atol=1e-9
             )
             energy = 0.5 * end_p @ end_p - TARGETS[name][0](end_q)[0]
-            np.testing.assert_allclose(ours.energy._data, energy, rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(ours.energy.array, energy, rtol=1e-8, atol=1e-8)
         seen.add((halvings, reversible))
     # All kinds were among them.
     assert {(0, True), (1, True), (1, False), (3, True)} <= seen
@@ -141,15 +141,15 @@ def test_step_comes_back_exactly_where_it_says_so(name, metric):
     step, counts = compiled_step(name, AdaptiveSteps(0.3, 8), metric), np.zeros(2, int)
     for q, p, size in points(name, 300, seed=1):
         there = step(q, p, size)
-        if not bool(there.accurate._data):
+        if not bool(there.accurate.array):
             continue
-        back = step(there.point.position._data, there.point.momentum._data, -size)
-        returns = np.allclose(back.point.position._data, q, rtol=0, atol=1e-6)
-        assert returns == bool(there.reversible._data)
+        back = step(there.point.position.array, there.point.momentum.array, -size)
+        returns = np.allclose(back.point.position.array, q, rtol=0, atol=1e-6)
+        assert returns == bool(there.reversible.array)
         counts[int(returns)] += 1
         if returns:
-            assert bool(back.reversible._data) and bool(back.accurate._data)
-            assert int(back.gradients._data) == int(there.gradients._data)
+            assert bool(back.reversible.array) and bool(back.accurate.array)
+            assert int(back.gradients.array) == int(there.gradients.array)
     assert counts.min() >= 1, counts
 
 
@@ -158,8 +158,8 @@ def test_first_trial_is_what_the_step_size_is_tuned_by():
     fixed = compiled_step("narrow", FixedSteps())
     q, p = np.array([0.3, 0.02]), np.array([0.4, -1.0])
     for size in (0.01, 0.1, 1.0):
-        expected = fixed(q, p, size).energy._data
-        np.testing.assert_allclose(step(q, p, size).tried_energy._data, expected, rtol=1e-12)
+        expected = fixed(q, p, size).energy.array
+        np.testing.assert_allclose(step(q, p, size).tried_energy.array, expected, rtol=1e-12)
 
 
 # --------------------------------------------------------------------------------- in trajectories
@@ -183,11 +183,11 @@ def test_coarse_step_that_diverges_does_not_end_the_trajectory():
     narrow = gaussian(np.array([[1e-4]]))
     for stream in range(10):
         _, fixed = transition(narrow, [0.01], 0.3, FixedSteps(), stream)
-        assert bool(fixed.diverging._data) and int(fixed.tree_depth._data) == 0
+        assert bool(fixed.diverging.array) and int(fixed.tree_depth.array) == 0
     ends = [transition(narrow, [0.01], 0.3, AdaptiveSteps(), stream) for stream in range(10)]
-    assert not any(bool(info.diverging._data) for _, info in ends)
-    assert sum(int(info.tree_depth._data) for _, info in ends) >= 5
-    assert len({float(state.position._data[0]) for state, _ in ends}) > 3
+    assert not any(bool(info.diverging.array) for _, info in ends)
+    assert sum(int(info.tree_depth.array) for _, info in ends) >= 5
+    assert len({float(state.position.array[0]) for state, _ in ends}) > 3
 
 
 def test_step_that_no_halving_mends_is_a_divergence():
@@ -195,8 +195,8 @@ def test_step_that_no_halving_mends_is_a_divergence():
         new, info = transition(
             gaussian(np.array([[1e-12]])), [1e-6], 1.0, AdaptiveSteps(2.0, 4), stream
         )
-        assert bool(info.diverging._data) and int(info.tree_depth._data) == 0
-        assert float(new.position._data[0]) == 1e-6
+        assert bool(info.diverging.array) and int(info.tree_depth.array) == 0
+        assert float(new.position.array[0]) == 1e-6
 
 
 @pytest.mark.parametrize("beyond", [math.nan, math.inf, -math.inf])
@@ -209,9 +209,9 @@ def test_places_without_a_density_are_not_entered(beyond):
     met = 0
     for stream in range(20):
         new, info = transition(walled, [0.5], 1.0, AdaptiveSteps(2.0, 3), stream, max_tree_depth=3)
-        assert float(new.position._data[0]) <= 1.0
-        assert math.isfinite(float(info.energy._data))
-        met += bool(info.diverging._data)
+        assert float(new.position.array[0]) <= 1.0
+        assert math.isfinite(float(info.energy.array))
+        met += bool(info.diverging.array)
     assert met > 0
 
 
@@ -221,9 +221,9 @@ def test_no_tolerance_is_plain_nuts():
     for stream in range(10):
         plain, a = transition(banana, q, 0.1, FixedSteps(), stream)
         ours, b = transition(banana, q, 0.1, AdaptiveSteps(1e6), stream)
-        np.testing.assert_array_equal(plain.position._data, ours.position._data)
-        assert int(a.n_steps._data) == int(b.n_steps._data)
-        assert float(a.accept_prob._data) == float(b.accept_prob._data)
+        np.testing.assert_array_equal(plain.position.array, ours.position.array)
+        assert int(a.n_steps.array) == int(b.n_steps.array)
+        assert float(a.accept_prob.array) == float(b.accept_prob.array)
 
 
 def ends_of_exact_draws(starts, kernel, value_and_grad, transitions):

@@ -28,7 +28,7 @@ def test_share_is_that_of_the_largest_eigenvalue(kind):
     if kind == "dense":
         inverse_mass = inverse_mass + 0.3
         metric = DenseMetric.from_inverse_mass(inverse_mass)
-    largest = np.linalg.eigvals(inverse_mass @ precision._data).real.max()
+    largest = np.linalg.eigvals(inverse_mass @ precision.array).real.max()
     share = stability_share(target, metric.inverse_mass(), step_size, rng.normal(size=dim))
     assert 0.9 < share / (0.25 * step_size**2 * largest) < 1.0 + 1e-6
 

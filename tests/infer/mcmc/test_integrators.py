@@ -29,7 +29,7 @@ def walk(value_and_grad, metric, position, momentum, step_size, steps):
 
 
 def energy(point):
-    return float(kinetic_energy(point.momentum)._data - point.logdensity._data)
+    return float(kinetic_energy(point.momentum).array - point.logdensity.array)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -37,16 +37,16 @@ def energy(point):
 def test_leapfrog_returns_along_its_path(density, metric):
     fn, m = DENSITIES[density], METRICS[metric]
     there = walk(fn, m, *START, 0.05, 30)
-    back = walk(fn, m, there.position._data, there.momentum._data, -0.05, 30)
-    np.testing.assert_allclose(back.position._data, START[0], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(back.momentum._data, START[1], rtol=0, atol=1e-10)
+    back = walk(fn, m, there.position.array, there.momentum.array, -0.05, 30)
+    np.testing.assert_allclose(back.position.array, START[0], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(back.momentum.array, START[1], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_leapfrog_preserves_volume(metric):
     def flow(z):
         end = walk(funnel, METRICS[metric], z[:3], z[3:], 0.1, 5)
-        return np.concatenate([end.position._data, end.momentum._data])
+        return np.concatenate([end.position.array, end.momentum.array])
 
     z, h = np.concatenate(START), 1e-5
     jacobian = np.stack(

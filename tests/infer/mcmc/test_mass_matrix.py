@@ -215,7 +215,7 @@ def test_how_draws_arrive_makes_no_difference_and_a_snapshot_holds_everything():
     for mass in (whole, resumed):
         mass.end_segment(switch=True)
     first, second = (m.learnt(Dense(4).identity(), choose=True) for m in (whole, resumed))
-    np.testing.assert_array_equal(first.factor._data, second.factor._data)
+    np.testing.assert_array_equal(first.factor.array, second.factor.array)
 
 
 MODELS = {"diag": "diag", "low_rank": "low_rank", "dense": "dense", "auto": "low_rank"}

@@ -183,13 +183,13 @@ def test_trajectory_is_that_of_the_recursion(name, max_depth, monkeypatch):
         step_size, directions = 10.0 ** rng.uniform(-1.7, 0.3), int(rng.integers(64))
         state, info = native(i, q, p, directions, step_size)
         ref = Reference(native.fn, step_size, q, p, directions, max_depth).run()
-        assert int(info.n_steps._data) == ref.n_steps
-        assert int(info.tree_depth._data) == ref.depth
-        assert bool(info.diverging._data) == ref.diverging
-        assert bool(info.reached_max_treedepth._data) == (not ref.turning and not ref.diverging)
-        np.testing.assert_allclose(info.accept_prob._data, ref.accept_sum / ref.n_steps, rtol=1e-6)
-        near = min(ref.chance, key=lambda t: np.abs(ref.where[t] - state.position._data).max())
-        np.testing.assert_allclose(state.position._data, ref.where[near], atol=1e-7)
+        assert int(info.n_steps.array) == ref.n_steps
+        assert int(info.tree_depth.array) == ref.depth
+        assert bool(info.diverging.array) == ref.diverging
+        assert bool(info.reached_max_treedepth.array) == (not ref.turning and not ref.diverging)
+        np.testing.assert_allclose(info.accept_prob.array, ref.accept_sum / ref.n_steps, rtol=1e-6)
+        near = min(ref.chance, key=lambda t: np.abs(ref.where[t] - state.position.array).max())
+        np.testing.assert_allclose(state.position.array, ref.where[near], atol=1e-7)
         assert ref.chance[near] > 0.0
         depths.add(ref.depth)
     assert depths >= set(range(1, max_depth + 1))
@@ -209,7 +209,7 @@ def test_draw_is_chosen_by_weight_and_distance(monkeypatch):
     counts = np.zeros(len(places))
     for i in range(draws):
         state, _ = native(i, q, p, directions, step_size)
-        distance = np.abs(places - state.position._data).max(axis=1)
+        distance = np.abs(places - state.position.array).max(axis=1)
         assert distance.min() < 1e-9
         counts[distance.argmin()] += 1
     chance = np.array(list(ref.chance.values()))
@@ -232,8 +232,8 @@ def test_trajectory_is_found_again_from_each_of_its_points(monkeypatch):
         points = walk(q, p, step_size, ref.span)
         for j, (qj, pj) in enumerate(points):
             _, info = natives[ref.depth](0, qj, pj, size - 1 - j, step_size)
-            assert int(info.tree_depth._data) == ref.depth
-            assert int(info.n_steps._data) == size - 1
+            assert int(info.tree_depth.array) == ref.depth
+            assert int(info.n_steps.array) == size - 1
     assert {2, 3, 4, 5} <= found
 
 
@@ -260,10 +260,10 @@ def test_eager_step_is_the_compiled_step():
     for _ in range(12):
         ours, info = eager_kernel.step(key, state)
         theirs, native_info = program((key, state))
-        np.testing.assert_allclose(ours.position._data, theirs.position._data, rtol=1e-9)
-        np.testing.assert_allclose(info.accept_prob._data, native_info.accept_prob._data, rtol=1e-9)
-        assert int(ours.counter._data) == int(theirs.counter._data)
-        assert int(info.n_steps._data) == int(native_info.n_steps._data)
+        np.testing.assert_allclose(ours.position.array, theirs.position.array, rtol=1e-9)
+        np.testing.assert_allclose(info.accept_prob.array, native_info.accept_prob.array, rtol=1e-9)
+        assert int(ours.counter.array) == int(theirs.counter.array)
+        assert int(info.n_steps.array) == int(native_info.n_steps.array)
         state = ours
 
 
@@ -276,9 +276,9 @@ def test_nan_energy_is_a_divergence_and_the_chain_stays():
     state = kernel.init(wrap(np.array([0.1])))
     for stream in range(5):
         new, info = kernel.step(key_of(Generator(0, stream)), state)
-        assert bool(info.diverging._data) and int(info.tree_depth._data) == 0
-        assert float(new.position._data[0]) == 0.1
-        assert math.isfinite(float(info.energy._data))
+        assert bool(info.diverging.array) and int(info.tree_depth.array) == 0
+        assert float(new.position.array[0]) == 0.1
+        assert math.isfinite(float(info.energy.array))
 
 
 def test_pole_of_the_density_is_a_divergence_not_a_trap():
@@ -287,6 +287,6 @@ def test_pole_of_the_density_is_a_divergence_not_a_trap():
 
     kernel = NUTS.of(eager(pole), step_size=number(30.0), metric=DiagonalMetric.unit(1))
     new, info = kernel.step(key_of(Generator(2)), kernel.init(wrap(np.array([0.0]))))
-    while float(new.position._data[0]) <= 1.0 and not bool(info.diverging._data):
+    while float(new.position.array[0]) <= 1.0 and not bool(info.diverging.array):
         new, info = kernel.step(key_of(Generator(2)), new)
-    assert bool(info.diverging._data) and float(new.position._data[0]) <= 1.0
+    assert bool(info.diverging.array) and float(new.position.array[0]) <= 1.0

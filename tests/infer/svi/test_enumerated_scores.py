@@ -43,7 +43,7 @@ class Choices(Handler):
         if site.observed or site.value is not None or not drawn:
             return
         # The array itself: numpy() is refused where a value is enumerated.
-        p = np.broadcast_to(site.fn.probs._data, site.fn.batch_shape)
+        p = np.broadcast_to(site.fn.probs.array, site.fn.batch_shape)
         path = self.path or (0,) * (self.used + p.size)
         bits = path[self.used : self.used + p.size]
         self.used += p.size

@@ -358,7 +358,7 @@ def test_a_baseline_with_parameters_is_trained_along():
     with handlers.seed(None, 0):
         for _ in range(200):
             Trace_ELBO().loss_and_grads(model, guided, CLICKS)
-            level._data[()] -= 0.05 * level.grad.item()
+            level.array[()] -= 0.05 * level.grad.item()
             level.grad = None
     # Least squares: near the mean cost, which is the bound.
     bound = enumerated_bound(model, guide, CLICKS, list(outcomes(2))).item()

@@ -84,8 +84,8 @@ class Autoregressive(OnePass, TransformModule):
         return y, total(log_slope, -1)
 
     def _inverse(self, y):
-        place = np.argsort(to_host(self.arn.permutation._data))
-        x = y.new_zeros(y._data.shape)
+        place = np.argsort(to_host(self.arn.permutation.array))
+        x = y.new_zeros(y.array.shape)
         for k in range(place.size):
             # What is not settled yet stays 0, so that it cannot grow from pass to pass.
             settled = y.new_tensor(place <= k) > 0.5

@@ -58,14 +58,14 @@ class ConditionedHouseholder(Transform):
         return x
 
     def _call(self, x: Tensor) -> Tensor:
-        return self._reflected(x, range(self.u_unnormed._data.shape[-2]))
+        return self._reflected(x, range(self.u_unnormed.array.shape[-2]))
 
     def _inverse(self, y: Tensor) -> Tensor:
         # A reflection is its own inverse; only their order turns around.
-        return self._reflected(y, reversed(range(self.u_unnormed._data.shape[-2])))
+        return self._reflected(y, reversed(range(self.u_unnormed.array.shape[-2])))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x.new_zeros(x._data.shape[:-1])
+        return x.new_zeros(x.array.shape[:-1])
 
 
 class Householder(ConditionedHouseholder, TransformModule):
@@ -108,7 +108,7 @@ class ConditionalHouseholder(ConditionalTransformModule):
         """Return the transform for a context."""
         u = self.nn(context)
         return ConditionedHouseholder(
-            reshape(u, (*u._data.shape[:-1], self.count_transforms, self.input_dim))
+            reshape(u, (*u.array.shape[:-1], self.count_transforms, self.input_dim))
         )
 
 
@@ -154,11 +154,11 @@ class BatchNorm(TransformModule):
         """Mean and variance that `y` is normalised by."""
         if not self.training:
             return self.moving_mean, self.moving_variance
-        if y._data.ndim < 2 or y._data.shape[0] < 2:
+        if y.array.ndim < 2 or y.array.shape[0] < 2:
             raise ShapeError(
                 "BatchNorm in training",
                 expected="a batch of at least 2 rows",
-                got=f"shape {tuple(y._data.shape)}",
+                got=f"shape {tuple(y.array.shape)}",
                 fix="call eval() on the transform, or pass a batch",
             )
         return mean(y, 0), var(y, 0)
@@ -178,7 +178,7 @@ class BatchNorm(TransformModule):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         spread = self._moments(y)[1]
         scales = 0.5 * log(spread + self.epsilon) - log(softplus(self.gamma))
-        return total(scales + y.new_zeros(y._data.shape), -1)
+        return total(scales + y.new_zeros(y.array.shape), -1)
 
 
 def householder(input_dim: int, count_transforms: int | None = None) -> Householder:

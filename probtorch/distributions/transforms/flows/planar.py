@@ -100,7 +100,7 @@ def _root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     # The three broadcast once, so that the state keeps its shape.
     s = s + (c + b) * 0.0
     reach = absolute(c) + s * 0.0
-    tolerance = 4.0 * float(np.finfo(s._data.dtype).eps)
+    tolerance = 4.0 * float(np.finfo(s.array.dtype).eps)
     none = s.new_zeros(())
 
     def moving(state):
@@ -215,7 +215,7 @@ class Sylvester(OnePass, TransformModule):
     def _inverse(self, y):
         r, r_diagonal, s, s_diagonal = self._triangles()
         rest = self.q._inverse(y)
-        slopes = self.bias + y.new_zeros(y._data.shape)
+        slopes = self.bias + y.new_zeros(y.array.shape)
         heights = []
         for i in reversed(range(self.input_dim)):
             # h + c tanh(s h + d) = e, as an equation for s h.
@@ -252,7 +252,7 @@ class ConditionedRadial(OnePass):
         alpha, beta = self._settings_now()
         shift = x - self.x0
         h = 1.0 / (alpha + _length(shift))
-        n = x._data.shape[-1]
+        n = x.array.shape[-1]
         # Across the radius the map stretches by 1 + b h, along it by 1 + b h + b h' r.
         ladj = (n - 1) * log1p(beta * h) + log1p(beta * alpha * h * h)
         return x + unsqueeze(beta * h, -1) * shift, ladj

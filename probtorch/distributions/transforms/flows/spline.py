@@ -91,18 +91,18 @@ def knots(
     x, y, slope : Tensor, shape (..., K + 1)
         The first two ascending from -bound to bound.
     """
-    ends = slopes.new_zeros((*slopes._data.shape[:-1], 1))
+    ends = slopes.new_zeros((*slopes.array.shape[:-1], 1))
     inner = LEAST_SLOPE + softplus(slopes + SLOPE_OFFSET)
     slope = cat([ends + 1.0, inner, ends + 1.0], -1)
     return _positions(widths, bound), _positions(heights, bound), slope
 
 
 def _positions(free: Tensor, bound: float) -> Tensor:
-    pieces = free._data.shape[-1]
+    pieces = free.array.shape[-1]
     shares = LEAST_SHARE + (1.0 - LEAST_SHARE * pieces) * softmax(free, -1)
     # The last knot is the bound itself, and not a sum that rounding has moved.
     inner = 2.0 * bound * last_part(cumsum(shares, -1), 0, -1) - bound
-    end = free.new_zeros((*free._data.shape[:-1], 1)) + bound
+    end = free.new_zeros((*free.array.shape[:-1], 1)) + bound
     return cat([-end, inner, end], -1)
 
 
@@ -115,8 +115,8 @@ def _piece(positions: Tensor, value: Tensor) -> Tensor:
 def _ends(tables, index):
     """Return the values of several tables at the left and at the right end of the chosen pieces."""
     values = stack(tables, -2)
-    lead, rows = index._data.shape[:-1], len(tables)
-    values = expand(values, (*lead, *values._data.shape[-2:]))
+    lead, rows = index.array.shape[:-1], len(tables)
+    values = expand(values, (*lead, *values.array.shape[-2:]))
     index = expand(unsqueeze(index, -1), (*lead, rows, 1))
     return (unbind(squeeze(gather(values, -1, i), -1), -1) for i in (index, index + 1))
 
@@ -279,7 +279,7 @@ class ConditionalSpline(ConditionalTransformModule):
     def condition(self, context: Tensor) -> Any:
         """Return the transform for a context."""
         parameters = tuple(
-            reshape(p, (*p._data.shape[:-1], self.input_dim, p._data.shape[-1] // self.input_dim))
+            reshape(p, (*p.array.shape[:-1], self.input_dim, p.array.shape[-1] // self.input_dim))
             for p in self.nn(context)
         )
         return ConditionedSpline(parameters, self.bound)
@@ -387,9 +387,9 @@ class SplineCoupling(OnePass, TransformModule):
             y2, slope = upper.call_and_slope(last_part(x, self.split_dim))
             return cat([x1, y2], -1), total(slope, -1)
         # Both parts go through their splines at once, which takes half as many operations.
-        lead = x._data.shape[:-1]
+        lead = x.array.shape[:-1]
         pairs = zip(self.lower_spline._parameters_now(), upper._parameters_now(), strict=True)
-        parameters = [cat([expand(a, (*lead, *a._data.shape)), b], -2) for a, b in pairs]
+        parameters = [cat([expand(a, (*lead, *a.array.shape)), b], -2) for a, b in pairs]
         y, slope = rational_quadratic(x, parameters, self.lower_spline.bound)
         return y, total(slope, -1)
 
