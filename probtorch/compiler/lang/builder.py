@@ -85,11 +85,11 @@ class Builder:
 
     def load_at(self, place: str, ty: str) -> Value:
         """Read from a place in memory, in the target's words."""
-        return self.printer.load(self, place, ty)
+        return self.printer.read(self, place, ty)
 
     def store_at(self, v: Value, place: str) -> None:
         """Write to a place in memory, in the target's words."""
-        self.printer.store(self, v, place)
+        self.printer.write(self, v, place)
 
     def fail_if(self, bad: Value) -> None:
         """Refuse the whole run where `bad` holds: eager execution would raise an error there."""
@@ -391,11 +391,11 @@ class Printer(ABC):
         """Return the spelling of a Python number."""
 
     @abstractmethod
-    def load(self, b: Builder, place: str, ty: str) -> Value:
-        """Write a read of memory."""
+    def read(self, b: Builder, place: str, ty: str) -> Value:
+        """Write a read of memory, at a place in the target's words."""
 
     @abstractmethod
-    def store(self, b: Builder, v: Value, place: str) -> None:
+    def write(self, b: Builder, v: Value, place: str) -> None:
         """Write a write to memory."""
 
     def requires(self, b: Builder, symbol: str) -> None:

@@ -29,6 +29,8 @@ C_TYPES = {
     "i8": "signed char",
     BYTE: "unsigned char",
     "i1": "bool",
+    "ptr": "char *",
+    "void": "void",
 }
 _UNSIGNED = {"i64": "u64", "i32": "unsigned int"}
 _OPERATORS = {
@@ -85,14 +87,28 @@ class CudaPrinter(Printer):
         narrow = ty not in FLOATS and ty not in ("i64", "i1")
         return f"({C_TYPES[ty]}){text}" if narrow else text
 
-    def load(self, b: Builder, place: str, ty: str) -> Value:
+    def read(self, b: Builder, place: str, ty: str) -> Value:
         return b.emit(place, ty)
 
-    def store(self, b: Builder, v: Value, place: str) -> None:
+    def write(self, b: Builder, v: Value, place: str) -> None:
         b.lines.append(f"{place} = {v.name};")
 
     def entry(self, b: Builder, node: nodes.Entry) -> Value:
         return b.emit(f"{node.table}[{node.index.name}]", node.ty)
+
+    def area(self, f: KernelFunction, node: nodes.Area) -> None:
+        f.cells.append(f"{C_TYPES[node.ty]} {node.name}_[{node.count}];")
+        f.cells.append(f"char *const {node.name} = (char *){node.name}_;")
+
+    def offset(self, b: Builder, node: nodes.Offset) -> Value:
+        place = f"({C_TYPES[node.ty]} *){node.pointer.name} + {node.index.name}"
+        return Value(f"((char *)({place}))", "ptr", b)
+
+    def load(self, b: Builder, node: nodes.Load) -> Value:
+        return self.read(b, f"*({C_TYPES[node.ty]} *){node.pointer.name}", node.ty)
+
+    def store(self, b: Builder, node: nodes.Store) -> None:
+        self.write(b, node.x, f"*({C_TYPES[node.x.ty]} *){node.pointer.name}")
 
     # ----------------------------------------------------------------------------------- arithmetic
 
@@ -166,8 +182,12 @@ class CudaPrinter(Printer):
     def _of_c(self, b: Builder, name: str, ty: str, args: list[Value]) -> Value:
         return b.emit(f"{name if ty == 'double' else name + 'f'}({_names(args)})", ty)
 
-    def call(self, b: Builder, node: nodes.Call) -> Value:
-        return b.emit(f"{node.symbol}({_names(node.args)})", node.result)
+    def call(self, b: Builder, node: nodes.Call) -> Value | None:
+        text = f"{node.symbol}({_names(node.args)})"
+        if node.result == "void":
+            b.lines.append(f"{text};")
+            return None
+        return b.emit(text, node.result)
 
     # ------------------------------------------------------------------------- variables, branches
 
@@ -205,9 +225,9 @@ class CudaPrinter(Printer):
         return f"q{i}"
 
     def function(self, f: KernelFunction, result: Value | None) -> str:
-        assert result is not None
         params = ", ".join(f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments)
-        body = "\n".join([*f.cells, *f.lines, f"return {result.name};"])
+        ending = [] if result is None else [f"return {result.name};"]
+        body = "\n".join([*f.cells, *f.lines, *ending])
         return f"static __device__ {C_TYPES[f.result]} {f.name}({params}) {{\n{body}\n}}"
 
 

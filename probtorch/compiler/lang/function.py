@@ -117,6 +117,31 @@ class KernelFunction(Builder):
         """Call another function of this module."""
         return self.put(nodes.Call(name, result, list(args)))
 
+    # -------------------------------------------------------------------------------------- memory
+
+    def on_stack(self, count: int, ty: str) -> Value:
+        """Return the place of `count` elements of this function's own, not set to anything."""
+        node = nodes.Area(self.fresh("c"), ty, count)
+        self.put(node)
+        return Value(node.name, "ptr", self)
+
+    def offset(self, pointer: Value, index: Any, ty: str) -> Value:
+        """Return the place of element `index` of an array of `ty`."""
+        return self.put(nodes.Offset(pointer, self.whole(index), ty))
+
+    def load(self, pointer: Value, index: Any, ty: str) -> Value:
+        """Return element `index` of an array."""
+        return self.put(nodes.Load(self.offset(pointer, index, ty), ty))
+
+    def store(self, pointer: Value, index: Any, x: Any, ty: str) -> None:
+        """Write element `index` of an array."""
+        self.put(nodes.Store(self.value(x, ty), self.offset(pointer, index, ty)))
+
+    def copy(self, target: Value, source: Value, count: Any, ty: str) -> None:
+        """Copy `count` elements between arrays that do not overlap."""
+        with self.loop(0, count) as i:
+            self.store(target, i, self.load(source, i, ty), ty)
+
     # ------------------------------------------------------------------------------------- control
 
     @contextmanager

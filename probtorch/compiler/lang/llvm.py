@@ -76,20 +76,34 @@ class LlvmPrinter(Printer):
 
     # --------------------------------------------------------------------------------------- memory
 
-    def load(self, b: Builder, place: str, ty: str) -> Value:
+    def read(self, b: Builder, place: str, ty: str) -> Value:
         v = b.emit(f"load {in_memory(ty)}, ptr {place}", in_memory(ty))
         if ty == "i1":
             return b.emit(f"icmp ne i8 {v.name}, 0", "i1")
         return b.emit(f"zext i8 {v.name} to {ty}", ty) if ty == BYTE else v
 
-    def store(self, b: Builder, v: Value, place: str) -> None:
+    def write(self, b: Builder, v: Value, place: str) -> None:
         if v.ty != in_memory(v.ty):
             v = b.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
         b.lines.append(f"  store {v.ty} {v.name}, ptr {place}")
 
     def entry(self, b: Builder, node: nodes.Entry) -> Value:
-        place = f"getelementptr {node.ty}, ptr {node.table}, i64 {node.index.name}"
-        return self.load(b, b.emit(place, "ptr").name, node.ty)
+        place = nodes.Offset(Value(node.table, "ptr", b), node.index, node.ty)
+        return self.read(b, self.offset(b, place).name, node.ty)
+
+    def area(self, f: KernelFunction, node: nodes.Area) -> None:
+        kind = f"[{node.count} x {in_memory(node.ty)}]"
+        f.cells.append(f"  {node.name} = alloca {kind}, align 64")
+
+    def offset(self, b: Builder, node: nodes.Offset) -> Value:
+        place = f"ptr {node.pointer.name}, i64 {node.index.name}"
+        return b.emit(f"getelementptr {in_memory(node.ty)}, {place}", "ptr")
+
+    def load(self, b: Builder, node: nodes.Load) -> Value:
+        return self.read(b, node.pointer.name, node.ty)
+
+    def store(self, b: Builder, node: nodes.Store) -> None:
+        self.write(b, node.x, node.pointer.name)
 
     # ----------------------------------------------------------------------------------- arithmetic
 
@@ -200,10 +214,10 @@ class LlvmPrinter(Printer):
         f.cells.append(f"  {node.name} = alloca {in_memory(node.ty)}")
 
     def get(self, b: Builder, node: nodes.Get) -> Value:
-        return self.load(b, node.variable.name, node.variable.ty)
+        return self.read(b, node.variable.name, node.variable.ty)
 
     def set(self, b: Builder, node: nodes.Set) -> None:
-        self.store(b, node.x, node.variable.name)
+        self.write(b, node.x, node.variable.name)
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         cell = f.variable("i64", node.start)

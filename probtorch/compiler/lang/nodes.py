@@ -15,9 +15,9 @@ from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
 
 __all__ = [
-    *("Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry", "Extreme"),
-    *("For", "Fused", "Get", "If", "Intrinsic", "Loop", "Negate", "Node", "Select", "Set"),
-    *("Value", "Variable"),
+    *("Area", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry"),
+    *("Extreme", "For", "Fused", "Get", "If", "Intrinsic", "Load", "Loop", "Negate", "Node"),
+    *("Offset", "Select", "Set", "Store", "Value", "Variable"),
 ]
 
 
@@ -280,6 +280,40 @@ class Set(Node):
     def __post_init__(self) -> None:
         if self.variable.ty != self.x.ty:
             _expect(False, "a variable", self.variable.ty, self.x.ty)
+
+
+@dataclass(slots=True)
+class Area(Node):
+    """Memory of a function: so many elements, not set to anything; declared at its head."""
+
+    name: str
+    ty: str
+    count: int
+
+
+@dataclass(slots=True)
+class Offset(Node):
+    """A place in memory: so many elements of a type behind another place, both of type "ptr"."""
+
+    pointer: Value
+    index: Value
+    ty: str
+
+
+@dataclass(slots=True)
+class Load(Node):
+    """What lies at a place in memory."""
+
+    pointer: Value
+    ty: str
+
+
+@dataclass(slots=True)
+class Store(Node):
+    """A new element at a place in memory."""
+
+    x: Value
+    pointer: Value
 
 
 @dataclass(slots=True)
