@@ -1,19 +1,16 @@
 """The CUDA backend: the only file that imports CuPy, and only when it is needed.
 
 `import cupy` succeeds on a machine without a GPU and every array call then fails, so the test for
-being usable is `cupy.cuda.is_available()`. CuPy lacks some of NumPy's names; `_Filled` wraps a CuPy
-module, answers with our own version of those, and passes everything else through. What is neither
-there nor filled raises an error that names the function, instead of computing on the host unasked.
-
-The fills are checked name by name against NumPy in tests/backends/test_cupy_seam.py.
+being usable is `cupy.cuda.is_available()`. CuPy lacks some of NumPy's names; asked for one of them,
+`_Named` raises an error that names it, instead of computing on the host unasked.
 """
 
 import contextlib
 import functools
 import importlib.util
-import math
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +26,6 @@ __all__ = [
     "contiguous",
     "device_of",
     "launch",
-    "linalg",
     "load_kernels",
     "multiplies",
     "multiply",
@@ -52,7 +48,7 @@ _MOST_TOGETHER = 4
 
 
 class MissingOnDeviceError(DeviceError, AttributeError):
-    """CuPy has no function of this name, and none was filled in; `hasattr` sees False."""
+    """CuPy has no function of this name; `hasattr` sees False."""
 
 
 def owns(array: Any) -> bool:
@@ -76,19 +72,16 @@ def unavailable_reason(index: int | None) -> str | None:
 
 
 def namespace() -> Any:
-    """Return CuPy's functions, with holes filled."""
-    return _namespaces()[0]
-
-
-def linalg() -> Any:
-    """Return CuPy's linear algebra, with holes filled and a broadcasting `solve_triangular`.
+    """Return CuPy's functions; one that it lacks is an error that names it.
 
     Notes
     -----
     Unlike NumPy, CuPy does not look whether a factorization failed, because looking waits for the
     GPU: `cholesky` of an indefinite matrix gives NaN or garbage, not an error.
     """
-    return _namespaces()[1]
+    import cupy
+
+    return _namespaces(cupy)[0]
 
 
 def special() -> Any:
@@ -96,10 +89,12 @@ def special() -> Any:
 
     Notes
     -----
-    Nothing is filled in here. Student's t through the incomplete beta function, for one, loses half
+    Nothing is filled in. Student's t through the incomplete beta function, for one, loses half
     its digits when the degrees of freedom are many.
     """
-    return _namespaces()[2]
+    import cupy
+
+    return _namespaces(cupy)[1]
 
 
 def device_of(array: Any) -> str:
@@ -285,15 +280,12 @@ def product_space() -> Any:
     return cupy.empty((32 if modern else 4) << 20, np.uint8)
 
 
-class _Filled:
-    """A CuPy module whose missing names come from a table; `parts` replace its submodules."""
+class _Named:
+    """A CuPy module in which a missing name is an error with a cure."""
 
-    def __init__(self, module: Any, label: str, fills: dict[str, Any], **parts: Any) -> None:
+    def __init__(self, module: Any, label: str) -> None:
         self._module = module
         self._label = label
-        # A later CuPy may have the real thing: then that one is used.
-        self.__dict__.update({n: f for n, f in fills.items() if not hasattr(module, n)})
-        self.__dict__.update(parts)
 
     def __getattr__(self, name: str) -> Any:
         # Reached only when the instance dict has no such name, so this runs once per name.
@@ -308,6 +300,8 @@ class _Filled:
                 got="one that exists for NumPy arrays only",
                 fix='compute it on the host: tensor.to("cpu")',
             ) from None
+        if isinstance(value, ModuleType):
+            value = _Named(value, f"{self._label}.{name}")
         self.__dict__[name] = value
         return value
 
@@ -315,104 +309,8 @@ class _Filled:
         return f"<{self._label}, seen through probtorch>"
 
 
-def _namespaces() -> tuple[_Filled, _Filled, _Filled]:
-    import cupy
-
-    return _build(cupy)
-
-
 @functools.lru_cache(maxsize=1)
-def _build(cupy: Any) -> tuple[_Filled, _Filled, _Filled]:
+def _namespaces(cupy: Any) -> tuple[_Named, _Named]:
     import cupyx.scipy.special
 
-    linear = _Filled(cupy.linalg, "cupy.linalg", _linalg_fills(cupy))
-    return (
-        _Filled(cupy, "cupy", _array_fills(cupy), linalg=linear),
-        linear,
-        _Filled(cupyx.scipy.special, "cupyx.scipy.special", {}),
-    )
-
-
-def _array_fills(cupy: Any) -> dict[str, Callable]:
-    """Functions of NumPy that CuPy 14 lacks, for the cases probtorch uses."""
-
-    def vecdot(x1, x2, /, *, axis=-1):
-        return (cupy.conj(cupy.moveaxis(x1, axis, -1)) * cupy.moveaxis(x2, axis, -1)).sum(-1)
-
-    def matvec(x1, x2, /):
-        return cupy.matmul(x1, x2[..., None])[..., 0]
-
-    def unstack(x, /, *, axis=0):
-        x = cupy.moveaxis(x, axis, 0)
-        return tuple(x[i] for i in range(x.shape[0]))
-
-    def spacing(x, /):
-        return cupy.nextafter(x, cupy.copysign(cupy.asarray(math.inf, x.dtype), x)) - x
-
-    def geomspace(start, stop, num=50):
-        # Host numbers in, as NumPy is mostly called; the result is what crosses to the device.
-        return cupy.asarray(np.geomspace(start, stop, num))
-
-    def einsum_path(subscripts, *operands, optimize="greedy"):
-        # A path depends on shapes only: stand-ins of the same shape that hold one number.
-        shapes = [np.broadcast_to(np.float64(0.0), operand.shape) for operand in operands]
-        return np.einsum_path(subscripts, *shapes, optimize=optimize)
-
-    return {
-        "vecdot": vecdot,
-        "matvec": matvec,
-        "unstack": unstack,
-        "spacing": spacing,
-        "geomspace": geomspace,
-        "einsum_path": einsum_path,
-        # The GPU raises no floating-point flags, so there is nothing to silence.
-        "errstate": lambda **kinds: contextlib.nullcontext(),
-    }
-
-
-def _linalg_fills(cupy: Any) -> dict[str, Callable]:
-    """Functions of numpy.linalg that CuPy 14 lacks, and the batched triangular solve."""
-
-    def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
-        if axis is None:
-            dims = tuple(range(x.ndim))
-        else:
-            dims = axis if isinstance(axis, tuple) else (axis,)
-        rest = [d for d in range(x.ndim) if d not in {d % x.ndim for d in dims}]
-        flat = cupy.transpose(x, (*rest, *[d % x.ndim for d in dims]))
-        flat = flat.reshape((*[x.shape[d] for d in rest], -1))
-        out = cupy.linalg.norm(flat, ord=ord, axis=-1)
-        if keepdims:
-            kept = {d % x.ndim for d in dims}
-            out = out.reshape([1 if d in kept else x.shape[d] for d in range(x.ndim)])
-        return out
-
-    def matrix_norm(x, /, *, keepdims=False, ord="fro"):
-        return cupy.linalg.norm(x, ord=ord, axis=(-2, -1), keepdims=keepdims)
-
-    def multi_dot(arrays):
-        # Left to right: right in value; callers with long chains order them by opt_einsum.
-        return functools.reduce(cupy.matmul, arrays)
-
-    def solve_triangular(a, b, *, lower=False, transpose=False, unit_diagonal=False):
-        # Imported here: without cuBLAS installed even the import fails.
-        from cupyx.scipy.linalg import solve_triangular as solve
-
-        if a.shape[:-2] != b.shape[:-2]:
-            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-            a = cupy.broadcast_to(a, batch + a.shape[-2:])
-            b = cupy.broadcast_to(b, batch + b.shape[-2:])
-        if b.size == 0:
-            return cupy.zeros(b.shape, cupy.result_type(a, b))
-        trans = "T" if transpose else "N"
-        return solve(a, b, trans=trans, lower=lower, unit_diagonal=unit_diagonal)
-
-    return {
-        "svdvals": lambda x, /: cupy.linalg.svd(x, compute_uv=False),
-        "vector_norm": vector_norm,
-        "matrix_norm": matrix_norm,
-        "diagonal": lambda x, /, *, offset=0: cupy.diagonal(x, offset, -2, -1),
-        "trace": lambda x, /, *, offset=0: cupy.diagonal(x, offset, -2, -1).sum(-1),
-        "multi_dot": multi_dot,
-        "solve_triangular": solve_triangular,
-    }
+    return _Named(cupy, "cupy"), _Named(cupyx.scipy.special, "cupyx.scipy.special")

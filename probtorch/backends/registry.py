@@ -1,7 +1,7 @@
 """Which module computes with an array, and how arrays move between devices.
 
-A backend is a module with the functions `owns`, `namespace`, `special`, `linalg`, `device_of`,
-`contiguous`, `to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table
+A backend is a module with the functions `owns`, `namespace`, `special`, `device_of`, `contiguous`,
+`to_host` and `unavailable_reason` (and `to_device`, unless it is the host). The table
 below names the two there are; nothing else asks which one an array belongs to. Only `to_host` and
 `to_device` copy between devices, so a copy is visible where it happens.
 
@@ -21,7 +21,6 @@ __all__ = [
     "contiguous",
     "device_of",
     "is_available",
-    "linalg",
     "parse_device",
     "shares_memory",
     "special",
@@ -44,7 +43,7 @@ def array_module(array: Any) -> Any:
     Returns
     -------
     xp : module or namespace
-        `numpy`, or CuPy's functions with the missing ones filled in.
+        `numpy`, or CuPy's functions; one that CuPy lacks is an error that names it.
 
     Raises
     ------
@@ -156,12 +155,7 @@ def shares_memory(a: Any, b: Any) -> bool:
 
 def special(xp: Any) -> Any:
     """Return the special functions that go with `xp`: `scipy.special` or CuPy's."""
-    return _backend_of(xp).special()
-
-
-def linalg(xp: Any) -> Any:
-    """Return linear algebra for `xp`: NumPy's names plus a batched `solve_triangular`."""
-    return _backend_of(xp).linalg()
+    return (numpy_ if xp is np else cupy_).special()
 
 
 def _owner(array: Any) -> ModuleType:
@@ -174,7 +168,3 @@ def _owner(array: Any) -> ModuleType:
         got=type(array).__name__,
         fix="convert it first, for example with numpy.asarray",
     )
-
-
-def _backend_of(xp: Any) -> ModuleType:
-    return numpy_ if xp is np else cupy_

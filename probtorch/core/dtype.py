@@ -34,7 +34,6 @@ __all__ = [
     "int16",
     "int32",
     "int64",
-    "is_floating",
     "promote",
     "promote_types",
     "set_default_dtype",
@@ -187,11 +186,6 @@ def as_dtype(dtype: Any) -> DType:
             fix="pass one of those",
         )
     return out
-
-
-def is_floating(dtype: DType) -> bool:
-    """Whether `dtype` is a real floating dtype."""
-    return dtype.kind == "f"
 
 
 def category(dtype: DType) -> int:

@@ -14,7 +14,6 @@ __all__ = [
     "broadcast_shapes",
     "normalize_dim",
     "normalize_dims",
-    "numel",
     "parse_size",
     "sizes",
 ]
@@ -45,9 +44,6 @@ class Size(tuple[int, ...]):
     def __getitem__(self, key: Any) -> Any:
         got = tuple.__getitem__(self, key)
         return Size(got) if isinstance(key, slice) else got
-
-
-numel = math.prod
 
 
 def broadcast_shapes(*shapes: Sequence[int], op: str = "broadcast") -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from probtorch.backends.registry import (
     array_module,
     device_of,
     is_available,
-    linalg,
     parse_device,
     special,
     to_device,
@@ -18,8 +17,6 @@ from probtorch.backends.registry import (
     unavailable_reason,
 )
 from probtorch.errors import DeviceError, DTypeError
-
-rng = np.random.default_rng(20)
 
 
 @pytest.fixture
@@ -47,46 +44,6 @@ def test_host_arrays_are_not_copied():
 
 def test_special_functions_are_scipys():
     assert special(np) is scipy.special
-
-
-def test_linalg_has_every_numpy_name():
-    for name in np.linalg.__all__:
-        assert getattr(linalg(np), name) is getattr(np.linalg, name)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128], ids=lambda d: d.__name__)
-@pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize(
-    ("batch_a", "batch_b"),
-    [((), ()), ((4,), (4,)), ((2, 1), (3,)), ((), (5,)), ((0,), ())],
-    ids=str,
-)
-def test_triangular_solve_inverts_the_product(batch_a, batch_b, lower, transpose, dtype):
-    a = (rng.normal(size=(*batch_a, 3, 3)) + 3.0 * np.eye(3)).astype(dtype)
-    b = rng.normal(size=(*batch_b, 3, 2)).astype(dtype)
-    x = linalg(np).solve_triangular(a, b, lower=lower, transpose=transpose)
-    triangle = np.tril(a) if lower else np.triu(a)
-    product = (np.swapaxes(triangle, -1, -2) if transpose else triangle) @ x
-    assert x.dtype == dtype
-    np.testing.assert_allclose(
-        product, np.broadcast_to(b, product.shape), atol=1e-5 if dtype == np.float32 else 1e-12
-    )
-
-
-def test_triangular_solve_with_unit_diagonal_ignores_the_diagonal():
-    a = np.array([[np.nan, 0.0], [2.0, np.nan]])
-    x = linalg(np).solve_triangular(a, np.array([[1.0], [5.0]]), lower=True, unit_diagonal=True)
-    np.testing.assert_array_equal(x, [[1.0], [3.0]])
-
-
-def test_triangular_solve_of_no_columns_is_empty():
-    assert linalg(np).solve_triangular(np.eye(3), np.ones((3, 0))).shape == (3, 0)
-
-
-def test_triangular_solve_of_a_singular_matrix_raises():
-    with pytest.raises(np.linalg.LinAlgError):
-        linalg(np).solve_triangular(np.diag([1.0, 0.0]), np.ones((2, 1)))
 
 
 def test_object_of_no_backend_is_refused():

@@ -29,81 +29,26 @@ from typing import Any
 
 from probtorch.compiler.native import host
 from probtorch.errors import CompileError
+from probtorch.ops.scalar import INTRINSICS
 
 __all__ = [
     "SPECIAL",
-    "available",
     "declaration",
     "integer_type",
     "knows",
     "names",
     "require",
-    "signature",
 ]
 
-_BLAS = (
-    "asum axpy copy dot gemm gemv ger nrm2 rot scal swap symm symv syr syr2 syr2k syrk "
-    "trmm trmv trsm trsv"
-).split()
-_LAPACK = (
-    "gecon geev gelqf gels gelsd geqp3 geqrf gesdd gesv gesvd getrf getri getrs gtsv lacpy "
-    "lange laswp ormqr orgqr orglq pbtrf pbtrs potrf potri potrs ptsv pttrf pttrs syev syevd syevr "
-    "sytrf sytrs trcon trsyl trtri trtrs"
-).split()
+_BLAS = ("gemm", "trsm")
+_LAPACK = ("geqrf", "gesdd", "gesv", "getrf", "orgqr", "potrf", "syevd")
 
-# Our name to SciPy's and the number of double arguments.
+# The special functions that formulas have from SciPy, and their numbers of arguments.
 SPECIAL = {
-    "gammaln": ("gammaln", 1),
-    "gamma": ("gamma", 1),
-    "rgamma": ("rgamma", 1),
-    "gammasgn": ("gammasgn", 1),
-    "digamma": ("psi", 1),
-    "psi": ("psi", 1),
-    "erf": ("erf", 1),
-    "erfc": ("erfc", 1),
-    "erfcx": ("erfcx", 1),
-    "erfinv": ("erfinv", 1),
-    "erfcinv": ("erfcinv", 1),
-    "ndtr": ("ndtr", 1),
-    "log_ndtr": ("log_ndtr", 1),
-    "ndtri": ("ndtri", 1),
-    "ndtri_exp": ("ndtri_exp", 1),
-    "gammainc": ("gammainc", 2),
-    "gammaincc": ("gammaincc", 2),
-    "gammaincinv": ("gammaincinv", 2),
-    "gammainccinv": ("gammainccinv", 2),
-    "betainc": ("betainc", 3),
-    "betaincc": ("betaincc", 3),
-    "betaincinv": ("betaincinv", 3),
-    "beta": ("beta", 2),
-    "betaln": ("betaln", 2),
-    "zetac": ("zetac", 1),
-    "i0": ("i0", 1),
-    "i0e": ("i0e", 1),
-    "i1": ("i1", 1),
-    "i1e": ("i1e", 1),
-    "iv": ("iv", 2),
-    "ive": ("ive", 2),
-    "j0": ("j0", 1),
-    "j1": ("j1", 1),
-    "k0": ("k0", 1),
-    "k0e": ("k0e", 1),
-    "k1": ("k1", 1),
-    "k1e": ("k1e", 1),
-    "kv": ("kv", 2),
-    "kve": ("kve", 2),
-    "y0": ("y0", 1),
-    "y1": ("y1", 1),
-    "stdtr": ("stdtr", 2),
-    "stdtrit": ("stdtrit", 2),
-    "owens_t": ("owens_t", 2),
-    "spence": ("spence", 1),
-    "exp1": ("exp1", 1),
-    "expi": ("expi", 1),
-    "dawsn": ("dawsn", 1),
-    "wrightomega": ("wrightomega", 1),
-    "xlogy": ("xlogy", 2),
-    "xlog1py": ("xlog1py", 2),
+    name: row.arity
+    for row in INTRINSICS.values()
+    for where, _, name in [row.llvm.partition(".")]
+    if where == "scipy"
 }
 
 # Not touching our memory, so calls may be merged and moved out of loops.
@@ -112,9 +57,8 @@ _PURE = "nocallback nofree nosync nounwind willreturn memory(none)"
 
 @dataclass(frozen=True)
 class _Routine:
-    """One C function: its capsule's signature, its address, and its types in IR."""
+    """One C function: its address, and its types in IR."""
 
-    c_signature: str
     address: int
     result: str
     arguments: tuple[str, ...]
@@ -131,11 +75,6 @@ def knows(name: str) -> bool:
     return name in _places()
 
 
-def available(name: str) -> bool:
-    """Return whether the installed SciPy has the routine; imports the SciPy module that would."""
-    return knows(name) and _find(name) is not None
-
-
 def require(wanted: Iterable[str]) -> dict[str, int]:
     """Return the address of each symbol.
 
@@ -145,12 +84,6 @@ def require(wanted: Iterable[str]) -> dict[str, int]:
         If one is unknown or this SciPy lacks it; the caller then runs eagerly.
     """
     return {name: _routine(name).address for name in wanted}
-
-
-def signature(name: str) -> tuple[str, int]:
-    """Return the C signature as SciPy states it, and the address."""
-    routine = _routine(name)
-    return routine.c_signature, routine.address
 
 
 def declaration(name: str) -> str:
@@ -184,8 +117,8 @@ def _places() -> dict[str, tuple[str, str, int]]:
         for stem in stems
         for letter in "ds"
     }
-    for name, (theirs, arity) in SPECIAL.items():
-        table[f"pt_{name}"] = ("scipy.special.cython_special", theirs, arity)
+    for name, arity in SPECIAL.items():
+        table[f"pt_{name}"] = ("scipy.special.cython_special", name, arity)
     return table
 
 
@@ -251,7 +184,7 @@ def _parse(text: bytes, capsule: object, arity: int) -> _Routine | None:
             return None
         arguments = ["i32" if a == "int" else a for a in arguments]
     result = {"double": "double", "float": "float", "void": "void", "int": "i32"}[_c_type(result)]
-    return _Routine(declared, _capsule_pointer(capsule, text), result, tuple(arguments), integer)
+    return _Routine(_capsule_pointer(capsule, text), result, tuple(arguments), integer)
 
 
 def _c_type(text: str) -> str:

@@ -43,7 +43,7 @@ from probtorch.core.rng import INCREMENTS, MULTIPLIERS, ROUNDS
 
 __all__ = [
     *("FUNCTIONS", "address", "declarations", "defines"),
-    *("function_ir", "lanes", "names", "philox_ir", "symbols"),
+    *("function_ir", "names", "symbols"),
 ]
 
 
@@ -52,12 +52,6 @@ __all__ = [
 
 # Pure and total, so calls may be moved, merged and made earlier than the branch that guards them.
 _PURE = "nocallback nofree nosync nounwind speculatable willreturn memory(none)"
-
-
-def lanes(dtype: str) -> int:
-    """Return the lanes of a host vector of "float64", "float32", "int64" or "int32"."""
-    sizes = {"float64": 64, "int64": 64, "float32": 32, "int32": 32}
-    return host.target().vector_bits // sizes[str(dtype)]
 
 
 def declarations(names: Iterable[str]) -> str:
@@ -97,13 +91,6 @@ def declarations(names: Iterable[str]) -> str:
         used = f"[{len(variants)} x ptr] [{', '.join(variants)}]"
         lines.append(f'@llvm.compiler.used = appending global {used}, section "llvm.metadata"')
     return "\n".join(lines) + "\n"
-
-
-def philox_ir() -> str:
-    """Return a definition of ``pt_philox`` with internal linkage, to be inlined in a module."""
-    module = LlvmModule()
-    _define(module, "pt_philox", _functions()["pt_philox"], 1, False, "internal")
-    return module.text()
 
 
 def defines(symbol: str) -> bool:
@@ -224,9 +211,7 @@ def _prototype(word: str, name: str, function: _Function, width: int) -> str:
     return f"{word} {result} @{name}({arguments}) {_PURE}"
 
 
-def _define(
-    module: LlvmModule, name: str, function: _Function, width: int, fused: bool, linkage: str = ""
-) -> None:
+def _define(module: LlvmModule, name: str, function: _Function, width: int, fused: bool) -> None:
     """Write one function of the runtime."""
     printer = LlvmPrinter(width, fused)
     w = KernelFunction(
@@ -235,7 +220,6 @@ def _define(
         name,
         function.scalar_type,
         [function.scalar_type] * len(function.kinds),
-        linkage=linkage,
         attributes=_PURE,
         flags="",
         uniform=[i for i, kind in enumerate(function.kinds) if kind == "u"],

@@ -2,9 +2,9 @@
 
 A strategy is asked at each latent site of a run and answers with a value inside the site's support.
 Names and signatures are Pyro's; without a site (``init_to_uniform(radius=1.0)``) a strategy returns
-itself with its settings bound. `find_initial` tries up to 100 points until log density and gradient
-are finite; if there is none, its error (start_errors.py) says at which site it fails, with what
-value, and whether by nan or by -inf.
+itself with its settings bound. `search` tries up to 100 points until log density and gradient are
+finite; if there is none, its error (start_errors.py) says at which site it fails, with what value,
+and whether by nan or by -inf.
 
 `starting_points` has a point per chain. Strategies that choose the points of all chains together
 (path_starts.py, pathfinder.py) are known to it through `joint_strategy`.
@@ -32,7 +32,6 @@ from probtorch.infer.starts.start_errors import bad_start
 
 __all__ = [
     "check_value_names",
-    "find_initial",
     "for_one_start",
     "init_to_feasible",
     "init_to_generated",
@@ -252,7 +251,7 @@ def starting_points(
     ShapeError
         If `init_to_value` has values for another number of chains.
     InferenceError, DomainError, ModelError
-        As `find_initial`.
+        As `search`.
     """
     function, settings, _ = _opened(strategy)
     if function in _JOINT:
@@ -278,8 +277,10 @@ def joint_strategy(function: Callable[..., Any], choose: Callable[..., StartingP
     _JOINT[function] = choose
 
 
-def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]) -> np.ndarray:
-    """Return a point where the log density and its gradient are finite.
+def search(
+    target: Any, generator: Generator, strategy: Callable[..., Any]
+) -> tuple[np.ndarray, float, np.ndarray, int]:
+    """Return a point where the log density and its gradient are finite, with these two.
 
     Parameters
     ----------
@@ -289,7 +290,11 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
 
     Returns
     -------
-    ndarray, shape (dim,)
+    point : ndarray, shape (dim,)
+    log_density : float
+    gradient : ndarray, shape (dim,)
+    evaluations : int
+        How many points were tried.
 
     Raises
     ------
@@ -300,13 +305,6 @@ def find_initial(target: Any, generator: Generator, strategy: Callable[..., Any]
     ModelError
         If `init_to_value` names a site that the model does not have.
     """
-    return search(target, generator, strategy)[0]
-
-
-def search(
-    target: Any, generator: Generator, strategy: Callable[..., Any]
-) -> tuple[np.ndarray, float, np.ndarray, int]:
-    """Return ``(point, log density, gradient, evaluations)``; otherwise as `find_initial`."""
     check_value_names(strategy, target.slots, target.name)
     strategy, settings, per_try = _opened(strategy)
     previous, tries = None, 0
