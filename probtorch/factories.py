@@ -8,8 +8,7 @@ default float dtype unless given, or follows from the numbers where PyTorch lets
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -50,13 +49,13 @@ __all__ = [
 ]
 
 
-def _made(array: Any, device: str | None, requires_grad: bool) -> Tensor:
+def _made(array: np.ndarray, device: str | None, requires_grad: bool) -> Tensor:
     """Wrap a new array, on its device, as a leaf."""
     t = wrap(array if device is None else to_device(array, device))
     return t.requires_grad_() if requires_grad else t
 
 
-def _dtype_of(value):
+def _dtype_of(value: object) -> DType:
     """Dtype PyTorch gives to a fill value: bool, int64 or the default float dtype."""
     if isinstance(value, (TensorBase, np.generic, np.ndarray)):
         return (value.array if isinstance(value, TensorBase) else value).dtype
@@ -194,7 +193,7 @@ def empty_like(
 # ------------------------------------------------------------------------------------------- ranges
 
 
-def _number(x: float | Tensor) -> Any:
+def _number(x: float | Tensor) -> float:
     """Return a tensor with one element as a Python number, and anything else as it is."""
     return x.item() if isinstance(x, Tensor) else x
 
@@ -319,7 +318,15 @@ def diag(x: TensorLike, diagonal: int = 0) -> Tensor:
     )
 
 
-def _indices(name, find, row, col, offset, dtype, device):
+def _indices(
+    name: str,
+    find: Callable[[int, int, int], tuple[np.ndarray, np.ndarray]],
+    row: int,
+    col: int,
+    offset: int,
+    dtype: DTypeLike | None,
+    device: str | None,
+) -> Tensor:
     sizes = parse_size((row, col, offset))
     if min(sizes[:2]) < 0:
         raise ArgumentError(name, expected="sizes >= 0", got=f"{row} x {col}", fix="check them")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import array_module
@@ -43,6 +43,11 @@ class Context:
         self._fixed: tuple[TensorBase, ...] = ()
         self._materialize = True
         self._node = None
+
+    if TYPE_CHECKING:  # any attribute
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: object) -> None: ...
 
     def save_for_backward(self, *tensors: TensorBase) -> None:
         """Keep inputs, outputs or other tensors (or None) for `backward`."""

@@ -12,7 +12,7 @@ keeps the rows apart.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -20,19 +20,22 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import sigmoid, where
 from probtorch.ops.movement import cat
 from probtorch.ops.reduction import mean
+from probtorch.tensor import Tensor
 
 __all__ = ["ARM", "DisARM", "binary_logits"]
 
 
-def binary_logits(q: Any) -> Any:
+def binary_logits(q: Distribution) -> Tensor:
     """Return the log odds of the second of two outcomes, shape B."""
     if isinstance(q, Bernoulli):
         return q.logits
+    assert isinstance(q, Categorical)  # what `refusal` lets through
     logs = q.logits
     return logs[..., 1] - logs[..., 0]
 
@@ -40,7 +43,7 @@ def binary_logits(q: Any) -> Any:
 class _Antithetic(Estimator):
     mixes: ClassVar[bool] = True
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why q is not binary."""
         expected = "a distribution with two outcomes, Bernoulli or Categorical"
         if isinstance(q, Categorical):
@@ -51,7 +54,7 @@ class _Antithetic(Estimator):
         return Refusal(expected, f"a {type(q).__name__}")
 
     @abc.abstractmethod
-    def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
+    def weight(self, u: Tensor, b: Tensor, opposite: Tensor, logits: Tensor) -> Tensor:
         """Return what the difference of costs f(b) - f(b') is multiplied with, shape (n, *B)."""
 
     def estimate(self, problem: Problem) -> Estimated:
@@ -84,7 +87,7 @@ class ARM(_Antithetic):
 
     name: ClassVar[str] = "arm"
 
-    def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
+    def weight(self, u: Tensor, b: Tensor, opposite: Tensor, logits: Tensor) -> Tensor:
         """Return 1/2 - u."""
         return 0.5 - u
 
@@ -99,7 +102,7 @@ class DisARM(_Antithetic):
 
     name: ClassVar[str] = "disarm"
 
-    def weight(self, u: Any, b: Any, opposite: Any, logits: Any) -> Any:
+    def weight(self, u: Tensor, b: Tensor, opposite: Tensor, logits: Tensor) -> Tensor:
         """Return (-1)^b' [b != b'] sigmoid(|logits|) / 2."""
         return (b - opposite) * (sigmoid(absolute(logits)) * 0.5)
 

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.casting import cast
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ShapeError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.estimators.relaxed import (
@@ -39,13 +41,14 @@ from probtorch.ops.gathering import one_hot
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import log_softmax, mean
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["REBAR", "RELAX"]
 
 
 class _Controlled(Estimator):
     @abc.abstractmethod
-    def control(self, problem: Problem) -> Callable[[Any], Any]:
+    def control(self, problem: Problem) -> Callable[[Tensor], Tensor]:
         """Return the function c from continuous z, shape (n, ...), to costs, shape (n, *C)."""
 
     def estimate(self, problem: Problem) -> Estimated:
@@ -74,7 +77,16 @@ class _Controlled(Estimator):
             loss = self._loss(q, control, cost.detach(), weights.detach(), hard, z, v_given)
         return Estimated(mean(cost, 0), mean(surrogate, 0), loss)
 
-    def _loss(self, q, control, cost, weights, hard, z, v_given):
+    def _loss(
+        self,
+        q: Distribution,
+        control: Callable[[Tensor], Tensor],
+        cost: Tensor,
+        weights: Tensor,
+        hard: Tensor,
+        z: Tensor,
+        v_given: Tensor,
+    ) -> Tensor:
         """Mean squared gradient of a sample, differentiable in what `control` is made of."""
         n = hard.array.shape[0]
         with enable_grad():
@@ -111,14 +123,14 @@ class REBAR(_Controlled):
 
     name: ClassVar[str] = "rebar"
     relaxes: ClassVar[bool] = True
-    temperature: Any = 0.5
-    scale: Any = 1.0
+    temperature: float | Tensor = 0.5
+    scale: float | Tensor = 1.0
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why q has no relaxation."""
         return relaxed_refusal(q)
 
-    def control(self, problem: Problem) -> Callable[[Any], Any]:
+    def control(self, problem: Problem) -> Callable[[Tensor], Tensor]:
         """Return the scaled cost of the relaxed draw."""
         return lambda z: problem.cost(relaxed(problem.q, z, self.temperature)) * self.scale
 
@@ -140,9 +152,9 @@ class RELAX(_Controlled):
 
     name: ClassVar[str] = "relax"
     mixes: ClassVar[bool] = True
-    control_variate: Any = static(default=None)
+    control_variate: Callable[[Tensor], TensorLike] | None = static(default=None)
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why q is not the hard version of anything, or that the function is missing."""
         if not callable(self.control_variate):
             return Refusal("a function as control_variate", repr(self.control_variate))
@@ -151,18 +163,19 @@ class RELAX(_Controlled):
         expected = "a Bernoulli, Categorical or OneHotCategorical"
         return Refusal(expected, f"a {type(q).__name__}")
 
-    def control(self, problem: Problem) -> Callable[[Any], Any]:
+    def control(self, problem: Problem) -> Callable[[Tensor], Tensor]:
         """Return the control variate, its shape checked."""
-        return problem.cost.like(self.control_variate)  # type: ignore[attr-defined]
+        assert self.control_variate is not None  # `refusal` asks for it
+        return problem.cost.like(self.control_variate)
 
 
-def _indicators(q, drawn, weights):
+def _indicators(q: Distribution, drawn: Tensor, weights: Tensor) -> Tensor:
     """Draws as 0 and 1 in the dtype of the weights, one per category if there are several."""
     dtype = weights.array.dtype
     return cast(one_hot(drawn, q.num_categories) if isinstance(q, Categorical) else drawn, dtype)
 
 
-def _along(control, z, q):
+def _along(control: Callable[[Tensor], Tensor], z: Tensor, q: Distribution) -> Tensor:
     """control(z) with its gradient through z alone."""
     leaf = z.detach().requires_grad_()
     with enable_grad():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ShapeError
 from probtorch.estimators.protocol import unwrapped
 from probtorch.ops.movement import reshape, stack
+from probtorch.tensor import Tensor
 
 __all__ = ["Costs"]
 
@@ -34,13 +35,15 @@ class Costs:
         Values that `fn` was called with so far.
     """
 
-    def __init__(self, fn: Callable[[Any], Any], q: Distribution, vectorized: bool = False) -> None:
+    def __init__(
+        self, fn: Callable[[Tensor], TensorLike], q: Distribution, vectorized: bool = False
+    ) -> None:
         self.fn, self.q, self.vectorized = fn, q, vectorized
         self.shape: tuple[int, ...] | None = None
         self.evaluations = 0
         self._events = unwrapped(q)[1]
 
-    def __call__(self, z: Any) -> Any:
+    def __call__(self, z: Tensor) -> Tensor:
         """Return the costs of n values."""
         n = z.array.shape[0]
         self.evaluations += n
@@ -68,11 +71,11 @@ class Costs:
         self.shape = tuple(shape)
         return reshape(found, (n, *padded, *(1,) * self._events))
 
-    def like(self, fn: Callable[[Any], Any]) -> Costs:
+    def like(self, fn: Callable[[Tensor], TensorLike]) -> Costs:
         """Return the costs of another function of the same values."""
         return Costs(fn, self.q, self.vectorized)
 
-    def restored(self, x: Any) -> Any:
+    def restored(self, x: Tensor) -> Tensor:
         """Return a tensor of shape C in the shape that `fn` returned."""
         assert self.shape is not None  # `fn` was called before
         return reshape(x, self.shape)

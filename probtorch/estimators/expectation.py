@@ -9,41 +9,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
-from probtorch.autograd.function import Function
+from probtorch.autograd.function import Context, Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, NotDifferentiableError
 from probtorch.estimators.costs import Costs
 from probtorch.estimators.multi_sample import VIMCO
 from probtorch.estimators.pathwise import Pathwise
-from probtorch.estimators.protocol import Estimated, Estimator, Problem, SiteDraws, unwrapped
+from probtorch.estimators.protocol import (
+    Estimated,
+    Estimator,
+    Memory,
+    Problem,
+    SiteDraws,
+    unwrapped,
+)
 from probtorch.estimators.registry import applicable, as_estimator, check
 from probtorch.estimators.score_function import ScoreFunction
 from probtorch.estimators.variance import VarianceRow, VarianceTable
+from probtorch.tensor import Tensor
 
 __all__ = ["control_loss", "expectation", "gradient_variance", "log_mean_exp_bound"]
 
 
 def expectation(
     q: Distribution,
-    f: Callable[[Any], Any],
+    f: Callable[[Tensor], TensorLike],
     *,
     estimator: Estimator | str | None = None,
     num_samples: int = 1,
     rng: Generator | None = None,
     vectorized: bool = False,
-    memory: dict[str, Any] | None = None,
-    draws: Any = None,
-) -> Any:
+    memory: Memory | None = None,
+    draws: SiteDraws | None = None,
+) -> Tensor:
     """Return an estimate of E_q[f(z)] whose gradient estimates the gradient of E_q[f(z)].
 
     Parameters
@@ -108,13 +117,13 @@ def expectation(
 
 def log_mean_exp_bound(
     q: Distribution,
-    log_weight: Callable[[Any], Any],
+    log_weight: Callable[[Tensor], TensorLike],
     *,
     num_samples: int,
     rng: Generator | None = None,
     vectorized: bool = False,
-    draws: Any = None,
-) -> Any:
+    draws: SiteDraws | None = None,
+) -> Tensor:
     """Return an estimate of E[log mean of exp(log_weight(z_k))] with its gradient, by VIMCO.
 
     Parameters
@@ -144,14 +153,14 @@ def log_mean_exp_bound(
 
 def control_loss(
     q: Distribution,
-    f: Callable[[Any], Any],
+    f: Callable[[Tensor], TensorLike],
     *,
     estimator: Estimator,
     num_samples: int = 1,
     rng: Generator | None = None,
     vectorized: bool = False,
-    draws: Any = None,
-) -> Any:
+    draws: SiteDraws | None = None,
+) -> Tensor:
     """Return what an estimator's own parameters are trained by: minimise it along with the rest.
 
     For REBAR and RELAX, the mean squared gradient of a sample with respect to the log odds, which
@@ -186,8 +195,8 @@ def control_loss(
 
 def gradient_variance(
     q: Callable[[], Distribution],
-    f: Callable[[Any], Any],
-    parameters: Mapping[str, Any],
+    f: Callable[[Tensor], TensorLike],
+    parameters: Mapping[str, Tensor],
     *,
     estimators: Sequence[Estimator | str] | None = None,
     samples_per_estimate: int = 2,
@@ -256,7 +265,7 @@ def gradient_variance(
 # ------------------------------------------------------------------------------------------ helpers
 
 
-def _chosen(q, estimator, num_samples):
+def _chosen(q: Distribution, estimator: Estimator | str | None, num_samples: int) -> Estimator:
     """The estimator as a record, once it is known to apply."""
     if isinstance(num_samples, bool) or not hasattr(num_samples, "__index__") or num_samples < 1:
         raise ArgumentError(
@@ -275,7 +284,7 @@ def _chosen(q, estimator, num_samples):
     return chosen
 
 
-def _check_samples(chosen, num_samples):
+def _check_samples(chosen: Estimator, num_samples: int) -> None:
     if num_samples < chosen.min_samples:
         raise ArgumentError(
             f"{type(chosen).__name__}: num_samples",
@@ -286,7 +295,15 @@ def _check_samples(chosen, num_samples):
 
 
 def _estimate(
-    chosen, q, f, num_samples, rng, vectorized, memory, draws, learn=False
+    chosen: Estimator,
+    q: Distribution,
+    f: Callable[[Tensor], TensorLike],
+    num_samples: int,
+    rng: Generator | None,
+    vectorized: bool,
+    memory: Memory | None,
+    draws: SiteDraws | None,
+    learn: bool = False,
 ) -> tuple[Estimated, Costs]:
     costs = Costs(f, q, vectorized)
     base, _ = unwrapped(q)
@@ -295,7 +312,7 @@ def _estimate(
     return chosen.estimate(problem), costs
 
 
-def _with_gradient(chosen, found, costs):
+def _with_gradient(chosen: Estimator, found: Estimated, costs: Costs) -> Tensor:
     """The value of an estimate with the gradient of its surrogate."""
     value = costs.restored(found.value)
     if found.surrogate is found.value:
@@ -310,18 +327,18 @@ class _FirstOrder(Function):
     """A value with the gradient of something else, which can be taken once."""
 
     @staticmethod
-    def forward(ctx, value, surrogate, name):
+    def forward(ctx: Context, value: Tensor, surrogate: Tensor, name: str) -> Tensor:
         ctx.save_for_backward(surrogate)
         ctx.name = name
         return wrap(value.array)
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Context, g: Tensor) -> tuple[None, Tensor, None]:
         (surrogate,) = ctx.saved_tensors
         return None, _Once.apply(g, surrogate, ctx.name), None
 
     @staticmethod
-    def jvp(ctx, value, surrogate, name=None):  # type: ignore[override]
+    def jvp(ctx: Context, value: Tensor, surrogate: Tensor, name: str | None = None) -> Tensor:  # type: ignore[override]
         return surrogate
 
 
@@ -329,20 +346,20 @@ class _Once(Function):
     """A cotangent that must not be differentiated: the result would not be a second derivative."""
 
     @staticmethod
-    def forward(ctx, g, surrogate, name):
+    def forward(ctx: Context, g: Tensor, surrogate: Tensor, name: str) -> Tensor:
         ctx.name = name
         return wrap(g.array)
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Context, g: Tensor) -> NoReturn:
         raise _no_second(ctx.name)
 
     @staticmethod
-    def jvp(ctx, g, surrogate, name=None):  # type: ignore[override]
+    def jvp(ctx: Context, g: Tensor, surrogate: Tensor, name: str | None = None) -> NoReturn:  # type: ignore[override]
         raise _no_second(ctx.name)
 
 
-def _no_second(name):
+def _no_second(name: str) -> NotDifferentiableError:
     return NotDifferentiableError(
         f"{name}: a second derivative",
         expected="first derivatives of the estimate",

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.tree import record, static
+from probtorch.core.typed import Shape
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.elementwise import exp
@@ -27,13 +30,14 @@ from probtorch.ops.gathering import gather
 from probtorch.ops.movement import cat, expand, movedim, reshape, stack
 from probtorch.ops.reduction import mean, prod
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["Enumerate", "Outcomes", "SumAndSample", "UnorderedSet", "probabilities"]
 
 MAX_OUTCOMES = 4096
 
 
-def probabilities(q: Any, values: Any) -> Any:
+def probabilities(q: Distribution, values: Tensor) -> Tensor:
     """Return the probabilities of all values, shape (K, *B), differentiable also where they are 0.
 
     Parameters
@@ -52,7 +56,7 @@ def probabilities(q: Any, values: Any) -> Any:
     return expand(reshape(found, _padded(found.array.shape, 1 + len(batch))), (k, *batch))
 
 
-def _padded(shape, rank):
+def _padded(shape: Shape, rank: int) -> Shape:
     return (shape[0], *(1,) * (rank - len(shape)), *shape[1:])
 
 
@@ -106,7 +110,7 @@ class Outcomes:
             single = prod(single, dim, keepdim=True)
         self.probs = single
 
-    def at(self, rows: np.ndarray) -> Any:
+    def at(self, rows: np.ndarray) -> Tensor:
         """Return the values of outcomes `rows`, shape (m, *C), as a tensor of shape (m, *B, *E)."""
         m, batch = rows.shape[0], self.index.shape[1:]
         picked = np.take_along_axis(self.index, np.broadcast_to(rows, (m, *batch)), 0)
@@ -114,7 +118,7 @@ class Outcomes:
         picked = picked.reshape(*picked.shape, *(1,) * (values.ndim - picked.ndim))
         return wrap(np.take_along_axis(values, np.broadcast_to(picked, (m, *values.shape[1:])), 0))
 
-    def all(self) -> Any:
+    def all(self) -> Tensor:
         """Return the values of all outcomes, shape (count, *B, *E)."""
         rows = np.arange(self.count).reshape(-1, *(1,) * len(self.cost_shape))
         return self.at(np.broadcast_to(rows, (self.count, *self.cost_shape)))
@@ -123,7 +127,7 @@ class Outcomes:
 class _Finite(Estimator):
     max_outcomes: int
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why the support cannot be listed."""
         if q.has_enumerate_support:
             return None
@@ -190,7 +194,7 @@ class SumAndSample(_Finite):
         rest = p.copy()
         np.put_along_axis(rest, order[:k], 0.0, 0)
         left = rest.sum(0)
-        value: Any = 0.0
+        value: float | Tensor = 0.0
         if k:
             top = gather(outcomes.probs, 0, wrap(order[:k]))
             value = total(top * problem.cost(outcomes.at(order[:k])), 0)
@@ -203,6 +207,7 @@ class SumAndSample(_Finite):
             one = picked / wrap(np.where(at > 0.0, at, 1.0))
             cost = problem.cost(outcomes.at(to_host(rows.array)))
             value = value + mean(one * cost, 0) * wrap(left)
+        assert isinstance(value, TensorBase)  # the probabilities add up to 1
         return Estimated(value, value)
 
 
@@ -227,7 +232,7 @@ class UnorderedSet(_Finite):
     set_size: int = static(default=2)
     max_outcomes: int = static(default=MAX_OUTCOMES)
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why the support cannot be listed, or that the set is too small or too large."""
         if not 2 <= self.set_size <= 8:
             return Refusal("a set_size from 2 to 8", repr(self.set_size))
@@ -251,7 +256,7 @@ class UnorderedSet(_Finite):
         n = len(parts)
         return Estimated(value / n, surrogate / n) if n > 1 else Estimated(value, surrogate)
 
-    def _one(self, problem, outcomes, p):
+    def _one(self, problem: Problem, outcomes: Outcomes, p: np.ndarray) -> tuple[Tensor, Tensor]:
         remaining, rows = p.copy(), []
         for _ in range(self.set_size):
             weights = wrap(np.moveaxis(remaining, 0, -1))
@@ -287,20 +292,22 @@ def _leave_out_ratios(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first.astype(p.dtype), second.astype(p.dtype)
 
 
-def _less(items, one):
+def _less(items: tuple[int, ...], one: int) -> tuple[int, ...]:
     return tuple(i for i in items if i != one)
 
 
-def _set_probability(p, members, excluded):
+def _set_probability(
+    p: np.ndarray, members: tuple[int, ...], excluded: float | np.ndarray
+) -> np.ndarray:
     """Probability that the first draws without replacement are `members`, in any order.
 
     The domain lacks outcomes of total mass `excluded`. P(T) is the sum over the last one drawn, t,
     of P(T without t) p(t) / (1 - excluded - mass of T without t).
     """
-    found: dict[frozenset, Any] = {frozenset(): np.ones(p.shape[1:])}
+    found: dict[frozenset[int], np.ndarray] = {frozenset(): np.ones(p.shape[1:])}
     for size in range(1, len(members) + 1):
         for some in itertools.combinations(members, size):
-            parts: Any = 0.0
+            parts = np.zeros(p.shape[1:])
             for t in some:
                 before = frozenset(some) - {t}
                 left = 1.0 - excluded - sum(p[i] for i in before)

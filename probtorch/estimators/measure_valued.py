@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
+from probtorch.core.typed import Shape
 from probtorch.distributions.bernoulli import Bernoulli, Geometric
 from probtorch.distributions.categorical import Categorical, OneHotCategorical
 from probtorch.distributions.counts import Binomial, Poisson
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.location_scale import Laplace
 from probtorch.distributions.normal import HalfNormal, LogNormal, Normal
@@ -38,6 +40,7 @@ from probtorch.ops.elementwise import exp, sqrt, where
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import cat, expand, reshape
 from probtorch.ops.reduction import mean
+from probtorch.tensor import Tensor
 
 __all__ = ["WEAK_DERIVATIVES", "MeasureValued", "WeakDerivative"]
 
@@ -53,55 +56,59 @@ class WeakDerivative(NamedTuple):
         Draws of the positive and of the negative part.
     """
 
-    parameter: Any
-    constant: Any
-    plus: Any
-    minus: Any
+    parameter: Tensor
+    constant: float | Tensor
+    plus: Tensor
+    minus: Tensor
 
+
+_Rule = TypeVar("_Rule", bound=Callable[..., Iterator[WeakDerivative]])
 
 # By class: a generator of its weak derivatives over (q, problem, draws of q).
-WEAK_DERIVATIVES: dict[type, Callable[[Any, Problem, Any], Iterator[WeakDerivative]]] = {}
+WEAK_DERIVATIVES: dict[type, Callable[..., Iterator[WeakDerivative]]] = {}
 
 # Parameters in which no weak derivative is known, by class.
-UNKNOWN = {Gamma: ("concentration",)}
+UNKNOWN: dict[type, tuple[str, ...]] = {Gamma: ("concentration",)}
 
 
-def weak_derivative(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def weak_derivative(kind: type) -> Callable[[_Rule], _Rule]:
     """Decorator: register the weak derivatives of a class."""
 
-    def register(fn):
+    def register(fn: _Rule) -> _Rule:
         WEAK_DERIVATIVES[kind] = fn
         return fn
 
     return register
 
 
-def _wanted(parameter):
+def _wanted(parameter: Tensor) -> bool:
     """Whether a gradient may be asked for; forward mode keeps tangents elsewhere."""
     return parameter.requires_grad or recorder() is not None
 
 
 @weak_derivative(Bernoulli)
-def _bernoulli(q, problem, drawn):
+def _bernoulli(q: Bernoulli, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     shape = (problem.num_samples, *q.batch_shape)
     ones = wrap(np.ones(shape, q.probs.array.dtype))
     yield WeakDerivative(q.probs, 1.0, ones, ones * 0.0)
 
 
 @weak_derivative(Binomial)
-def _binomial(q, problem, drawn):
+def _binomial(q: Binomial, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     rest = problem.draws.sample(_fewer(q), problem.num_samples)
     yield WeakDerivative(q.probs, q.total_count, where(q.total_count > 0.0, rest + 1.0, rest), rest)
 
 
-def _fewer(q):
+def _fewer(q: Binomial) -> Distribution:
     n = where(q.total_count > 0.0, q.total_count - 1.0, 0.0)
     return Binomial(n, q.probs.detach()).expand(q.batch_shape)
 
 
 @weak_derivative(Categorical)
 @weak_derivative(OneHotCategorical)
-def _categories(q, problem, drawn):
+def _categories(
+    q: Categorical | OneHotCategorical, problem: Problem, drawn: Tensor
+) -> Iterator[WeakDerivative]:
     # The changes of the probabilities add up to 0, so what is subtracted is free: the draw itself.
     weights, values = q._weights(), q.enumerate_support()
     for k in range(q.num_categories):
@@ -110,29 +117,34 @@ def _categories(q, problem, drawn):
 
 
 @weak_derivative(Poisson)
-def _poisson(q, problem, drawn):
+def _poisson(q: Poisson, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     yield WeakDerivative(q.rate, 1.0, drawn + 1.0, drawn)
 
 
 @weak_derivative(Geometric)
-def _geometric(q, problem, drawn):
+def _geometric(q: Geometric, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     yield WeakDerivative(q.probs, 1.0 / q.probs, drawn, 1.0 + drawn + problem.sample())
 
 
 @weak_derivative(Exponential)
-def _exponential(q, problem, drawn):
+def _exponential(q: Exponential, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     yield WeakDerivative(q.rate, 1.0 / q.rate, drawn, drawn + problem.sample())
 
 
 @weak_derivative(Gamma)
-def _gamma(q, problem, drawn):
+def _gamma(q: Gamma, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     waiting = Exponential(q.rate.detach()).expand(q.batch_shape)
     more = problem.draws.sample(waiting, problem.num_samples)
     yield WeakDerivative(q.rate, q.concentration / q.rate, drawn, drawn + more)
 
 
 @weak_derivative(Normal)
-def _normal(q, problem, drawn, onto=lambda x: x):
+def _normal(
+    q: Normal | LogNormal,
+    problem: Problem,
+    drawn: Tensor,
+    onto: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Iterator[WeakDerivative]:
     loc, scale, n = q.loc.detach(), q.scale.detach(), problem.num_samples
     one = expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape))
     if _wanted(q.loc):
@@ -148,12 +160,12 @@ def _normal(q, problem, drawn, onto=lambda x: x):
 
 
 @weak_derivative(LogNormal)
-def _log_normal(q, problem, drawn):
+def _log_normal(q: LogNormal, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     yield from _normal(q, problem, drawn, exp)
 
 
 @weak_derivative(HalfNormal)
-def _half_normal(q, problem, drawn):
+def _half_normal(q: HalfNormal, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     scale = q.scale.detach()
     one = expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape))
     m = _maxwell(problem, one) * scale
@@ -161,7 +173,7 @@ def _half_normal(q, problem, drawn):
 
 
 @weak_derivative(Laplace)
-def _laplace(q, problem, drawn):
+def _laplace(q: Laplace, problem: Problem, drawn: Tensor) -> Iterator[WeakDerivative]:
     loc, scale, n = q.loc.detach(), q.scale.detach(), problem.num_samples
     unit = Exponential(expand(wrap(np.ones((), scale.array.dtype)), tuple(q.batch_shape)))
     e = problem.draws.sample(unit, n) * scale
@@ -173,12 +185,12 @@ def _laplace(q, problem, drawn):
         yield WeakDerivative(q.scale, 1.0 / scale, loc + sign * (e + more), loc + sign * e)
 
 
-def _maxwell(problem, one):
+def _maxwell(problem: Problem, one: Tensor) -> Tensor:
     """Lengths of three standard normal numbers: the root of twice a gamma of shape 3/2."""
     return sqrt(problem.draws.sample(Gamma(one * 1.5, one), problem.num_samples) * 2.0)
 
 
-def _signs(problem, like):
+def _signs(problem: Problem, like: Tensor) -> Tensor:
     return where(problem.uniform(like) < 0.5, -1.0, 1.0)
 
 
@@ -192,7 +204,7 @@ class MeasureValued(Estimator):
 
     name: ClassVar[str] = "measure_valued"
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why there is no weak derivative."""
         kind = type(q)
         if kind not in WEAK_DERIVATIVES:
@@ -224,7 +236,9 @@ class MeasureValued(Estimator):
             surrogate = surrogate + unbroadcast(term, shape)
         return Estimated(value, surrogate)
 
-    def _differences(self, problem, shape, drawn, plus, minus):
+    def _differences(
+        self, problem: Problem, shape: Shape, drawn: Tensor, plus: Tensor, minus: Tensor
+    ) -> Tensor:
         """Mean difference of costs for each element moved on its own, shape B."""
         batch = tuple(problem.q.batch_shape)
         with no_grad():
@@ -242,9 +256,10 @@ class MeasureValued(Estimator):
                 )
                 part = where(mask, difference, 0.0)
                 found = part if found is None else found + part
+            assert found is not None  # there are several elements
             return found
 
-    def _difference(self, problem, plus, minus):
+    def _difference(self, problem: Problem, plus: Tensor, minus: Tensor) -> Tensor:
         n, dtype = plus.array.shape[0], plus.array.dtype
         cost = problem.cost(cat([plus, cast(minus, dtype)], 0))
         return mean(cost[:n] - cost[n:], 0)

@@ -9,28 +9,30 @@ adds: the bound minus the one in which its weight is replaced by the geometric m
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
+from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
 from probtorch.ops.elementwise import where
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import logsumexp
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["VIMCO", "log_mean_exp", "vimco_signals"]
 
 
-def log_mean_exp(log_w: Any) -> Any:
+def log_mean_exp(log_w: Tensor) -> Tensor:
     """Return log of the mean of exp(log_w) over the first dim."""
     return logsumexp(log_w, 0) - math.log(log_w.array.shape[0])
 
 
-def vimco_signals(log_w: Any) -> Any:
+def vimco_signals(log_w: Tensor) -> Tensor:
     """Return what each sample adds to the bound: the factor of its score.
 
     Parameters
@@ -69,7 +71,7 @@ class VIMCO(Estimator):
         """The others have a mean."""
         return 2
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why there is no score."""
         return None if hasattr(q, "log_prob") else Refusal("a distribution with a density", repr(q))
 

@@ -7,10 +7,11 @@ the implicit gradient (Figurnov, Mohamed, Mnih 2018), and belongs to the distrib
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record
+from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.reduction import mean
 
@@ -29,7 +30,7 @@ class Pathwise(Estimator):
     all_orders: ClassVar[bool] = True
     mixes: ClassVar[bool] = True
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why there is no path."""
         if q.has_rsample:
             return None

@@ -20,14 +20,28 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from probtorch.core.rng import Generator
+from probtorch.core.typed import DType, TensorLike
 from probtorch.distributions.distribution import Distribution, Independent
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.sampling import rand
+from probtorch.tensor import Tensor
 
-__all__ = ["SiteDraws", "Estimated", "Estimator", "Problem", "Refusal", "unwrapped"]
+__all__ = [
+    "Cost",
+    "SiteDraws",
+    "Estimated",
+    "Estimator",
+    "Memory",
+    "Problem",
+    "Refusal",
+    "unwrapped",
+]
+
+# What an estimator keeps from call to call.
+Memory: TypeAlias = dict[str, Tensor]
 
 
 class Refusal(NamedTuple):
@@ -60,9 +74,9 @@ class Estimated(NamedTuple):
         alone.
     """
 
-    value: Any
-    surrogate: Any
-    loss: Any = None
+    value: Tensor
+    surrogate: Tensor
+    loss: Tensor | None = None
 
 
 class SiteDraws:
@@ -77,17 +91,27 @@ class SiteDraws:
     def __init__(self, rng: Generator | None = None) -> None:
         self.rng = rng
 
-    def sample(self, q: Distribution, n: int) -> Any:
+    def sample(self, q: Distribution, n: int) -> Tensor:
         """Return n draws of q without gradient, shape (n, *B, *E)."""
         return q.sample((n,), self.rng)
 
-    def rsample(self, q: Distribution, n: int) -> Any:
+    def rsample(self, q: Distribution, n: int) -> Tensor:
         """Return n draws of q by a differentiable function of its parameters."""
         return q.rsample((n,), self.rng)
 
-    def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def uniform(self, shape: tuple[int, ...], dtype: DType | None) -> Tensor:
         """Return draws from the open interval (0, 1)."""
         return rand(shape, generator=self.rng, dtype=dtype)
+
+
+class Cost(Protocol):
+    """From values, shape (n, *B, *E), to costs, shape (n, *C)."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return the costs of n values."""
+
+    def like(self, fn: Callable[[Tensor], TensorLike]) -> Cost:
+        """Return the costs of another function of the same values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,21 +134,21 @@ class Problem:
     """
 
     q: Distribution
-    cost: Callable[[Any], Any]
-    draws: Any
+    cost: Cost
+    draws: SiteDraws
     num_samples: int = 1
-    memory: dict[str, Any] | None = None
+    memory: Memory | None = None
     learn: bool = False
 
-    def sample(self) -> Any:
+    def sample(self) -> Tensor:
         """Return draws of q, shape (num_samples, *B, *E)."""
         return self.draws.sample(self.q, self.num_samples)
 
-    def log_prob(self, z: Any) -> Any:
+    def log_prob(self, z: Tensor) -> Tensor:
         """Return the log density of values in the support, shape (n, *B)."""
         return self.q.log_prob_inside(z)
 
-    def uniform(self, z: Any, *more: int) -> Any:
+    def uniform(self, z: Tensor, *more: int) -> Tensor:
         """Return uniforms, one for each element of the batches of `z` and of further dims."""
         shape = (z.array.shape[0], *self.q.batch_shape, *more)
         dtype = self.q._dtype
@@ -136,7 +160,7 @@ class Problem:
         return math.prod(self.q.batch_shape) // costs if costs else 1
 
 
-def joined(x: Any, cost: Any) -> Any:
+def joined(x: Tensor, cost: Tensor) -> Tensor:
     """Sum a tensor of shape (n, *B) over the joint dims, to the shape (n, *C) of `cost`."""
     shape = (x.array.shape[0], *cost.array.shape[1:])
     return unbroadcast(x, shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
 
 from probtorch.distributions.distribution import Distribution, MaskedDistribution
 from probtorch.errors import ArgumentError
@@ -43,7 +42,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 _BEAR_MASKS = (Pathwise, ScoreFunction, DiCE)
 
 
-def as_estimator(given: Any, subject: str = "estimator", at: str | None = None) -> Estimator:
+def as_estimator(given: object, subject: str = "estimator", at: str | None = None) -> Estimator:
     """Return an estimator from an estimator or a name.
 
     Parameters

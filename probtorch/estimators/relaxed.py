@@ -8,16 +8,18 @@ variates of control_variates.py stand on the same functions.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
 from probtorch.distributions.bernoulli import Bernoulli
-from probtorch.distributions.categorical import OneHotCategorical
+from probtorch.distributions.categorical import Categorical, OneHotCategorical
+from probtorch.distributions.distribution import Distribution
 from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal
 from probtorch.ops.elementwise import log, log1p, sigmoid, softplus, where
 from probtorch.ops.reduction import mean, softmax
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "GumbelSoftmax",
@@ -31,12 +33,15 @@ __all__ = [
 ]
 
 
-def log_weights(q: Any) -> Any:
+def log_weights(q: Distribution) -> Tensor:
     """Return the parameters that the noise is added to: log odds, or log-probabilities."""
-    return q.logits if isinstance(q, Bernoulli) else q._log_weights()
+    if isinstance(q, Bernoulli):
+        return q.logits
+    assert isinstance(q, (Categorical, OneHotCategorical))  # what `refusal` lets through
+    return q._log_weights()
 
 
-def conditional_noise(q: Any, weights: Any, b: Any, v: Any) -> Any:
+def conditional_noise(q: Distribution, weights: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """Return continuous z whose hard version is b, given uniforms v: differentiable in `weights`.
 
     For Bernoulli z = logits + logit(u) with z > 0 where b = 1; for one-hot categories z = log p +
@@ -51,19 +56,19 @@ def conditional_noise(q: Any, weights: Any, b: Any, v: Any) -> Any:
     return where(b > 0.5, -log(top), -log(waiting * (-weights).exp() + top))
 
 
-def unconditional(z: Any, weights: Any) -> Any:
+def unconditional(z: Tensor, weights: Tensor) -> Tensor:
     """Return the same z as a function of `weights` at fixed noise, not at fixed b."""
     return z.detach() + (weights - weights.detach())
 
 
-def relaxed(q: Any, z: Any, temperature: Any) -> Any:
+def relaxed(q: Distribution, z: Tensor, temperature: float | Tensor) -> Tensor:
     """Return the relaxed draw: a number in (0, 1), or a point of the simplex."""
     if isinstance(q, Bernoulli):
         return sigmoid(z / temperature)
     return softmax(z / temperature, -1)
 
 
-def relaxed_refusal(q: Any) -> Refusal | None:
+def relaxed_refusal(q: Distribution) -> Refusal | None:
     """Return why the draws of q have no values in between."""
     if isinstance(q, (Bernoulli, OneHotCategorical)):
         return None
@@ -73,10 +78,13 @@ def relaxed_refusal(q: Any) -> Refusal | None:
     return Refusal("a Bernoulli or a OneHotCategorical, whose values can be relaxed", got)
 
 
-def uniforms(problem: Problem, b: Any) -> Any:
+def uniforms(problem: Problem, b: Tensor) -> Tensor:
     """Return the uniforms that `conditional_noise` takes, one per log odds or per category."""
-    q: Any = problem.q
-    return problem.uniform(b, *(() if isinstance(q, Bernoulli) else (q.num_categories,)))
+    q = problem.q
+    if isinstance(q, Bernoulli):
+        return problem.uniform(b)
+    assert isinstance(q, (Categorical, OneHotCategorical))  # what `refusal` lets through
+    return problem.uniform(b, q.num_categories)
 
 
 class _Relaxed(Estimator):
@@ -84,12 +92,12 @@ class _Relaxed(Estimator):
     all_orders: ClassVar[bool] = True
     relaxes: ClassVar[bool] = True
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why q has no relaxation."""
         return relaxed_refusal(q)
 
     @abc.abstractmethod
-    def draw(self, problem: Problem) -> Any:
+    def draw(self, problem: Problem) -> Tensor:
         """Return a draw that is differentiable in the parameters."""
 
     def estimate(self, problem: Problem) -> Estimated:
@@ -112,9 +120,9 @@ class GumbelSoftmax(_Relaxed):
     """
 
     name: ClassVar[str] = "gumbel_softmax"
-    temperature: Any = 0.5
+    temperature: float | Tensor = 0.5
 
-    def draw(self, problem: Problem) -> Any:
+    def draw(self, problem: Problem) -> Tensor:
         """Return relaxed draws."""
         b, weights = problem.sample(), log_weights(problem.q)
         z = conditional_noise(problem.q, weights.detach(), b, uniforms(problem, b))
@@ -136,13 +144,13 @@ class StraightThrough(_Relaxed):
     """
 
     name: ClassVar[str] = "straight_through"
-    temperature: Any = static(default=None)
+    temperature: float | Tensor | None = static(default=None)
 
-    def draw(self, problem: Problem) -> Any:
+    def draw(self, problem: Problem) -> Tensor:
         """Return draws whose derivatives are those of probabilities or of relaxed draws."""
-        q: Any = problem.q
-        b = problem.sample()
+        q, b = problem.q, problem.sample()
         if self.temperature is None:
+            assert isinstance(q, (Bernoulli, OneHotCategorical))  # what `refusal` lets through
             soft = q.probs
         else:
             weights = log_weights(q)

@@ -11,17 +11,21 @@ and has the right derivatives of every order; with the baseline term of Mao et a
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
 
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tree import record, static
+from probtorch.core.typed import TensorLike
+from probtorch.distributions.distribution import Distribution
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.estimators.protocol import Estimated, Estimator, Problem, Refusal, joined
+from probtorch.estimators.protocol import Estimated, Estimator, Memory, Problem, Refusal, joined
 from probtorch.ops.elementwise import exp
 from probtorch.ops.reduction import mean
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = [
     "BASELINES",
@@ -32,6 +36,9 @@ __all__ = [
     "moving_average",
 ]
 
+# None, one of `BASELINES`, a tensor, or a function without arguments that returns one.
+Baseline: TypeAlias = TensorLike | str | Callable[[], TensorLike] | None
+
 BASELINES = ("leave_one_out", "moving_average")
 
 
@@ -39,7 +46,7 @@ class _Scored(Estimator):
     """What both share: the options and the baseline."""
 
     mixes: ClassVar[bool] = True
-    baseline: Any
+    baseline: Baseline
     decay: float
 
     @property
@@ -47,10 +54,10 @@ class _Scored(Estimator):
         """Leaving one out leaves at least one."""
         return 2 if self._is("leave_one_out") else 1
 
-    def _is(self, name):
+    def _is(self, name: str) -> bool:
         return isinstance(self.baseline, str) and self.baseline == name
 
-    def refusal(self, q: Any) -> Refusal | None:
+    def refusal(self, q: Distribution) -> Refusal | None:
         """Return why there is no score: q has no density, or a baseline is unknown."""
         if isinstance(self.baseline, str) and self.baseline not in BASELINES:
             options = ", ".join(map(repr, BASELINES))
@@ -62,7 +69,7 @@ class _Scored(Estimator):
             return Refusal("a distribution with a log density", "one without")
         return None
 
-    def reduced(self, cost: Any, memory: dict[str, Any] | None) -> tuple[Any, Any]:
+    def reduced(self, cost: Tensor, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
         """Return the baseline of detached costs, shape (n, *C), and what trains it, or None."""
         base = self.baseline
         if base is None:
@@ -99,7 +106,7 @@ class ScoreFunction(_Scored):
     """
 
     name: ClassVar[str] = "score_function"
-    baseline: Any = static(default=None)
+    baseline: Baseline = static(default=None)
     decay: float = static(default=0.9)
 
     def estimate(self, problem: Problem) -> Estimated:
@@ -129,7 +136,7 @@ class DiCE(_Scored):
 
     name: ClassVar[str] = "dice"
     all_orders: ClassVar[bool] = True
-    baseline: Any = static(default=None)
+    baseline: Baseline = static(default=None)
     decay: float = static(default=0.9)
 
     def estimate(self, problem: Problem) -> Estimated:
@@ -146,7 +153,7 @@ class DiCE(_Scored):
         return Estimated(value, value, loss)
 
 
-def check_baseline(base: Any, shape: tuple[int, ...], at: str | None = None) -> None:
+def check_baseline(base: Tensor, shape: tuple[int, ...], at: str | None = None) -> None:
     """Raise ShapeError if a baseline does not broadcast to a shape: costs would count repeatedly.
 
     Parameters
@@ -170,13 +177,13 @@ def check_baseline(base: Any, shape: tuple[int, ...], at: str | None = None) -> 
         )
 
 
-def leave_one_out(cost: Any) -> Any:
+def leave_one_out(cost: Tensor) -> Tensor:
     """Return for every sample (along the first dim) the mean cost of the others."""
     n = cost.array.shape[0]
     return (total(cost, 0, True) - cost) / (n - 1)
 
 
-def moving_average(cost: Any, decay: float, memory: dict[str, Any] | None) -> Any:
+def moving_average(cost: Tensor, decay: float, memory: Memory | None) -> Tensor:
     """Return the average of earlier costs, 0 at the first call; then take these in."""
     if memory is None:
         raise ArgumentError(

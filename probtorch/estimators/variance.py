@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -36,8 +35,8 @@ class VarianceRow:
     estimator: str
     unbiased: bool
     total: float
-    variances: dict[str, Any]
-    means: dict[str, Any]
+    variances: dict[str, np.ndarray]
+    means: dict[str, np.ndarray]
     seconds: float
     evaluations: float | None = None
 

@@ -12,30 +12,47 @@ equations", appendix B). It needs no memory for steps, and is exact only as far 
 are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from probtorch.autograd.closures import another, cut_off, stand_in
-from probtorch.autograd.function import Function
+from probtorch.autograd.function import Context, Function
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import NotDifferentiableError
-from probtorch.ode.solve import SHRINK, adaptive, attempt, direction_of, first_step
+from probtorch.ode.solve import (
+    SHRINK,
+    Problem,
+    SolutionPath,
+    adaptive,
+    attempt,
+    direction_of,
+    first_step,
+)
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import logical_and, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import cat, flip, reshape, stack
 from probtorch.ops.reduction import sum as total
+from probtorch.tensor import Tensor
 
 __all__ = ["Continuous", "Discrete"]
+
+# Gradients of the time, state, size and target of a try, and of what the slope closes over.
+Pulled: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Sequence[Tensor]]
 
 
 class _Adjoint(Function):
     """``apply(problem, closed_over, y, times, *closed_over)`` returns ``(outputs, reached)``."""
 
     @staticmethod
-    def solve(ctx, problem, closed_over, y, times):
+    def solve(
+        ctx: Context, problem: Problem, closed_over: Sequence[Tensor], y: Tensor, times: Tensor
+    ) -> SolutionPath:
         path = adaptive(problem.method, problem.f, y, times, problem.tolerances)
         ctx.problem, ctx.closed_over = problem, closed_over
         ctx.mark_non_differentiable(path.reached)
@@ -46,7 +63,14 @@ class Discrete(_Adjoint):
     """The solver with its discrete adjoint."""
 
     @staticmethod
-    def forward(ctx, problem, closed_over, y, times, *items):
+    def forward(
+        ctx: Context,
+        problem: Problem,
+        closed_over: Sequence[Tensor],
+        y: Tensor,
+        times: Tensor,
+        *items: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Solve, and keep the tries."""
         path = _Adjoint.solve(ctx, problem, closed_over, y, times)
         ctx.save_for_backward(
@@ -56,7 +80,7 @@ class Discrete(_Adjoint):
         return path.outputs, path.reached
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx: Context, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walk back over the tries."""
         times, *path, tries = ctx.saved_tensors
         problem, closed_over = ctx.problem, ctx.closed_over
@@ -66,20 +90,22 @@ class Discrete(_Adjoint):
         zeros = [x.new_zeros(x.shape) for x in closed_over]
         nothing = times.new_zeros(())
 
-        def more(state):
+        def more(state: tuple[Tensor, ...]) -> Tensor:
             return state[0] >= 0
 
-        def body(state):
+        def body(
+            state: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]],
+        ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
             i, g_t, g_y, g_h, g_times, g_closed = state
             t, h, y, target, choices = (x[i] for x in path)
             ends, well, accepted, _ = choices
 
-            def through(g_t, g_y, g_h):
+            def through(g_t: Tensor, g_y: Tensor, g_h: Tensor) -> Pulled:
                 return _through(
                     problem, closed_over, times, (t, y, h, target, choices), g_t, g_y, g_h
                 )
 
-            def shrunk(g_t, g_y, g_h):
+            def shrunk(g_t: Tensor, g_y: Tensor, g_h: Tensor) -> Pulled:
                 """Where the error was no number the step was only made shorter."""
                 own = where(ends, 0.0, g_h * SHRINK).to(g_h.array.dtype)
                 rest = where(ends, g_h * SHRINK, 0.0).to(g_h.array.dtype)
@@ -111,7 +137,15 @@ class Discrete(_Adjoint):
         return None, None, g_y + first[0] + g[0], g_times if in_times else None, *g_closed
 
 
-def _through(problem, closed_over, times, given, g_t, g_y, g_h):
+def _through(
+    problem: Problem,
+    closed_over: Sequence[Tensor],
+    times: Tensor,
+    given: Sequence[Tensor],
+    g_t: Tensor,
+    g_y: Tensor,
+    g_h: Tensor,
+) -> Pulled:
     """Pull the gradient of what a try led to back to what it began with.
 
     Returns
@@ -128,7 +162,7 @@ def _through(problem, closed_over, times, given, g_t, g_y, g_h):
             problem.method, problem.f, t, y, h, end, direction, problem.tolerances, choices
         )
         found = _pulled([tried.t, tried.y, tried.h], [*begin, end, *closed_over], [g_t, g_y, g_h])
-    return (*found[:4], found[4:])
+    return found[0], found[1], found[2], found[3], found[4:]
 
 
 class Continuous(_Adjoint):
@@ -138,14 +172,21 @@ class Continuous(_Adjoint):
     approximate = True
 
     @staticmethod
-    def forward(ctx, problem, closed_over, y, times, *items):
+    def forward(
+        ctx: Context,
+        problem: Problem,
+        closed_over: Sequence[Tensor],
+        y: Tensor,
+        times: Tensor,
+        *items: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         """Solve, and keep the outputs."""
         path = _Adjoint.solve(ctx, problem, closed_over, y, times)
         ctx.save_for_backward(times, path.outputs)
         return path.outputs, path.reached
 
     @staticmethod
-    def backward(ctx, g, _):
+    def backward(ctx: Context, g: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Solve for the gradient, from each output time back to the one before."""
         times, outputs = ctx.saved_tensors
         problem, closed_over = ctx.problem, ctx.closed_over
@@ -159,7 +200,7 @@ class Continuous(_Adjoint):
         k, n = outputs.array.shape
         sizes = [x.array.size for x in closed_over]
 
-        def augmented(t, z):
+        def augmented(t: Tensor, z: Tensor) -> Tensor:
             y, a = stand_in(z[:n]), z[n : 2 * n]
             with enable_grad(), cut_off(closed_over):
                 slope = problem.f(t, y)
@@ -189,7 +230,13 @@ class Continuous(_Adjoint):
         return None, None, a + g[0], times_grad, *g_closed
 
 
-def _on_tape(problem, closed_over, g, path, tries):
+def _on_tape(
+    problem: Problem,
+    closed_over: Sequence[Tensor],
+    g: Tensor,
+    path: Sequence[Tensor],
+    tries: Tensor,
+) -> list[Tensor | None]:
     """Make the same tries on the tape, for derivatives of the gradient."""
     # What is solved may close over the first state and the times, too.
     y, times = another(problem.y), another(problem.times)
@@ -217,7 +264,9 @@ def _on_tape(problem, closed_over, g, path, tries):
         return [next(found) if x.requires_grad else None for x in sources]
 
 
-def _pulled(outs, sources, gs):
+def _pulled(
+    outs: Sequence[Tensor], sources: Sequence[Tensor], gs: Sequence[Tensor]
+) -> list[Tensor]:
     """Gradients of ``outs`` in `sources`, zeros where there is none."""
     found: Sequence[TensorBase | None] = [None] * len(sources)
     taped = [(out, g) for out, g in zip(outs, gs, strict=True) if out.requires_grad]
@@ -227,5 +276,5 @@ def _pulled(outs, sources, gs):
     return [s.new_zeros(s.shape) if x is None else x for s, x in zip(sources, found, strict=True)]
 
 
-def _slopes(problem, times, outputs):
+def _slopes(problem: Problem, times: Tensor, outputs: Tensor) -> Tensor:
     return stack([problem.f(times[i], outputs[i]) for i in range(times.array.shape[0])])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import TensorLike, Tree
 from probtorch.errors import ArgumentError, DomainError
 from probtorch.ode.adjoint import Discrete
-from probtorch.ode.odeint import prepared
+from probtorch.ode.odeint import InitialValueProblem, prepared
 from probtorch.ode.solve import adaptive
 from probtorch.ops.movement import stack
 from probtorch.tensor import Tensor
@@ -24,20 +24,22 @@ __all__ = ["odeint_event"]
 # Halvings of the step in which the event lies: 2**-60 of it is below rounding.
 HALVINGS = 60
 
+State = TypeVar("State")
+
 
 def odeint_event(
-    func: Callable[..., Any],
-    y0: Tree,
+    func: Callable[[Tensor, State], State],
+    y0: State,
     t0: TensorLike,
     *,
-    event_fn: Callable[..., Any],
+    event_fn: Callable[[Tensor, State], Tensor],
     t_max: float | None = None,
     reverse_time: bool = False,
     rtol: float = 1e-7,
     atol: float = 1e-9,
     method: str = "dopri5",
-    options: Mapping[str, Any] | None = None,
-) -> tuple[Tensor, Any]:
+    options: Mapping[str, float | None] | None = None,
+) -> tuple[Tensor, State]:
     """Solve ``dy/dt = func(t, y)`` from ``y(t0) = y0`` until ``event_fn(t, y)`` changes sign.
 
     Parameters
@@ -104,7 +106,7 @@ def odeint_event(
         value = event_fn(at, problem.state(where_)).reshape(())
         in_time, in_state = grad(value, [at, where_], allow_unused=True)
     slope = problem.f(event_t, y.detach())
-    rate: Any = 0.0 if in_state is None else (in_state * slope).sum()
+    rate: float | Tensor = 0.0 if in_state is None else (in_state * slope).sum()
     rate = (rate if in_time is None else rate + in_time).detach()
     crossing = event_fn(event_t, problem.state(y)).reshape(())
     moved = event_t - (crossing - crossing.detach()) / rate
@@ -112,11 +114,13 @@ def odeint_event(
     return moved, problem.state(stack([rows[0], final]))
 
 
-def _first_crossing(problem, event_fn):
+def _first_crossing(
+    problem: InitialValueProblem, event_fn: Callable[[Tensor, Tree], Tensor]
+) -> Tensor:
     """The time of the first sign change, by halving the step in which it lies."""
     method, f = problem.method, problem.f
 
-    def value(t, y):
+    def value(t: Tensor, y: Tensor) -> Tensor:
         return event_fn(t, problem.state(y)).reshape(())
 
     start = float(value(problem.times[0], problem.y))

@@ -9,9 +9,11 @@ Coefficients: Dormand and Prince (1980), table 2; Tsitouras (2011); Bogacki and 
 Hairer and Wanner (1996), "Solving ordinary differential equations II", the code RODAS.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,10 +21,16 @@ from probtorch.autograd.closures import stand_in
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, wrap
+from probtorch.core.typed import TensorLike
 from probtorch.ops.linalg import solve
 from probtorch.ops.movement import stack
+from probtorch.tensor import Tensor
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "Method", "Slope", "Step"]
+
+# A slope takes a time and a vector; a step takes one, and gives the next y and its error.
+Slope: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Step: TypeAlias = Callable[[Slope, Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -42,11 +50,13 @@ class Method:
 
     name: str
     order: int
-    step: Callable[..., Any]
+    step: Step
     adaptive: bool
 
 
-def _combination(y, h, weights, slopes):
+def _combination(
+    y: Tensor, h: TensorLike, weights: Sequence[float], slopes: Sequence[Tensor]
+) -> Tensor:
     """Return ``y + h * sum(weight * slope)``."""
     total = None
     for weight, slope in zip(weights, slopes):
@@ -56,11 +66,18 @@ def _combination(y, h, weights, slopes):
     return y if total is None else y + h * total
 
 
-def _explicit(name, order, c, a, b, embedded=None):
+def _explicit(
+    name: str,
+    order: int,
+    c: Sequence[float],
+    a: Sequence[Sequence[float]],
+    b: Sequence[float],
+    embedded: Sequence[float] | None = None,
+) -> Method:
     """A Runge-Kutta method; `embedded` are the weights of the comparison solution."""
     errors = None if embedded is None else [x - z for x, z in zip(b, embedded)]
 
-    def step(f, t, y, h):
+    def step(f: Slope, t: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor, Tensor | None]:
         slopes = [f(t, y)]
         for node, row in zip(c[1:], a):
             slopes.append(f(t + node * h, _combination(y, h, row, slopes)))
@@ -183,7 +200,7 @@ _C = (
 )
 
 
-def _jacobians(f, t, y, slope):
+def _jacobians(f: Slope, t: Tensor, y: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """Return df/dy (rows are components of f) and df/dt; on the tape if `slope`, f(t, y), is."""
     taped = grad_enabled() and slope.requires_grad
     # What is on the tape already is what the derivative is of.
@@ -209,7 +226,7 @@ def _jacobians(f, t, y, slope):
     return stack(rows), stack(in_time).to(y.array.dtype)
 
 
-def _rosenbrock(f, t, y, h):
+def _rosenbrock(f: Slope, t: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     slope = f(t, y)
     jacobian, in_time = _jacobians(f, t, y, slope)
     n = y.array.shape[0]

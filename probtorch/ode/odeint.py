@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from probtorch.autograd.closures import captured, stand_in
 from probtorch.core import dtype as dtypes
@@ -15,11 +15,11 @@ from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls, explained, misfit
 from probtorch.core.told import rerun
 from probtorch.core.tree import flatten, unflatten
-from probtorch.core.typed import Tree
+from probtorch.core.typed import DType, TensorLike, Tree
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ode.adjoint import Continuous, Discrete
 from probtorch.ode.methods import METHODS
-from probtorch.ode.solve import Tolerances, adaptive, fixed
+from probtorch.ode.solve import Problem, Tolerances, adaptive, fixed
 from probtorch.ops.movement import cat, reshape
 from probtorch.tensor import Tensor
 
@@ -28,8 +28,10 @@ __all__ = ["InitialValueProblem", "odeint", "odeint_adjoint", "prepared"]
 OPTIONS = ("step_size", "first_step", "max_num_steps")
 MAX_STEPS = 4096
 
+State = TypeVar("State")
 
-def _advice(args, kwargs):
+
+def _advice(args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
     """What to write where SciPy takes the parameters of the slope as further arguments."""
     if len(args) > 3 or "args" in kwargs or "theta" in kwargs:
         return (
@@ -40,16 +42,16 @@ def _advice(args, kwargs):
 
 @explained("odeint", meant={"y": "y0", "times": "t", "ts": "t"}, advice=_advice)
 def odeint(
-    func: Callable[..., Any],
-    y0: Tree,
+    func: Callable[[Tensor, State], State],
+    y0: State,
     t: Tensor,
     *,
     rtol: float = 1e-7,
     atol: float = 1e-9,
     method: str = "dopri5",
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, float | None] | None = None,
     adjoint: str = "discrete",
-) -> Any:
+) -> State:
     """Solve ``dy/dt = func(t, y)`` from ``y(t[0]) = y0``.
 
     Parameters
@@ -124,39 +126,36 @@ def odeint(
     return problem.state(problem.solve(Discrete if adjoint == "discrete" else Continuous))
 
 
-def odeint_adjoint(func: Callable[..., Any], y0: Tree, t: Tensor, **options: Any) -> Any:
+def odeint_adjoint(
+    func: Callable[[Tensor, State], State],
+    y0: State,
+    t: Tensor,
+    **options: Any,
+) -> State:
     """Solve as `odeint` does, with the continuous adjoint: torchdiffeq's name for it."""
     return odeint(func, y0, t, adjoint="continuous", **options)
 
 
 @dataclass
-class InitialValueProblem:
-    """A problem on flat vectors.
+class InitialValueProblem(Problem):
+    """A problem on flat vectors, with the form its states had.
 
     Attributes
     ----------
-    f : callable
-        From a time and a vector to a vector.
-    y : Tensor, shape (n,)
-    times : Tensor, shape (k,)
-    method : Method
-    tolerances : Tolerances
     step_size : float or None
+        Of methods of fixed size.
+    pack : callable
+        From vectors, shape (..., n), to states like the first one.
     """
 
-    f: Any
-    y: Any
-    times: Any
-    method: Any
-    tolerances: Tolerances
     step_size: float | None
-    pack: Any
+    pack: Callable[[Tensor], Tree]
 
-    def state(self, rows):
+    def state(self, rows: Tensor) -> Tree:
         """Return vectors, shape (..., n), as states like the first one."""
         return self.pack(rows)
 
-    def solve(self, adjoint):
+    def solve(self, adjoint: type[Discrete] | type[Continuous]) -> Tensor:
         """Return the solution as vectors, shape (k, n)."""
         if not self.method.adaptive:
             return fixed(self.method, self.f, self.y, self.times, self.step_size)
@@ -172,7 +171,7 @@ class InitialValueProblem:
             )
         return outputs
 
-    def _adaptive(self, adjoint):
+    def _adaptive(self, adjoint: type[Discrete] | type[Continuous]) -> tuple[Tensor, Tensor]:
         y, t = stand_in(self.y), stand_in(self.times[0])
         closed_over = captured(lambda: self.f(t, y), [y, t]) if grad_enabled() else []
         if closed_over is None:
@@ -190,7 +189,7 @@ class InitialValueProblem:
         return path.outputs, path.reached
 
 
-def _check_slope(func):
+def _check_slope(func: Callable[..., object]) -> None:
     """Refuse a slope that does not take a time and a state."""
     try:
         parameters = list(inspect.signature(func).parameters.values())
@@ -207,7 +206,15 @@ def _check_slope(func):
         )
 
 
-def prepared(func, y0, t, rtol, atol, method, options):
+def prepared(
+    func: Callable[[Tensor, State], State],
+    y0: State,
+    t: TensorLike,
+    rtol: float,
+    atol: float,
+    method: str,
+    options: Mapping[str, float | None] | None,
+) -> InitialValueProblem:
     """Check arguments; return the `InitialValueProblem`."""
     options = dict(options or {})
     unknown = [name for name in options if name not in OPTIONS]
@@ -241,7 +248,7 @@ def prepared(func, y0, t, rtol, atol, method, options):
     sizes = [x.array.size for x in items]
     single = len(items) == 1
 
-    def parts(vector):
+    def parts(vector: Tensor) -> State:
         found, at = [], 0
         for shape, size in zip(shapes, sizes, strict=True):
             piece = vector if single else vector[..., at : at + size]
@@ -249,7 +256,7 @@ def prepared(func, y0, t, rtol, atol, method, options):
             at += size
         return unflatten(structure, found)
 
-    def f(t, vector):
+    def f(t: Tensor, vector: Tensor) -> Tensor:
         slopes, form = flatten(func(t, parts(vector)))
         slopes = [as_tensor(x, "odeint") for x in slopes]
         if form != structure or [x.array.shape for x in slopes] != shapes:
@@ -272,13 +279,13 @@ def prepared(func, y0, t, rtol, atol, method, options):
     return InitialValueProblem(f, y, times, METHODS[method], tolerances, step_size, parts)
 
 
-def _joined(items, dtype):
+def _joined(items: Sequence[Tensor], dtype: DType | None) -> Tensor:
     flat = [reshape(x, (-1,)) for x in items]
     vector = flat[0] if len(flat) == 1 else cat(flat, 0)
     return vector if dtype is None or vector.array.dtype == dtype else cast(vector, dtype)
 
 
-def _floating(x):
+def _floating(x: Tensor) -> Tensor:
     return x if x.array.dtype.kind == "f" else cast(x, dtypes.default_dtype())
 
 

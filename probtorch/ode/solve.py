@@ -5,22 +5,28 @@ is what the discrete adjoint walks back along. A step never passes an output tim
 states of the solution itself and not interpolated.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
 from probtorch.autograd.scan import scan
 from probtorch.core.dispatch import wrap
+from probtorch.core.typed import Shape
+from probtorch.ode.methods import Method, Slope
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import isfinite, logical_and, maximum, minimum, sqrt, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import cat, reshape, stack
 from probtorch.ops.reduction import mean
+from probtorch.tensor import Tensor
 
 __all__ = [
     "Attempt",
+    "Problem",
     "SolutionPath",
     "Tolerances",
     "adaptive",
@@ -54,6 +60,27 @@ class Tolerances:
     max_num_steps: int
 
 
+@dataclass
+class Problem:
+    """An initial-value problem on flat vectors.
+
+    Attributes
+    ----------
+    f : callable
+        From a time and a vector to a vector.
+    y : Tensor, shape (n,)
+    times : Tensor, shape (k,)
+    method : Method
+    tolerances : Tolerances
+    """
+
+    f: Slope
+    y: Tensor
+    times: Tensor
+    method: Method
+    tolerances: Tolerances
+
+
 @dataclass(frozen=True)
 class SolutionPath:
     """What an adaptive solver did.
@@ -78,16 +105,16 @@ class SolutionPath:
         Whether what was watched turned negative or zero, in the last accepted step.
     """
 
-    outputs: Any
-    times: Any
-    sizes: Any
-    proposed: Any
-    states: Any
-    targets: Any
-    choices: Any
-    tries: Any
-    reached: Any
-    crossed: Any
+    outputs: Tensor
+    times: Tensor
+    sizes: Tensor
+    proposed: Tensor
+    states: Tensor
+    targets: Tensor
+    choices: Tensor
+    tries: Tensor
+    reached: Tensor
+    crossed: Tensor
 
 
 @dataclass(frozen=True)
@@ -107,18 +134,28 @@ class Attempt:
         whether the size stays what it was, as an output time had cut the step short.
     """
 
-    t: Any
-    y: Any
-    h: Any
-    after: Any
-    used: Any
-    ends: Any
-    well: Any
-    accepted: Any
-    rested: Any
+    t: Tensor
+    y: Tensor
+    h: Tensor
+    after: Tensor
+    used: Tensor
+    ends: Tensor
+    well: Tensor
+    accepted: Tensor
+    rested: Tensor
 
 
-def attempt(method, f, t, y, h, target, direction, tolerances, choices=None):
+def attempt(
+    method: Method,
+    f: Slope,
+    t: Tensor,
+    y: Tensor,
+    h: Tensor,
+    target: Tensor,
+    direction: Tensor,
+    tolerances: Tolerances,
+    choices: Tensor | Sequence[Tensor] | None = None,
+) -> Attempt:
     """Try a step, and choose the size of the next one.
 
     Parameters
@@ -139,6 +176,7 @@ def attempt(method, f, t, y, h, target, direction, tolerances, choices=None):
     ends = h * direction >= left * direction * (1.0 - 1e-12) if choices is None else choices[0]
     used = where(ends, left, h)
     after, error = method.step(f, t, y, used)
+    assert error is not None  # an adaptive method
     scale = tolerances.atol + tolerances.rtol * maximum(y.abs(), after.abs())
     # The bound keeps the root's slope finite where there is no error.
     ratio = sqrt(maximum(mean((error / scale) ** 2), 1e-20)).to(t.array.dtype)
@@ -168,7 +206,7 @@ def attempt(method, f, t, y, h, target, direction, tolerances, choices=None):
     )
 
 
-def fixed(method, f, y, times, step_size):
+def fixed(method: Method, f: Slope, y: Tensor, times: Tensor, step_size: float | None) -> Tensor:
     """Solve with steps of one size (the last before an output time may be shorter).
 
     Parameters
@@ -196,7 +234,7 @@ def fixed(method, f, y, times, step_size):
     sizes = lengths[wrap(which)] / wrap(np.array(counts, times.array.dtype)[which])
     begins = times[wrap(which)] + sizes * wrap(part.astype(times.array.dtype))
 
-    def step(y, at):
+    def step(y: Tensor, at: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         t, h = at
         after, _ = method.step(f, t, y, h)
         return after, after
@@ -206,7 +244,14 @@ def fixed(method, f, y, times, step_size):
     return cat([reshape(y, (1, -1)), states[last]], 0)
 
 
-def adaptive(method, f, y, times, tolerances, watch=None):
+def adaptive(
+    method: Method,
+    f: Slope,
+    y: Tensor,
+    times: Tensor,
+    tolerances: Tolerances,
+    watch: Slope | None = None,
+) -> SolutionPath:
     """Solve with steps whose estimated error is within the tolerances.
 
     Parameters
@@ -227,13 +272,13 @@ def adaptive(method, f, y, times, tolerances, watch=None):
     first = first_step(method, f, y, times, tolerances)
     outputs = index_put(_full((k, n), math.nan, y), (_int(0),), y)
 
-    def more(s):
+    def more(s: dict[str, Tensor]) -> Tensor:
         moving = s["t"] + s["h"] != s["t"]
         going = logical_and(s["reached"] < k, s["tries"] < m)
         going = logical_and(going, ~s["crossed"])
         return logical_and(going, logical_and(moving, isfinite(s["h"])))
 
-    def body(s):
+    def body(s: dict[str, Tensor]) -> dict[str, Tensor]:
         t, y, h, reached = s["t"], s["y"], s["h"], s["reached"]
         tried = attempt(method, f, t, y, h, times[reached], direction, tolerances)
         now, after, accepted = tried.t, tried.after, tried.accepted
@@ -280,12 +325,14 @@ def adaptive(method, f, y, times, tolerances, watch=None):
     return SolutionPath(**{field.name: end[field.name] for field in fields(SolutionPath)})
 
 
-def direction_of(times):
+def direction_of(times: Tensor) -> Tensor:
     """Return 1 where time runs forwards, else -1, in the dtype of `times`."""
     return where(times[-1] >= times[0], 1.0, -1.0).to(times.array.dtype)
 
 
-def first_step(method, f, y, times, tolerances):
+def first_step(
+    method: Method, f: Slope, y: Tensor, times: Tensor, tolerances: Tolerances
+) -> Tensor:
     """A first step by the sizes of solution and slope, as in Hairer et al. (1993), sec. II.4."""
     direction = direction_of(times)
     span = (times[-1] - times[0]).abs()
@@ -299,9 +346,9 @@ def first_step(method, f, y, times, tolerances):
     return minimum(guess, span) * direction
 
 
-def _int(n):
+def _int(n: int) -> Tensor:
     return wrap(np.array(n))
 
 
-def _full(shape, value, like):
+def _full(shape: Shape, value: float, like: Tensor) -> Tensor:
     return like.new_full(shape, value)
