@@ -296,7 +296,8 @@ def loops_with_hints(fn, *arrays):
     text = NativeProgram(lambda t: fn(*t), tuple(map(wrap, arrays))).program.ir
     found = []
     for function in re.findall(r"^define internal .*?^}", text, re.DOTALL | re.MULTILINE):
-        for k, body, end in re.findall(r"^h(\d+):(.*?)(br i1 %i\1\.c.*?)$", function, re.S | re.M):
+        loop = r"^head(\d+):(.*?)(br i1 %i\d+\.c, label %head\1,.*?)$"
+        for k, body, end in re.findall(loop, function, re.S | re.M):
             calls = re.findall(r"call [^@]*@(?!llvm\.)\w", body)
             found.append((bool(calls), "!llvm.loop" in end))
             assert k

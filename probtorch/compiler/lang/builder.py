@@ -83,13 +83,13 @@ class Builder:
         """Return `x` as a value: numbers become constants of type `ty`."""
         return x if isinstance(x, Value) else Value(self.printer.constant(x, ty), ty, self)
 
-    def load_at(self, place: str, ty: str) -> Value:
-        """Read from a place in memory, in the target's words."""
-        return self.printer.read(self, place, ty)
+    def load_at(self, place: Any, ty: str) -> Value:
+        """Read from a place in memory."""
+        return self.put(nodes.Load(place, ty))
 
-    def store_at(self, v: Value, place: str) -> None:
-        """Write to a place in memory, in the target's words."""
-        self.printer.write(self, v, place)
+    def store_at(self, v: Value, place: Any) -> None:
+        """Write to a place in memory."""
+        self.put(nodes.Store(v, place))
 
     def fail_if(self, bad: Value) -> None:
         """Refuse the whole run where `bad` holds: eager execution would raise an error there."""
@@ -111,7 +111,9 @@ class Builder:
         a, b, ty = self._pair(a, b)
         if ty == "i1":
             op = {"add": "or", "mul": "and"}[op]
-        return self.put(nodes.Binary(op, a, b, self.flags if flags is None else flags))
+        flags = self.flags if flags is None else flags
+        known = ty in FLOATS or "nsw" in flags
+        return self.put(nodes.Binary(op, a, b, flags if known else ""))
 
     def divide_integers(self, op: str, a: Value, b: Value) -> Value:
         """Write a quotient ("sdiv") or remainder ("srem") of integers; a divisor of 0 fails."""
@@ -389,14 +391,6 @@ class Printer(ABC):
     @abstractmethod
     def constant(self, x: Any, ty: str) -> str:
         """Return the spelling of a Python number."""
-
-    @abstractmethod
-    def read(self, b: Builder, place: str, ty: str) -> Value:
-        """Write a read of memory, at a place in the target's words."""
-
-    @abstractmethod
-    def write(self, b: Builder, v: Value, place: str) -> None:
-        """Write a write to memory."""
 
     def requires(self, b: Builder, symbol: str) -> None:
         """Note that the module calls a function of the runtime."""

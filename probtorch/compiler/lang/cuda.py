@@ -123,7 +123,7 @@ class CudaPrinter(Printer):
             return b.emit(f"{x} {sign} {y}", ty)
         if op in ("shl", "lshr"):
             return b.emit(f"({c})(({_UNSIGNED.get(ty, 'unsigned int')}){x} {sign} {y})", ty)
-        if op in ("add", "sub", "mul") and ty in _UNSIGNED:
+        if op in ("add", "sub", "mul") and ty in _UNSIGNED and not node.flags:
             wide = _UNSIGNED[ty]
             return b.emit(f"({c})(({wide}){x} {sign} ({wide}){y})", ty)
         return b.emit(f"({c})({x} {sign} {y})", ty)
@@ -136,9 +136,9 @@ class CudaPrinter(Printer):
 
     def compare(self, b: Builder, node: nodes.Compare) -> Value:
         x, y, ty = node.a.name, node.b.name, node.a.ty
-        if node.test == "ule":
+        if node.test in ("ult", "ule"):
             wide = _UNSIGNED.get(ty, f"unsigned {C_TYPES[ty].split()[-1]}")
-            return b.emit(f"({wide}){x} <= ({wide}){y}", "i1")
+            return b.emit(f"({wide}){x} {_TESTS[node.test[1:]]} ({wide}){y}", "i1")
         return b.emit(f"{x} {_TESTS[node.test]} {y}", "i1")
 
     def select(self, b: Builder, node: nodes.Select) -> Value:
@@ -203,7 +203,8 @@ class CudaPrinter(Printer):
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
         i = f.fresh("i")
-        f.lines.append(f"for (i64 {i} = {node.start.name}; {i} < {node.stop.name}; ++{i}) {{")
+        head = f"i64 {i} = {node.start}; {i} < {node.stop}; {i} += {node.step}"
+        f.lines.append(f"for ({head}) {{")
         return Value(i, "i64", f)
 
     def loop(self, f: KernelFunction, node: nodes.Loop) -> None:

@@ -31,6 +31,9 @@ class Cell:
     def name(self) -> str:
         return self.node.name
 
+    def __str__(self) -> str:
+        return self.node.name
+
     @property
     def value(self) -> Value:
         return self.writer.put(nodes.Get(self.node))
@@ -81,9 +84,26 @@ class KernelFunction(Builder):
         self.linkage, self.attributes, self.uniform = linkage, attributes, uniform
         self.cells: list[str] = []
         self.labels = 0
+        self.block = "entry"
+        self.marks: dict[int, str] = {}
         self.arguments = [
             Value(printer.argument(i), ty, self) for i, ty in enumerate(self.parameters)
         ]
+
+    def parameter(self, ty: str, marks: str = "") -> Value:
+        """Return a further parameter; `marks` are its attributes, in IR."""
+        i = len(self.parameters)
+        self.parameters.append(ty)
+        self.marks[i] = f"{marks} "
+        self.arguments.append(Value(self.printer.argument(i), ty, self))
+        return self.arguments[-1]
+
+    @contextmanager
+    def at_head(self) -> Iterator[None]:
+        """Write at the head of the function, what must be there or is the same in each turn."""
+        lines, self.lines = self.lines, self.cells
+        yield
+        self.lines = lines
 
     def label(self, prefix: str) -> str:
         """Return a new label."""
@@ -131,11 +151,11 @@ class KernelFunction(Builder):
 
     def load(self, pointer: Value, index: Any, ty: str) -> Value:
         """Return element `index` of an array."""
-        return self.put(nodes.Load(self.offset(pointer, index, ty), ty))
+        return self.load_at(self.offset(pointer, index, ty), ty)
 
     def store(self, pointer: Value, index: Any, x: Any, ty: str) -> None:
         """Write element `index` of an array."""
-        self.put(nodes.Store(self.value(x, ty), self.offset(pointer, index, ty)))
+        self.store_at(self.value(x, ty), self.offset(pointer, index, ty))
 
     def copy(self, target: Value, source: Value, count: Any, ty: str) -> None:
         """Copy `count` elements between arrays that do not overlap."""
@@ -145,9 +165,14 @@ class KernelFunction(Builder):
     # ------------------------------------------------------------------------------------- control
 
     @contextmanager
-    def loop(self, start: Any, stop: Any) -> Iterator[Value]:
-        """Run the body for i = start, ..., stop - 1; gives i."""
-        node = nodes.For(self.whole(start), self.whole(stop))
+    def loop(
+        self, start: Any, stop: Any, step: int = 1, *, certain: bool = False
+    ) -> Iterator[Value]:
+        """Run the body for i = start, start + step, ... below stop; gives i.
+
+        `certain` where that is known to be one turn or more.
+        """
+        node = nodes.For(self.whole(start), self.whole(stop), step, certain)
         yield self.put(node)
         self.put(nodes.End(node))
 

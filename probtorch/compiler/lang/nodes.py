@@ -123,6 +123,9 @@ class Value:
 
     __hash__ = object.__hash__
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def _expect(holds: bool, what: str, expected: str, got: str) -> None:
     if not holds:
@@ -140,8 +143,8 @@ class Binary(Node):
     """Arithmetic: add, sub, mul, div of floats, sdiv and srem of integers; and, or, xor, shl, ashr,
     lshr of bits, by less than the width; umulh, the high word of a product without signs.
 
-    Integers wrap around. With the flag "contract" a product and a sum may be rounded as one;
-    without it each is rounded by itself.
+    Integers wrap around, but for those with the flag "nsw", which are known not to. With the flag
+    "contract" a product and a sum may be rounded as one; without it each is rounded by itself.
     """
 
     op: str
@@ -163,7 +166,7 @@ class Negate(Node):
 
 @dataclass(slots=True)
 class Compare(Node):
-    """A test (lt, le, gt, ge, eq, ne; ule: of integers as unsigned ones; uno: either is nan)."""
+    """A test: lt, le, gt, ge, eq, ne; ult, ule of integers without signs; uno: either is nan."""
 
     test: str
     a: Value
@@ -318,10 +321,12 @@ class Store(Node):
 
 @dataclass(slots=True)
 class For(Node):
-    """Run the body for i = start, ..., stop - 1."""
+    """Run the body for i = start, start + step, ... below stop; `certain`: at least once."""
 
     start: Value
     stop: Value
+    step: int = 1
+    certain: bool = False
     notes: list[Any] = field(default_factory=list)
 
 

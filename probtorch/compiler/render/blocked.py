@@ -10,7 +10,8 @@ Gathers and scattered stores (``alpha[group]`` and its gradient) are phases too:
 loop that scatters, so the arithmetic between them gets loops of its own.
 """
 
-from probtorch.compiler.lang.llvm import in_memory, literal
+from contextlib import contextmanager, nullcontext
+
 from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.nests.loops import Reg
 from probtorch.compiler.render.nest import Nest
@@ -53,35 +54,22 @@ class BlockedNest(Nest):
     def _write_loops(self):
         (n,) = self.group.domain
         phases = self._phases()
-        self.cells = {}
+        self.areas = {}
         full, rest = divmod(n, BLOCK)
         parts = self.group.parts
-        first, end = ("0", full) if parts is None else self._part_bounds(full)
-        reduces = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
-        for item in reduces:
+        first, end = (0, full) if parts is None else self._part_bounds(full)
+        reduced = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
+        for item in reduced:
             self._begin(item)
-        self.long = [item for item in reduces if item.attrs["part"]]
-        k, i, opened = self._open(end, first)
-        self.index.pop()
-        start = "0" if opened is None else self.emit(f"mul nsw i64 {i}, {BLOCK}", "i64").name
-        self._write_block(phases, start, BLOCK)
-        self.index.append(i)
-        self._close(k, i, opened, end)
-        if rest and parts is None:
-            self._write_block(phases, str(full * BLOCK), rest)
-        elif rest:
-            self._in_last_part(lambda: self._write_block(phases, str(full * BLOCK), rest))
-        for item in reduces:
+        with self._over(first, end) as i:
+            self._write_block(phases, self.binary("mul", i, BLOCK, "nsw"), BLOCK)
+        if rest:
+            # The rows that fill no block are for the last part.
+            last = parts and self.compare("eq", self.arguments[0], parts.count - 1)
+            with self.when(last) if parts else nullcontext():
+                self._write_block(phases, self.whole(full * BLOCK), rest)
+        for item in reduced:
             self._finish_reduction(item)
-
-    def _in_last_part(self, write):
-        """Write what only the last part does: the rows that fill no block."""
-        last = self.emit(f"icmp eq i64 %part, {self.group.parts.count - 1}", "i1").name
-        self.lines += [f"  br i1 {last}, label %rest, label %end", "rest:"]
-        self.label = "rest"
-        write()
-        self.lines += ["  br label %end", "end:"]
-        self.label = "end"
 
     def _phases(self):
         """Split the items into phases: products and indexed access, and elementwise work, in turn,
@@ -110,144 +98,99 @@ class BlockedNest(Nest):
         self.crossing = crossing
         return [phases[p] for p in sorted(phases)]
 
-    def _cell(self, root):
-        """Return the stack array that carries a root's values of one block between phases."""
-        name = self.cells.get(id(root))
-        if name is None:
-            name = self.cells[id(root)] = self.fresh("t")
-            ty = ir_type(root.dtype)
-            self.allocas.append(f"  {name} = alloca [{BLOCK} x {in_memory(ty)}], align 64")
-        return name
-
-    def _lane_address(self, root, lane):
+    def _at_lane(self, root, lane):
+        """Return the place of a root's value in the stack array that carries those of one block
+        between phases.
+        """
         ty = ir_type(root.dtype)
-        return self.emit(
-            f"getelementptr {in_memory(ty)}, ptr {self._cell(root)}, i64 {lane}", "ptr"
-        ).name
+        if id(root) not in self.areas:
+            self.areas[id(root)] = self.on_stack(BLOCK, ty)
+        return self.offset(self.areas[id(root)], lane, ty)
 
     def read(self, x, ty=None):
         """Return an operand's value at the current row; values of earlier phases come from their
         stack arrays.
         """
         if isinstance(x, Reg) and id(x.root) not in self.registers:
-            self.registers[id(x.root)] = self.load_at(
-                self._lane_address(x.root, self.lane), ir_type(x.root.dtype)
-            )
+            place = self._at_lane(x.root, self.lane)
+            self.registers[id(x.root)] = self.load_at(place, ir_type(x.root.dtype))
         return super().read(x, ty)
 
     def _write_block(self, phases, start, count):
-        self._begin_parts(self.long)
-        for items in phases:
-            if items[0].kind not in _HEAVY:
-                self._write_lanes(items, start, count)
-                continue
-            for item in items:
-                if item.kind in _PRODUCTS:
-                    self._write_product(item, start, count)
-                else:
-                    self._write_lanes([item], start, count)
-        self._add_parts(self.long)
+        with self._parts_of_sums():
+            for items in phases:
+                if items[0].kind not in _HEAVY:
+                    self._write_lanes(items, start, count)
+                    continue
+                for item in items:
+                    if item.kind in _PRODUCTS:
+                        self._write_product(item, start, count)
+                    else:
+                        self._write_lanes([item], start, count)
 
-    def _over_lanes(self, count, body):
-        """Write a loop over the rows of a block around ``body(lane)``, with a fresh set of
-        registers.
-        """
-        self.registers, self.loaded = {}, {}
-        k, i, opened = self._open(count)
-        self.index.pop()
-        self.lane = "0" if opened is None else i
-        body(self.lane)
-        self.index.append(i)
-        self._close(k, i, opened, count)
-        self.registers, self.loaded = {}, {}
-
-    def _row(self, start, lane):
-        return self.emit(f"add nsw i64 {start}, {lane}", "i64").name
+    @contextmanager
+    def _at_row(self, start, lane):
+        """Write what one row of a block needs, with a fresh set of registers."""
+        self.registers, self.loaded, self.lane = {}, {}, lane
+        self.index = [self.binary("add", start, lane, "nsw")]
+        yield
+        self.registers, self.loaded, self.index = {}, {}, []
 
     def _write_lanes(self, items, start, count):
-        def body(lane):
-            self.index.append(self._row(start, lane))
+        with self._over(0, count) as lane, self._at_row(start, lane):
             for item in items:
                 self._write_item(item)
                 if item.root is not None and id(item.root) in self.crossing:
-                    self.store_at(
-                        self.registers[id(item.root)], self._lane_address(item.root, lane)
-                    )
-            self.index.pop()
-
-        self._over_lanes(count, body)
+                    value = self.registers[id(item.root)]
+                    self.store_at(value, self._at_lane(item.root, lane))
 
     def _write_product(self, item, start, count):
         """Write one product for a block: several rows at a time, then the remaining rows."""
-        bulk, rest = divmod(count, TOGETHER)
+        bulk = count // TOGETHER
         write = self._dot_rows if item.kind == "dot" else self._axpy_rows
         if bulk:
-            self._over_lanes(bulk, lambda i: write(item, start, self._scaled(i), TOGETHER))
-        for r in range(rest):
-            self.registers, self.loaded = {}, {}
-            write(item, start, str(bulk * TOGETHER + r), 1)
+            with self._over(0, bulk) as i:
+                first = self.binary("mul", i, TOGETHER, "nsw")
+                more = [self.binary("add", first, r, "nsw") for r in range(1, TOGETHER)]
+                write(item, start, [first, *more])
+        for r in range(bulk * TOGETHER, count):
+            write(item, start, [self.whole(r)])
 
-    def _scaled(self, i):
-        return self.emit(f"mul nsw i64 {i}, {TOGETHER}", "i64").name
-
-    def _lanes(self, start, lane, rows):
-        """Return (lane, row index) registers for `rows` rows from `lane` on."""
-        lanes = [
-            lane if r == 0 else self.emit(f"add nsw i64 {lane}, {r}", "i64").name
-            for r in range(rows)
-        ]
-        return [(at, self._row(start, at)) for at in lanes]
-
-    def _element(self, mem, row, k, step, ty):
-        self.index.append(row)
-        value = self.load_at(self.address(mem.buffer, mem.offset, mem.strides, (k, step)), ty)
-        self.index.pop()
+    def _element(self, mem, row, k, step):
+        self.index = [row]
+        value = self._load(mem, (k, step))
+        self.index = []
         return value
 
-    def _dot_rows(self, item, start, lane, rows):
+    def _dot_rows(self, item, start, lanes):
         a, b = item.operands
-        ty = ir_type(item.root.dtype)
-        lanes = self._lanes(start, lane, rows)
-        totals = [self.variable_of(ty, literal(0, ty)) for _ in lanes]
-        steps = item.attrs["steps"]
-
-        def body(k):
-            for (_, row), total in zip(lanes, totals, strict=True):
-                x, y = (
-                    self._element(a, row, k, steps[0], ty),
-                    self._element(b, row, k, steps[1], ty),
-                )
-                new = self._plus(self.load_at(total, ty), x * y)
-                self.store_at(new, total)
-
-        self._inner(item.attrs["size"], body)
-        for (at, row), total in zip(lanes, totals, strict=True):
-            value = self.load_at(total, ty)
+        rows = [self.binary("add", start, lane, "nsw") for lane in lanes]
+        totals = [self.variable(ir_type(item.root.dtype), 0) for _ in rows]
+        to_a, to_b = item.attrs["steps"]
+        with self.inner(item.attrs["size"]) as k:
+            for row, total in zip(rows, totals, strict=True):
+                product = self._element(a, row, k, to_a) * self._element(b, row, k, to_b)
+                total.value = self._plus(total.value, product)
+        for lane, row, total in zip(lanes, rows, totals, strict=True):
+            value = total.value
             if id(item.root) in self.crossing:
-                self.store_at(value, self._lane_address(item.root, at))
+                self.store_at(value, self._at_lane(item.root, lane))
             if item.root.buffer is not None:
-                self.index.append(row)
+                self.index = [row]
                 self.store_at(value, self.address(item.root.buffer, 0, (1,)))
-                self.index.pop()
+                self.index = []
 
-    def _axpy_rows(self, item, start, lane, rows):
+    def _axpy_rows(self, item, start, lanes):
         matrix, vector = item.operands
         ty = ir_type(item.root.dtype)
-        lanes = self._lanes(start, lane, rows)
         scales = []
-        for at, row in lanes:
-            self.registers, self.loaded, self.lane = {}, {}, at
-            self.index.append(row)
-            scales.append(self.read(vector, ty))
-            self.index.pop()
-
-        def body(m):
-            pointer = self.address(item.root.buffer, 0, (), (m, 1))
-            total = self.load_at(pointer, ty)
-            for (_, row), scale in zip(lanes, scales, strict=True):
-                total = self._plus(
-                    total, self._element(matrix, row, m, item.attrs["step"], ty) * scale
-                )
-            self.store_at(total, pointer)
-
-        self._inner(item.attrs["size"], body)
+        for lane in lanes:
+            with self._at_row(start, lane):
+                scales.append((self.index[0], self.read(vector, ty)))
+        with self.inner(item.attrs["size"]) as m:
+            place = self.address(item.root.buffer, 0, (), (m, 1))
+            total = self.load_at(place, ty)
+            for row, scale in scales:
+                x = self._element(matrix, row, m, item.attrs["step"])
+                total = self._plus(total, x * scale)
+            self.store_at(total, place)

@@ -124,4 +124,4 @@ def helper_text(name, module):
         w = own.function(name, "i64", ["i64", "i64"], linkage="internal", attributes=attributes)
         w.finish(power(w, *w.arguments))
         return own.functions[0]
-    return _fill(name.removeprefix("fill_"))
+    return _fill(name.removeprefix("pt_fill_"))

@@ -5,11 +5,11 @@ A sibling of `nest.py`: what each item does is in `items.py`, here is how CUDA C
 """
 
 import math
-import struct
+from contextlib import contextmanager
 
-from probtorch.compiler.lang.cuda import C_TYPES, CUDA, spell
+from probtorch.compiler.lang.cuda import C_TYPES, CUDA
 from probtorch.compiler.lang.nodes import Value
-from probtorch.compiler.lang.types import FLOATS, ir_type
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.cuda_math import knows
 from probtorch.compiler.render.items import Items, combined, kept_strides, summed_type
@@ -24,17 +24,15 @@ _INT_LIMIT = 2**30
 class ItemWriter(Items):
     """Writes the items of one phase of a group."""
 
-    printer = CUDA
-
     def __init__(self, module, group, phase):
-        super().__init__(module, group)
+        super().__init__(module, CUDA, group)
         self.phase = phase
         self._begin()
 
     def _begin(self):
         """Begin a function."""
-        self.lines, self.head, self.pointers, self.outside = [], [], {}, {}
-        self.registers, self.loaded, self.index = {}, {}, []
+        self.lines, self.cells, self.head, self.pointers, self.outside = [], [], [], {}, {}
+        self.registers, self.loaded, self.index, self.totals = {}, {}, [], {}
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -59,8 +57,16 @@ class ItemWriter(Items):
         if extra is not None and extra[1]:
             terms.append(extra)
         parts = [str(offset)] if offset or not terms else []
-        parts += [i if s == 1 else f"{i} * {s}" for i, s in terms]
+        parts += [f"{i}" if s == 1 else f"{i} * {s}" for i, s in terms]
         return f"{self.base(b)}[{' + '.join(parts)}]"
+
+    def load_at(self, place, ty):
+        """Read an lvalue."""
+        return CUDA.read(self, place, ty)
+
+    def store_at(self, v, place):
+        """Write to an lvalue."""
+        CUDA.write(self, v, place)
 
     def read(self, x, ty=None):
         """Return an operand's value; those of other phases come from memory."""
@@ -112,31 +118,18 @@ class ItemWriter(Items):
             out.append(text)
         return out
 
-    def _inner(self, size, body):
-        """Write an inner loop of `size` around ``body(index)``."""
+    @contextmanager
+    def inner(self, size):
+        """Begin an inner loop; gives its index."""
         name = self.fresh("k")
-        held, self.loaded = self.loaded, {}
         self._over(name, size, ty=self._integer(size))
-        body(name)
+        yield Value(name, "i64", self)
         self._close()
-        self.loaded = held
-
-    def variable_of(self, ty, start):
-        """Declare a variable; `start` is a literal of the IR."""
-        name = self.fresh("a")
-        self.lines.append(f"{C_TYPES[ty]} {name} = {_from_ir(start, ty)};")
-        return name
-
-    def _counted(self, index):
-        return Value(f"(i64){index}", "i64", self)
 
     # ---------------------------------------------------------------------------------------- items
 
     def _form_of(self, kind):
         return getattr(type(self), f"_item_{kind}", None) or _refuse(kind)
-
-    def _is_beyond(self, i, size):
-        return self.emit(f"(u64){i.name} >= {size}ULL", "i1")
 
     def _call(self, symbol, ty, operands):
         if not knows(symbol):
@@ -152,11 +145,10 @@ class ItemWriter(Items):
             found = self.value(0, "i64") if kind in ("argmax", "argmin") else v
             self.store_at(found, target)
             return
-        total = item.attrs["total"]
-        if kind not in ("argmax", "argmin"):
-            self.store_at(combined(self, kind, self.load_at(total, ty), v), total)
+        total, best = self.totals[id(item)].cell, self.totals[id(item)].best
+        if best is None:
+            total.value = combined(self, kind, total.value, v)
             return
-        best = item.attrs["best"]
         largest = "true" if kind == "argmax" else "false"
         place = f"(i64){self.term}"
         better = self.emit(f"pt_better({largest}, {v.name}, {place}, {total}, {best})", "i1")
@@ -178,10 +170,3 @@ def _part(name, step, size, total):
         return name
     text = name if step == 1 else f"{name} / {step}"
     return text if step * size == total else f"{text} % {size}"
-
-
-def _from_ir(text, ty):
-    """Return a literal of the IR as one of C."""
-    if ty not in FLOATS:
-        return spell(int(text), ty)
-    return spell(struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0], ty)

@@ -9,7 +9,6 @@ a kernel of its own over a large nest, or beside others in one block.
 import math
 from dataclasses import dataclass
 
-from probtorch.compiler.lang.llvm import in_memory, literal
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render.cuda_items import ItemWriter
 from probtorch.compiler.render.cuda_phases import THREADS
@@ -57,7 +56,7 @@ class PhaseWriter(ItemWriter):
         name = self.module.function_name()
         outside = tuple(self.outside.values())
         params = "".join(f", char *x{i}" for i in range(len(outside)))
-        body = "\n".join([*self.head, *self.lines])
+        body = "\n".join([*self.head, *self.cells, *self.lines])
         self.module.functions.append(
             f"static __device__ void {name}(char *M, void *shared, const unsigned block, "
             f"const unsigned blocks{params}) {{\n{body}\n}}"
@@ -122,7 +121,8 @@ class PhaseWriter(ItemWriter):
             ]
             row = "row"
         indices = self._decompose(row, row_dims, ty) if row_dims else []
-        sums = [self._sum_of(item) for item in items]
+        for item in items:
+            self.total_of(item, summed_type(item))
         first, stop = "0", phase.length
         if phase.slices > 1:
             first, stop = self._slice(ty)
@@ -133,8 +133,8 @@ class PhaseWriter(ItemWriter):
         self.registers, self.loaded = {}, {}
         body(indices, "l")
         self._close()
-        for item, variables in zip(items, sums, strict=True):
-            self._finish_sum(item, variables, row, single)
+        for item in items:
+            self._finish_sum(item, row, single)
         self._close()
         return teams * phase.lanes
 
@@ -148,18 +148,8 @@ class PhaseWriter(ItemWriter):
         ]
         return "first", "stop"
 
-    def _sum_of(self, item):
-        """Declare the variables of a reduction; returns their names."""
-        kind, ty = kind_of(item), summed_type(item)
-        total = self.variable_of(ty, self.start_of(kind, ty))
-        item.attrs["total"] = total
-        if kind in ("argmax", "argmin"):
-            item.attrs["best"] = self.variable_of("i64", "-1")
-            return total, item.attrs["best"]
-        return total, None
-
-    def _finish_sum(self, item, variables, row, single):
-        total, best = variables
+    def _finish_sum(self, item, row, single):
+        total, best = self.totals[id(item)].cell, self.totals[id(item)].best
         kind, out = kind_of(item), self.base(item.root.buffer)
         if best is not None:
             found = best
@@ -191,23 +181,20 @@ class PhaseWriter(ItemWriter):
         self._over("t", threads, _THREAD, _THREADS, ty=ty)
         self.lines.append(f"const {ty} m = t % {phase.rows}, slice = t / {phase.rows};")
         of_kept = self._decompose("m", [domain[d] for d in kept], ty)
-        total = self.variable_of(
-            ir_type(item.root.dtype), self.start_of(kind_of(item), ir_type(item.root.dtype))
-        )
+        result = ir_type(item.root.dtype)
+        total = self.total_of(item, result).cell
         first, stop = self._slice(ty)
         self._over("l", stop, first, ty=ty)
         of_summed = self._decompose("l", [domain[d] for d in summed], ty)
         at = dict(zip([*kept, *summed], [*of_kept, *of_summed], strict=True))
         self.index = [at[d] for d in dims]
-        result = ir_type(item.root.dtype)
         if scaled:
             matrix, vector = item.operands
             x = self._load(matrix, ("m", item.attrs["step"]))
             v = x * self.read(vector, result)
         else:
             v = self.convert(self.read(item.operands[0], result), result)
-        new = combined(self, kind_of(item), self.load_at(total, result), v)
-        self.store_at(new, total)
+        total.value = combined(self, kind_of(item), total.value, v)
         self._close()
         out = self.base(self.phase.partial.get(id(item), item.root.buffer))
         self.lines.append(f"{out}[{'t' if phase.slices > 1 else 'm'}] = {total};")
@@ -217,14 +204,14 @@ class PhaseWriter(ItemWriter):
     def _dot(self):
         (item,) = self.phase.items
         a, b = item.operands
-        steps, result = item.attrs["steps"], ir_type(item.root.dtype)
+        steps = item.attrs["steps"]
         ty = self._integer(self.phase.length, self.phase.rows)
 
         def body(row, k):
             self.index = row
             product = self._load(a, (k, steps[0])) * self._load(b, (k, steps[1]))
-            total = item.attrs["total"]
-            self.store_at(self._plus(self.load_at(total, result), product), total)
+            total = self.totals[id(item)].cell
+            total.value = self._plus(total.value, product)
 
         threads = self._teams([item], self.group.domain, ty, body)
         return self.phase.rows * self.phase.length, threads
@@ -238,11 +225,11 @@ class PhaseWriter(ItemWriter):
         alone = phase.rows >= THREADS or phase.slices <= _SHORT_SECOND
         bounds = (_THREAD, _THREADS) if alone else ("block", "blocks")
         self._over("m", phase.rows, *bounds)
-        total = self.variable_of(ty, self.start_of(kind, ty))
+        total = self.total_of(item, ty).cell
         start, step = ("0", "1") if alone else ("threadIdx.x", "blockDim.x")
         self._over("s", phase.slices, start, step)
         v = self.load_at(f"{partial}[s * {phase.rows} + m]", ty)
-        self.store_at(combined(self, kind, self.load_at(total, ty), v), total)
+        total.value = combined(self, kind, total.value, v)
         self._close()
         if alone:
             self.lines.append(f"{out}[m] = {total};")
@@ -301,7 +288,7 @@ class PhaseWriter(ItemWriter):
         of_free = self._decompose("f", [domain[d] for d in free], ty)
         self._at(free, of_free, indexed, ["0"] * len(indexed))
         target = self.address(item.attrs["buffer"], 0, item.attrs["strides"], (f"{places}[u]", 1))
-        total = self.variable_of(result, literal(0, in_memory(result)))
+        total = self.variable(result, 0)
         if adding and single:
             self.lines.append(f"{total} = {target};")
         start, step = ("", "1") if single else (" + threadIdx.x", "blockDim.x")
@@ -310,8 +297,8 @@ class PhaseWriter(ItemWriter):
         self._at(free, of_free, indexed, self._decompose("l", [domain[d] for d in indexed], ty))
         v = self.read(value, result)
         if adding:
-            v = self.binary("add", self.load_at(total, result), v)
-        self.store_at(v, total)
+            v = self.binary("add", total.value, v)
+        total.value = v
         self._close()
         if single:
             self.lines.append(f"{target} = {total};")

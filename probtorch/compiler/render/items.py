@@ -1,68 +1,82 @@
-"""The items of a loop nest at one index: what is the same in LLVM IR and in CUDA C.
+"""The items of a loop nest at one index: what is the same on processors and GPUs.
 
-`Items` is a text algebra that also knows a nest: where operands are read, and what each kind of
-item (formula, gather, store, inner product ...) does with them, in terms of a few things that the
-two languages spell differently. Those are its abstract methods; `nest.py` and `cuda_items.py` give
-them, and write the loops, reductions and functions around the items.
+`Items` is a function of the kernel language that also knows a nest: where operands are read, and
+what each kind of item (formula, gather, store, inner product ...) does with them. Where elements
+lie and what calls are refused is for `nest.py` and `cuda_items.py` to say, its abstract methods;
+they write the loops, reductions and functions around the items.
 """
 
 import abc
 import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
-from probtorch.compiler.lang.builder import Builder
-from probtorch.compiler.lang.llvm import in_memory, literal
+from probtorch.compiler.lang.builder import Printer
+from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.nodes import Compare, Value
 from probtorch.compiler.lang.types import FLOATS, ir_type, limits
-from probtorch.compiler.nests.loops import Mem, Reg
+from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
 
-__all__ = ["Items", "combined", "kept_strides", "kind_of", "summed_type"]
+__all__ = ["Items", "Total", "combined", "kept_strides", "kind_of", "summed_type"]
 
 
-class Items(Builder, abc.ABC):
+@dataclass
+class Total:
+    """The variables of a reduction: what it combines to, the place of the extreme it looks for, and
+    the sum of a stretch of a long loop (`nest.py`).
+    """
+
+    cell: Cell
+    best: Cell | None = None
+    part: Cell | None = None
+
+
+class Items(KernelFunction, abc.ABC):
     """Writes the items of a group at the current index.
 
     Attributes
     ----------
-    index : list of str
-        Index registers or variables, one per dim of the group's domain.
+    index : list
+        Of the dims of the group's domain.
     registers : dict of int to Value
         Values of roots at this index, by the root's id.
-    loaded : dict of tuple to V
+    loaded : dict of tuple to Value
         Elements read at this index, by where they lie.
     written : dict of int to Buffer
         What the group writes to, by id: read anew each time.
+    totals : dict of int to Total
+        Of reductions, by the item's id.
     """
 
-    def __init__(self, module, group):
-        super().__init__(module)
+    def __init__(
+        self,
+        module: Any,
+        printer: Printer,
+        group: Any,
+        name: str = "",
+        parameters: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        super().__init__(module, printer, name, "void", parameters, **options)
         self.group = group
-        self.index, self.registers, self.loaded = [], {}, {}
+        self.index, self.registers, self.loaded, self.totals = [], {}, {}, {}
         self.written = {id(b): b for b in _written(group)}
 
-    # ------------------------------------------------------------------ what each language spells
+    # ------------------------------------------------------------------ what is for each target
 
     @abc.abstractmethod
-    def address(self, b, offset, strides, extra=None):
+    def address(self, b: MemoryBuffer, offset: int, strides: Any, extra: Any = None) -> Any:
         """Return where an element of buffer `b` lies; `extra` is a further index and its stride."""
 
     @abc.abstractmethod
-    def variable_of(self, ty, start):
-        """Return where a new variable lies; `start` is a literal of the IR."""
-
-    @abc.abstractmethod
-    def _inner(self, size, body):
-        """Write an inner loop of `size` around ``body(index)``."""
-
-    @abc.abstractmethod
-    def _counted(self, index):
-        """Return the index of an inner loop as a value."""
-
-    @abc.abstractmethod
-    def _is_beyond(self, i, size):
-        """Return whether index `i` is negative or at least `size`."""
+    def inner(self, size: int) -> AbstractContextManager[Value]:
+        """Begin an inner loop of `size` turns, one or more; gives its index."""
 
     @abc.abstractmethod
     def _call(self, symbol, ty, operands):
@@ -162,47 +176,47 @@ class Items(Builder, abc.ABC):
             if negative:
                 i = self.where(i < 0, i + size, i)
             if check:
-                bad = self._is_beyond(i, size)
-                self.fail_if(bad)
-                i = self.where(bad, 0, i)
+                inside = self.put(Compare("ult", i, self.whole(size)))
+                self.fail_if(self.logical_not(inside))
+                i = self.where(inside, i, 0)
             term = i * stride
             total = term if total is None else total + term
-        assert total is not None
-        return total.name
+        return total
 
     def _item_dot(self, item):
         a, b = item.operands
-        ty, steps = ir_type(item.root.dtype), item.attrs["steps"]
-        total = self.variable_of(ty, literal(0, in_memory(ty)))
-
-        def body(k):
+        steps, total = item.attrs["steps"], self.variable(ir_type(item.root.dtype), 0)
+        with self.inner(item.attrs["size"]) as k:
             product = self._load(a, (k, steps[0])) * self._load(b, (k, steps[1]))
-            self.store_at(self._plus(self.load_at(total, ty), product), total)
-
-        self._inner(item.attrs["size"], body)
-        self.registers[id(item.root)] = self.load_at(total, ty)
+            total.value = self._plus(total.value, product)
+        self.registers[id(item.root)] = total.value
 
     def _item_scan(self, item):
         a = item.attrs
         step = SCANS[item.node.name](self, item, ir_type(a["buffer"].dtype))
-
-        def body(k):
+        with self.inner(a["size"]) as k:
             xs = [self._load(x, (k, n)) for x, n in zip(item.operands, a["steps"], strict=True)]
             target = self.address(a["buffer"], 0, a["strides"], (k, a["out_step"]))
-            self.store_at(step(self._counted(k), *xs), target)
-
-        self._inner(a["size"], body)
+            self.store_at(step(k, *xs), target)
 
     # ----------------------------------------------------------------------------------- reductions
 
-    def start_of(self, kind, ty):
-        """Return what a reduction starts from, as a literal of the IR."""
+    def start_of(self, kind: str, ty: str) -> float:
+        """Return what a reduction starts from."""
         if kind in ("sum", "prod"):
-            return literal(int(kind == "prod"), in_memory(ty))
+            return int(kind == "prod")
         largest = kind in ("amax", "argmax")
         if ty in FLOATS:
-            return literal(-math.inf if largest else math.inf, ty)
-        return literal(limits(ty)[0 if largest else 1], in_memory(ty))
+            return -math.inf if largest else math.inf
+        return limits(ty)[0 if largest else 1]
+
+    def total_of(self, item: Any, ty: str, part: Cell | None = None) -> Total:
+        """Set the variables of a reduction to what it starts from."""
+        kind = kind_of(item)
+        total = self.totals[id(item)] = Total(self.variable(ty, self.start_of(kind, ty)), part=part)
+        if kind in ("argmax", "argmin"):
+            total.best = self.variable("i64", -1)
+        return total
 
     def _plus(self, a, b):
         return combined(self, "sum", a, b)

@@ -15,6 +15,7 @@ numbers as bit patterns.
 
 from probtorch.compiler.lang.builder import Builder
 from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
+from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Branch, Group, Loop, buffers_of
 from probtorch.compiler.render import mathlib, runtime
@@ -104,6 +105,7 @@ class NestModule:
         self.declarations = {}
         self.runtime = set()
         self.helpers = set()
+        self.tables = {}
         self.groups = 0
         self.loops = 0
         self.inline = _count_groups(lowering.block) <= _INLINE_GROUPS
@@ -183,7 +185,10 @@ class Driver:
 
     def load(self, b):
         """Return the scalar in a buffer."""
-        return self.s.load_at(self.pointer(b), ir_type(b.dtype))
+        return self.s.load_at(self._place(self.pointer(b)), ir_type(b.dtype))
+
+    def _place(self, name):
+        return Value(name, "ptr", self.s)
 
     def run(self, block):
         """Write the statements of a block."""
@@ -225,7 +230,7 @@ class Driver:
             )
             return
         stored = in_memory(ty)
-        self.module.helpers.add(f"fill_{stored}")
+        self.module.helpers.add(f"pt_fill_{stored}")
         self.s.lines.append(
             f"  call void @pt_fill_{stored}("
             f"ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"
@@ -287,8 +292,9 @@ class Driver:
             self.entry.append("  %rounds = alloca [3 x i64]")
             self.entry.append(f"  store [3 x i64] [i64 {n}, i64 0, i64 {n}], ptr %rounds")
         ask, on = self.label("ask"), self.label("go")
-        left = self.s.load_at("%rounds", "i64") - 1
-        self.s.store_at(left, "%rounds")
+        rounds = self._place("%rounds")
+        left = self.s.load_at(rounds, "i64") - 1
+        self.s.store_at(left, rounds)
         self.s.lines += [f"  br i1 {(left > 0).name}, label %{on}, label %{ask}", f"{ask}:"]
         stop = self.s.emit("call i64 @pt_poll(ptr %rounds)", "i64")
         self.leave_unless(self.s.compare("eq", stop, 0), "-1")

@@ -56,8 +56,8 @@ def _part(name, count, checked, turn, turns):
             f"  %c{i} = getelementptr ptr, ptr %context, i64 {i}",
             f"  %p{i} = load ptr, ptr %c{i}",
         ]
-    pointers = "".join(f"ptr %p{i}, " for i in range(count))
-    call = f"@{name}({pointers}i64 %part)"
+    pointers = "".join(f", ptr %p{i}" for i in range(count))
+    call = f"@{name}(i64 %part{pointers})"
     if checked:
         lines += [f"  %status = call i64 {call}", "  ret i64 %status"]
     else:

@@ -7,7 +7,6 @@ precision is kept in double precision, as eager execution does: a million rounde
 
 import math
 
-from probtorch.compiler.lang.llvm import in_memory, literal
 from probtorch.compiler.lang.types import ir_type
 from probtorch.core.op import REGISTRY
 
@@ -25,13 +24,11 @@ def _running(combine, start):
     """
 
     def scan(nest, item, ty):
-        wide = _wider(ty)
-        cell = nest.variable_of(wide, literal(start, in_memory(wide)))
+        state = nest.variable(_wider(ty), start)
 
         def step(k, x):
-            x = nest.convert(x, wide)
-            new = nest.where(k <= 0, x, combine(nest, nest.load_at(cell, wide), x))
-            nest.store_at(new, cell)
+            x = nest.convert(x, _wider(ty))
+            state.value = new = nest.where(k <= 0, x, combine(nest, state.value, x))
             return nest.convert(new, ty)
 
         return step
@@ -41,13 +38,11 @@ def _running(combine, start):
 
 def _recurrence(nest, item, ty):
     """Scan of a y + b, from b; the first factor is not looked at."""
-    wide = _wider(ty)
-    cell = nest.variable_of(wide, literal(0, in_memory(wide)))
+    state = nest.variable(_wider(ty), 0)
 
     def step(k, a, b):
-        a, b = nest.convert(a, wide), nest.convert(b, wide)
-        new = nest.where(k <= 0, b, a * nest.load_at(cell, wide) + b)
-        nest.store_at(new, cell)
+        a, b = nest.convert(a, _wider(ty)), nest.convert(b, _wider(ty))
+        state.value = new = nest.where(k <= 0, b, a * state.value + b)
         return nest.convert(new, ty)
 
     return step
@@ -58,16 +53,14 @@ def _running_extreme(kind):
 
     def scan(nest, item, ty):
         of = ir_type(item.operands[0].buffer.dtype)
-        best = nest.variable_of(of, nest.start_of(kind, of))
-        place = nest.variable_of("i64", "0")
+        best, place = nest.variable(of, nest.start_of(kind, of)), nest.variable("i64", 0)
 
         def step(k, x):
-            old = nest.load_at(best, of)
+            old = best.value
             reached = x >= old if kind == "amax" else x <= old
             taken = nest.logical_or(reached, nest.isnan(x))
-            nest.store_at(nest.where(taken, x, old), best)
-            new = nest.where(taken, k, nest.load_at(place, "i64"))
-            nest.store_at(new, place)
+            best.value = nest.where(taken, x, old)
+            place.value = new = nest.where(taken, k, place.value)
             return new
 
         return step

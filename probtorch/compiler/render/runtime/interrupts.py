@@ -60,7 +60,7 @@ def write(text):
 
 
 def _word(w, k):
-    return w.emit(f"getelementptr i64, ptr @interrupt, i64 {k}", "ptr").name
+    return w.offset(Value("@interrupt", "ptr", w), k, "i64")
 
 
 def _write_listen(text):
