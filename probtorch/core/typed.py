@@ -13,7 +13,17 @@ import numpy as np
 
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["DType", "DTypeLike", "Dims", "Index", "Shape", "SizeLike", "TensorLike", "Tree"]
+__all__ = [
+    "DType",
+    "DTypeLike",
+    "Dims",
+    "Index",
+    "Shape",
+    "SizeLike",
+    "StateDict",
+    "TensorLike",
+    "Tree",
+]
 
 # The type of `float32` and its kin, and what stands for one.
 DType: TypeAlias = np.dtype[Any]
@@ -32,3 +42,7 @@ Index: TypeAlias = Any
 
 # Nested tuples, lists, dicts and records: their leaves are whatever the function takes.
 Tree: TypeAlias = Any
+
+# What `state_dict` returns, to be saved: names, and under them tensors, numbers, text and None, or
+# lists and dicts of those.
+StateDict: TypeAlias = dict[str, Any]

@@ -6,16 +6,19 @@ and Pyro's `ClippedAdam`. Each is a formula for one element; `optim/elementwise.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
 
 from probtorch.ops import elementwise
-from probtorch.optim.elementwise import ElementwiseOptimizer
+from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
+from probtorch.optim.typed import Given, Group
+from probtorch.tensor import Tensor
 
 __all__ = ["Adam", "AdamW", "Adamax", "ClippedAdam"]
 
 
-def _check(betas, eps, weight_decay):
+def _check(betas: Sequence[float], eps: float, weight_decay: float) -> None:
     for i, beta in enumerate(betas):
         check_option(f"beta parameter at index {i}", beta, 0.0 <= beta < 1.0, "in [0, 1)")
     check_option("epsilon value", eps, eps >= 0.0, ">= 0")
@@ -78,8 +81,8 @@ class Adam(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Given,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -108,29 +111,23 @@ class Adam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the names of the running moments; both start from 0."""
         names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
         return dict.fromkeys(names, 0.0)
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the step size, 1 / sqrt(1 - b2^t), and what decay leaves of a parameter."""
+        assert step is not None  # `uses_step`
         lr, (b1, b2) = group["lr"], group["betas"]
         kept = 1 - lr * group["weight_decay"] if group["decoupled_weight_decay"] else 1.0
         return lr / (1 - b1**step), 1.0 / elementwise.sqrt(1 - b2**step), kept
 
     def rule(
-        self,
-        s: Any,
-        group: dict[str, Any],
-        numbers: Any,
-        p: Any,
-        g: Any,
-        m: Any,
-        v: Any,
-        *largest: Any,
-    ) -> Any:
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter and its moments after one step."""
+        m, v, *largest = slots
         size, correction, kept = numbers
         b1, b2 = group["betas"]
         if group["decoupled_weight_decay"]:
@@ -139,7 +136,7 @@ class Adam(ElementwiseOptimizer):
             g = g + p * group["weight_decay"]
         m = m + (g - m) * (1 - b1)
         v = v * b2 + g * (1 - b2) * g
-        largest = (s.maximum(largest[0], v),) if largest else ()
+        largest = [s.maximum(largest[0], v)] if largest else []
         root = s.sqrt(largest[0] if largest else v) * correction + group["eps"]
         return p - m / root * size, m, v, *largest
 
@@ -161,8 +158,8 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Given,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
@@ -210,8 +207,8 @@ class Adamax(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 2e-3,
+        params: Given,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -234,18 +231,20 @@ class Adamax(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the names of mean and largest gradient; both start from 0."""
         return {"exp_avg": 0.0, "exp_inf": 0.0}
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the step size, corrected for the mean's start from 0."""
+        assert step is not None  # `uses_step`
         return (group["lr"] / (1 - group["betas"][0] ** step),)
 
     def rule(
-        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, m: Any, u: Any
-    ) -> Any:
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter, mean and largest gradient after one step."""
+        m, u = slots
         b1, b2 = group["betas"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
@@ -277,8 +276,8 @@ class ClippedAdam(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Given,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -300,20 +299,22 @@ class ClippedAdam(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the names of the running moments; both start from 0."""
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the step size, decayed and corrected for the moments' start from 0."""
+        assert step is not None  # `uses_step`
         b1, b2 = group["betas"]
         lr = group["lr"] * group["lrd"] ** step
         return (lr * elementwise.sqrt(1 - b2**step) / (1 - b1**step),)
 
     def rule(
-        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, m: Any, v: Any
-    ) -> Any:
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter and its moments after one step."""
+        m, v = slots
         b1, b2 = group["betas"]
         g = s.minimum(s.maximum(g, -group["clip_norm"]), group["clip_norm"])
         if group["weight_decay"]:

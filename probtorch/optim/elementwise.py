@@ -21,9 +21,10 @@ recording sees them change. Parameters that have always moved together share tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import numpy as np
 
@@ -31,9 +32,12 @@ from probtorch.backends.registry import array_module, device_of
 from probtorch.core.dispatch import mark_changed, recorder, set_grad_enabled, wrap
 from probtorch.core.in_place import assign
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType, StateDict
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops import elementwise
 from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.typed import Given, Group, R
+from probtorch.tensor import Tensor
 
 __all__ = ["ElementwiseOptimizer"]
 
@@ -48,6 +52,9 @@ SMALL = 4096
 # part at a time.
 MAX_LAYOUTS = 4
 
+# What a formula computes with: arrays in the flat form, tensors in the loop form.
+V = TypeVar("V", np.ndarray, Tensor)
+
 
 class ElementwiseOptimizer(Optimizer):
     """Base of optimizers whose update treats all elements alike.
@@ -56,7 +63,7 @@ class ElementwiseOptimizer(Optimizer):
     `scalars` and `uses_step`.
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Given, defaults: Group) -> None:
         if defaults.get("fused") and defaults.get("foreach"):
             raise ArgumentError(
                 "`fused` and `foreach` cannot be `True` together.",
@@ -71,7 +78,9 @@ class ElementwiseOptimizer(Optimizer):
                 got="both",
                 fix="drop fused=True",
             )
-        self._layouts: dict[tuple[int, ...], tuple[list[int], list[_Batch] | None, Any]] = {}
+        self._layouts: dict[
+            tuple[int, ...], tuple[list[int], list[_Batch] | None, list[list[np.ndarray]]]
+        ] = {}
         super().__init__(params, defaults)
         lr = defaults["lr"]
         check = lr.array.item() if isinstance(lr, TensorBase) else lr
@@ -85,15 +94,15 @@ class ElementwiseOptimizer(Optimizer):
 
     # ----------------------------------------------------------------------- what a subclass states
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the names of the state tensors of a parameter and their initial values."""
         return {}
 
-    def uses_step(self, group: dict[str, Any]) -> bool:
+    def uses_step(self, group: Group) -> bool:
         """Whether the formula needs the step count."""
         return True
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the numbers that the formula needs, given the step count (1 at the first step).
 
         Parameters
@@ -106,8 +115,8 @@ class ElementwiseOptimizer(Optimizer):
         return (group["lr"],)
 
     def rule(
-        self, s: Any, group: dict[str, Any], numbers: tuple[Any, ...], p: Any, g: Any, *slots: Any
-    ) -> tuple[Any, ...]:
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return ``(new_p, *new_slots)``, all new, none of the arguments changed.
 
         Parameters
@@ -127,7 +136,11 @@ class ElementwiseOptimizer(Optimizer):
 
     # ---------------------------------------------------------------------------------------- steps
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], R]) -> R: ...
+    def step(self, closure: Callable[[], R] | None = None) -> R | None:
         """Move the parameters once, along their gradients.
 
         Parameters
@@ -150,16 +163,16 @@ class ElementwiseOptimizer(Optimizer):
     @staticmethod
     def step_together(optimizers: Iterable[Any]) -> None:
         """Step several optimizers, those of one kind and with equal options in one go."""
-        alike: dict[Any, list[tuple[Any, Any]]] = {}
+        alike: dict[tuple[object, ...], list[tuple[ElementwiseOptimizer, Group]]] = {}
         for optimizer in optimizers:
             kind = type(optimizer)
             for group in optimizer.param_groups:
-                options = [
+                chosen = [
                     (k, id(v) if isinstance(v, TensorBase) else repr(v))
                     for k, v in group.items()
                     if k not in ("params", "param_names")
                 ]
-                alike.setdefault((kind, *options), []).append((optimizer, group))
+                alike.setdefault((kind, *chosen), []).append((optimizer, group))
         for members in alike.values():
             first, options = members[0]
             params, states = [], []
@@ -180,7 +193,7 @@ class ElementwiseOptimizer(Optimizer):
             params = group["params"]
             self._fill_in(group, params, [self.state[p] for p in params])
 
-    def _fill_in(self, group, params, states):
+    def _fill_in(self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]) -> None:
         step = None
         for p, state in zip(params, states):
             if state:
@@ -192,7 +205,7 @@ class ElementwiseOptimizer(Optimizer):
             for name, value in self.slots(group).items():
                 state[name] = wrap(xp.full(p.array.shape, value, p.array.dtype))
 
-    def _moving(self, group):
+    def _moving(self, group: Group) -> list[Tensor]:
         """Return the parameters with gradients; others get a step count of their own."""
         params = [p for p in group["params"] if p.grad is not None]
         if len(params) < len(group["params"]):
@@ -203,7 +216,7 @@ class ElementwiseOptimizer(Optimizer):
                     state["step"] = wrap(state["step"].array.copy())
         return params
 
-    def _update(self, group, params, states):
+    def _update(self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]) -> None:
         """Move `params`, which have gradients; `states` are theirs."""
         self._fill_in(group, params, states)
         differentiable = bool(group.get("differentiable"))
@@ -217,12 +230,14 @@ class ElementwiseOptimizer(Optimizer):
                 some = params if members is None else [params[i] for i in members]
                 theirs = states if members is None else [states[i] for i in members]
                 loop = recorded or (group.get("foreach") is False and not group.get("fused"))
-                if loop or not self._flat(group, numbers, some, theirs):
+                if loop or not self._flat(group, cast(tuple[float, ...], numbers), some, theirs):
                     self._loop(group, numbers, some, theirs)
         finally:
             set_grad_enabled(before)
 
-    def _cohorts(self, group, states, recorded):
+    def _cohorts(
+        self, group: Group, states: Sequence[StateDict], recorded: bool
+    ) -> Iterator[tuple[tuple[float | Tensor, ...], list[int] | None]]:
         """Advance step counts; yield ``(numbers, members)`` per distinct count, None for all."""
         if not self.uses_step(group):
             numbers = self.scalars(group, None)
@@ -253,19 +268,30 @@ class ElementwiseOptimizer(Optimizer):
 
     # ------------------------------------------------------------------------------------ loop form
 
-    def _new_values(self, group, numbers, p, state):
+    def _new_values(
+        self, group: Group, numbers: tuple[float | Tensor, ...], p: Tensor, state: StateDict
+    ) -> tuple[Tensor, ...]:
+        assert p.grad is not None  # as of all that `_moving` returns
         g = -p.grad if group.get("maximize") else p.grad
         slots = [state[name] for name in self.slots(group)]
         return self.rule(elementwise, group, numbers, p, g, *slots)
 
-    def _loop(self, group, numbers, params, states):
+    def _loop(
+        self,
+        group: Group,
+        numbers: tuple[float | Tensor, ...],
+        params: Sequence[Tensor],
+        states: Sequence[StateDict],
+    ) -> None:
         for p, state in zip(params, states):
             new_p, *new_slots = self._new_values(group, numbers, p, state)
             assign(p, new_p, "step")
             for name, value in zip(self.slots(group), new_slots):
                 assign(state[name], value, "step")
 
-    def _differentiably(self, group, params, states):
+    def _differentiably(
+        self, group: Group, params: Sequence[Tensor], states: Sequence[StateDict]
+    ) -> None:
         for p, state in zip(params, states):
             if "step" in state:
                 state["step"] = state["step"] + 1
@@ -277,7 +303,13 @@ class ElementwiseOptimizer(Optimizer):
 
     # ------------------------------------------------------------------------------------ flat form
 
-    def _flat(self, group, numbers, params, states):
+    def _flat(
+        self,
+        group: Group,
+        numbers: tuple[float, ...],
+        params: Sequence[Tensor],
+        states: Sequence[StateDict],
+    ) -> bool:
         """Move `params` through flat arrays; returns False where only the loop form is right."""
         names = tuple(self.slots(group))
         columns = [[p.array for p in params]]
@@ -285,7 +317,7 @@ class ElementwiseOptimizer(Optimizer):
         batches = self._prepared(params, columns)
         if batches is None:
             return False
-        gradients = [p.grad.array for p in params]
+        gradients = [g.array for g in (p.grad for p in params) if g is not None]
         for a, g in zip(columns[0], gradients):
             if a.shape != g.shape or a.dtype is not g.dtype or type(a) is not type(g):
                 if a.shape != g.shape:
@@ -304,7 +336,9 @@ class ElementwiseOptimizer(Optimizer):
             mark_changed(p)
         return True
 
-    def _prepared(self, params, columns):
+    def _prepared(
+        self, params: Sequence[Tensor], columns: list[list[np.ndarray]]
+    ) -> list[_Batch] | None:
         """Return the batches for these parameters, from the step before if memory is the same."""
         who = tuple(map(id, params))
         memory = [id(a) for column in columns for a in column]
@@ -318,22 +352,28 @@ class ElementwiseOptimizer(Optimizer):
         self._layouts[who] = memory, batches, columns
         return batches
 
-    def _move(self, group, numbers, batch, gradients):
+    def _move(
+        self,
+        group: Group,
+        numbers: tuple[float, ...],
+        batch: _Batch,
+        gradients: Sequence[np.ndarray],
+    ) -> None:
         """Carry out the update of one batch."""
         xp, work = batch.module, batch.work
         if work is None:
-            columns = [column[0].reshape(-1) for column in batch.columns]
+            flat = [column[0].reshape(-1) for column in batch.columns]
             gradient = gradients[batch.members[0]].reshape(-1)
             size = gradient.size
             # A GPU has no cache to stay in, and each call costs a launch.
             block = BLOCK // gradient.itemsize if xp is np else size
             for first in range(0, size, block):
                 part = slice(first, first + block)
-                p, *slots = (column[part] for column in columns)
+                p, *slots = (column[part] for column in flat)
                 g = -gradient[part] if group.get("maximize") else gradient[part]
                 new = self.rule(xp, group, numbers, p, g, *slots)
-                for column, value in zip(columns, new):
-                    column[part] = value
+                for whole, value in zip(flat, new):
+                    whole[part] = value
             return
         p, *slots = work
         for buffer, column in zip(work, batch.columns):
@@ -349,7 +389,7 @@ class ElementwiseOptimizer(Optimizer):
 
     # ------------------------------------------------------------------------------ saving, loading
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over options and state that `state_dict` returned; training then goes on exactly.
 
         The tensors are copied, floating ones to dtype and device of their parameter.
@@ -362,7 +402,7 @@ class ElementwiseOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         self._layouts = {}
         for group in self.param_groups:
-            shared: dict[float, Any] = {}
+            shared: dict[float, Tensor] = {}
             for p in group["params"]:
                 state = self.state.get(p)
                 if state and "step" in state:
@@ -370,7 +410,7 @@ class ElementwiseOptimizer(Optimizer):
                     value = float(count.array if isinstance(count, TensorBase) else count)
                     state["step"] = shared.setdefault(value, wrap(np.array(value)))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._layouts = {}
 
@@ -378,14 +418,16 @@ class ElementwiseOptimizer(Optimizer):
 class _Batch(NamedTuple):
     """Parameters that are moved together: one large one, or small ones through a buffer."""
 
-    module: Any  # numpy or cupy
+    module: ModuleType  # numpy or cupy
     members: list[int]  # positions among the parameters of the step
-    columns: list[list[Any]]  # arrays of the parameters, then of each slot
-    work: list[Any] | None  # flat buffers, one per column; None: work on the one array itself
-    views: list[list[Any]]  # per column, the parts of its buffer in the shapes of the arrays
+    columns: list[list[np.ndarray]]  # arrays of the parameters, then of each slot
+    work: (
+        list[np.ndarray] | None
+    )  # flat buffers, one per column; None: work on the one array itself
+    views: list[list[np.ndarray]]  # per column, the parts of its buffer in the shapes of the arrays
 
 
-def _layout(columns):
+def _layout(columns: list[list[np.ndarray]]) -> list[_Batch] | None:
     """Return the batches for arrays of parameters and slots, or None if they need the loop form."""
     arrays = columns[0]
     if not all(a.flags.writeable for column in columns for a in column if type(a) is np.ndarray):
@@ -411,7 +453,7 @@ def _layout(columns):
     return batches
 
 
-def _cut(members, sizes):
+def _cut(members: Iterable[int], sizes: Sequence[int]) -> list[list[int]]:
     """Cut a list of positions into runs of at most `BLOCK` bytes (a larger array on its own)."""
     runs, total = [[]], 0
     for i in members:
@@ -423,7 +465,7 @@ def _cut(members, sizes):
     return runs
 
 
-def _gathered(members, columns, dtype):
+def _gathered(members: list[int], columns: list[list[np.ndarray]], dtype: DType) -> _Batch:
     xp = array_module(columns[0][0])
     sizes = [a.size for a in columns[0]]
     ends = np.cumsum(sizes).tolist()
@@ -435,18 +477,18 @@ def _gathered(members, columns, dtype):
     return _Batch(xp, members, columns, work, views)
 
 
-def _overlap(arrays):
+def _overlap(arrays: Iterable[np.ndarray]) -> bool:
     """Whether two of the arrays share memory: then updates must come one after the other."""
     bounds = sorted(_bounds(a) for a in arrays if a.size)
     return any(later[0] < earlier[1] for earlier, later in pairwise(bounds))
 
 
-def _bounds(a):
+def _bounds(a: Any) -> tuple[int, int]:
     if type(a) is np.ndarray:
         return np.lib.array_utils.byte_bounds(a)
     return a.data.ptr, a.data.ptr + a.nbytes
 
 
-def _plain(numbers):
+def _plain(numbers: tuple[float | Tensor, ...]) -> tuple[float, ...]:
     """Return 0-d tensors among `numbers` as Python numbers."""
     return tuple(x.array.item() if isinstance(x, TensorBase) else x for x in numbers)

@@ -15,13 +15,14 @@ J. Nocedal, S. J. Wright, "Numerical optimization", 2nd edition, Springer 2006.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, SupportsFloat, overload
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import array_module
 from probtorch.core.dispatch import wrap
 from probtorch.core.in_place import assign
+from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
 from probtorch.ops import elementwise
 from probtorch.ops.contraction import dot
@@ -29,6 +30,8 @@ from probtorch.ops.movement import cat, reshape
 from probtorch.ops.reduction import amax
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.optimizer import Optimizer, check_option
+from probtorch.optim.typed import Given, R
+from probtorch.tensor import Tensor
 
 __all__ = ["LBFGS"]
 
@@ -83,8 +86,8 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1,
+        params: Given,
+        lr: float | Tensor = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -119,12 +122,12 @@ class LBFGS(Optimizer):
             )
 
     @property
-    def _params(self):
+    def _params(self) -> list[Tensor]:
         return self.param_groups[0]["params"]
 
     # ------------------------------------------------------------------- the parameters as a vector
 
-    def _gradient(self):
+    def _gradient(self) -> Tensor:
         """Return the gradients as one vector, zeros where there is none."""
         parts = []
         for p in self._params:
@@ -134,10 +137,10 @@ class LBFGS(Optimizer):
                 parts.append(reshape(p.grad, (-1,)))
         return cat(parts, 0)
 
-    def _positions(self):
+    def _positions(self) -> list[Tensor]:
         return [elementwise.clone(p) for p in self._params]
 
-    def _go(self, starts, direction, t):
+    def _go(self, starts: Sequence[Tensor], direction: Tensor, t: float) -> None:
         """Put the parameters to ``starts + t * direction``."""
         first = 0
         for p, start in zip(self._params, starts):
@@ -148,8 +151,12 @@ class LBFGS(Optimizer):
 
     # ----------------------------------------------------------------------------------------- step
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], R]) -> R: ...
     @no_grad
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], R] | None = None) -> R | None:
         """Run up to `max_iter` iterations.
 
         Parameters
@@ -227,7 +234,7 @@ class LBFGS(Optimizer):
                 break
         return first_loss
 
-    def _direction(self, state, gradient, history_size):
+    def _direction(self, state: StateDict, gradient: Tensor, history_size: int) -> Tensor:
         """Return minus the product of the approximate inverse Hessian with the gradient."""
         if state["n_iter"] == 1:
             state["old_dirs"], state["old_stps"], state["H_diag"] = [], [], 1.0
@@ -257,7 +264,15 @@ class LBFGS(Optimizer):
 
     # ---------------------------------------------------------------------------------- line search
 
-    def _search(self, closure, starts, direction, t, start, tolerance):
+    def _search(
+        self,
+        closure: Callable[[], SupportsFloat],
+        starts: Sequence[Tensor],
+        direction: Tensor,
+        t: float,
+        start: _Point,
+        tolerance: float,
+    ) -> tuple[_Point, int]:
         """Find a step that satisfies the strong Wolfe conditions.
 
         Returns
@@ -267,17 +282,17 @@ class LBFGS(Optimizer):
         evaluations : int
         """
 
-        def at(t):
+        def at(t: float) -> _Point:
             self._go(starts, direction, t)
             with enable_grad():
                 loss = float(closure())
             gradient = self._gradient()
             return _Point(t, loss, gradient, dot(gradient, direction).item())
 
-        def too_high(point):
+        def too_high(point: _Point) -> bool:
             return point.loss > start.loss + C1 * point.t * start.slope
 
-        def flat(point):
+        def flat(point: _Point) -> bool:
             return abs(point.slope) <= -C2 * start.slope
 
         new, before, used = at(t), start, 1
@@ -288,8 +303,8 @@ class LBFGS(Optimizer):
                 return new, used
             if new.slope >= 0:
                 break
-            low, high = new.t + 0.01 * (new.t - before.t), 10.0 * new.t
-            t = _minimum_of_cubic(before, new, low, high)
+            least, most = new.t + 0.01 * (new.t - before.t), 10.0 * new.t
+            t = _minimum_of_cubic(before, new, least, most)
             before, new = new, at(t)
             used += 1
         else:
@@ -324,11 +339,11 @@ class _Point(NamedTuple):
 
     t: float
     loss: float
-    gradient: Any
+    gradient: Tensor
     slope: float
 
 
-def _minimum_of_cubic(a, b, low, high):
+def _minimum_of_cubic(a: _Point, b: _Point, low: float, high: float) -> float:
     """Return the minimum within [low, high] of the cubic with the losses and slopes of two points.
 
     [nocedal2006, (3.59)]; the middle if the cubic has no minimum.
@@ -344,10 +359,10 @@ def _minimum_of_cubic(a, b, low, high):
     return min(max(t, low), high)
 
 
-def _largest(x):
+def _largest(x: Tensor) -> float:
     return amax(elementwise.abs(x)).item()
 
 
-def _size(x):
+def _size(x: Tensor) -> float:
     """Return the 1-norm of `x`."""
     return total(elementwise.abs(x)).item()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from probtorch.core.in_place import assign
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.optim.optimizer import Optimizer
+from probtorch.optim.typed import Group
+from probtorch.tensor import Tensor
 
 __all__ = [
     "CosineAnnealingLR",
@@ -38,6 +41,8 @@ __all__ = [
     "SequentialLR",
     "StepLR",
 ]
+
+_Value = TypeVar("_Value")
 
 
 class LRScheduler:
@@ -105,19 +110,19 @@ class LRScheduler:
             values = closed() if closed is not None else self.get_lr()
         self._set(values)
 
-    def _set(self, values):
+    def _set(self, values: Sequence[float]) -> None:
         for group, lr in zip(self.optimizer.param_groups, values, strict=True):
             _set_lr(group, lr)
         self._last_lr = [_number(group["lr"]) for group in self.optimizer.param_groups]
 
-    def _present(self):
+    def _present(self) -> list[float]:
         return [_number(group["lr"]) for group in self.optimizer.param_groups]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return everything but the optimizer; plain numbers and lists."""
         return {k: _copied(v) for k, v in self.__dict__.items() if k != "optimizer"}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned. The optimizer's own state is loaded separately."""
         self.__dict__.update({k: _copied(v) for k, v in state_dict.items()})
 
@@ -147,11 +152,11 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas = _per_group(lr_lambda, optimizer, "lr_lambda")
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the initial rates times their factors."""
         return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self.lr_lambdas)]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state, without the functions."""
         return {k: v for k, v in super().state_dict().items() if k != "lr_lambdas"}
 
@@ -173,12 +178,12 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the present rates, times gamma at every multiple of the step size."""
         turn = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
         return [lr * self.gamma if turn else lr for lr in self._present()]
 
-    def _closed_form(self):
+    def _closed_form(self) -> list[float]:
         factor = self.gamma ** (self.last_epoch // self.step_size)
         return [base * factor for base in self.base_lrs]
 
@@ -205,12 +210,12 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the present rates, times gamma at a milestone."""
         times = self.milestones.count(self.last_epoch)
         return [lr * self.gamma**times if times else lr for lr in self._present()]
 
-    def _closed_form(self):
+    def _closed_form(self) -> list[float]:
         factor = self.gamma ** bisect.bisect_right(self.milestones, self.last_epoch)
         return [base * factor for base in self.base_lrs]
 
@@ -229,11 +234,11 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the present rates times gamma."""
         return [lr * self.gamma if self.last_epoch > 0 else lr for lr in self._present()]
 
-    def _closed_form(self):
+    def _closed_form(self) -> list[float]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -268,11 +273,11 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def _factor(self, step):
+    def _factor(self, step: int) -> float:
         done = min(step, self.total_iters) / self.total_iters
         return self.start_factor + (self.end_factor - self.start_factor) * done
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the present rates times the ratio of this factor to the one before."""
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._present()]
@@ -281,7 +286,7 @@ class LinearLR(LRScheduler):
             ratio = self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)
         return [lr * ratio for lr in self._present()]
 
-    def _closed_form(self):
+    def _closed_form(self) -> list[float]:
         return [base * self._factor(self.last_epoch) for base in self.base_lrs]
 
 
@@ -307,7 +312,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the present rates, moved by the ratio of this height to the one before."""
         step, half = self.last_epoch, self.T_max
         if step == 0:
@@ -321,7 +326,7 @@ class CosineAnnealingLR(LRScheduler):
         ratio = (1 + math.cos(math.pi * step / half)) / (1 + math.cos(math.pi * (step - 1) / half))
         return [ratio * (lr - self.eta_min) + self.eta_min for lr in self._present()]
 
-    def _closed_form(self):
+    def _closed_form(self) -> list[float]:
         height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
@@ -365,7 +370,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the rates at this point of the wave."""
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
@@ -508,12 +513,12 @@ class OneCycleLR(LRScheduler):
                     group["base_momentum"], group["max_momentum"] = low, high
         super().__init__(optimizer, last_epoch)
 
-    def _between(self, start, end, part):
+    def _between(self, start: float, end: float, part: float) -> float:
         if self.anneal_strategy == "linear":
             return start + (end - start) * part
         return end + (start - end) / 2.0 * (1 + math.cos(math.pi * part))
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the rates at this point of the cycle; sets the momenta on the way."""
         step = self.last_epoch
         if step > self.total_steps:
@@ -600,7 +605,7 @@ class ReduceLROnPlateau(LRScheduler):
             return sign * a < sign * best * (1.0 - sign * self.threshold)
         return sign * a < sign * best - self.threshold
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: float | Tensor, epoch: int | None = None) -> None:  # type: ignore[override]
         """Hear of a new value of the number that is watched.
 
         Parameters
@@ -699,13 +704,13 @@ class SequentialLR(LRScheduler):
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state, that of the schedulers included."""
         found = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_schedulers")}
         states = [scheduler.state_dict() for scheduler in self._schedulers]
         return {**{k: _copied(v) for k, v in found.items()}, "_schedulers": states}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over what `state_dict` returned."""
         rest = {k: v for k, v in state_dict.items() if k != "_schedulers"}
         super().load_state_dict(rest)
@@ -713,7 +718,7 @@ class SequentialLR(LRScheduler):
             scheduler.load_state_dict(state)
 
 
-def _check_optimizer(optimizer, name):
+def _check_optimizer(optimizer: object, name: str) -> None:
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(
             name,
@@ -723,11 +728,11 @@ def _check_optimizer(optimizer, name):
         )
 
 
-def _per_group(value, optimizer, name):
+def _per_group(value: _Value | Sequence[_Value], optimizer: Optimizer, name: str) -> list[_Value]:
     """Return `value` repeated for each group, or the list that it is."""
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
-        return [value] * count
+        return [cast(_Value, value)] * count  # other sequences are refused as values
     if len(value) != count:
         raise ArgumentError(
             name,
@@ -738,13 +743,13 @@ def _per_group(value, optimizer, name):
     return list(value)
 
 
-def _number(lr):
+def _number(lr: float | Tensor) -> float:
     return lr.array.item() if isinstance(lr, TensorBase) else lr
 
 
-def _set_lr(group, lr):
+def _set_lr(group: Group, lr: float) -> None:
     """Set the rate of a group; one that is a tensor keeps being that tensor."""
-    present: Any = group["lr"]
+    present = group["lr"]
     if isinstance(present, TensorBase):
         with no_grad():
             assign(present, wrap(np.asarray(lr, present.array.dtype)), "lr")
@@ -752,14 +757,14 @@ def _set_lr(group, lr):
         group["lr"] = lr
 
 
-def _set_momentum(group, value):
+def _set_momentum(group: Group, value: float) -> None:
     if "betas" in group:
         group["betas"] = (value, *group["betas"][1:])
     else:
         group["momentum"] = value
 
 
-def _copied(value):
+def _copied(value: object) -> object:
     return list(value) if isinstance(value, list) else value
 
 

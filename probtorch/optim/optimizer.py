@@ -13,8 +13,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, overload
 
 from probtorch.autograd.modes import enable_grad, no_grad
 from probtorch.backends.registry import device_of, to_device
@@ -22,8 +22,11 @@ from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, AutogradError, DTypeError
 from probtorch.optim.pyro import PyroOptim
+from probtorch.optim.typed import Given, Group, R
+from probtorch.tensor import Tensor
 
 __all__ = ["Optimizer", "check_option"]
 
@@ -33,7 +36,7 @@ _MEANT = {"learning_rate": "lr", "step_size": "lr", "rate": "lr", "parameters": 
 _MEANT |= {"b1": "pass betas=(b1, b2)", "b2": "pass betas=(b1, b2)", "l2": "weight_decay"}
 
 
-def _two_ways(name, option):
+def _two_ways(name: str, option: str) -> str:
     """How an optimizer is made: for `SVI`, which finds its parameters, and for a loop of yours."""
     key, _, value = option.partition("=")
     return (
@@ -42,7 +45,7 @@ def _two_ways(name, option):
     )
 
 
-def _advice(cls, args, kwargs):
+def _advice(cls: type, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
     """The fix line where the parameters were forgotten."""
     if args or "params" in kwargs:
         return None
@@ -83,14 +86,15 @@ class Optimizer:
     A subclass calls ``super().__init__(params, defaults)`` and defines `step`.
     """
 
-    def __new__(cls, params: Any = (), *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, params: Given = (), *args: Any, **kwargs: Any) -> Any:
         """Return an optimizer, or a `PyroOptim` where options stand in place of parameters."""
-        options = isinstance(params, dict) and "params" not in params
-        if options or (callable(params) and not hasattr(params, "parameters")):
+        if (isinstance(params, dict) and "params" not in params) or (
+            callable(params) and not hasattr(params, "parameters")
+        ):
             return PyroOptim(cls, params, *args, **kwargs)
         return super().__new__(cls)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             named = explained(cls.__name__, meant=_MEANT, advice=lambda a, k: _advice(cls, a, k))
@@ -99,7 +103,7 @@ class Optimizer:
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
         cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # documented hook
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Given, defaults: Group) -> None:
         module = hasattr(params, "parameters")
         if module or isinstance(params, (TensorBase, dict, set, frozenset)):
             raise DTypeError(
@@ -109,8 +113,8 @@ class Optimizer:
                 fix="pass its .parameters()" if module else "wrap it in a list",
             )
         self.defaults = defaults
-        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        self.param_groups: list[dict[str, Any]] = []
+        self.state: defaultdict[Tensor, StateDict] = defaultdict(dict)
+        self.param_groups: list[Group] = []
         if not isinstance(params, Iterable):
             name = type(self).__name__
             raise DTypeError(
@@ -133,11 +137,11 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def __environment__(self) -> list[Any]:
+    def __environment__(self) -> list[object]:
         """What a compiled function that uses the optimizer depends on."""
         return [x for name, x in vars(self).items() if not name.startswith("_")]
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own, for example layers added during training.
 
         Parameters
@@ -175,7 +179,7 @@ class Optimizer:
             group.setdefault(option, value)
         self.param_groups.append(group)
 
-    def _check_param(self, p, known, group):
+    def _check_param(self, p: object, known: set[int], group: Group) -> None:
         if not isinstance(p, TensorBase):
             raise DTypeError(
                 "optimizer can only optimize Tensors",
@@ -212,7 +216,11 @@ class Optimizer:
 
     # ------------------------------------------------------------------------------------- training
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], R]) -> R: ...
+    def step(self, closure: Callable[[], R] | None = None) -> R | None:
         """Move the parameters once, along their gradients.
 
         Parameters
@@ -227,7 +235,11 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step()")
 
-    def _loss(self, closure):
+    @overload
+    def _loss(self, closure: None) -> None: ...
+    @overload
+    def _loss(self, closure: Callable[[], R]) -> R: ...
+    def _loss(self, closure: Callable[[], R] | None) -> R | None:
         """Return what `closure` returns, with the tape on, or None without one."""
         if closure is None:
             return None
@@ -253,7 +265,7 @@ class Optimizer:
 
     # ------------------------------------------------------------------------------ saving, loading
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return options and state, with parameters replaced by their position.
 
         Returns
@@ -276,7 +288,7 @@ class Optimizer:
             ],
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Take over options and state that `state_dict` returned; training then goes on exactly.
 
         The tensors are copied, floating ones to dtype and device of their parameter.
@@ -320,7 +332,7 @@ class Optimizer:
             for option, value in self.defaults.items():
                 group.setdefault(option, value)
 
-    def _adopt(self, name, value, p):
+    def _adopt(self, name: str, value: object, p: Tensor) -> object:
         """Return a copy of one state entry of `p`, where and in the dtype it is used."""
         if not isinstance(value, TensorBase):
             if isinstance(value, (list, tuple)):
@@ -331,7 +343,7 @@ class Optimizer:
                 value = cast(value, p.array.dtype)
             return wrap(to_device(value.array.copy(), device_of(p.array)))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {
             "defaults": self.defaults,
             "state": self.state,
@@ -346,7 +358,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def check_option(name: str, value: Any, ok: bool, expected: str) -> None:
+def check_option(name: str, value: object, ok: bool, expected: str) -> None:
     """Raise unless `ok`, naming the option of the optimizer that is out of range."""
     if not ok:
         raise ArgumentError(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,12 +20,19 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError, DTypeError
 from probtorch.ops import elementwise
 from probtorch.ops.reduction import sum as total
+from probtorch.optim.typed import Group, Options
 from probtorch.serialization import load, save
+from probtorch.serialization.saving import MapLocation
+from probtorch.tensor import Tensor
 
 __all__ = ["PyroLRScheduler", "PyroOptim"]
+
+# The forms in which parameters come to a step.
+Named: TypeAlias = Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
 
 class PyroOptim:
@@ -60,7 +67,10 @@ class PyroOptim:
     """
 
     def __init__(
-        self, optim_constructor: Any, optim_args: Any = None, clip_args: Any = None
+        self,
+        optim_constructor: Callable[..., object],
+        optim_args: Options | None = None,
+        clip_args: Options | None = None,
     ) -> None:
         optim_args = {} if optim_args is None else optim_args
         clip_args = {} if clip_args is None else clip_args
@@ -80,15 +90,15 @@ class PyroOptim:
         self.pt_optim_constructor = optim_constructor
         self.pt_optim_args = optim_args
         self.pt_clip_args = clip_args
-        self.optim_objs: dict[Any, Any] = {}
-        self._names: dict[Any, str] = {}
-        self._clips: dict[Any, dict[str, float]] = {}
-        self._waiting: dict[str, Any] = {}
+        self.optim_objs: dict[Tensor, Any] = {}
+        self._names: dict[Tensor, str] = {}
+        self._clips: dict[Tensor, Group] = {}
+        self._waiting: dict[str, StateDict] = {}
 
     def __repr__(self) -> str:
         return f"{self.pt_optim_constructor.__name__}({self.pt_optim_args})"
 
-    def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, params: Named, *args: object, **kwargs: object) -> None:
         """Move `params` once along their gradients; those without one stay.
 
         Parameters
@@ -112,7 +122,7 @@ class PyroOptim:
             for optimizer in optimizers:
                 optimizer.step(*args, **kwargs)
 
-    def meet(self, params: Any) -> list[Any]:
+    def meet(self, params: Named) -> list[Tensor]:
         """Make the optimizers of parameters that are new; `__call__` does it by itself.
 
         Parameters
@@ -131,7 +141,7 @@ class PyroOptim:
             found.append(p)
         return found
 
-    def _meet(self, name, p):
+    def _meet(self, name: str | None, p: Tensor) -> None:
         if name is None:
             name = str(len(self._names))
         if name in self._names.values():
@@ -149,11 +159,11 @@ class PyroOptim:
         if name in self._waiting:
             _load(self.optim_objs[p], self._waiting.pop(name))
 
-    def _make(self, p, options):
+    def _make(self, p: Tensor, options: Group) -> object:
         return self.pt_optim_constructor([p], **options)
 
     @staticmethod
-    def _for(options, name):
+    def _for(options: Options, name: str) -> Group:
         """Return the options of the parameter `name`."""
         if isinstance(options, dict):
             return options
@@ -171,12 +181,12 @@ class PyroOptim:
             )
         return found
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, StateDict]:
         """Return the `state_dict` of each parameter's optimizer, by the parameter's name."""
         found = {self._names[p]: _saved(o) for p, o in self.optim_objs.items()}
         return {**self._waiting, **found}
 
-    def set_state(self, state_dict: dict[str, Any]) -> None:
+    def set_state(self, state_dict: Mapping[str, StateDict]) -> None:
         """Take over what `get_state` returned; parameters not met yet get theirs when they come."""
         objects = {self._names[p]: o for p, o in self.optim_objs.items()}
         for name, state in state_dict.items():
@@ -189,7 +199,7 @@ class PyroOptim:
         """Write `get_state` to a file; see `probtorch.save`."""
         save(self.get_state(), filename)
 
-    def load(self, filename: str | os.PathLike[str], map_location: Any = None) -> None:
+    def load(self, filename: str | os.PathLike[str], map_location: MapLocation = None) -> None:
         """Take over the state of a file that `save` wrote; `map_location` as `probtorch.load`."""
         self.set_state(load(filename, map_location))
 
@@ -216,24 +226,29 @@ class PyroLRScheduler(PyroOptim):
     ... )
     """
 
-    def __init__(self, scheduler_constructor: Any, optim_args: Any, clip_args: Any = None) -> None:
+    def __init__(
+        self,
+        scheduler_constructor: Callable[..., object],
+        optim_args: Options,
+        clip_args: Options | None = None,
+    ) -> None:
         super().__init__(scheduler_constructor, optim_args, clip_args)
         if isinstance(optim_args, dict):
             _check_schedule(optim_args)
 
-    def _make(self, p, options):
+    def _make(self, p: Tensor, options: Group) -> object:
         _check_schedule(options)
         rest = {k: v for k, v in options.items() if k not in ("optimizer", "optim_args")}
         optimizer = options["optimizer"]([p], **options.get("optim_args", {}))
         return self.pt_optim_constructor(optimizer, **rest)
 
-    def step(self, *args: Any, **kwargs: Any) -> None:
+    def step(self, *args: object, **kwargs: object) -> None:
         """Advance every schedule, usually once per epoch."""
         for scheduler in self.optim_objs.values():
             scheduler.step(*args, **kwargs)
 
 
-def _named(params) -> Iterable[tuple[str | None, Any]]:
+def _named(params: Named) -> Iterable[tuple[str | None, Tensor]]:
     """Yield ``(name or None, tensor)`` for the forms in which parameters come."""
     if isinstance(params, TensorBase):
         params = [params]
@@ -249,18 +264,18 @@ def _named(params) -> Iterable[tuple[str | None, Any]]:
         yield name, p
 
 
-def _inner(made):
+def _inner(made: Any) -> Any:
     """Return the optimizer, out of its scheduler if it is in one."""
     return getattr(made, "optimizer", made)
 
 
-def _saved(made):
+def _saved(made: Any) -> StateDict:
     if _inner(made) is made:
         return made.state_dict()
     return {"scheduler": made.state_dict(), "optimizer": made.optimizer.state_dict()}
 
 
-def _load(made, state):
+def _load(made: Any, state: StateDict) -> None:
     if _inner(made) is made:
         made.load_state_dict(state)
     else:
@@ -268,7 +283,7 @@ def _load(made, state):
         made.optimizer.load_state_dict(state["optimizer"])
 
 
-def _check_clipping(clip):
+def _check_clipping(clip: Iterable[str]) -> None:
     unknown = set(clip) - {"clip_norm", "clip_value"}
     if unknown:
         raise ArgumentError(
@@ -279,7 +294,7 @@ def _check_clipping(clip):
         )
 
 
-def _check_schedule(options):
+def _check_schedule(options: Mapping[str, object]) -> None:
     if "optimizer" not in options:
         raise ArgumentError(
             "optim_args of a schedule",
@@ -289,16 +304,18 @@ def _check_schedule(options):
         )
 
 
-def _clip(p, clip):
+def _clip(p: Tensor, clip: Group) -> None:
     """Clip the gradient of `p`, first its norm and then its elements."""
+    grad = p.grad
+    assert grad is not None  # the caller has looked
     with no_grad():
         if clip.get("clip_norm") is not None:
-            norm = elementwise.sqrt(total(elementwise.square(p.grad)))
+            norm = elementwise.sqrt(total(elementwise.square(grad)))
             # 1e-6 as in PyTorch, so that a gradient of 0 stays 0.
-            p.grad.mul_(elementwise.minimum(clip["clip_norm"] / (norm + 1e-6), 1.0))
+            grad.mul_(elementwise.minimum(clip["clip_norm"] / (norm + 1e-6), 1.0))
         if clip.get("clip_value") is not None:
             bound: float = clip["clip_value"]
-            p.grad.copy_(elementwise.minimum(elementwise.maximum(p.grad, -bound), bound))
+            grad.copy_(elementwise.minimum(elementwise.maximum(grad, -bound), bound))
 
 
 explain_calls(globals())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
-from probtorch.optim.elementwise import ElementwiseOptimizer
+from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
+from probtorch.optim.typed import Given, Group
+from probtorch.tensor import Tensor
 
 __all__ = ["Adagrad", "RMSprop"]
 
@@ -34,8 +36,8 @@ class RMSprop(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Given,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -64,21 +66,22 @@ class RMSprop(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the names of the running means and sum in use; all start from 0."""
         names = ["square_avg"]
         names += ["momentum_buffer"] if group["momentum"] else []
         names += ["grad_avg"] if group["centered"] else []
         return dict.fromkeys(names, 0.0)
 
-    def uses_step(self, group: dict[str, Any]) -> bool:
+    def uses_step(self, group: Group) -> bool:
         """Whether the formula needs the step count: it does not."""
         return False
 
     def rule(
-        self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, v: Any, *rest: Any
-    ) -> Any:
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter and its running means after one step."""
+        v, *rest = slots
         alpha, (lr,) = group["alpha"], numbers
         new = []
         if group["weight_decay"]:
@@ -119,8 +122,8 @@ class Adagrad(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Given,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -149,16 +152,20 @@ class Adagrad(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the name of the sum of squares and where it starts."""
         return {"sum": group["initial_accumulator_value"]}
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the step size."""
+        assert step is not None  # `uses_step`
         return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
 
-    def rule(self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, total: Any) -> Any:
+    def rule(
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter and its sum of squares after one step."""
+        (total,) = slots
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
         total = total + g * g

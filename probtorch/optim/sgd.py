@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from probtorch.errors import ArgumentError
 from probtorch.ops import elementwise
-from probtorch.optim.elementwise import ElementwiseOptimizer
+from probtorch.optim.elementwise import ElementwiseOptimizer, V
 from probtorch.optim.optimizer import check_option
+from probtorch.optim.typed import Given, Group
+from probtorch.tensor import Tensor
 
 __all__ = ["SGD"]
 
@@ -59,8 +61,8 @@ class SGD(ElementwiseOptimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Given,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
@@ -93,22 +95,24 @@ class SGD(ElementwiseOptimizer):
         }
         super().__init__(params, defaults)
 
-    def slots(self, group: dict[str, Any]) -> dict[str, float]:
+    def slots(self, group: Group) -> dict[str, float]:
         """Return the name of the running sum, if there is one; it starts from 0."""
         return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
-    def uses_step(self, group: dict[str, Any]) -> bool:
+    def uses_step(self, group: Group) -> bool:
         """Whether the first step differs from the others."""
         return bool(group["momentum"] and group["dampening"])
 
-    def scalars(self, group: dict[str, Any], step: Any) -> tuple[Any, ...]:
+    def scalars(self, group: Group, step: Tensor | None) -> tuple[float | Tensor, ...]:
         """Return the step size and the weight of a new gradient in the running sum."""
         if step is None:
             return group["lr"], 1.0
         # 1 at the first step, 1 - dampening later; a branch would be frozen by a recording.
         return group["lr"], 1.0 - elementwise.minimum(step - 1.0, 1.0) * group["dampening"]
 
-    def rule(self, s: Any, group: dict[str, Any], numbers: Any, p: Any, g: Any, *total: Any) -> Any:
+    def rule(
+        self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
+    ) -> tuple[V, ...]:
         """Return the parameter and its running sum after one step."""
         lr, weight = numbers
         momentum = group["momentum"]
@@ -116,5 +120,5 @@ class SGD(ElementwiseOptimizer):
             g = g + p * group["weight_decay"]
         if not momentum:
             return (p - g * lr,)
-        b = total[0] * momentum + (g * weight if group["dampening"] else g)
+        b = slots[0] * momentum + (g * weight if group["dampening"] else g)
         return p - (g + b * momentum if group["nesterov"] else b) * lr, b

@@ -15,14 +15,18 @@ import ctypes
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 
-__all__ = ["Arrays", "is_dtype", "is_storable", "view_of"]
+__all__ = ["Arrays", "View", "is_dtype", "is_storable", "view_of"]
+
+# ``[blob, offset, dtype, shape, strides]``, see `Arrays.layout`; in a file it may be anything.
+View: TypeAlias = list[Any]
 
 # Start of a shared blob in memory and in the file are the same modulo this, so that what was
 # aligned is aligned.
@@ -35,7 +39,7 @@ _DTYPE = re.compile(
     r"|<[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )
 # Steps NumPy may take to find out whether two arrays have an element in common.
-_WORK: Any = 10_000
+_WORK: Any = 10_000  # NumPy's types know two of its values only
 
 
 def is_storable(dtype: np.dtype) -> bool:
@@ -43,7 +47,7 @@ def is_storable(dtype: np.dtype) -> bool:
     return is_dtype(dtype.newbyteorder("<").str)
 
 
-def is_dtype(name: Any) -> bool:
+def is_dtype(name: object) -> TypeGuard[str]:
     """Whether a text, or whatever it is, names such a dtype. NumPy parses what others it gets."""
     return isinstance(name, str) and _DTYPE.fullmatch(name) is not None
 
@@ -54,11 +58,11 @@ class Arrays:
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
         self._stretches: list[tuple[int, int]] = []
-        self._known: dict[Any, int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
         # What arrays may share only while it is in memory.
-        self._kept: list[Any] = []
+        self._kept: list[np.ndarray] = []
 
-    def add(self, array: Any) -> int:
+    def add(self, array: np.ndarray) -> int:
         """Take in an array, on whatever device; returns the number of its view."""
         key = (
             (array.ctypes.data if isinstance(array, np.ndarray) else ("device", array.data.ptr)),
@@ -75,21 +79,21 @@ class Arrays:
             self._stretches.append(_stretch(host))
         return self._known[key]
 
-    def layout(self) -> tuple[list[Any], list[int], Iterator[Any]]:
+    def layout(self) -> tuple[list[View], list[int], Iterator[memoryview | bytes]]:
         """Return the views, the sizes of the blobs, and the blobs themselves, one by one.
 
         A view is ``[blob, offset, dtype, shape, strides]``, with None for the strides of an array
         in C order, and None for the blob of an array without elements.
         """
-        views: list[Any] = [None] * len(self._arrays)
+        views: list[View] = [[]] * len(self._arrays)
         sizes: list[int] = []
-        makers: list[tuple[Any, Any]] = []
+        makers: list[Callable[[], memoryview | bytes]] = []
         for members in self._groups():
             if len(members) == 1:
                 array = self._arrays[members[0]]
                 views[members[0]] = _view(_dense(array), len(sizes), 0)
                 sizes.append(array.nbytes)
-                makers.append((_one, (array,)))
+                makers.append(partial(_one, array))
                 continue
             starts, stops = zip(*(self._stretches[i] for i in members))
             first, last = min(starts), max(stops)
@@ -98,13 +102,13 @@ class Arrays:
                 a = self._arrays[i]
                 views[i] = _view(a, len(sizes), a.ctypes.data - first + lead)
             sizes.append(lead + last - first)
-            makers.append((_stretch_bytes, (first, last, lead)))
+            makers.append(partial(_stretch_bytes, first, last, lead))
         for i, array in enumerate(self._arrays):
-            if views[i] is None:
+            if not views[i]:
                 views[i] = _view(array, None, 0)
-        return views, sizes, (make(*args) for make, args in makers)
+        return views, sizes, (make() for make in makers)
 
-    def _groups(self):
+    def _groups(self) -> list[list[int]]:
         """Lists of numbers of arrays, in the order they came; those of a list share memory."""
         groups: list[list[int]] = []
         apart, sharing, last = [], [], -1
@@ -125,7 +129,7 @@ class Arrays:
             apart += [group] if self._entangled(group) else [[i] for i in group]
         return sorted(sorted(group) for group in apart)
 
-    def _entangled(self, group):
+    def _entangled(self, group: Sequence[int]) -> bool:
         """Whether arrays whose stretches overlap have bytes in common, or lie so close that it
         does not matter.
         """
@@ -138,7 +142,7 @@ class Arrays:
         return any(_share(a, b) for a, b in itertools.combinations(arrays, 2))
 
 
-def view_of(blobs: list[np.ndarray], view: Any) -> np.ndarray:
+def view_of(blobs: list[np.ndarray], view: View) -> np.ndarray:
     """Return the array that a view of a file describes.
 
     Parameters
@@ -180,12 +184,12 @@ def view_of(blobs: list[np.ndarray], view: Any) -> np.ndarray:
     return found
 
 
-def _view(array, blob, offset):
+def _view(array: np.ndarray, blob: int | None, offset: int) -> View:
     strides = None if array.flags.c_contiguous else list(array.strides)
     return [blob, offset, array.dtype.str, list(array.shape), strides]
 
 
-def _stretch(array):
+def _stretch(array: np.ndarray) -> tuple[int, int]:
     """Addresses of the first byte of an array and of the one after its last."""
     address = array.ctypes.data
     reach = [(n - 1) * s for n, s in zip(array.shape, array.strides)]
@@ -195,19 +199,19 @@ def _stretch(array):
     )
 
 
-def _extent(array):
+def _extent(array: np.ndarray) -> int:
     start, stop = _stretch(array)
     return stop - start
 
 
-def _share(a, b):
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
     try:
         return np.shares_memory(a, b, max_work=_WORK)
     except np.exceptions.TooHardError:
         return True
 
 
-def _dense(array):
+def _dense(array: np.ndarray) -> np.ndarray:
     """`array` itself if it has no gaps, else an uninitialised one with its dims in that order."""
     if array.flags.c_contiguous:
         return array
@@ -216,19 +220,19 @@ def _dense(array):
     return np.empty_like(array, order="K", subok=False)
 
 
-def _one(array):
+def _one(array: np.ndarray) -> memoryview:
     dense = _dense(array)
     if dense is not array:
         dense[...] = array
     return _memory(dense.ctypes.data, dense.nbytes, dense)
 
 
-def _stretch_bytes(first, last, lead):
+def _stretch_bytes(first: int, last: int, lead: int) -> bytes:
     return bytes(lead) + bytes(_memory(first, last - first, None))
 
 
-def _memory(address, size, owner):
+def _memory(address: int, size: int, owner: np.ndarray | None) -> memoryview:
     """Bytes at an address as a buffer."""
     buffer = (ctypes.c_ubyte * size).from_address(address)
-    buffer.owner = owner  # keeps the memory alive as long as the buffer
+    setattr(buffer, "owner", owner)  # noqa: B010  # keeps the memory alive as long as the buffer
     return memoryview(buffer).cast("B")

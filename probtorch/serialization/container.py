@@ -30,12 +30,12 @@ import json
 import mmap
 import struct
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from probtorch.errors import FileError
-from probtorch.serialization.header import parse
+from probtorch.serialization.header import Header, parse
 
 __all__ = ["MAGIC", "read", "write"]
 
@@ -72,7 +72,7 @@ _FOREIGN: dict[bytes, tuple[str, str]] = {
 # ------------------------------------------------------------------------------------- writing
 
 
-def write(stream: IO[bytes], header: dict[str, Any], blobs: Iterable[Any]) -> None:
+def write(stream: IO[bytes], header: Header, blobs: Iterable[memoryview | bytes]) -> None:
     """Write one container.
 
     Parameters
@@ -117,7 +117,7 @@ def write(stream: IO[bytes], header: dict[str, Any], blobs: Iterable[Any]) -> No
     stream.write(b"".join(digests[1:]) + hashlib.sha256(b"".join(digests)).digest())
 
 
-def _aligned(place):
+def _aligned(place: int) -> int:
     return -(-place // ALIGNMENT) * ALIGNMENT
 
 
@@ -126,7 +126,7 @@ def _aligned(place):
 
 def read(
     stream: IO[bytes], name: str, *, mapped: bool = False, verify: bool = True
-) -> tuple[dict[str, Any], list[np.ndarray]]:
+) -> tuple[Header, list[np.ndarray]]:
     """Read one container, checked.
 
     Parameters
@@ -190,14 +190,14 @@ def read(
         blob = source.array(place, size)
         if any(source.take(before, place - before)):
             raise _altered(name, f"something other than zeros before blob {i}")
-        if verify and hashlib.sha256(blob).digest() != digests[i + 1]:
+        if verify and hashlib.sha256(blob.data).digest() != digests[i + 1]:
             raise _altered(name, f"bytes of blob {i} that do not fit their checksum")
         blobs.append(blob)
         before = place + size
     return header, blobs
 
 
-def _parsed(text, name):
+def _parsed(text: bytes, name: str) -> Header:
     """The header; all that is known of it so far is that it fits its digest."""
     try:
         header = parse(text, PIECES)
@@ -209,7 +209,7 @@ def _parsed(text, name):
     return header
 
 
-def _places(sizes, end):
+def _places(sizes: Iterable[int], end: int) -> tuple[list[tuple[int, int]], int]:
     """Where each blob begins, with its size; and where the last one ends."""
     places = []
     for size in sizes:
@@ -224,13 +224,13 @@ class _Source:
     def __init__(
         self,
         length: int,
-        take: Callable[[int, int], Any],
+        take: Callable[[int, int], bytes],
         array: Callable[[int, int], np.ndarray],
     ) -> None:
         self.length, self.take, self.array = length, take, array
 
 
-def _source(stream, mapped):
+def _source(stream: IO[bytes], mapped: bool) -> _Source:
     if not (hasattr(stream, "readinto") and stream.seekable()):
         return _memory(bytearray(stream.read()))
     first = stream.tell()
@@ -238,7 +238,7 @@ def _source(stream, mapped):
     if mapped and length:
         return _memory(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY))
 
-    def fill(place, size):
+    def fill(place: int, size: int) -> np.ndarray:
         found = np.empty(size, np.uint8)
         stream.seek(first + place)
         view, done = found.data, 0
@@ -252,10 +252,10 @@ def _source(stream, mapped):
     return _Source(length, lambda place, size: fill(place, size).tobytes(), fill)
 
 
-def _memory(buffer):
+def _memory(buffer: bytearray | mmap.mmap) -> _Source:
     array = np.frombuffer(buffer, np.uint8)
 
-    def part(place, size):
+    def part(place: int, size: int) -> np.ndarray:
         return array[place : place + size]
 
     return _Source(len(buffer), lambda place, size: part(place, size).tobytes(), part)
@@ -264,7 +264,7 @@ def _memory(buffer):
 # -------------------------------------------------------------------------------------- errors
 
 
-def _altered(name, what):
+def _altered(name: str, what: str) -> FileError:
     return FileError(
         f"loading {name}",
         expected="a file as probtorch.save wrote it",
@@ -273,7 +273,7 @@ def _altered(name, what):
     )
 
 
-def _foreign(name, start):
+def _foreign(name: str, start: bytes) -> FileError:
     got, fix = f"one that begins with {start[:8]!r}", "check the path"
     if b".npy" in start:
         got, fix = "NumPy arrays, a .npz archive", "use numpy.load, or Draws.load for draws"

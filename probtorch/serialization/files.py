@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Iterator
 from importlib import import_module
-from typing import IO, Any
+from typing import IO
 
 from probtorch.errors import FileError
 
@@ -86,7 +86,7 @@ def replacing(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator
             remove(temporary)
 
 
-def _new_file(folder, name, shared):
+def _new_file(folder: str, name: str, shared: bool) -> tuple[int, str | None]:
     """A descriptor of a new file in the folder, and its name, None if it has none yet."""
     flags = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     if not shared and hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
@@ -104,11 +104,11 @@ def _new_file(folder, name, shared):
         os.close(descriptor)
 
 
-def _temporary(folder, name, mark=""):
+def _temporary(folder: str, name: str, mark: str = "") -> str:
     return os.path.join(folder, f".{name}.{secrets.token_hex(_RANDOM)}{mark}{TEMPORARY}")
 
 
-def _with_name(descriptor, folder, name):
+def _with_name(descriptor: int, folder: str, name: str) -> str:
     temporary = _temporary(folder, name)
     here = os.open(folder, os.O_RDONLY)
     try:
@@ -119,7 +119,7 @@ def _with_name(descriptor, folder, name):
     return temporary
 
 
-def _hand_down(before, descriptor):
+def _hand_down(before: os.stat_result, descriptor: int) -> None:
     """Give a new file the mode of the one it replaces, and its owner, where root writes."""
     if not hasattr(os, "fchown"):
         return
@@ -131,10 +131,10 @@ def _hand_down(before, descriptor):
         os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
 
 
-def _lock(descriptor):
+def _lock(descriptor: int) -> bool:
     """Lock a file if nobody has; returns whether it worked. Locks end with their processes."""
     try:
-        fcntl: Any = import_module("fcntl")
+        fcntl = import_module("fcntl")
     except ModuleNotFoundError:  # on Windows a file that is open cannot be deleted anyway
         return True
     try:
@@ -144,7 +144,7 @@ def _lock(descriptor):
     return True
 
 
-def _clear(folder, name):
+def _clear(folder: str, name: str) -> None:
     """Delete what processes left that died while they wrote this file."""
     pattern = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{{2 * _RANDOM}}}({_SHARED}?){TEMPORARY}")
     with contextlib.suppress(FileNotFoundError):
@@ -194,7 +194,7 @@ def remove(path: str | os.PathLike[str]) -> None:
         os.unlink(path)
 
 
-def _check_target(path):
+def _check_target(path: str | os.PathLike[str]) -> os.stat_result | None:
     """The status of what is there; a device, a pipe or a folder is not to be replaced."""
     try:
         status = os.stat(path)
@@ -210,7 +210,7 @@ def _check_target(path):
     return status
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: str) -> None:
     # On Windows folders cannot be opened, and renames are durable by themselves.
     if os.name != "posix":
         return
@@ -221,7 +221,7 @@ def _sync_folder(folder):
         os.close(descriptor)
 
 
-def _cannot_write(path: Any, error: OSError) -> FileError:
+def _cannot_write(path: str | os.PathLike[str], error: OSError) -> FileError:
     if isinstance(error, FileNotFoundError):
         fix = "make the folder first"
     elif isinstance(error, PermissionError):

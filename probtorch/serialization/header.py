@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
-__all__ = ["Pieces", "parse"]
+__all__ = ["Header", "Pieces", "parse"]
+
+# What JSON holds under names.
+Header: TypeAlias = dict[str, Any]
 
 # From here to the next place that is not white.
 _BLACK = re.compile(r"[^ \t\n\r]|\Z")
 
 
-def _pairs(pairs):
+def _pairs(pairs: Sequence[tuple[str, object]]) -> Header:
     """A JSON object; two readers may take different ones of two values under one name."""
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -27,7 +30,9 @@ def _pairs(pairs):
 
 
 # ``raw_decode`` without its copies: the value at a place, and the place after it.
-_scan: Any = getattr(json.JSONDecoder(object_pairs_hook=_pairs), "scan_once")  # noqa: B009
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(  # noqa: B009  # types do not have it
+    json.JSONDecoder(object_pairs_hook=_pairs), "scan_once"
+)
 
 
 class Pieces:
@@ -52,7 +57,7 @@ class Pieces:
         return (_scan(self.text, at)[0] for at in self._places)
 
 
-def parse(data: bytes, pieces: frozenset[str]) -> dict[str, Any]:
+def parse(data: bytes, pieces: frozenset[str]) -> Header:
     """Return the JSON object that a text holds.
 
     Parameters
@@ -77,15 +82,15 @@ def parse(data: bytes, pieces: frozenset[str]) -> dict[str, Any]:
     return _pairs(pairs)
 
 
-def _after(text, at):
+def _after(text: str, at: int) -> int:
     """The first place from `at` on that is not white."""
     found = _BLACK.search(text, at)
     return len(text) if found is None else found.start()
 
 
-def _object(text, at, pieces):
+def _object(text: str, at: int, pieces: frozenset[str]) -> tuple[list[tuple[str, object]], int]:
     """Names and values of the object at a place, and the place after it."""
-    pairs: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, object]] = []
     _expect(text, at, "{")
     at = _after(text, at + 1)
     if text[at] == "}":
@@ -109,7 +114,7 @@ def _object(text, at, pieces):
         at = _after(text, at + 1)
 
 
-def _list(text, at):
+def _list(text: str, at: int) -> tuple[Pieces, int]:
     """The list at a place, as `Pieces`, and the place after it."""
     places = array("Q")
     at = _after(text, at + 1)
@@ -126,6 +131,6 @@ def _list(text, at):
         at = _after(text, at + 1)
 
 
-def _expect(text, at, mark):
+def _expect(text: str, at: int, mark: str) -> None:
     if text[at] != mark:
         raise ValueError(f"{text[at]!r} in place of {mark!r}")

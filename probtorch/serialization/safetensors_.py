@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import IO, Any
+from types import ModuleType
+from typing import IO
 
 import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import DTypeError, FileError
 from probtorch.serialization.files import reading
 
@@ -22,7 +24,7 @@ __all__ = ["SUFFIX", "load", "save"]
 SUFFIX = ".safetensors"
 
 
-def save(tree: Any, stream: IO[bytes]) -> None:
+def save(tree: Tree, stream: IO[bytes]) -> None:
     """Write a dict of tensors or arrays by name.
 
     Raises
@@ -77,7 +79,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _package():
+def _package() -> ModuleType:
     try:
         return import_module("safetensors.numpy")
     except ModuleNotFoundError:

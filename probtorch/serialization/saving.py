@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, TypeAlias, cast
 
 import numpy as np
 
@@ -15,15 +15,20 @@ from probtorch.backends.registry import to_device, unavailable_reason
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, DeviceError
 from probtorch.serialization import container, safetensors_
 from probtorch.serialization.files import reading, replacing
-from probtorch.serialization.tree import decode, encode
+from probtorch.serialization.tree import Place, decode, encode
+from probtorch.tensor import Tensor
 
-__all__ = ["load", "save"]
+__all__ = ["MapLocation", "load", "save"]
+
+# Where tensors go: a device, devices by the device they were on, or a function of both.
+MapLocation: TypeAlias = str | Mapping[str, str] | Callable[[Tensor, str], object] | None
 
 
-def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
+def save(obj: Tree, f: str | os.PathLike[str] | IO[bytes]) -> None:
     """Write a tree of tensors and plain data to a file.
 
     Parameters
@@ -61,7 +66,7 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     {'weight': tensor([1., 2.]), 'epoch': 3}
     """
     if hasattr(f, "write"):
-        _write(obj, f)
+        _write(obj, cast(IO[bytes], f))  # as it can be written to
         return
     with replacing(f) as stream:
         if os.fspath(f).endswith(safetensors_.SUFFIX):
@@ -70,19 +75,19 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
             _write(obj, stream)
 
 
-def _write(obj, stream):
+def _write(obj: object, stream: IO[bytes]) -> None:
     header, blobs = encode(obj)
     container.write(stream, header, blobs)
 
 
 def load(
     f: str | os.PathLike[str] | IO[bytes],
-    map_location: str | Mapping[str, str] | Callable[[Any, str], Any] | None = None,
+    map_location: MapLocation = None,
     *,
     mmap: bool = False,
     verify: bool = True,
     weights_only: bool = True,
-) -> Any:
+) -> Tree:
     """Read what `save` wrote.
 
     Parameters
@@ -121,7 +126,7 @@ def load(
     """
     place = _placing(map_location)
     if hasattr(f, "read"):
-        return _read(f, getattr(f, "name", "the file"), place, False, verify)
+        return _read(cast(IO[bytes], f), getattr(f, "name", "the file"), place, False, verify)
     path = os.fspath(f)
     if path.endswith(safetensors_.SUFFIX):
         return {name: wrap(place(x, "cpu")) for name, x in safetensors_.load(path).items()}
@@ -129,12 +134,12 @@ def load(
         return _read(stream, path, place, mmap, verify)
 
 
-def _read(stream, name, place, mapped, verify):
+def _read(stream: IO[bytes], name: str, place: Place, mapped: bool, verify: bool) -> Tree:
     header, blobs = container.read(stream, name, mapped=mapped, verify=verify or not mapped)
     return decode(header, blobs, name, place)
 
 
-def _placing(map_location):
+def _placing(map_location: MapLocation) -> Place:
     """A function from an array and the device it was on to the array where it should be."""
     if map_location is None:
         return _back
@@ -152,7 +157,7 @@ def _placing(map_location):
     )
 
 
-def _back(array, device):
+def _back(array: np.ndarray, device: str) -> np.ndarray:
     """`array` on the device it was on."""
     reason = unavailable_reason(device)
     if reason is not None:
@@ -165,7 +170,9 @@ def _back(array, device):
     return to_device(array, device)
 
 
-def _asked(map_location: Callable[[Any, str], Any], array: np.ndarray, device: str) -> Any:
+def _asked(
+    map_location: Callable[[Tensor, str], object], array: np.ndarray, device: str
+) -> np.ndarray:
     answer = map_location(wrap(array), device)
     if answer is None:
         return _back(array, device)

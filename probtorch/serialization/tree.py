@@ -21,9 +21,9 @@ import math
 import struct
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,13 +34,19 @@ from probtorch.core.rng import GeneratorState
 from probtorch.core.shape import Size
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
+from probtorch.core.typed import DType, Tree
 from probtorch.errors import DTypeError, FileError
 from probtorch.ops.named import Eigh, Qr, Slogdet, Svd, ValuesIndices
-from probtorch.serialization.blobs import Arrays, is_dtype, is_storable, view_of
-from probtorch.serialization.header import Pieces
+from probtorch.serialization.blobs import Arrays, View, is_dtype, is_storable, view_of
+from probtorch.serialization.header import Header, Pieces
 from probtorch.tensor import Tensor
 
-__all__ = ["decode", "encode"]
+__all__ = ["Place", "decode", "encode"]
+
+# What JSON holds of one value; the lists are kinds, with numbers of other nodes.
+Node: TypeAlias = str | float | list[object] | None
+# Puts the array of a tensor on the device that it was on, or another.
+Place: TypeAlias = Callable[[np.ndarray, str], np.ndarray]
 
 _SEQUENCES: dict[type, str] = {
     list: "list",
@@ -68,7 +74,7 @@ GROWTH, ALLOWANCE = 12, 2**24
 # ------------------------------------------------------------------------------------ to a header
 
 
-def encode(tree: Any) -> tuple[dict[str, Any], Any]:
+def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
     """Return the header of a container for `tree`, and an iterator over its blobs.
 
     Raises
@@ -93,7 +99,7 @@ class _Open:
 
     def __init__(self, value: Any) -> None:
         self.value, self.kind = value, _CONTAINERS[type(value)]
-        self.children: list[Any]
+        self.children: list[object]
         if type(value) in _MAPPINGS:
             self.children = [x for item in value.items() for x in item]
         else:
@@ -112,13 +118,13 @@ class _Writer:
     """Nodes of a tree, made without recursion: trees may be deep."""
 
     def __init__(self) -> None:
-        self.nodes: list[Any] = []
+        self.nodes: list[Node] = []
         self.arrays = Arrays()
         self._open: list[_Open] = []
         # Numbers of the nodes of what may occur again; None while a container is open.
-        self._known: dict[Any, int | None] = {}
+        self._known: dict[object, int | None] = {}
 
-    def write(self, tree: Any) -> None:
+    def write(self, tree: Tree) -> None:
         number = self._visit(tree)
         while self._open:
             top = self._open[-1]
@@ -134,7 +140,7 @@ class _Writer:
                 self._known[id(top.value)] = number
                 self._open.pop()
 
-    def _visit(self, value):
+    def _visit(self, value: Any) -> int | None:
         """The number of a value's node; None for a container, whose children come first."""
         kind = type(value)
         key = (kind, value) if kind in _REPEATED else id(value)
@@ -153,11 +159,11 @@ class _Writer:
             self._known[key] = number
         return number
 
-    def _put(self, node):
+    def _put(self, node: Node) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _leaf(self, value):
+    def _leaf(self, value: Any) -> Node:
         kind = type(value)
         if value is None or kind is bool or kind is str:
             return value
@@ -179,7 +185,7 @@ class _Writer:
             return ["dtype", value.newbyteorder("<").str]
         raise self._refusal(f"a {kind.__module__}.{kind.__qualname__}", _advice(value))
 
-    def _tensor(self, value):
+    def _tensor(self, value: Tensor) -> Node:
         read("save", value)
         kind, note = "tensor", bool(value.requires_grad)
         if type(value) is not Tensor:
@@ -190,7 +196,7 @@ class _Writer:
             kind, note = found.kind, found.note(value)
         return [kind, self._array(value.array), device_of(value.array), note]
 
-    def _array(self, array):
+    def _array(self, array: np.ndarray) -> int:
         if not is_storable(array.dtype):
             raise self._refusal(
                 f"an array of dtype {array.dtype}",
@@ -198,7 +204,7 @@ class _Writer:
             )
         return self.arrays.add(array)
 
-    def _check_key(self, key):
+    def _check_key(self, key: object) -> None:
         if not isinstance(key, _KEYS):
             raise self._refusal(
                 f"a key of type {type(key).__name__}", "use texts, numbers or tuples as keys"
@@ -213,7 +219,7 @@ class _Writer:
                 f"a key of more than {MAX_KEY} entries", "use texts or numbers as keys"
             )
 
-    def _refusal(self, got, fix):
+    def _refusal(self, got: str, fix: str) -> DTypeError:
         place = "".join(o.place() for o in self._open)
         return DTypeError(
             f"save: {f'object{place}' if place else 'the object'}",
@@ -223,7 +229,7 @@ class _Writer:
         )
 
 
-def _advice(value):
+def _advice(value: object) -> str:
     if hasattr(value, "state_dict"):
         return "save its state_dict()"
     if hasattr(value, "get_state"):
@@ -233,7 +239,7 @@ def _advice(value):
     return "take out of it what is plain data: code and objects are not saved"
 
 
-def _hex(number):
+def _hex(number: float) -> str:
     return struct.pack("<d", number).hex()
 
 
@@ -241,11 +247,11 @@ def _hex(number):
 
 
 def decode(
-    header: dict[str, Any],
+    header: Header,
     blobs: list[np.ndarray],
     name: str,
-    place: Callable[[Any, str], Any],
-) -> Any:
+    place: Place,
+) -> Tree:
     """Return the tree that a header and its blobs describe.
 
     Parameters
@@ -274,7 +280,7 @@ def decode(
             got=f"one that was made otherwise ({error})",
             fix="do not trust it",
         ) from error
-    placed: dict[Any, Any] = {}
+    placed: dict[tuple[int, str], np.ndarray] = {}
     for tensor, number, device in reader.tensors:
         key = number, device
         if key not in placed:
@@ -286,17 +292,17 @@ def decode(
 class _Reader:
     """Values of nodes, in order."""
 
-    def __init__(self, blobs: list[np.ndarray], views: Any, budget: int) -> None:
+    def __init__(self, blobs: list[np.ndarray], views: Sequence[View], budget: int) -> None:
         self.values: list[Any] = []
         # How much a node holds if it is written out, 1 unless it is a tuple; not counted further
         # than it matters.
         self._sizes = array("H")
         self._budget = budget
         # Tensors, still on the host, with the numbers of their views and the devices they were on.
-        self.tensors: list[tuple[Any, int, str]] = []
+        self.tensors: list[tuple[Tensor, int, str]] = []
         self._blobs, self._views = blobs, views
 
-    def add(self, node: Any) -> None:
+    def add(self, node: object) -> None:
         """Make the value of the next node; those before it are known."""
         if isinstance(node, dict):
             raise ValueError("a dict among the nodes")
@@ -316,20 +322,22 @@ class _Reader:
         self.values.append(value)
         self._sizes.append(min(size, MAX_KEY + 1))
 
-    def _spend(self, size):
+    def _spend(self, size: int) -> None:
         """Count bytes of memory before they are taken."""
         self._budget -= size
         if self._budget < 0:
             raise ValueError(f"more than {GROWTH} times its length in memory")
 
-    def _children(self, numbers):
+    def _children(self, numbers: Sequence[int]) -> list[Any]:
         known = len(self.values)
         self._spend(8 * len(numbers))
         if not all(type(n) is int and 0 <= n < known for n in numbers):
             raise ValueError("a node that holds a later one")
         return [self.values[n] for n in numbers]
 
-    def _mapping(self, make, numbers):
+    def _mapping(
+        self, make: Callable[..., dict[object, object]], numbers: Sequence[int]
+    ) -> dict[object, object]:
         children = self._children(numbers)
         if any(self._sizes[n] > MAX_KEY for n in numbers[::2]):
             raise ValueError("a key of tuples within tuples within tuples")
@@ -344,24 +352,24 @@ class _Reader:
             raise ValueError("a dict with a key twice")
         return found
 
-    def _array(self, number):
+    def _array(self, number: object) -> np.ndarray:
         if type(number) is not int or not 0 <= number < len(self._views):
             raise ValueError(f"a view {number!r:.40}")
         return view_of(self._blobs, self._views[number])
 
-    def _bytes(self, number):
+    def _bytes(self, number: int) -> bytes:
         found = self._array(number)
         self._spend(found.nbytes)
         return found.tobytes()
 
-    def _scalar(self, number):
+    def _scalar(self, number: int) -> object:
         found = self._array(number)
         if found.ndim:
             raise ValueError("a scalar with dims")
         self._spend(found.nbytes)
         return found[()]
 
-    def _tensor(self, kind, number, device, note):
+    def _tensor(self, kind: str, number: int, device: str, note: object) -> Tensor:
         tensor, found = wrap(self._array(number)), LEAF_TYPES.get(kind)
         wanted = bool(note) and (found is None or found.wants_gradient)
         if wanted and tensor.array.dtype.kind not in "fc":
@@ -374,25 +382,25 @@ class _Reader:
         return tensor
 
 
-def _number(text):
+def _number(text: str) -> float:
     (found,) = struct.unpack("<d", bytes.fromhex(text))
     return found
 
 
-def _dtype(name):
+def _dtype(name: str) -> DType:
     if not is_dtype(name):
         raise ValueError(f"a dtype {name!r:.40}")
     return np.dtype(name)
 
 
-def _budget(header, blobs):
+def _budget(header: Header, blobs: Sequence[np.ndarray]) -> int:
     """Bytes that reading a file may take."""
     nodes = header["nodes"]
     text = len(nodes.text) if isinstance(nodes, Pieces) else 0
     return ALLOWANCE + GROWTH * (text + sum(b.size for b in blobs))
 
 
-_READERS: dict[str, Callable[..., Any]] = {
+_READERS: dict[str, Callable[..., object]] = {
     "list": lambda r, numbers: r._children(numbers),
     "tuple": lambda r, numbers: tuple(r._children(numbers)),
     "size": lambda r, numbers: Size(r._children(numbers)),

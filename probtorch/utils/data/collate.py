@@ -7,7 +7,7 @@ become float64, integers int64, and a batch of tuples a list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.movement import stack
+from probtorch.tensor import Tensor
 
 __all__ = ["default_collate", "default_convert"]
 
@@ -92,7 +93,7 @@ def default_convert(data: Any) -> Any:
     return data
 
 
-def _stacked(tensors):
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     """Stack tensors; off the tape it is one array call."""
     taped = recorder() is not None or any(t.requires_grad for t in tensors)
     shape, dtype = tensors[0].array.shape, tensors[0].array.dtype
@@ -101,7 +102,7 @@ def _stacked(tensors):
     return wrap(array_module(tensors[0].array).stack([t.array for t in tensors]))
 
 
-def _check_lengths(batch):
+def _check_lengths(batch: Sequence[Sequence[object]]) -> None:
     size = len(batch[0])
     for i, x in enumerate(batch):
         if len(x) != size:
@@ -113,20 +114,22 @@ def _check_lengths(batch):
             )
 
 
-def _like_mapping(first, columns):
+def _like_mapping(first: Mapping[Any, object], columns: dict[Any, object]) -> object:
     """Return `columns` as a mapping of the kind of `first`, or a dict if it cannot be built."""
+    kind: Callable[..., object] = type(first)
     try:
-        return type(first)(columns)
+        return kind(columns)
     except TypeError:
         return columns
 
 
-def _like_sequence(first, parts):
+def _like_sequence(first: Sequence[object], parts: list[object]) -> object:
     """Return `parts` as a sequence of the kind of `first`; tuples become lists, as in PyTorch."""
     if isinstance(first, tuple):
         return parts
+    kind: Callable[..., object] = type(first)
     try:
-        return type(first)(parts)
+        return kind(parts)
     except TypeError:
         return parts
 

@@ -11,7 +11,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Index
 from probtorch.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from probtorch.ops.gathering import index_select
 from probtorch.ops.sampling import randperm
+from probtorch.tensor import Tensor
 
 __all__ = [
     "ChainDataset",
@@ -29,12 +31,20 @@ __all__ = [
     "Dataset",
     "IterableDataset",
     "Subset",
+    "Samples",
     "TensorDataset",
     "dataset_length",
     "fetch",
     "random_split",
     "takes_batches",
 ]
+
+
+class Samples(Protocol):
+    """What has numbered samples: a `Dataset`, a list, an array, a tensor."""
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """Return a sample."""
 
 
 class Dataset:
@@ -62,7 +72,7 @@ class Dataset:
         size = getattr(type(self), "__len__", None)
         return f"{type(self).__name__}({f'{size(self)} samples' if size else ''})"
 
-    def __add__(self, other: Any) -> ConcatDataset:
+    def __add__(self, other: Samples) -> Dataset:
         return ConcatDataset([self, other])
 
 
@@ -76,7 +86,7 @@ class IterableDataset(Dataset):
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__()")
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Samples) -> Dataset:
         return ChainDataset([self, other])
 
 
@@ -100,7 +110,7 @@ class TensorDataset(Dataset):
     (tensor(2), tensor(20))
     """
 
-    def __init__(self, *tensors: Any) -> None:
+    def __init__(self, *tensors: Tensor) -> None:
         for i, t in enumerate(tensors):
             if not isinstance(t, TensorBase):
                 raise DTypeError(
@@ -119,13 +129,13 @@ class TensorDataset(Dataset):
             )
         self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> tuple[Tensor, ...]:
         return tuple(t[index] for t in self.tensors)
 
     def __len__(self) -> int:
         return self.tensors[0].array.shape[0]
 
-    def take(self, indices: Sequence[int]) -> list[Any]:
+    def take(self, indices: Sequence[int]) -> list[Tensor]:
         """Return the batch of these samples, as `default_collate` would make it."""
         rows = np.asarray(indices, np.int64)
         # As `self[i]` does, it counts negative ones from the end.
@@ -143,8 +153,9 @@ class Subset(Dataset):
         What samples, in the order they shall have.
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset, self.indices = dataset, indices
+    def __init__(self, dataset: Samples, indices: Sequence[int]) -> None:
+        self.dataset: Any = dataset  # `take` and `__getitems__` are looked for
+        self.indices = indices
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, (list, tuple)):
@@ -177,7 +188,7 @@ class ConcatDataset(Dataset):
         If there are none, or one is a stream.
     """
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
+    def __init__(self, datasets: Iterable[Samples]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise ArgumentError(
@@ -221,8 +232,8 @@ class ChainDataset(IterableDataset):
     datasets : iterable of IterableDataset
     """
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
-        self.datasets = list(datasets)
+    def __init__(self, datasets: Iterable[Samples]) -> None:
+        self.datasets: list[Any] = list(datasets)
         for d in self.datasets:
             if not isinstance(d, IterableDataset):
                 raise DTypeError(
@@ -240,7 +251,7 @@ class ChainDataset(IterableDataset):
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
+    dataset: Samples, lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset]:
     """Deal the samples of a dataset at random into parts that do not overlap.
 
@@ -285,7 +296,7 @@ def random_split(
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends)]
 
 
-def _bad_lengths(expected, sizes):
+def _bad_lengths(expected: str, sizes: Sequence[float]) -> ArgumentError:
     return ArgumentError(
         "random_split: sum of input lengths does not equal the length of the input dataset",
         expected=expected,
@@ -307,16 +318,16 @@ def dataset_length(dataset: Any) -> int:
         ) from error
 
 
-def fetch(dataset: Any, indices: Sequence[Any]) -> list[Any]:
+def fetch(dataset: Samples, indices: Sequence[int]) -> list[Any]:
     """Return the samples at `indices`, at once where the dataset can."""
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(indices)
     return [dataset[i] for i in indices]
 
 
-def takes_batches(dataset: Any) -> bool:
+def takes_batches(dataset: Samples) -> bool:
     """Whether `take` gives what collating single samples would: nobody has redefined a sample."""
-    kind = type(dataset)
+    kind: Any = type(dataset)
     if isinstance(dataset, Subset):
         unchanged = kind.__getitem__ is Subset.__getitem__
         unchanged = unchanged and kind.__getitems__ is Subset.__getitems__

@@ -15,20 +15,23 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from multiprocessing import connection
-from typing import Any
+from multiprocessing.context import BaseContext
+from typing import Any, Self, cast
 
 from probtorch.core.rng import Generator, default_generator, philox_bits
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import read
+from probtorch.core.typed import StateDict
 from probtorch.errors import ArgumentError
 from probtorch.utils.data.collate import default_collate, default_convert
-from probtorch.utils.data.dataset import IterableDataset, dataset_length
+from probtorch.utils.data.dataset import IterableDataset, Samples, dataset_length
 from probtorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from probtorch.utils.data.worker import (
     Fetcher,
+    Result,
     Worker,
     start,
     start_method,
@@ -110,18 +113,18 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Samples,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[..., object] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -130,7 +133,8 @@ class DataLoader:
         in_order: bool = True,
     ) -> None:
         self._check(locals())
-        self.dataset, self.num_workers, self.generator = dataset, num_workers, generator
+        self.dataset: Any = dataset  # may have a length
+        self.num_workers, self.generator = num_workers, generator
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.multiprocessing_context = multiprocessing_context
@@ -139,16 +143,16 @@ class DataLoader:
         stream = isinstance(dataset, IterableDataset)
         order: Any = sampler
         if sampler is None and not stream:
+            sized = cast(Sized, dataset)  # a sampler says so where it is not
             if shuffle:
-                order = RandomSampler(dataset, generator=generator)
+                order = RandomSampler(sized, generator=generator)
             else:
-                order = SequentialSampler(dataset)
+                order = SequentialSampler(sized)
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         elif batch_size is not None and not stream:
             batch_sampler = BatchSampler(order, batch_size, drop_last)
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.batch_sampler: Any
         self.sampler, self.batch_sampler = order, batch_sampler
         batched = batch_size is not None or batch_sampler is not None
         if collate_fn is None:
@@ -156,10 +160,10 @@ class DataLoader:
         self.collate_fn = collate_fn
         self._fetcher = Fetcher(dataset, collate_fn, batched, stream, drop_last)
         self._epoch: _Epoch | None = None
-        self._resume: dict[str, Any] | None = None
+        self._resume: StateDict | None = None
         self._crew: _Crew | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # Iterators and processes of an epoch under way stay here; state_dict has its position.
         return {**self.__dict__, "_epoch": None, "_crew": None}
 
@@ -167,10 +171,10 @@ class DataLoader:
         return call_of(self, "sampler", "batch_sampler", "collate_fn", "generator")
 
     @staticmethod
-    def _check(given):
+    def _check(given: Mapping[str, Any]) -> None:
         """Refuse arguments that contradict each other; `given` are those of the constructor."""
 
-        def refuse(wrong, subject, expected, fix):
+        def refuse(wrong: object, subject: str, expected: str, fix: str) -> None:
             if wrong:
                 names = [n for n in _CHECKED if given[n] not in (None, False, 0)]
                 raise ArgumentError(
@@ -266,7 +270,7 @@ class DataLoader:
         return self._fetcher.stream
 
     @property
-    def epoch(self) -> Any:
+    def epoch(self) -> _Epoch | None:
         """Where the epoch begun last stands: its `rows` are those of the batch it handed out last.
 
         Rows are numbers of samples in the dataset; None for a stream, and before the first batch.
@@ -277,7 +281,7 @@ class DataLoader:
         """Return the samples with the given numbers as one batch, made in this process."""
         return self._fetcher.get(list(rows), None)
 
-    def __environment__(self) -> list[Any]:
+    def __environment__(self) -> list[object]:
         """What of the loader a compiled function depends on: not how far an epoch is, as batches
         are made outside of it.
         """
@@ -297,7 +301,7 @@ class DataLoader:
             self._crew = crew if self.persistent_workers else None
         return _Ahead(self, crew, epoch)
 
-    def _begin(self):
+    def _begin(self) -> _Epoch:
         resume, self._resume = self._resume, None
         generators = self._generators()
         now = [g.get_state() for g in generators]
@@ -318,14 +322,14 @@ class DataLoader:
                 g.set_state(state)
         return _Epoch(start, seed, keys, done)
 
-    def _keys(self):
+    def _keys(self) -> Iterator[Any]:
         """Return an iterator over what each batch is made of."""
         if self._fetcher.stream:
             # A stream has no indices; the length of the key is the size of the batch.
             return iter(lambda: range(self.batch_size or 1), None)
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
-    def _generators(self):
+    def _generators(self) -> list[Generator]:
         """Return the generators that an epoch draws from when it begins, the loader's first."""
         owners = [self, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)]
         found = [
@@ -337,7 +341,7 @@ class DataLoader:
 
     # -------------------------------------------------------------------------- saving and resuming
 
-    def state_dict(self, epoch: Any = None) -> dict[str, Any]:
+    def state_dict(self, epoch: _Epoch | None = None) -> StateDict:
         """Return where an epoch stands, as integers and lists of them.
 
         Parameters
@@ -372,7 +376,7 @@ class DataLoader:
             return {"start": None, "batches": 0, "generators": now}
         return {"start": epoch.start, "batches": epoch.done, "generators": now}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Let the next epoch be the rest of the one that `state_dict` was taken in.
 
         The loader must have the same dataset, order and batch size; the number of workers may
@@ -410,16 +414,18 @@ _CHECKED = (
 class _Epoch:
     """Where an epoch stands."""
 
-    def __init__(self, start, seed, keys, done):
+    def __init__(
+        self, start: list[list[int]], seed: int, keys: Iterator[Sequence[int]], done: int
+    ) -> None:
         self.start = start  # states of the generators before the epoch drew from them
         self.seed = seed
         self.keys = keys
         self.done = done  # batches handed out
-        self.rows = None  # numbers of the samples in the last one
+        self.rows: Sequence[int] | None = None  # numbers of the samples in the last one
         self.over = False
 
 
-def _here(fetcher, epoch):
+def _here(fetcher: Fetcher, epoch: _Epoch) -> Iterator[Any]:
     """Yield the batches of an epoch, made in this process."""
     quiet = fetcher.draws_nothing
     iterator, number = None, 0 if fetcher.stream else epoch.done
@@ -446,7 +452,7 @@ def _here(fetcher, epoch):
 class _Crew:
     """The worker processes of a loader."""
 
-    def __init__(self, loader):
+    def __init__(self, loader: DataLoader) -> None:
         self.workers: list[Worker] = []
         self.epoch = 0
         self.close = weakref.finalize(self, stop, self.workers, os.getpid())
@@ -466,14 +472,16 @@ class _Crew:
 class _Ahead:
     """Iterator over the batches of an epoch, made by workers ahead of their use."""
 
-    def __init__(self, loader, crew, epoch):
+    def __init__(self, loader: DataLoader, crew: _Crew, epoch: _Epoch) -> None:
         self.crew, self.epoch, self.fetcher = crew, epoch, loader._fetcher
         self.timeout, self.in_order = loader.timeout, loader.in_order
         self.persistent, self.warned = loader.persistent_workers, loader.worker_init_fn is not None
         self.keys = enumerate(epoch.keys, 0 if self.fetcher.stream else epoch.done)
         self.skip = epoch.done if self.fetcher.stream else 0
         self.asked: dict[int, Worker] = {}  # number of a batch under way -> its worker, in order
-        self.rows: dict[int, Any] = {}  # number of a batch under way -> its samples
+        self.rows: dict[
+            int, Sequence[int] | None
+        ] = {}  # number of a batch under way -> its samples
         crew.epoch += 1
         self.round = crew.epoch
         self.rota = list(crew.workers)
@@ -481,19 +489,19 @@ class _Ahead:
         try:
             for w in crew.workers:
                 w.begin(crew.epoch, epoch.seed)
-            for _ in range(loader.prefetch_factor * len(crew.workers)):
+            for _ in range((loader.prefetch_factor or 2) * len(crew.workers)):
                 self._ask_next()
         except BaseException:
             crew.close()
             raise
 
-    def __iter__(self):
+    def __iter__(self) -> Self:
         return self
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.asked)
 
-    def _ask_next(self):
+    def _ask_next(self) -> None:
         """Give the next batch to the worker whose turn it is."""
         if not self.rota:
             return
@@ -508,7 +516,7 @@ class _Ahead:
             self.rows[number] = None if self.fetcher.stream else key
             worker.ask(number, key)
 
-    def __next__(self):
+    def __next__(self) -> Any:
         if self.round != self.crew.epoch or (self.asked and not self.crew.workers):
             raise ArgumentError(
                 "DataLoader iterator",
@@ -538,7 +546,7 @@ class _Ahead:
             self.crew.close()
         raise StopIteration
 
-    def _receive(self):
+    def _receive(self) -> Result:
         """Return the next result: that of the oldest task, or any if order does not matter."""
         deadline = time.monotonic() + self.timeout if self.timeout else None
         oldest = self.asked[next(iter(self.asked))]
@@ -563,7 +571,7 @@ class _Ahead:
                     self._retire(found, result.value)
                 return result
 
-    def _retire(self, worker, asked):
+    def _retire(self, worker: Worker, asked: bool) -> None:
         """Take a worker whose stream has ended off the rota."""
         if worker in self.rota:
             place = self.rota.index(worker)

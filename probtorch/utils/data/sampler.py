@@ -20,6 +20,7 @@ from probtorch.core.rng import Generator, default_generator
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.ops.sampling import multinomial, randint, randperm
 from probtorch.utils.data.dataset import dataset_length
@@ -41,7 +42,7 @@ CHUNK = 8192
 class Sampler:
     """Base of samplers: define ``__iter__`` and, where it is known, ``__len__``."""
 
-    def __init__(self, data_source: Any = None) -> None:
+    def __init__(self, data_source: object = None) -> None:
         pass
 
     def __repr__(self) -> str:
@@ -62,7 +63,7 @@ class SequentialSampler(Sampler):
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[int]:
         return iter(range(dataset_length(self.data_source)))
 
     def __len__(self) -> int:
@@ -100,10 +101,10 @@ class RandomSampler(Sampler):
         """Length of a pass."""
         return dataset_length(self.data_source) if self._num_samples is None else self._num_samples
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[int]:
         return self._order(_own_stream(self.generator))
 
-    def _order(self, rng):
+    def _order(self, rng: Generator) -> Iterator[int]:
         count, left = dataset_length(self.data_source), self.num_samples
         while left > 0 and count > 0:
             if self.replacement:
@@ -130,7 +131,7 @@ class SubsetRandomSampler(Sampler):
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[int]:
         rng = _own_stream(self.generator)
         order = randperm(len(self.indices), generator=rng).tolist()
         return (self.indices[i] for i in order)
@@ -161,7 +162,7 @@ class WeightedRandomSampler(Sampler):
 
     def __init__(
         self,
-        weights: Any,
+        weights: TensorLike,
         num_samples: int,
         replacement: bool = True,
         generator: Generator | None = None,
@@ -180,7 +181,7 @@ class WeightedRandomSampler(Sampler):
                 fix="draw fewer samples, or with replacement=True",
             )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[int]:
         rng = _own_stream(self.generator)
         if not self.num_samples:
             return iter(())
@@ -202,15 +203,15 @@ class BatchSampler(Sampler):
         Leave out the last batch where it is smaller.
     """
 
-    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         _check_count("batch_size", batch_size, least=1)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[list[int]]:
         # Not a generator: the sampler's pass, and its draw from the generator, begin here.
         return self._batches(iter(self.sampler))
 
-    def _batches(self, indices):
+    def _batches(self, indices: Iterator[int]) -> Iterator[list[int]]:
         while batch := list(itertools.islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
@@ -265,10 +266,10 @@ class BucketBatchSampler(Sampler):
         self.batch_size, self.drop_last = batch_size, drop_last
         self.shuffle, self.window, self.generator = shuffle, window, generator
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[list[int]]:
         return self._batches(_own_stream(self.generator) if self.shuffle else None)
 
-    def _batches(self, rng):
+    def _batches(self, rng: Generator | None) -> Iterator[list[int]]:
         count, size = len(self.lengths), self.batch_size
         order = np.arange(count) if rng is None else randperm(count, generator=rng).array
         for first in range(0, count, self.window * size):
@@ -285,16 +286,16 @@ class BucketBatchSampler(Sampler):
         return _batches_in(len(self.lengths), self.batch_size, self.drop_last)
 
 
-def _batches_in(count, size, drop_last):
+def _batches_in(count: int, size: int, drop_last: bool) -> int:
     return count // size if drop_last else math.ceil(count / size)
 
 
-def _own_stream(generator):
+def _own_stream(generator: Generator | None) -> Generator:
     """Return a generator for one pass; the shared one moves on by one."""
     return (default_generator if generator is None else generator).spawn(1)[0]
 
 
-def _check_count(name, value, least=0):
+def _check_count(name: str, value: object, least: int = 0) -> None:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
         raise ArgumentError(
             f"{name} should be a positive integer value" if least else f"{name} should be a count",

@@ -15,6 +15,7 @@ A worker ends when it is told to, when the pipe of its tasks ends, or when its p
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import multiprocessing
 import os
@@ -27,10 +28,13 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -75,6 +79,8 @@ class WorkerInfo(NamedTuple):
 _info: WorkerInfo | None = None
 _asked = False
 
+InitFn: TypeAlias = Callable[[int], object] | None
+
 
 def get_worker_info() -> WorkerInfo | None:
     """Return the id, number of workers, seed and dataset of this worker; None in the main process.
@@ -101,12 +107,12 @@ class Fetcher:
     """
 
     dataset: Any
-    collate: Any
+    collate: Callable[..., object]
     batched: bool
     stream: bool
     drop_last: bool = False
 
-    def begin(self) -> Any:
+    def begin(self) -> Iterator[object] | None:
         """Return the iterator of a stream, None for a dataset with numbered samples."""
         return iter(self.dataset) if self.stream else None
 
@@ -115,7 +121,7 @@ class Fetcher:
         """Whether no code but the library's own runs when a batch is made."""
         return self.batched and self.collate is default_collate and takes_batches(self.dataset)
 
-    def get(self, key: Any, iterator: Any) -> Any:
+    def get(self, key: Any, iterator: Iterator[Any] | None) -> object:
         """Return the batch of `key`.
 
         Raises
@@ -124,6 +130,7 @@ class Fetcher:
             At the end of a stream, and only there.
         """
         if self.stream:
+            assert iterator is not None  # `begin` gave it
             if not self.batched:
                 return self.collate(next(iterator))
             samples = list(itertools.islice(iterator, len(key)))
@@ -155,11 +162,11 @@ class streams_of:
     def __init__(self, seed: int, number: int) -> None:
         self.seed, self.number = seed, number
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before = default_generator.get_state(), np.random.get_state(), random.getstate()
         seed_all(self.seed, self.number)
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         ours, numpys, pythons = self.before
         default_generator.set_state(ours)
         np.random.set_state(numpys)
@@ -197,11 +204,20 @@ class _Task(NamedTuple):
 class _Quoted(Exception):
     """Shows the traceback of a worker as the cause of its error."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
-def _main(fetcher, tasks, results, at, others, worker_id, count, init_fn):
+def _main(
+    fetcher: Fetcher,
+    tasks: Connection,
+    results: Connection,
+    at: ctypes.c_longlong,
+    others: Sequence[Connection],
+    worker_id: int,
+    count: int,
+    init_fn: InitFn,
+) -> None:
     """Body of a worker process."""
     # Ctrl-C reaches the whole process group; the loader decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -210,7 +226,7 @@ def _main(fetcher, tasks, results, at, others, worker_id, count, init_fn):
         end.close()
     # Workers are what fills the processors; one that wants more says so in worker_init_fn.
     set_num_threads(1)
-    outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    outbox: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     threading.Thread(target=_send_all, args=(outbox, results), daemon=True).start()
     worker = _Inside(fetcher, worker_id, count, init_fn)
     for task in _received(tasks):
@@ -219,7 +235,7 @@ def _main(fetcher, tasks, results, at, others, worker_id, count, init_fn):
             outbox.put(_packed(result))
 
 
-def _received(tasks):
+def _received(tasks: Connection) -> Iterator[_Task]:
     """Yield tasks until told to stop or left alone."""
     parent = os.getppid()
     with contextlib.suppress(EOFError, OSError):
@@ -233,13 +249,13 @@ def _received(tasks):
                 return
 
 
-def _send_all(outbox, results):
+def _send_all(outbox: queue.SimpleQueue[memoryview], results: Connection) -> None:
     with contextlib.suppress(OSError):
         while True:
             results.send_bytes(outbox.get())
 
 
-def _packed(result):
+def _packed(result: Result) -> memoryview:
     try:
         return ForkingPickler.dumps(tuple(result), protocol=5)
     except Exception as error:
@@ -257,7 +273,7 @@ def _packed(result):
         )
 
 
-def _described(error):
+def _described(error: BaseException) -> tuple[bytes | None, str, str]:
     """Return ``(pickled error or None, its description, traceback)``, always sendable."""
     text = "".join(traceback.format_exception(error))
     summary = f"{type(error).__name__}: {error}"
@@ -274,13 +290,14 @@ def _described(error):
 class _Inside:
     """State of a worker: the epoch it is in, and where its stream is."""
 
-    def __init__(self, fetcher, worker_id, count, init_fn):
+    def __init__(self, fetcher: Fetcher, worker_id: int, count: int, init_fn: InitFn) -> None:
         self.fetcher, self.id, self.count, self.init_fn = fetcher, worker_id, count, init_fn
         self.seed = 0
-        self.iterator = self.failure = None
+        self.iterator: Iterator[object] | None = None
+        self.failure: Exception | None = None
         self.begun = self.ended = False
 
-    def answers(self, task):
+    def answers(self, task: _Task) -> Iterator[Result]:
         """Yield the result of a task; the beginning of an epoch has none."""
         if task.number < 0:
             self._begin(task.key)
@@ -292,7 +309,7 @@ class _Inside:
         except Exception as error:
             yield Result(task.epoch, task.number, "error", _described(error))
 
-    def _begin(self, seed):
+    def _begin(self, seed: int) -> None:
         global _info, _asked
         self.seed, self.ended, self.failure, self.iterator = seed, False, None, None
         _info = WorkerInfo(self.id, self.count, (seed + self.id) & _MASK, self.fetcher.dataset)
@@ -306,7 +323,7 @@ class _Inside:
         except Exception as error:
             self.failure = error
 
-    def _get(self, task):
+    def _get(self, task: _Task) -> tuple[str, object]:
         if self.ended:
             return "end", True
         seed_all(self.seed, task.number)
@@ -324,10 +341,18 @@ class _Inside:
 class Worker:
     """One worker process with the two pipes to it, seen from the main process."""
 
-    def __init__(self, context, fetcher, worker_id, count, init_fn, others):
+    def __init__(
+        self,
+        context: Any,
+        fetcher: Fetcher,
+        worker_id: int,
+        count: int,
+        init_fn: InitFn,
+        others: Sequence[Worker],
+    ) -> None:
         self.id, self.epoch = worker_id, 0
         self.method = context.get_start_method()
-        self.waiting: dict[int, Any] = {}  # number -> key of the tasks without a result yet
+        self.waiting: dict[int, object] = {}  # number -> key of the tasks without a result yet
         theirs, self.tasks = context.Pipe(duplex=False)
         self.results, back = context.Pipe(duplex=False)
         # The number of the batch it is at, in memory that outlives it.
@@ -365,24 +390,24 @@ class Worker:
             theirs.close()
             back.close()
 
-    def begin(self, epoch, seed):
+    def begin(self, epoch: int, seed: int) -> None:
         """Tell the worker that an epoch begins."""
         self.epoch = epoch
         self.waiting.clear()
         self._tell(_Task(epoch, -1, seed))
 
-    def ask(self, number, key):
+    def ask(self, number: int, key: object) -> None:
         """Send a task."""
         self.waiting[number] = key
         self._tell(_Task(self.epoch, number, key))
 
-    def _tell(self, task):
+    def _tell(self, task: _Task) -> None:
         try:
             self.tasks.send(tuple(task))
         except OSError:
             raise self.died() from None
 
-    def receive(self):
+    def receive(self) -> Result | None:
         """Return the next result, or None if it belongs to an epoch given up."""
         try:
             packed = self.results.recv_bytes()
@@ -396,7 +421,7 @@ class Worker:
             raise self._failed(result, key)
         return result
 
-    def _failed(self, result, key):
+    def _failed(self, result: Result, key: object) -> BaseException:
         """Return the error that happened in the worker, its traceback as the cause."""
         packed, summary, text = result.value
         if packed is None:
@@ -414,7 +439,7 @@ class Worker:
         error.__cause__ = _Quoted(text)
         return error
 
-    def died(self):
+    def died(self) -> WorkerError:
         """Return the error that says how the process ended and over what."""
         self.process.join(GRACE)
         code = self.process.exitcode
@@ -446,7 +471,7 @@ class Worker:
             "SIGSEGV: load the batch with num_workers=0 to see where",
         )
 
-    def late(self, seconds):
+    def late(self, seconds: float) -> WorkerError:
         """Return the error for a result that did not come in time."""
         number, key = next(iter(self.waiting.items()))
         return WorkerError(
@@ -479,7 +504,13 @@ def stop(workers: list[Worker], owner: int) -> None:
     workers.clear()
 
 
-def start(workers: list[Worker], context: Any, fetcher: Fetcher, count: int, init_fn: Any) -> None:
+def start(
+    workers: list[Worker],
+    context: str | BaseContext | None,
+    fetcher: Fetcher,
+    count: int,
+    init_fn: InitFn,
+) -> None:
     """Append `count` new workers to `workers`."""
     chosen = start_method(context, fetcher.dataset, fetcher.collate, init_fn)
     for i in range(count):
@@ -494,7 +525,7 @@ def start(workers: list[Worker], context: Any, fetcher: Fetcher, count: int, ini
         workers.append(worker)
 
 
-def start_method(context: Any, *sent: Any) -> Any:
+def start_method(context: str | BaseContext | None, *sent: object) -> BaseContext:
     """Return the multiprocessing context for a name, a context or None.
 
     None is what was set by `multiprocessing.set_start_method`, or the platform's own, but on Linux:
@@ -518,12 +549,12 @@ def start_method(context: Any, *sent: Any) -> Any:
     return multiprocessing.get_context(context)
 
 
-def _other_threads():
+def _other_threads() -> bool:
     """Whether threads of Python run beside this one."""
     return threading.active_count() > 1
 
 
-def _found_again(sent):
+def _found_again(sent: Iterable[object]) -> bool:
     """Whether another process that imports the main module has what is sent, so far as it shows."""
     main = sys.modules["__main__"]
     if getattr(main, "__spec__", None) is not None:
@@ -538,14 +569,14 @@ def _found_again(sent):
     return False
 
 
-def _signal_name(number):
+def _signal_name(number: int) -> str:
     try:
         return f"{signal.Signals(number).name} ({number})"
     except ValueError:
         return str(number)
 
 
-def _shown(key):
+def _shown(key: object) -> str:
     text = repr(key)
     what = "indices" if isinstance(key, (list, tuple)) else "index"
     return f"{what} {text if len(text) <= 80 else text[:77] + '...'}"
