@@ -77,7 +77,7 @@ def main():
 
     for module in (compile, density):
         module.record = recording(module.record)
-    make, emit = executor.Program.__init__, host.emit_object
+    make, emit = executor.CpuProgram.__init__, host.emit_object
 
     def made(self, graph):
         ops, start = len(graph.nodes), time.process_time()
@@ -88,7 +88,7 @@ def main():
         compiled.append(args)
         return emit(*args, **kwargs)
 
-    executor.Program.__init__, host.emit_object = made, emitting
+    executor.CpuProgram.__init__, host.emit_object = made, emitting
     start = time.process_time()
     call()
     total = time.process_time() - start

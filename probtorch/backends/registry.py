@@ -19,6 +19,7 @@ from probtorch.errors import DeviceError, DTypeError
 __all__ = [
     "array_module",
     "contiguous",
+    "copy_into",
     "device_of",
     "is_available",
     "parse_device",
@@ -145,6 +146,16 @@ def to_device(array: Any, device: str) -> Any:
         return to_host(array)
     _owner(array)
     return _BACKENDS[kind].to_device(array, index)
+
+
+def copy_into(target: Any, array: Any) -> None:
+    """Give an array the elements of another of its shape, on whatever devices the two are."""
+    device = device_of(target)
+    if device == "cpu":
+        target[...] = to_host(array)
+        return
+    with cupy_.on_device(device):
+        target[...] = to_device(array, device)
 
 
 def shares_memory(a: Any, b: Any) -> bool:

@@ -17,9 +17,11 @@ import numpy as np
 
 from probtorch.autograd.batching import batched, spread
 from probtorch.autograd.modes import no_grad
-from probtorch.compiler.executor import Program
 from probtorch.compiler.graph import GraphValue, path_key
+from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.native.threads import get_num_threads, occupied
+from probtorch.compiler.paths import Compiled, Paths
+from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import OUTSIDE, record, recording_lock
 from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
 from probtorch.errors import CompileError, ShapeError
@@ -257,7 +259,7 @@ def uneven_loop(graph, flags):
 # -------------------------------------------------------------------------------------- the density
 
 
-class BatchedDensity:
+class BatchedDensity(Compiled):
     """A `NativeDensity` on many points at once: one native call per block of them.
 
     Parameters
@@ -279,10 +281,14 @@ class BatchedDensity:
     """
 
     def __init__(self, density):
-        self.density = density
-        self.reason = density.reason
-        self._paths = {}  # block size -> list of _Path
+        self.density, self.name = density, density.name
+        self.paths = Paths(self.name, limit=MAX_PATHS, quiet=True)  # by block size
+        self.paths.reason = density.reason
         self._full = set()  # block sizes that get no more paths
+
+    def executables(self):
+        """Return what its paths run."""
+        return [path.program for path in self.paths]
 
     def value_and_grad(self, q):
         """Evaluate at the rows of an array.
@@ -309,18 +315,18 @@ class BatchedDensity:
         left, failed = np.arange(count), []
         if count >= FEWEST and self.reason is None and self.density.device is None:
             size = _block_size(count)
-            for path in self._paths.setdefault(size, []):
+            for path in self.paths.of(size):
                 left = path.evaluate(q, left, values, gradients, failed)
             while left.size > 1 and self._extend(size, q[left[0]]):
-                left = self._paths[size][-1].evaluate(q, left, values, gradients, failed)
+                left = self.paths.of(size)[-1].evaluate(q, left, values, gradients, failed)
         for i in (*left, *failed):
             values[i], gradients[i] = self.density.value_and_grad(q[i])
         return values, gradients
 
     def _extend(self, size, point):
         """Compile the path that `point` is on for blocks; returns whether it is a new one."""
-        paths = self._paths[size]
-        if self.reason is not None or len(paths) >= MAX_PATHS or size in self._full:
+        paths = self.paths
+        if self.reason is not None or paths.are_full(size) or size in self._full:
             return False
         with recording_lock:
             active, grad_mode = set_recorder(None), set_grad_enabled(True)
@@ -329,9 +335,9 @@ class BatchedDensity:
                 key = path_key(rec.graph)
                 if rec.unsupported or rec.device() is not None:
                     unsupported = rec.unsupported or [("it runs on a GPU", "")]
-                    self.reason = unsupported[0]
+                    paths.give_up(*unsupported[0])
                     return False
-                if any(path.key == key for path in paths):
+                if paths.know(key, size):
                     # Rounding decides which path that point is on; it is not worth more runs.
                     self._full.add(size)
                     return False
@@ -341,11 +347,11 @@ class BatchedDensity:
                     # turn would copy the states of those that are done: 200 times slower for an
                     # ODE solver with steps of its own for each point.
                     what = "a loop that takes as many turns as the point asks for"
-                    self.reason = (what, uneven.place)
+                    paths.give_up(what, uneven.place)
                     return False
-                paths.append(_Path(rec.graph, key, size, point))
+                paths.add(_BlockPath(rec.graph, size, point), size, key)
             except CompileError as e:
-                self.reason = (f"{e.subject}: {e.got}", e.location)
+                paths.give_up(f"{e.subject}: {e.got}", e.location)
                 return False
             except OUTSIDE:
                 return False  # outside of where the model can be evaluated
@@ -355,11 +361,11 @@ class BatchedDensity:
         return True
 
 
-class _Path:
+class _BlockPath:
     """One path of a density, compiled for blocks of points."""
 
-    def __init__(self, graph, key, size, point):
-        self.key, self.size = key, size
+    def __init__(self, graph, size, point):
+        self.size = size
         run = batch_graph(graph, (True,), size)
         self.guarded = False
 
@@ -376,8 +382,8 @@ class _Path:
             raise CompileError(
                 "a block of points", expected="native code", got=reason, fix=location
             )
-        self.program = Program(rec.graph)
-        self._bindings = []
+        self.program = prepare(rec.graph)
+        self._frames = []
 
     def evaluate(self, q, rows, values, gradients, failed):
         """Evaluate at some rows of `q`; returns those on another path, and adds to `failed` those
@@ -387,13 +393,13 @@ class _Path:
             return rows
         blocks = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
         workers = min(len(blocks), get_num_threads())
-        while len(self._bindings) < workers:
-            self._bindings.append(self.program.bind())
+        while len(self._frames) < workers:
+            self._frames.append(self.program.bind())
 
         def work(number):
             with occupied():
                 return [
-                    self._block(self._bindings[number], q, block, values, gradients, failed)
+                    self._block(self._frames[number], q, block, values, gradients, failed)
                     for block in blocks[number::workers]
                 ]
 
@@ -404,12 +410,13 @@ class _Path:
                 left = [rest for part in pool.map(work, range(workers)) for rest in part]
         return np.sort(np.concatenate(left))
 
-    def _block(self, binding, q, rows, values, gradients, failed):
+    def _block(self, frame, q, rows, values, gradients, failed):
         count = len(rows)
         # A short block is filled up with its last point.
         points = q[rows] if count == self.size else q[np.resize(rows, self.size)]
-        status, outs = binding.run([points])
-        if status:
+        outs = frame.new_outputs()
+        if frame.run([points], outs):
+            raise_pending()
             failed.extend(rows.tolist())
             return rows[:0]
         values[rows], gradients[rows] = outs[0][:count], outs[1][:count]

@@ -16,18 +16,15 @@ import types
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import contiguous, device_of, shares_memory
-from probtorch.compiler.density import MAX_PATHS, tell_of_prints, warn_eager
+from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.differentiable import Differentiable
-from probtorch.compiler.executor import Program
-from probtorch.compiler.explain.explain import explain
-from probtorch.compiler.gpu import GpuProgram
-from probtorch.compiler.gpu_paths import GpuPath
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.guards.environment import Environment, objects_among
-from probtorch.compiler.paths import Path
+from probtorch.compiler.paths import Compiled, Paths, tell_of_prints
+from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import record, recording_lock
+from probtorch.compiler.replay import Path
 from probtorch.compiler.room import Room, warn_crowded
 from probtorch.compiler.verified_call import called_twice
 from probtorch.compiler.verify import ReplayError, due
@@ -176,7 +173,7 @@ def _compiled_anew(fn, options):
     return CompiledFunction(fn, **options)
 
 
-class CompiledFunction:
+class CompiledFunction(Compiled):
     """A function with its compiled paths; see `compile`.
 
     Parameters
@@ -213,12 +210,11 @@ class CompiledFunction:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = name or getattr(fn, "__name__", type(fn).__name__)
-        self.reason = None
+        self.paths = Paths(self.name, quiet=quiet)  # by shapes and types of arguments
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
         self.roots, self.values, self.saving = roots, values, saving
-        self._convert, self._quiet, self.verify = convert, quiet, verify
-        self._versions = {}
+        self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
         self._known = {}  # id -> tensor that it finds outside, where it may ask which one that is
@@ -236,7 +232,7 @@ class CompiledFunction:
         # Recordings and native code stay behind; the copy makes its own.
         options = ("roots", "values", "saving", "name", "verify")
         kept = {name: getattr(self, name) for name in options}
-        kept |= {"convert": self._convert, "quiet": self._quiet}
+        kept |= {"convert": self._convert, "quiet": self.paths.quiet}
         return importable_name(self) or (_compiled_anew, (self.fn, kept))
 
     def __get__(self, instance, owner=None):
@@ -254,7 +250,7 @@ class CompiledFunction:
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         if self._room.full:
             self._room.met(key)
-        paths = self._versions.get(key, ())
+        paths = self.paths.of(key)
         if hooks_changed() and any(map(hooked, tensors)):
             self._hooked("an argument")
             return self.fn(*args, **kwargs)
@@ -267,7 +263,7 @@ class CompiledFunction:
         """Say, once, that hooks make a call eager."""
         if not self._told_of_hooks:
             self._told_of_hooks = True
-            self._warn(f"a gradient hook of {what}", "")
+            self.paths.warn(f"a gradient hook of {what}")
 
     def off_tape(self, args, kwargs):
         """Call as if no result needed a gradient, though some argument does.
@@ -280,7 +276,7 @@ class CompiledFunction:
         """
         self.last = self.recorded = None
         leaves, structure, tensors, key = self._leaves(args, kwargs)
-        given = key, self._versions.get(key, ()), leaves, structure, tensors, args, kwargs
+        given = key, self.paths.of(key), leaves, structure, tensors, args, kwargs
         found, path = self._native(*given, detached=True)
         if path is None:  # a recording that is good for nothing, of others in place of `args`
             return self.fn(*args, **kwargs), None
@@ -298,7 +294,8 @@ class CompiledFunction:
                 else:
                     out = path.run(arrays)
                 if out is not None:
-                    self._promote(key, path)
+                    if path is not paths[0]:
+                        self.paths.promote(path, key)
                     self.last = path
                     return out[0], path
         if self.reason is not None or (not paths and not self._admits(key)):
@@ -317,8 +314,7 @@ class CompiledFunction:
         out, what, error = called_twice(path, self.fn, leaves, structure, tensors)
         if what is None:
             return out
-        self._versions.clear()
-        self.reason = (f"a replay was wrong: {what}", "")
+        self.paths.give_up_wrong(what)
         raise ReplayError(self.name, what, f"native call {path.count // 2 + 1}") from error
 
     def _leaves(self, args, kwargs):
@@ -364,9 +360,9 @@ class CompiledFunction:
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self.fn(*args, **kwargs)
             performed = surroundings().performed()
-            version = Differentiable(self, CompiledFunction, leaves, structure, environment)
+            version = Differentiable(self, leaves, structure, environment)
             for reason in version.refusals[:1]:
-                self._warn(reason, "")
+                self.paths.warn(reason)
             self._met_statements(performed, version.environment)
             first, version.first = version.first, None
             self._taped[key] = version
@@ -387,8 +383,7 @@ class CompiledFunction:
 
     def _untape(self, reason, location):
         self._untaped = True
-        if self.reason is None:
-            self._give_up(reason, location, loud=True)
+        self.paths.give_up(reason, location, loud=True)
 
     def _environment(self, leaves):
         return Environment((self.fn, *self.roots()), self.values, objects_among(leaves))
@@ -399,12 +394,6 @@ class CompiledFunction:
             self._statements = True
             if self.roots is tuple:  # whoever names roots has named these
                 environment.extend(surroundings().roots())
-
-    def _promote(self, key, path):
-        """Let `path` be tried first next time."""
-        paths = self._versions[key]
-        if paths[0] is not path:
-            self._versions[key] = [path, *(p for p in paths if p is not path)]
 
     def _admits(self, key):
         """Whether a new version may be recorded: not if numbers keep changing."""
@@ -419,16 +408,16 @@ class CompiledFunction:
             if key[-1] is not None:
                 what = "tensors, which it finds outside too,"
             reason = f"more than {MAX_VERSIONS} {what} among the arguments"
-            self._warn(reason + ": pass what changes as a tensor", "")
+            self.paths.warn(reason + ": pass what changes as a tensor")
         return count <= MAX_VERSIONS
 
     def _has_room(self, key):
         """Whether there is room for another version, perhaps in place of an old one."""
-        kept = {**self._versions, **self._taped}
+        kept = {*self.paths.versions, *self._taped}
         told = self._room.full
         admitted, oldest = self._room.place(kept)
         if oldest is not None:
-            self._versions.pop(oldest, None)
+            self.paths.forget(oldest)
             self._taped.pop(oldest, None)
             self._counts.pop(_alike(oldest), None)
         if self._room.full and not told:
@@ -440,7 +429,7 @@ class CompiledFunction:
         _, _, tensors, key = self._leaves(args, kwargs)
         if self._room.full:
             self._room.met(key)
-        paths = self._versions.get(key)
+        paths = self.paths.of(key)
         arrays = [t.array for t in tensors]
         return (paths[0] if paths and not self._surrounded() else None), arrays
 
@@ -458,7 +447,7 @@ class CompiledFunction:
         before = self._environment(leaves)
         key = self._met(before, tensors, key)
         if before.opaque is not None:
-            self._give_up(before.opaque, "", loud=True)
+            self.paths.give_up(before.opaque, loud=True)
             args, kwargs = unflatten(structure, leaves)
             return self.fn(*args, **kwargs), _PYTHON
         performed = surroundings().performed()
@@ -467,23 +456,23 @@ class CompiledFunction:
         out, out_structure = found
         if calls.found is not None and not self._surrounded():
             name, place = calls.found
-            self._give_up(_CALLED.format(name), place, loud=True)
+            self.paths.give_up(_CALLED.format(name), place, loud=True)
             return unflatten(out_structure, out), None
         self._met_statements(performed, before)
         if self._surrounded():
             return unflatten(out_structure, out), None
         drawn = before.drew()
         if drawn is not None:
-            self._give_up(_DRAWN.format(drawn), "", loud=True)
+            self.paths.give_up(_DRAWN.format(drawn), loud=True)
             return unflatten(out_structure, out), None
         changed = before.changed()
         if changed is not None and not rec.unsupported:
             # Perhaps something that is made once, at the first call; or a cache that was filled
             # anew and looks again as it did when other paths were recorded.
-            self._versions.clear()
+            self.paths.clear()
             self._changes += 1
             if self._changes > MAX_CHANGES:
-                self._give_up(f"every call changes {changed}, a Python value outside it", "")
+                self.paths.give_up(f"every call changes {changed}, a Python value outside it")
             return unflatten(out_structure, out), None
         self._changes = 0
         fixed = [_TENSOR if isinstance(x, TensorBase) else x for x in out]
@@ -498,10 +487,11 @@ class CompiledFunction:
         rec.graph.outputs += [rec.value_of(t) for t in rec.updates.values()]
         unrolled = rec.graph
         self._roll(rec, tensors)
-        paths = self._versions.get(key, [])
         if rec.unsupported:
-            self._give_up(*rec.unsupported[0])
-        elif len(paths) < MAX_PATHS:
+            self.paths.give_up(*rec.unsupported[0])
+        elif self.paths.are_full(key):
+            self.paths.give_up_full(rec.graph)
+        else:
             made_of = tensors, result, _rebuild(out_structure, fixed), before
             try:
                 try:
@@ -512,18 +502,16 @@ class CompiledFunction:
                     rec.graph = unrolled
                     path = self._path(rec, *made_of)
             except CompileError as e:
-                self._give_up(f"{e.subject}: {e.got}", e.location)
+                self.paths.give_up(f"{e.subject}: {e.got}", e.location)
             else:
-                self._versions[key] = [path, *paths]
+                self.paths.add(path, key)
+                self.paths.promote(path, key)
                 self.recorded = path
                 path.flows = flows
                 tell_of_prints(self.name, rec)
                 # As on every later call, results share no memory with what goes in.
                 others = [t.array for t in (*tensors, *path.refs)] + path.program.consts
                 return path.rebuild([_apart(x, others) for x in result]), path
-        else:
-            place = rec.graph.guards[-1][2].place if rec.graph.guards else ""
-            self._give_up(f"more than {MAX_PATHS} different paths were met", place)
         return unflatten(out_structure, out), None
 
     def _roll(self, rec, tensors):
@@ -550,52 +538,23 @@ class CompiledFunction:
         # Not made before: a function that has no paths yet can be copied.
         with recording_lock:
             self._lock = self._lock or threading.Lock()
-        places = [device_of(t.array) for t in (*tensors, *result)]
-        device = next((d for d in places if d != "cpu"), None) or rec.device()
-        if device is None:
-            path = Path(Program(rec.graph), rebuild, rec, environment, self._lock, self.saving)
-            path.kept.keep([contiguous(t.array) for t in tensors])
-            return path
-        where = places[len(tensors) :]
-        program = GpuProgram(rec.graph, device)
-        return GpuPath(program, rebuild, rec, environment, where, self._lock, self.saving)
+        places = [device_of(t.array) for t in result]
+        devices = (*(device_of(t.array) for t in tensors), *places, rec.device())
+        program = prepare(rec.graph, devices, places)
+        program.keep([t.array for t in tensors])
+        return Path(program, rebuild, rec, environment, self._lock, self.saving)
 
-    def _give_up(self, reason, location, loud=False):
-        self.reason = (reason, location)
-        self._warn(reason, location, loud)
+    def why(self):
+        """Return why calls run eagerly, those of new shapes too; None if none does."""
+        return self.reason or self._room.reason
 
-    def _warn(self, reason, location, loud=False):
-        if loud or not self._quiet:
-            warn_eager(self.name, reason, location)
-
-    def _paths(self):
-        return [p for paths in self._versions.values() for p in paths]
-
-    def explain(self, *, format="text", profile=False):
-        """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
-
-        Parameters
-        ----------
-        format : "text" or "html"
-            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
-        profile : bool
-            Run each path again on the arguments that it last met, if they are still there, and
-            give the time of each nest and call. Nothing else changes by that; it takes a fraction
-            of a second per path.
-
-        Returns
-        -------
-        Explanation or str
-        """
-        paths = self._paths()
-        examples = [p.example() for p in paths] if profile else None
-        programs = [p.program for p in paths]
-        reason = self.reason or self._room.reason
-        return explain(self.name, programs, reason, format=format, examples=examples)
+    def executables(self):
+        """Return what its paths run."""
+        return [path.program for path in self.paths]
 
     def source(self):
         """Return the generated LLVM IR or CUDA C of all paths."""
-        return "\n\n".join(p.program.ir for p in self._paths())
+        return "\n\n".join(program.ir for program in self.executables())
 
 
 explain_calls(globals())

@@ -21,7 +21,8 @@ import numpy as np
 
 from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
-from probtorch.compiler.executor import address_of
+from probtorch.compiler.nests.loops import address
+from probtorch.compiler.paths import Paths
 
 __all__ = ["DataDensity"]
 
@@ -119,7 +120,7 @@ class DataDensity:
         return self.joined.explain(format=format, profile=profile)
 
     @property
-    def paths(self) -> list[Any]:
+    def paths(self) -> Paths:
         """The compiled paths."""
         return self.joined.paths
 
@@ -141,13 +142,13 @@ class _Context:
             [
                 self.inner.function,
                 self.inner.address,
-                address_of(self._point),
-                address_of(self._slope),
+                address(self._point),
+                address(self._slope),
                 8 * density.dim,
             ],
             np.uintp,
         )
-        self.function, self.address = _function(), address_of(self._table)
+        self.function, self.address = _function(), address(self._table)
         self._entry = _ENTRY(self.function)
 
     def set_data(self, data):
@@ -166,7 +167,7 @@ class _Context:
     def native(self, q):
         """Return ``(log density, gradient)`` at an array, unverified, as a sampler gets them."""
         point = np.array(q, np.float64)
-        value = self._entry(address_of(point), address_of(self._grad), self.address)
+        value = self._entry(address(point), address(self._grad), self.address)
         self.raise_error()
         return value, self._grad.copy()
 

@@ -2,14 +2,14 @@
 
     double density(const double *q, double *grad, void *context)
 
-`context` is one thread's table of paths. A path is the machine code of one recorded run, guarded by
-what Python saw. The C function tries the paths, the last one that fitted first; when none fits it
-calls back: that point is evaluated eagerly, which is also a recording, and the new path is compiled
-and joins the table. So a branch on data in a model is never frozen. What cannot be compiled at all
-is evaluated by the same callback every time, after one warning that names the user's line.
+`context` is one thread's table of paths. A path is what one recorded run was compiled to, guarded
+by what Python saw. The C function tries the paths, the last one that fitted first; when none fits
+it calls back: that point is evaluated eagerly, which is also a recording, and the new path joins
+the table. So a branch on data in a model is never frozen. What cannot be compiled at all is
+evaluated by the same callback every time, after one warning that names the user's line.
 
-A density of data on a GPU runs there: point and gradient cross to it and back through the same
-callback, which is worth it where the data are many.
+Paths that have no C function, those of data on a GPU, are tried in the callback: point and gradient
+cross to the GPU and back, which is worth it where the data are many.
 """
 
 import contextlib
@@ -17,19 +17,18 @@ import ctypes
 import functools
 import math
 import time
-import warnings
 
 import numpy as np
 
 from probtorch.autograd.tape import grad
-from probtorch.backends.registry import device_of, is_available, to_device, to_host
+from probtorch.backends.registry import device_of, is_available, to_device
 from probtorch.compiler import engine
 from probtorch.compiler.batching import BatchedDensity
-from probtorch.compiler.executor import Program, address_of
-from probtorch.compiler.explain.explain import explain
-from probtorch.compiler.gpu import GpuProgram
 from probtorch.compiler.graph import path_key
 from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.nests.loops import address
+from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths, tell_of_prints
+from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
 from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock
 from probtorch.compiler.verify import (
@@ -48,10 +47,9 @@ from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, CompileError, DeviceError
 
-__all__ = ["CompileWarning", "DensityContext", "NativeDensity", "PrintWarning"]
+__all__ = ["DensityContext", "NativeDensity"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-MAX_PATHS = 64
 # Numbers that one float() or item() may give: each is a path of its own, and a number that is
 # computed from a latent value hardly ever comes back.
 MAX_NUMBERS = 8
@@ -107,51 +105,10 @@ fallback:
 """
 
 
-class CompileWarning(UserWarning):
-    """A function runs eagerly because it could not be compiled."""
+_FROM_PYTHON = "a Python function was given", ""
 
 
-class PrintWarning(UserWarning):
-    """A line that prints has printed what was recorded, and prints no more."""
-
-
-# Lines that were told of: functions are recorded path by path and size by size.
-_PRINTING: set[str] = set()
-
-
-def tell_of_prints(what, rec):
-    """Warn, once for each line, that what a recording printed is not printed by native code."""
-    places = [place for place in dict.fromkeys(rec.prints) if place not in _PRINTING]
-    if not places:
-        return
-    _PRINTING.update(places)
-    file, _, line = places[0].rpartition(":")
-    others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    message = (
-        f"{what} prints while it is recorded, and not in each native run\n"
-        "  expected: lines that show values to people and change nothing\n"
-        f"  got:      values of the run that was recorded, shown at {places[0]}{others}\n"
-        "  fix:      to see every run, call it inside `with probtorch.configure(jit=False):`, "
-        "or set PROBTORCH_JIT=0"
-    )
-    warnings.warn_explicit(message, PrintWarning, file, int(line or 0))
-
-
-def warn_eager(what, reason, location):
-    """Warn that `what` runs eagerly, at the user's line that is the reason, where it is known."""
-    at = f"\n  at:       {location}" if location else ""
-    message = (
-        f"{what} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
-        "  fix:      rewrite that part if speed matters; results are those of eager execution"
-    )
-    file, _, line = location.rpartition(":")
-    if file and line.isdigit():
-        warnings.warn_explicit(message, CompileWarning, file, int(line))
-    else:
-        warnings.warn(message, CompileWarning, stacklevel=3)
-
-
-class NativeDensity:
+class NativeDensity(Compiled):
     """A log density on R^dim and its gradient, compiled path by path.
 
     Parameters
@@ -174,23 +131,19 @@ class NativeDensity:
 
     def __init__(self, fn, dim, *, name="the log density", check=None):
         self.fn, self.dim, self.name, self.check = fn, dim, name, check
-        self.paths = []
+        self.paths = Paths(name)
         self._size = 8  # of the shortest floats that it computes with
-        self._points = []  # where each was recorded
         self.device = None  # where `fn` is evaluated, if not on the host
-        self._on_device = []  # a binding per path there
-        self.reason = None
         self.evaluations = 0
         self.seconds = 0.0
         self.costs = ComparisonCosts()
-        self._known = {}
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
         self._rolls = True  # whether loops are rolled
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         if not settings.jit:
-            self.reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
+            self.paths.reason = SWITCHED_OFF
 
     @classmethod
     def from_python(cls, value_and_grad, dim, *, name="the log density"):
@@ -198,8 +151,7 @@ class NativeDensity:
         into Python.
         """
         self = cls(None, dim, name=name)
-        self._python = value_and_grad
-        self.reason = ("a Python function was given", "")
+        self._python, self.paths.reason = value_and_grad, _FROM_PYTHON
         return self
 
     def __getstate__(self):
@@ -210,7 +162,7 @@ class NativeDensity:
         fn, dim, name, check, python = state
         NativeDensity.__init__(self, fn, dim, name=name, check=check)
         if python is not None:
-            self._python, self.reason = python, ("a Python function was given", "")
+            self._python, self.paths.reason = python, _FROM_PYTHON
 
     def context(self):
         """Return a `DensityContext`, one thread's memory; keep it alive while it may be called."""
@@ -232,26 +184,6 @@ class NativeDensity:
         if self._many is None:
             self._many = BatchedDensity(self)
         return self._many.value_and_grad(q)
-
-    def explain(self, *, format="text", profile=False):
-        """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
-
-        Parameters
-        ----------
-        format : "text" or "html"
-            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
-        profile : bool
-            Run each path again at the point where it was recorded, and give the time of each nest
-            and call. Nothing else changes by that; it takes a fraction of a second per path.
-
-        Returns
-        -------
-        Explanation or str
-        """
-        programs = [*self.paths, *(binding.program for binding in self._on_device)]
-        points = self._points + [None] * len(self._on_device)
-        examples = [None if p is None else ([p], []) for p in points] if profile else None
-        return explain(self.name, programs, self.reason, format=format, examples=examples)
 
     # ------------------------------------------------------------------------- evaluation in Python
 
@@ -351,32 +283,28 @@ class NativeDensity:
         start, known = time.perf_counter(), len(self.paths)
         rec, value, g, rolled = self.recorded(q)
         fickle = self.check is not None and self.check.differs(float(value.array))
-        guards = rec.graph.guards
-        number = self._restless_number(guards)
+        number = self._restless_number(rec.graph.guards)
         if rec.unsupported:
-            self._give_up(*rec.unsupported[0])
+            self.paths.give_up(*rec.unsupported[0])
         elif fickle:
-            self._give_up(_FICKLE, "")
+            self.paths.give_up(_FICKLE)
         elif number is not None:
             reason = f"float() or item() gave more than {MAX_NUMBERS} different numbers"
-            self._give_up(f"{reason}, each a path of its own", number.place)
-        elif len(self.paths) + len(self._on_device) >= MAX_PATHS:
+            self.paths.give_up(f"{reason}, each a path of its own", number.place)
+        elif self.paths.are_full():
             if value.array == -math.inf:
                 return -math.inf, np.zeros(self.dim)
-            reason = f"more than {MAX_PATHS} different paths through it were met"
-            self._give_up(f"{reason}; here is the last branch of one", guards[-1][2].place)
-        else:
-            key = path_key(rec.graph)
-            if key not in self._known:
-                try:
-                    self._known[key] = self._compile(rec, q)
-                    tell_of_prints(self.name, rec)
-                except CompileError as e:
-                    if rolled:
-                        return self._unrolled(self._extend, q)
-                    self._give_up(f"{e.subject}: {e.got}", e.location)
+            self.paths.give_up_full(rec.graph)
+        elif not self.paths.know(key := path_key(rec.graph)):
+            try:
+                self._compile(rec, key, q)
+                tell_of_prints(self.name, rec)
+            except CompileError as e:
+                if rolled:
+                    return self._unrolled(self._extend, q)
+                self.paths.give_up(f"{e.subject}: {e.got}", e.location)
         self.seconds += time.perf_counter() - start
-        if rolled and not (len(self.paths) > known or self._on_device):
+        if rolled and len(self.paths) == known:
             return self.eager(np.array(q))  # there is no gradient yet
         return float(value.array), np.array(g.array, np.float64)
 
@@ -405,26 +333,13 @@ class NativeDensity:
         again.unsupported = rec.unsupported
         return again
 
-    def _compile(self, rec, q):
+    def _compile(self, rec, key, q):
         """Compile a path for the device that it was recorded on, at the point `q`."""
-        device = self.device or rec.device()
-        if device is None:
-            self._size = min(self._size, coarsest(rec.graph))
-            compiled = Program(rec.graph)
-            self._points.append(np.array(q))
-            self.paths.append(compiled)
-            return compiled
-        program = GpuProgram(rec.graph, device)
-        self._on_device.append(program.bind())
-        return program
-
-    def _found_on_device(self, q):
-        """Evaluate on the GPU; None where no path there fits."""
-        for binding in self._on_device:
-            status, (value, g) = binding.run([q])
-            if status == 0:
-                return float(to_host(value)), to_host(g)
-        return None
+        size = coarsest(rec.graph)
+        program = prepare(rec.graph, [self.device or rec.device()], ["cpu", "cpu"])
+        program.keep([np.array(q)])
+        self._size = min(self._size, size)
+        self.paths.add(program, guards=key)
 
     def verify(self, q, context):
         """Compare the native answer at an array with Python's; see `verify`.
@@ -434,7 +349,7 @@ class NativeDensity:
         ReplayError
             If they differ. All further points are evaluated in Python.
         """
-        if not settings.verify or not self.paths or self._python is not None:
+        if not settings.verify or not context.is_native() or self._python is not None:
             return
         before = self.evaluations
         value, g = context.native(q)
@@ -462,10 +377,8 @@ class NativeDensity:
                 set_grad_enabled(grad_mode)
             if what is None:
                 return
-            self.paths.clear()
-            self._points.clear()
-            context.table[1] = context.bound = 0
-            self.reason = (f"a replay was wrong: {what}", "")
+            self.paths.give_up_wrong(what)
+            context.forget()
         raise ReplayError(self.name, f"{what}, at {q}", "the first evaluation")
 
     def _rejecting(self, q):
@@ -484,12 +397,6 @@ class NativeDensity:
                 if len(seen) > MAX_NUMBERS:
                     return node
         return None
-
-    def _give_up(self, reason, location):
-        # The paths there are stay in use: their guards hold or do not, as before.
-        if self.reason is None:
-            self.reason = (reason, location)
-            warn_eager(self.name, reason, location)
 
     def evaluate(self, q, context):
         """Evaluate where no path of the context fitted; None if it has one for `q` by now."""
@@ -511,27 +418,22 @@ class NativeDensity:
 
     def _evaluated(self, q, context):
         """Evaluate where the device is, eagerly or natively; see `evaluate`."""
-        if context.bound < len(self.paths):
-            context.sync()
-            return None
-        found = self._found_on_device(np.array(q))
+        known = len(self.paths)
+        if context.bound < known:
+            return context.sync(q)
+        found = context.called(q)
         if found is not None:
             return found
         if self.reason is not None:
             return self.eager(np.array(q))
-        known = len(self.paths)
         out = self._extend(q)
-        context.sync()
+        found = context.sync(q)
         # A new path answers natively: results must not depend on who met it first.
-        return out if len(self.paths) == known else None
-
-    def count_paths(self):
-        """Return how many paths there are."""
-        return len(self.paths) + len(self._on_device)
+        return out if len(self.paths) == known else found
 
     def forget(self):
         """Drop what was compiled, so that the next evaluation is like the first."""
-        self.paths, self._points, self._on_device, self._known = [], [], [], {}
+        self.paths.clear()
         self._own = None
 
 
@@ -549,32 +451,57 @@ class DensityContext:
         self.error = None
         self.bound = self._calls = 0
         self._due = 2
-        self._bindings = []
+        self._frames = []
+        self._called = []  # frames without a C function
         self._value = np.zeros(1)
-        self.table = np.zeros(_FIRST_PATH + 2 * MAX_PATHS, np.uintp)
+        self.table = np.zeros(_FIRST_PATH + 2 * density.paths.limit, np.uintp)
         self._callback = _CALLBACK(self._call_back)
         self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         self.function = _dispatch().address("pt_density")
-        self.address = address_of(self.table)
+        self.address = address(self.table)
         self._entry = _CALLBACK(self.function)
         self._q = np.zeros(density.dim)
         self._grad = np.zeros(density.dim)
-        self._arguments = address_of(self._q), address_of(self._grad), self.address
-        self.sync()
+        self._arguments = address(self._q), address(self._grad), self.address
+        self._bind()
 
-    def sync(self):
+    def _bind(self):
         """Take over paths that were compiled since the last time."""
-        paths = self.density.paths
-        while self.bound < len(paths):
-            program = paths[self.bound]
-            binding = program.bind()
-            binding.table[1] = address_of(self._value)
-            self._bindings.append(binding)
-            at = _FIRST_PATH + 2 * self.bound
-            self.table[at], self.table[at + 1] = program.address, binding.address
-            self.bound += 1
-            self.table[1] = self.bound
-            self.table[2] = self.bound - 1
+        for program in self.density.paths[self.bound :]:
+            frame = program.bind()
+            self._frames.append(frame)
+            if frame.entry is None:
+                self._called.append(frame)
+            else:
+                frame.attach((), [self._value])
+                count = int(self.table[1])
+                at = _FIRST_PATH + 2 * count
+                self.table[at : at + 2] = frame.entry
+                self.table[1], self.table[2] = count + 1, count
+        self.bound = len(self._frames)
+
+    def sync(self, q):
+        """Take over new paths; returns what those without a C function give at `q`, or None."""
+        self._bind()
+        return self.called(q)
+
+    def called(self, q):
+        """Return ``(log density, gradient)`` by a path without a C function; None if none fits."""
+        for frame in self._called:
+            value, g = outputs = frame.new_outputs()
+            if frame.run([np.array(q)], outputs) == 0:
+                return float(value), g
+        return None
+
+    def is_native(self):
+        """Whether there is a path with a C function."""
+        return self.table[1] > 0
+
+    def forget(self):
+        """Use none of the paths any more."""
+        self.table[1] = self.bound = 0
+        self._frames.clear()
+        self._called.clear()
 
     def _call_back(self, q, g, _):
         # Called from native code, so no exception may leave: it is kept for the caller to raise.

@@ -36,8 +36,6 @@ class Differentiable:
     Parameters
     ----------
     owner : CompiledFunction
-    compile : callable
-        Makes a `CompiledFunction`.
     leaves : list
         Of the arguments; tensors among them vary, all else is part of the version.
     structure
@@ -53,7 +51,7 @@ class Differentiable:
         Something not pure that the first call called, and where (`Calls`).
     """
 
-    def __init__(self, owner, compile, leaves, structure, environment):
+    def __init__(self, owner, leaves, structure, environment):
         self.owner = owner
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
@@ -77,12 +75,12 @@ class Differentiable:
             )
         (self.first,) = found
         self.called = calls.found
-        self._compile, self._learned = compile, weakref.WeakSet()
+        self._learned = weakref.WeakSet()
         self._start_pull()
 
     def _start_pull(self):
         owner = self.owner
-        self.pull = self._compile(
+        self.pull = type(owner)(
             self._pull,
             roots=owner.roots,
             values=owner.values,

@@ -1,9 +1,8 @@
-"""Running compiled programs: pointer tables, memory, and the way back to arrays.
+"""Running compiled programs on the CPU: pointer tables, memory, and the way back to arrays.
 
-A `Program` is a graph turned into machine code: by passes, lowering and renderer or, where the disk
-cache knows the recorded graph, without them. A `Binding` is one caller's memory for it: pointer
-table, arena, scalars. Two threads share a program and each have a binding; calling `run` releases
-the interpreter lock.
+A `CpuProgram` is a graph turned into machine code: by passes, lowering and renderer or, where the
+disk cache knows the recorded graph, without them. A `CpuFrame` is one caller's memory for it:
+pointer table, arena, scalars. Running releases the interpreter lock.
 """
 
 import contextlib
@@ -15,54 +14,39 @@ from typing import Any
 
 import numpy as np
 
+from probtorch.backends.registry import device_of
 from probtorch.compiler import (
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
+from probtorch.compiler.executable import CallFrame, Executable, owner_of
 from probtorch.compiler.in_place import write_in_place
-from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import key_of_graph
-from probtorch.compiler.nests.loops import address as address_of
+from probtorch.compiler.nests.loops import address
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.plans import layout_of, load_plan, store_plan
 from probtorch.compiler.render.llvm import render
+from probtorch.compiler.repeat import Commit, Scatter
 
-__all__ = ["Binding", "Program", "address_of"]
+__all__ = ["CpuFrame", "CpuProgram"]
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
-class Program:
-    """Machine code of one recorded graph.
+class CpuProgram(Executable):
+    """Machine code of one recorded graph; attributes are those of `Executable`.
 
     Where the disk cache knows the graph (`keys`, `plans`), no pass and no renderer runs. `graph`,
     `lowering` and `ir` are made when somebody asks for them, and not kept from compiling: they are
     most of what a program would hold in memory.
-
-    Parameters
-    ----------
-    graph : Graph
-        As recorded; belongs to the program from here on.
-
-    Attributes
-    ----------
-    inputs, outputs : list of Value
-        Of the graph, for their shapes and dtypes.
-    plan : Plan or StoredPlan
-        Where each buffer lies.
-    seconds : dict of str to float
-        Time spent in "key" (naming the graph), "passes", "render", "native" (compiling, or loading
-        from the cache); the middle two are absent where they were not needed.
-    from_cache : bool
-        Whether the code was read from the disk cache.
     """
 
     def __init__(self, graph):
-        self.inputs, self.outputs = tuple(graph.inputs), tuple(graph.outputs)
+        super().__init__(graph, "cpu")
         self._recorded, self._text, self._optimised = graph, None, False
-        self.seconds = seconds = {}
+        seconds = self.seconds
         with _timed(seconds, "key"):
             key = key_of_graph(graph) if cache.directory() is not None else None
         with _timed(seconds, "native"):
@@ -124,9 +108,12 @@ class Program:
         plan = self._render().plan
         return plan is self.plan or layout_of(plan) == layout_of(self.plan)
 
-    def bind(self):
-        """Return fresh memory to run this program in."""
-        return Binding(self)
+    def kind(self, array):
+        """Return shape, dtype and device."""
+        return array.shape, array.dtype, device_of(array)
+
+    def _bound(self, arrays, saving, old):
+        return CpuFrame(self, arrays, saving)
 
 
 @dataclass(frozen=True)
@@ -149,52 +136,122 @@ def _timed(seconds, what):
 _rendering = threading.Lock()
 
 
-class Binding:
-    """Memory of one caller; `table` is the pointer table that `run` reads."""
+class CpuFrame(CallFrame):
+    """Memory of one caller; `table` is the pointer table that the code reads."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, arrays, saving):
+        self.program, self.arrays = program, arrays
         plan = program.plan
         self.table = np.zeros(plan.table, np.uintp)
         self.scalars = np.zeros(max(plan.scalars, 1), np.float64)
         # 64 bytes of room to start the arena on a cache line.
         self.arena = np.zeros(plan.arena + 64, np.uint8)
-        start = plan.start["const"]
-        for i, array in enumerate(program.consts):
-            self.table[start + i] = address_of(array)
-        self.table[plan.tail] = address_of(program.packed)
-        self.table[plan.tail + 1] = address_of(self.scalars)
-        self.table[plan.tail + 2] = -(-address_of(self.arena) // 64) * 64
-        self.address = address_of(self.table)
+        self._point(plan.start["const"], program.consts)
+        self._point(plan.tail, (program.packed, self.scalars))
+        self.table[plan.tail + 2] = -(-address(self.arena) // 64) * 64
+        self.address = address(self.table)
+        self.entry = program.address, self.address
+        self._shapes = [(v.shape, v.dtype) for v in program.results]
+        # A tensor may be a reference more than once: in a loop, and outside of it.
+        places = {id(t): x for t, x in zip(program.tensors, arrays, strict=True)}
+        self._refs = [places[id(t)] for t in program.refs]
+        # Contiguous copies where a tensor is none; made anew at each run.
+        self._copied = [i for i, x in enumerate(self._refs) if not x.flags.c_contiguous]
+        self._read = self._refs
+        self._point(plan.start["ref"], self._contiguous())
+        self._commit: Any = None  # what updates outside tensors, if there are any
+        self._written, self._owners = [], set()
+        if program.updates:
+            self._write_to([places[id(t)] for t in program.updates], saving)
 
-    def attach(self, inputs, outputs, refs=()):
+    def _write_to(self, targets, saving):
+        program = self.program
+        first = len(program.results)
+        self.repeats = all(x.flags.c_contiguous for x in targets)
+        self._commit = (Commit if self.repeats else Scatter)(self, first, targets, saving)
+        # In place a program writes to a copy where it could not be given the tensor's memory.
+        numbers = {id(t): i for i, t in enumerate(program.refs)}
+        placed = (numbers[id(program.updates[k - first])] for k in program.plan.in_place)
+        self._written = [i for i in placed if i in self._copied]
+        self._owners = {id(owner_of(x)) for x in targets}
+
+    def _point(self, start, arrays):
+        for i, array in enumerate(arrays, start):
+            self.table[i] = address(array)
+
+    def _contiguous(self):
+        """Return what is read for references: the arrays themselves where they are contiguous."""
+        if self._copied:
+            self._read = [np.asarray(x, order="C") for x in self._refs]
+        return self._read
+
+    def attach(self, inputs, outputs):
         """Point the table at contiguous arrays; the caller keeps them alive as long as it runs."""
-        plan, table = self.program.plan, self.table
+        table = self.table
         for i, array in enumerate(inputs):
-            table[i] = address_of(array)
-        for i, array in enumerate(outputs):
-            table[plan.inputs + i] = address_of(array)
-        start = plan.start["ref"]
-        for i, array in enumerate(refs):
-            table[start + i] = address_of(array)
+            table[i] = address(array)
+        for i, array in enumerate(outputs, self.program.plan.inputs):
+            table[i] = address(array)
+
+    def attach_refs(self, arrays):
+        """Read contiguous arrays for the references; the caller keeps them alive."""
+        self._point(self.program.plan.start["ref"], arrays)
 
     def attach_outputs(self, arrays, first):
         """Point the table at the arrays of outputs number `first` and later."""
-        start = self.program.plan.inputs + first
-        for i, array in enumerate(arrays):
-            self.table[start + i] = address_of(array)
-
-    def run(self, inputs, refs=()):
-        """Run on contiguous arrays; returns ``(status, outputs)``; status 0 means that every guard
-        held.
-        """
-        outputs = self.new_outputs()
-        self.attach(inputs, outputs, refs)
-        status = self.program.call(self.address)
-        if status:
-            raise_pending()
-        return status, outputs
+        self._point(self.program.plan.inputs + first, arrays)
 
     def new_outputs(self):
         """Return uninitialised arrays for the results."""
-        return [np.empty(v.shape, v.dtype) for v in self.program.outputs]
+        return [np.empty(shape, dtype) for shape, dtype in self._shapes]
+
+    def _take(self, inputs, outputs):
+        """Put arguments and results in place; returns the arrays that are pointed at."""
+        inputs = [np.asarray(x, order="C") for x in inputs]
+        self.program.kept.keep(inputs)
+        self.attach(inputs, outputs)
+        if self._copied:
+            self.attach_refs(self._contiguous())
+        return inputs
+
+    def run(self, inputs, outputs):
+        """Run and update; see `CallFrame.run`."""
+        held = self._take(inputs, outputs)
+        status = self.program.call(self.address)
+        del held
+        if status == 0 and self._commit is not None:
+            for i in self._written:
+                np.copyto(self._refs[i], self._read[i])
+            self._commit()
+        return status
+
+    def fixed(self, inputs, outputs):
+        """Return a function that runs; see `CallFrame.fixed`."""
+        if self._commit is not None or self._copied:
+            return super().fixed(inputs, outputs)
+        held = self, self._take(inputs, outputs), outputs
+
+        def again(call=self.program.call, table=self.address, held=held):
+            return call(table)
+
+        return again
+
+    def repeat(self, draws, inputs, results):
+        """Run and update many times over; see `CallFrame.repeat`."""
+        outputs = self.new_outputs()
+        held = self._take(inputs, outputs)
+        done = self._commit.repeat(draws, outputs[0], results)
+        del held
+        return done
+
+    def touched_by(self, arrays):
+        """Whether an array has the same owner as an updated tensor's."""
+        return any(id(owner_of(x)) in self._owners for x in arrays)
+
+    def previous(self):
+        """Return what updated tensors held before; see `CallFrame.previous`."""
+        return self._commit.previous()
+
+    def refresh(self):
+        """Take in what others have written; see `CallFrame.refresh`."""
+        self._commit.refresh()

@@ -1,10 +1,10 @@
 """Running compiled programs on a GPU: one block of memory, kernels, captured graphs.
 
-`GpuProgram` and `GpuBinding` are what `Program` and `Binding` are on the CPU: shared code, and one
-caller's memory for it. A run goes through the steps of the `Schedule` that `render/cuda.py` made
-and waits for nothing: results are arrays that the GPU has yet to fill. It waits in two cases, which
-`explain` names: at the end, if there is a guard or a check, for one number; and in loops around
-library calls, once per iteration.
+`GpuProgram` and `GpuFrame` are what `CpuProgram` and `CpuFrame` are on the CPU: shared code, and
+one caller's memory for it. A run goes through the steps of the `Schedule` that `render/cuda.py`
+made and waits for nothing: results are arrays that the GPU has yet to fill. It waits in two cases,
+which `explain` names: at the end, if there is a guard or a check, for one number; and in loops
+around library calls, once per iteration.
 
 Kernels and matrix products that follow each other are captured as a CUDA graph when a run meets the
 same addresses for the second time, and later runs start the graph. Memory of a program stays where
@@ -15,10 +15,13 @@ one by one, and `explain` says so. All runs on CuPy's current stream; where that
 in the run before, the host waits for the device once, since the memory is the same.
 
 Numbers that live on the host (the counters of random draws) are arguments of one small kernel, so
-that no copy has to wait. New elements of outside tensors go there by the last kernel, if no guard
-failed. Everything that touches CuPy is in `backends/cupy_.py`.
+that no copy has to wait. New elements of outside tensors that are contiguous and on the device go
+there by the last kernel, if no guard failed; those of others are copied when it has run. Everything
+that touches CuPy is in `backends/cupy_.py`.
 """
 
+import functools
+import math
 import time
 from collections import Counter, OrderedDict
 
@@ -26,45 +29,50 @@ import numpy as np
 
 from probtorch.backends import cupy_
 from probtorch.backends.cublas import CublasMatrices
-from probtorch.backends.registry import array_module, to_device
+from probtorch.backends.registry import (
+    array_module,
+    copy_into,
+    device_of,
+    shares_memory,
+    to_device,
+)
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
+from probtorch.compiler.executable import CallFrame, Executable
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
 from probtorch.errors import DeviceError
 
-__all__ = ["GpuBinding", "GpuProgram"]
+__all__ = ["GpuFrame", "GpuProgram"]
 
 # Sets of addresses whose graphs are kept, and remembered as met once.
 _GRAPHS, _REMEMBERED = 8, 64
 # Kernels from which on a graph is captured: starting a graph costs as much as starting two.
 _WORTH_CAPTURING = 3
+# Bytes up to which a result is computed in memory of the frame's own and copied: where all results
+# are kept, a list of losses say, their addresses never come back, and no graph would.
+_COPIED = 2**16
 
 
-class GpuProgram:
-    """Kernels of one recorded graph.
+class GpuProgram(Executable):
+    """Kernels of one recorded graph; attributes are those of `Executable`, and `schedule`.
 
     Parameters
     ----------
     graph : Graph
     device : str
         "cuda:N", where it runs.
-
-    Attributes
-    ----------
-    graph : Graph
-        After the passes.
-    plan : Plan
-    schedule : Schedule
-    seconds : dict of str to float
-        Time spent in "passes", "render" and "native".
+    places : sequence of str, optional
+        The device on which each result is to lie; without it this one.
     """
 
-    from_cache = False  # CuPy keeps compiled kernels on disk itself and does not tell
+    # CuPy keeps compiled kernels on disk itself and does not tell: `from_cache` is not known.
+    untimed = "kernels on a GPU are not timed one by one"
 
-    def __init__(self, graph, device):
+    def __init__(self, graph, device, places=None):
+        super().__init__(graph, device)
+        self.places = [device] * len(self.results) if places is None else list(places)
         times = [time.perf_counter()]
-        self.device = device
         self.graph = optimise(graph)
         times.append(time.perf_counter())
         # Imported when the first program for a GPU is made: it takes as long as a small one.
@@ -85,11 +93,13 @@ class GpuProgram:
             self.captured = {id(s) for s in self.schedule.every_step() if _can_be_captured(s)}
             cupy_.synchronize()  # the constants are there, on whatever stream it will run
         times.append(time.perf_counter())
-        self.seconds = dict(
-            zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
-        )
+        parts = zip(("passes", "render", "native"), np.diff(times).tolist(), strict=True)
+        self.seconds.update(parts)
         self.parts = self.schedule.parts(lambda s: id(s) in self.captured)
         self.refused = None  # why CUDA captures no graph, if it does not
+        there = (*self.places, *(device_of(t.array) for t in self.updates))
+        if to_host := there.count("cpu"):
+            self.schedule.notes.append(f"copies {to_host} results to the host, and waits for it")
 
     @property
     def notes(self):
@@ -108,17 +118,25 @@ class GpuProgram:
         )
         return lines + [f"{text} ({n} times)" if n > 1 else text for text, n in found.items()]
 
-    def bind(self):
-        """Return fresh memory to run this program in."""
-        return GpuBinding(self)
+    def kind(self, array):
+        """Return shape, dtype, device, and whether it is contiguous."""
+        return array.shape, array.dtype, device_of(array), array.flags.c_contiguous
+
+    def _bound(self, arrays, saving, old):
+        if old is None:
+            return GpuFrame(self, arrays, saving)
+        old.take(arrays)  # its memory stays, and so do its graphs
+        return old
 
 
-class GpuBinding:
+class GpuFrame(CallFrame):
     """Memory of one caller."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, arrays, saving):
+        self.program, self._saving = program, saving
         schedule, plan = program.schedule, program.plan
+        first = len(program.results)
+        new = program.outputs[first:]
         with cupy_.on_device(program.device):
             self.memory = cupy_.namespace().zeros(schedule.nbytes, np.uint8)
             if plan.packed_values:
@@ -132,75 +150,129 @@ class GpuBinding:
             self.space = None  # of library products
             if any(id(s) in program.captured for s in products):
                 self.space = cupy_.product_space()
-            self.attach(())
+            # Room for new elements of updated tensors, in which the old ones lie after a run.
+            self._rooms = [_empty(new)]
+            if saving and schedule.checked:
+                # A run that fails leaves its new elements; what was before the last one that did
+                # not must be somewhere else.
+                self._rooms.append(_empty(new))
+            # Results that are computed in memory of its own, by number.
+            own = [
+                i
+                for i, (v, place) in enumerate(zip(program.results, program.places, strict=True))
+                if place != program.device or math.prod(v.shape) * v.dtype.itemsize <= _COPIED
+            ]
+            memory = _empty([program.results[i] for i in own])
+            self._own = dict(zip(own, memory, strict=True))
+            self._exchanged = {k - first for k in schedule.updates}
+            self._others = [i for i in range(len(new)) if i not in self._exchanged]
+            self._before = {}  # of these others
+            self._flat = {}
+            self._graphs = OrderedDict()
+            self._met = OrderedDict()
             self._stream = cupy_.stream()
-        self._flat = {}
-        self._graphs = OrderedDict()
-        self._met = OrderedDict()
+            self.take(arrays)
 
-    def attach(self, refs, targets=None, room=()):
-        """Set the arrays of outside tensors, until they are set again.
+    def take(self, arrays):
+        """Read and update these arrays of outside tensors from now on."""
+        program, self.arrays = self.program, arrays
+        places = {id(t): x for t, x in zip(program.tensors, arrays, strict=True)}
+        self._targets = [places[id(t)] for t in program.updates]
+        self._read = [places[id(t)] for t in program.refs]
+        with cupy_.on_device(program.device):
+            words = program.schedule.word_slots()
+            # Contiguous arrays of the device; others are copied there at each run.
+            given = [None if i in words else self._there(x) for i, x in enumerate(self._read)]
+            self._copied = [
+                i for i, x in enumerate(given) if x is not None and x is not self._read[i]
+            ]
+            first = len(program.results)
+            targets = {first + i: self._targets[i] for i in self._exchanged}
+            self._outside = {"ref": given, "target": targets, "const": program.consts}
+            bounds = [cupy_.bounds(self._targets[i]) for i in self._exchanged]
+            self._starts, self._ends = np.array(bounds, np.uint64).reshape(-1, 2).T
+            self._place()
 
-        Parameters
-        ----------
-        refs : sequence of array
-            What the program reads: contiguous arrays of the device; others are copied at each run.
-        targets : dict of int to array, optional
-            What it changes, by the number of the output that gets the old elements.
-        room : sequence of array, optional
-            For the last outputs, in all runs.
-        """
-        words = self.program.schedule.word_slots()
-        self._refs = list(refs)
-        given = [None if i in words else self._there(x) for i, x in enumerate(refs)]
-        self._copied = [i for i, x in enumerate(refs) if given[i] is not x and given[i] is not None]
-        self._outside = {"ref": given, "target": targets or {}, "const": self.program.consts}
-        self._room = list(room)
-        arrays = (*given, *self._outside["target"].values(), *room)
+    def _place(self):
+        """Note the addresses that are the same in all runs on these tensors."""
+        arrays = (*self._outside["ref"], *self._outside["target"].values(), *self._rooms[-1])
         self._places = tuple(0 if x is None else cupy_.address(x) for x in arrays)
 
-    def run(self, inputs, refs=None, outputs=None):
-        """Run on arrays of the device; returns ``(status, outputs)``.
+    def new_outputs(self):
+        """Return uninitialised arrays for the results, each where it is to lie."""
+        made = []
+        for v, place in zip(self.program.results, self.program.places, strict=True):
+            if place == "cpu":
+                made.append(np.empty(v.shape, v.dtype))
+            else:
+                with cupy_.on_device(place):
+                    made.append(cupy_.namespace().empty(v.shape, v.dtype))
+        return made
 
-        Parameters
-        ----------
-        inputs : sequence of array
-            Contiguous ones of the device, or host arrays, which are copied there.
-        refs : sequence of array, optional
-            As for `attach`, which is called with them first.
-        outputs : list of array, optional
-            Room for results other than those that `attach` was given room for; new memory without
-            it.
+    def run(self, inputs, outputs):
+        """Run and update; see `CallFrame.run`. Inputs may be host arrays, which are copied.
 
-        Returns
-        -------
-        status : int
-            0 where every guard held; not known, and 0, where there is nothing to check.
+        The status is not known, and 0, where there is nothing to check.
         """
+        status = self._run_into(inputs, [self._own.get(i, x) for i, x in enumerate(outputs)])
+        for i, x in self._own.items():
+            copy_into(outputs[i], x)
+        return status
+
+    def fixed(self, inputs, outputs):
+        """Return a function that runs; see `CallFrame.fixed`."""
+        if any(place != self.program.device for place in self.program.places):
+            return super().fixed(inputs, outputs)
+        return functools.partial(self._run_into, inputs, outputs)
+
+    def _run_into(self, inputs, outputs):
+        """Run into arrays of the device, and update."""
         program = self.program
         with cupy_.on_device(program.device):
-            if refs is not None:
-                self.attach(refs)
             self._follow()
-            if outputs is None:
-                outputs = self.new_outputs()
             inputs = [self._there(x) for x in inputs]
-            self._outside |= {"input": inputs, "output": [*outputs, *self._room]}
-            places = self._places
-            if self._copied:
-                given = self._outside["ref"]
-                for i in self._copied:
-                    given[i] = self._there(self._refs[i])
-                places = (*places, *(cupy_.address(given[i]) for i in self._copied))
+            self._outside |= {"input": inputs, "output": [*outputs, *self._rooms[-1]]}
+            given = self._outside["ref"]
+            for i in self._copied:
+                given[i] = self._there(self._read[i])
             self._send_words()
-            addresses = (*places, *map(cupy_.address, inputs), *map(cupy_.address, outputs))
-            self._run(program.parts, self._graphs_of(addresses))
+            found = (*(given[i] for i in self._copied), *inputs, *outputs)
+            addresses = (*self._places, *map(cupy_.address, found))
+            self._go_through(program.parts, self._graphs_of(addresses))
             # Held no longer: the pool may give these addresses to the next results.
             self._outside |= {"input": (), "output": ()}
             status = 0
             if program.schedule.checked:
                 status = int(self.memory[:8].view(np.int64)[0].item())
-            return status, outputs
+            if status == 0 and program.updates:
+                self._update()
+            return status
+
+    def _update(self):
+        """Copy what no kernel has exchanged."""
+        for i in self._others:
+            if self._saving:
+                self._before[i] = self._targets[i].copy()
+            copy_into(self._targets[i], self._rooms[-1][i])
+        if len(self._rooms) > 1:
+            # The next run leaves this room, the first from now on, alone.
+            self._rooms.reverse()
+            self._place()
+
+    def touched_by(self, arrays):
+        """Whether the bytes of an array meet those of an updated tensor."""
+        for x in arrays:
+            if cupy_.owns(x):
+                start, end = cupy_.bounds(x)
+                if ((start < self._ends) & (end > self._starts)).any():
+                    return True
+            if any(shares_memory(self._targets[i], x) for i in self._others):
+                return True
+        return False
+
+    def previous(self):
+        """Return what updated tensors held before; see `CallFrame.previous`."""
+        return [self._before.get(i, x) for i, x in enumerate(self._rooms[0])]
 
     def _follow(self):
         """Wait for what this memory is still used for, if the user has changed the stream."""
@@ -215,18 +287,13 @@ class GpuBinding:
             words = [cupy_.address(self.memory)]
             for slot in slots:
                 raw = np.zeros(8, np.uint8)
-                data = np.frombuffer(self._refs[slot].tobytes(), np.uint8)
+                data = np.frombuffer(self._read[slot].tobytes(), np.uint8)
                 raw[: data.size] = data
                 words.append(int(raw.view(np.uint64)[0]))
             cupy_.launch(self.program.kernels[kernel], 1, 1, words)
 
     def _there(self, x):
         return cupy_.contiguous(to_device(x, self.program.device))
-
-    def new_outputs(self):
-        """Return uninitialised arrays for the results that have no room yet."""
-        xp, results = array_module(self.memory), self.program.graph.outputs
-        return [xp.empty(v.shape, v.dtype) for v in results[: len(results) - len(self._room)]]
 
     def _graphs_of(self, addresses):
         """Return the graphs captured for these addresses; None if they are met for the first time,
@@ -246,16 +313,16 @@ class GpuBinding:
             self._graphs.popitem(last=False)
         return found
 
-    def _run(self, parts, graphs):
+    def _go_through(self, parts, graphs):
         for i, part in enumerate(parts):
             if isinstance(part, list):
                 self._start(part, graphs, (id(parts), i))
             elif isinstance(part, tuple):
                 test, flag, body = part
-                self._run(test, graphs)
+                self._go_through(test, graphs)
                 while bool(self.memory[flag : flag + 1].view(np.bool_)[0].item()):
-                    self._run(body, graphs)
-                    self._run(test, graphs)
+                    self._go_through(body, graphs)
+                    self._go_through(test, graphs)
             else:
                 arrays = [self._array(b) for b in part.buffers]
                 part.fn(array_module(self.memory), arrays, part.attrs)
@@ -318,6 +385,12 @@ class GpuBinding:
         if buffer.kind == "arena":
             return schedule.arena + (buffer.slot or 0)
         return (schedule.packed if buffer.kind == "packed" else schedule.scalars) + 8 * buffer.slot
+
+
+def _empty(values):
+    """Return memory of the current device for some of a program's outputs."""
+    empty = cupy_.namespace().empty
+    return [empty(v.shape, v.dtype) for v in values]
 
 
 def _can_be_captured(step):

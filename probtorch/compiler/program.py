@@ -9,12 +9,10 @@ import time
 
 import numpy as np
 
-from probtorch.backends.registry import contiguous, device_of
-from probtorch.compiler.executor import Program
-from probtorch.compiler.explain.explain import explain
-from probtorch.compiler.explain.profile import Kept
-from probtorch.compiler.gpu import GpuProgram
+from probtorch.backends.registry import device_of
 from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
+from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import record
 from probtorch.config import settings
 from probtorch.core.dispatch import set_grad_enabled, wrap
@@ -25,7 +23,7 @@ from probtorch.errors import CompileError, ShapeError
 __all__ = ["NativeProgram", "Resident"]
 
 
-class NativeProgram:
+class NativeProgram(Compiled):
     """Compile ``fn(tree)`` for the structure, shapes and dtypes of `example`.
 
     Parameters
@@ -51,12 +49,14 @@ class NativeProgram:
 
     def __init__(self, fn, example, *, name="the program"):
         start = time.perf_counter()
-        self.fn, self.name = fn, name
+        self.fn, self.name, self.paths = fn, name, Paths(name)
         items, self.structure = flatten(example)
         items = [as_tensor(x) for x in items]
         self.signature = [(x.array.shape, x.array.dtype) for x in items]
         self.program = None
-        if settings.jit:
+        if not settings.jit:
+            self.paths.reason = SWITCHED_OFF
+        else:
             out_structure = []
 
             def flat(*leaves):
@@ -77,10 +77,9 @@ class NativeProgram:
                 raise CompileError(
                     name, expected="a program of tensor ops", got=reason, fix=f"see {location}"
                 )
-            places = [device_of(x.array) for x in items]
-            device = next((d for d in places if d != "cpu"), None) or rec.device()
-            self.program = GpuProgram(rec.graph, device) if device else Program(rec.graph)
-            self.kept = Kept(rec.graph)
+            devices = (*(device_of(x.array) for x in items), rec.device())
+            self.program = prepare(rec.graph, devices)
+            self.paths.add(self.program)
             self.out_structure = out_structure[0]
         self.seconds = time.perf_counter() - start
 
@@ -109,31 +108,6 @@ class NativeProgram:
         finally:
             set_grad_enabled(before)
 
-    def explain(self, *, format="text", profile=False):
-        """Return what became of it: paths, guards, loop nests, or why it runs eagerly.
-
-        Parameters
-        ----------
-        format : "text" or "html"
-            A text, which notebooks show as a page, or that page: one file, no scripts, no network.
-        profile : bool
-            Run it again on the arguments that it last met, if they are still there, and give the
-            time of each nest and call. Nothing else changes by that.
-
-        Returns
-        -------
-        Explanation or str
-        """
-        reason = None
-        if self.program is None:
-            reason = ("compiling is switched off (PROBTORCH_JIT=0)", "")
-        programs = [] if self.program is None else [self.program]
-        examples = None
-        if profile:
-            found = [self.kept.arrays() for _ in programs]
-            examples = [None if arrays is None else (arrays, ()) for arrays in found]
-        return explain(self.name, programs, reason, format=format, examples=examples)
-
 
 class Resident:
     """A program with its arguments and results in fixed memory; a call costs a few microseconds.
@@ -154,25 +128,19 @@ class Resident:
     def __init__(self, owner, tree):
         self.owner = owner
         self.inputs = [as_tensor(x).array.copy(order="C") for x in flatten(tree)[0]]
-        self.outputs = []
+        self.outputs, self._run = [], None
         if owner.program is not None:
-            self._binding = owner.program.bind()
-            self.outputs = self._binding.new_outputs()
-            if isinstance(owner.program, Program):
-                self._binding.attach(self.inputs, self.outputs)
-                owner.kept.keep(self.inputs)
+            frame = owner.program.bind()
+            self.outputs = frame.new_outputs()
+            self._run = frame.fixed(self.inputs, self.outputs)
 
     def run(self):
         """Run on `inputs` into `outputs`; with ``PROBTORCH_JIT=0`` eagerly, into new arrays."""
-        owner = self.owner
-        if owner.program is None:
-            tree = unflatten(owner.structure, [wrap(x.copy()) for x in self.inputs])
-            self.outputs = [as_tensor(x).array for x in flatten(owner.eager(tree))[0]]
-        elif isinstance(owner.program, Program):
-            _check_status(owner, owner.program.call(self._binding.address))
-        else:
-            status, _ = self._binding.run(self.inputs, outputs=self.outputs)
-            _check_status(owner, status)
+        if self._run is not None:
+            _check_status(self.owner, self._run())
+            return
+        tree = unflatten(self.owner.structure, [wrap(x.copy()) for x in self.inputs])
+        self.outputs = [as_tensor(x).array for x in flatten(self.owner.eager(tree))[0]]
 
 
 def _check_status(owner, status):
@@ -189,13 +157,13 @@ def _check_status(owner, status):
 class _Bound:
     def __init__(self, owner):
         self.owner = owner
-        self.binding = None if owner.program is None else owner.program.bind()
+        self.frame = None if owner.program is None else owner.program.bind()
 
     def __call__(self, tree):
         owner = self.owner
-        if self.binding is None:
+        if self.frame is None:
             return owner.eager(tree)
-        items = [contiguous(as_tensor(x).array) for x in flatten(tree)[0]]
+        items = [as_tensor(x).array for x in flatten(tree)[0]]
         for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
             if array.shape != shape or array.dtype != dtype:
                 raise ShapeError(
@@ -204,8 +172,6 @@ class _Bound:
                     got=f"shape {array.shape} and dtype {array.dtype}",
                     fix="compile a program for the new shapes",
                 )
-        if isinstance(owner.program, Program):
-            owner.kept.keep(items)
-        status, out = self.binding.run(items)
-        _check_status(owner, status)
-        return unflatten(owner.out_structure, [wrap(x) for x in out])
+        outputs = self.frame.new_outputs()
+        _check_status(owner, self.frame.run(items, outputs))
+        return unflatten(owner.out_structure, [wrap(x) for x in outputs])

@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.compiler import engine
 from probtorch.compiler.nests.loops import address
 
-__all__ = ["Commit", "run_many"]
+__all__ = ["Commit", "Scatter", "run_many"]
 
 _IR = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -127,7 +127,7 @@ class Commit:
 
     Parameters
     ----------
-    binding : Binding
+    frame : CpuFrame
     first : int
         Number of the first output that is an update.
     targets : list of ndarray
@@ -136,9 +136,9 @@ class Commit:
         Keep what the targets held before the last run, see `previous`.
     """
 
-    def __init__(self, binding, first, targets, saving):
-        self._binding, self._targets = binding, targets
-        plan = binding.program.plan
+    def __init__(self, frame, first, targets, saving):
+        self._frame, self._targets = frame, targets
+        plan = frame.program.plan
         self._in_place = [first + i in plan.in_place for i in range(len(targets))]
         counts = [(2 if in_place else 3) if saving else 1 for in_place in self._in_place]
         self._buffers = [
@@ -146,8 +146,8 @@ class Commit:
             for x, count in zip(targets, counts, strict=True)
         ]
         self._runs = 0
-        binding.attach_outputs([buffers[0] for buffers in self._buffers], first)
-        slot = address(binding.table) + 8 * (plan.inputs + first)
+        frame.attach_outputs([buffers[0] for buffers in self._buffers], first)
+        slot = address(frame.table) + 8 * (plan.inputs + first)
         self._rows = np.zeros((len(targets), 6), np.int64)
         for i, target in enumerate(targets):
             # Of those in place the second (what the target is now) is not looked at.
@@ -195,8 +195,7 @@ class Commit:
             How many runs were completed: fewer than `steps` where a guard failed.
         """
         done = self._native[1](
-            self._binding.program.address,
-            self._binding.address,
+            *self._frame.entry,
             self._address,
             len(self._rows),
             address(draws) if len(draws) else None,
@@ -208,3 +207,31 @@ class Commit:
         )
         self._runs += done
         return done
+
+
+class Scatter:
+    """`Commit` for targets that are not contiguous; it knows no `repeat`."""
+
+    def __init__(self, frame, first, targets, saving):
+        self._targets = targets
+        self._new = [np.empty(x.shape, x.dtype) for x in targets]
+        self._previous = [np.array(x) for x in targets]
+        placed = frame.program.plan.in_place
+        self._in_place = [first + i in placed for i in range(len(targets))]
+        frame.attach_outputs(self._new, first)
+
+    def __call__(self):
+        rows = zip(self._targets, self._new, self._previous, self._in_place, strict=True)
+        for target, new, previous, in_place in rows:
+            if in_place:
+                np.copyto(previous, new)
+            else:
+                np.copyto(previous, target)
+                np.copyto(target, new)
+
+    def previous(self):
+        """Return arrays with what the targets held before the last run."""
+        return self._previous
+
+    def refresh(self):
+        """Nothing: each run copies anew."""

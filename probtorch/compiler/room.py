@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable
 
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.errors import user_frame
 
 __all__ = ["MAX_SHAPES", "Room", "warn_crowded"]

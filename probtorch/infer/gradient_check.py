@@ -116,12 +116,12 @@ class DensityCheck:
             return
         left, self.left = self.left, 0  # what follows is no first point
         # Memory of its own: the call that this is part of is still under way.
-        context, known = density.context(), density.count_paths()
+        context, known = density.context(), len(density.paths)
         value, gradient = context.native(q)
 
         def probe(at):
             found = context.native(at)[0]
-            if density.count_paths() > known:
+            if len(density.paths) > known:
                 raise NotAlike("over there it takes another branch")
             return found
 

@@ -73,7 +73,7 @@ def test_compiled_it_is_two_loops_whatever_its_length(reverse):
         for found, right in zip(compiled(Q), expected, strict=True):
             np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-12)
     assert compiled.reason is None
-    assert len(compiled._paths()[0].program.graph.nodes) < FEW
+    assert len(compiled.paths[0].program.graph.nodes) < FEW
 
 
 def matrix_step(weights):
@@ -111,7 +111,7 @@ def test_states_slices_and_outputs_may_be_trees():
         for g, expected in zip(gradients, right[3], strict=True):
             np.testing.assert_allclose(g.numpy(), expected.numpy(), rtol=1e-10, atol=1e-12)
     assert found.reason is None
-    assert len(found._paths()[0].program.graph.nodes) < FEW
+    assert len(found.paths[0].program.graph.nodes) < FEW
 
 
 def test_what_a_step_closes_over_gets_its_gradient():

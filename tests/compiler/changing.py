@@ -8,7 +8,7 @@ import warnings
 
 import probtorch
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 
 __all__ = ["differences", "runs"]
 

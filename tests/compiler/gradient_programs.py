@@ -12,7 +12,7 @@ import numpy as np
 
 import probtorch
 from probtorch import autograd, nn
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 
 __all__ = ["differs"]
 

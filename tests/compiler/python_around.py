@@ -28,7 +28,7 @@ import numpy as np
 import probtorch
 from probtorch import nn, optim
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition
 from probtorch.effects.primitives import sample

@@ -145,7 +145,7 @@ def test_points_on_different_paths_find_theirs():
     count = len(seen)
     native.value_and_grad_many(points[::-1])
     assert len(seen) == count, "a known path was evaluated in Python"
-    assert len(native._many._paths[256]) == 3
+    assert len(native._many.paths.of(256)) == 3
 
 
 def with_uneven_loop(q):
@@ -199,7 +199,7 @@ def test_long_python_loop_is_rolled_and_batched():
     native = NativeDensity(density, 3)
     check_density(native, np.random.default_rng(6).standard_normal((9, 3)))
     assert native._many.reason is None
-    assert len(native._many._paths[16][0].program.graph.nodes) < 200
+    assert len(native._many.paths.of(16)[0].program.graph.nodes) < 200
 
 
 def test_point_where_the_model_cannot_be_evaluated_does_not_spoil_the_others():

@@ -226,7 +226,7 @@ smooth(x)
 svi = SVI(model, AutoNormal(model), Adam({"lr": 0.01}), seed=0)
 losses = svi.run(20, y, progress_bar=False).losses
 programs = [*target.density.paths]
-programs += [p.program for f in (smooth, svi.compiled._function) for p in f._paths()]
+programs += [p.program for f in (smooth, svi.compiled._function) for p in f.paths]
 print(len(programs), sum(p.from_cache for p in programs), len(emitted))
 print(value, gradient.tolist(), float(smooth(x)), [float(v) for v in losses])
 """

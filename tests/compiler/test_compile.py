@@ -11,9 +11,9 @@ import pytest
 
 import probtorch
 from probtorch.autograd.tape import grad
-from probtorch.compiler import compile as module
+from probtorch.compiler import paths
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
@@ -22,10 +22,6 @@ from probtorch.ops.control import cond, while_loop
 from probtorch.ops.variates import poisson, standard_gamma
 
 X = np.array([1.0, -2.0, 3.0])
-
-
-def paths(compiled):
-    return compiled._paths()
 
 
 def counting(fn):
@@ -110,7 +106,7 @@ def test_each_static_argument_is_a_version_of_its_own(values):
     for _ in range(2):
         for value in values:
             assert_same(f(tensor([2.0]), value), fn(tensor([2.0]), value))
-    assert len(paths(f)) == 2
+    assert len(f.paths) == 2
 
 
 def test_nan_is_one_version():
@@ -168,7 +164,7 @@ def test_a_branch_is_compiled_path_by_path_and_never_frozen():
         for a in (X, -X, X - 10.0):
             assert_same(f(tensor(a)), fn(tensor(a)))
     assert len(f.runs) == 3
-    assert len(paths(f)) == 3
+    assert len(f.paths) == 3
 
 
 @pytest.mark.parametrize("take", [float, lambda t: t.item()], ids=["float", "item"])
@@ -212,7 +208,7 @@ def test_an_integer_division_by_zero_raises_on_every_call():
 
 
 def test_too_many_paths_stop_recording_but_keep_what_is_there(monkeypatch):
-    monkeypatch.setattr(module, "MAX_PATHS", 3)
+    monkeypatch.setattr(paths, "MAX_PATHS", 3)
     f = counting(lambda x: x * float(x[0]))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CompileWarning)
@@ -541,7 +537,7 @@ def test_switched_off_it_is_the_function_itself():
     with configure(jit=False):
         for _ in range(3):
             assert_same(f(tensor(X)), tensor(X * 2.0))
-    assert len(f.runs) == 3 and not paths(f)
+    assert len(f.runs) == 3 and not f.paths
 
 
 def test_a_compiled_function_inside_another_is_part_of_it():
@@ -636,7 +632,7 @@ def test_loops_and_branches_inside():
         got, expected = f(tensor(X), tensor(n)), fn(tensor(X), tensor(n))
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a.array, b.array, rtol=1e-14)
-    assert len(paths(f)) == 1
+    assert len(f.paths) == 1
 
 
 def test_a_long_scalar_program_compiles():
@@ -695,7 +691,7 @@ def test_threads_may_call_it_at_once():
     for t in threads:
         t.join()
     assert not wrong
-    assert len(paths(f)) >= 2
+    assert len(f.paths) >= 2
 
 
 def test_threads_on_different_branches_get_their_own_results_on_the_tape():
@@ -749,5 +745,5 @@ def test_one_threads_recording_does_not_hear_of_another_threads_work():
     f = compile(fn)
     assert_same(f(tensor(X)), tensor(X * 2.0 + 1.0))
     other.join()
-    assert not paths(f)[0].program.graph.guards
-    assert len(paths(f)[0].program.graph.nodes) == 2
+    assert not f.paths[0].program.graph.guards
+    assert len(f.paths[0].program.graph.nodes) == 2

@@ -10,8 +10,9 @@ import pytest
 
 import probtorch
 from probtorch.autograd.tape import grad
-from probtorch.compiler import density as module
-from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler import paths
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.paths import CompileWarning
 from probtorch.config import configure
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
@@ -97,7 +98,7 @@ def test_the_first_evaluation_of_a_path_is_the_native_one():
 
 
 def test_beyond_the_limit_of_paths_the_known_ones_stay_native(monkeypatch):
-    monkeypatch.setattr(module, "MAX_PATHS", 4)
+    monkeypatch.setattr(paths, "MAX_PATHS", 4)
     density = NativeDensity(lambda q: q.sum() * int(q[0]), 3)
 
     def check(n):

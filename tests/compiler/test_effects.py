@@ -5,7 +5,7 @@ import pytest
 
 from probtorch.autograd import grad, no_grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import Generator
 from probtorch.nn.functional import dropout
 from probtorch.ops.sampling import exponential, normal, rand, randn, uniform

@@ -9,8 +9,8 @@ import pytest
 
 import probtorch
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.guards.environment import Environment
+from probtorch.compiler.paths import CompileWarning
 from probtorch.nn import Dropout, Linear, ReLU, Sequential
 from probtorch.ops.sampling import rand
 from probtorch.tensor import tensor
@@ -49,7 +49,7 @@ def test_a_global_number_that_changes_is_seen(monkeypatch):
     monkeypatch.setitem(globals(), "factor", 2.0)
     # The first path fits again.
     assert value_of(compiled) == 6.0
-    assert len(compiled._paths()) == 2
+    assert len(compiled.paths) == 2
 
 
 def test_a_number_in_an_enclosing_function_is_seen():
@@ -119,7 +119,7 @@ def test_what_is_made_once_at_the_first_call_does_not_matter():
 
     compiled = compile(fn)
     assert [value_of(compiled) for _ in range(4)] == [6.0] * 4
-    assert len(compiled._paths()) == 1
+    assert len(compiled.paths) == 1
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_number_that_changes_at_every_call_stops_the_recording():
     with pytest.warns(CompileWarning, match="pass what changes as a tensor"):
         found = [compiled(tensor(1.0), float(i)).item() for i in range(20)]
     assert found == [float(i) for i in range(20)]
-    assert len(compiled._paths()) == 8
+    assert len(compiled.paths) == 8
     as_tensors = compile(lambda x, beta: x * beta)
     found = [as_tensors(tensor(1.0), tensor(float(i))).item() for i in range(20)]
     assert found == [float(i) for i in range(20)]
-    assert len(as_tensors._paths()) == 1
+    assert len(as_tensors.paths) == 1
 
 
 def test_a_parameter_that_is_frozen_is_another_path():

@@ -13,7 +13,7 @@ import probtorch.distributions as dist
 from probtorch import linalg, sample
 from probtorch.autograd.scan import scan
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.record.record import OUTSIDE
 from probtorch.infer import SVI, Target, Trace_ELBO
 from probtorch.optim import Adam
@@ -98,7 +98,7 @@ def test_ways_through_an_except_are_compiled_like_branches(fn, arguments):
             expected, found = fn(x).item(), native(x).item()
             assert found == pytest.approx(expected, rel=1e-5, nan_ok=True), x
     assert native.reason is None
-    assert len(native._paths()) >= 2
+    assert len(native.paths) >= 2
 
 
 def pick(x, i):
@@ -161,7 +161,7 @@ def test_an_error_that_is_not_caught_is_raised_at_each_call():
         else:
             with pytest.raises(np.linalg.LinAlgError):
                 native(x * EYE)
-    assert native.reason is None and len(native._paths()) == 1
+    assert native.reason is None and len(native.paths) == 1
 
 
 @pytest.mark.parametrize("caught", [True, False], ids=["caught", "left"])

@@ -68,7 +68,7 @@ class Page(HTMLParser):
 def program_of(fn, *arrays):
     f = compile(fn)
     f(*map(wrap, arrays))
-    (path,) = f._paths()
+    (path,) = f.paths
     return f, path.program
 
 
@@ -141,7 +141,8 @@ def heavy_and_light(x, y):
 def test_the_time_is_where_the_work_is():
     x, y = rng.standard_normal(40_000), rng.standard_normal(7)
     f, program = program_of(heavy_and_light, x, y)
-    measured = profile(program, ([x, y], []))
+    program.keep([x, y])
+    measured = profile(program)
     titles = [step.title for step in f.explain().report.paths[0].steps]
     spent = {title: seconds for title, (seconds, _) in zip(titles, measured.steps, strict=True)}
     heavy = next(s for title, s in spent.items() if "sin" in title)
@@ -175,10 +176,10 @@ def test_each_statement_is_timed_as_often_as_it_runs():
     )
     statements = list(timed(program.lowering.block))
     clocks = np.zeros((1 + len(statements), 2), np.int64)
-    binding = program.bind()
-    table = binding.table = np.append(binding.table, np.uintp(address(clocks)))
-    outputs = binding.new_outputs()
-    binding.attach([x], outputs)
+    frame = program.bind()
+    table = frame.table = np.append(frame.table, np.uintp(address(clocks)))
+    outputs = frame.new_outputs()
+    frame.attach([x], outputs)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address("run"))
     assert run(address(table)) == 0
     np.testing.assert_array_equal(clocks[:, 0], 1000 * clocks[:, 1])
@@ -196,7 +197,8 @@ def test_turns_of_a_loop_are_counted():
 
     x = np.ones(300)
     _, program = program_of(fn, x)
-    measured = profile(program, ([x], []))
+    program.keep([x])
+    measured = profile(program)
     assert {count for _, count in measured.steps} >= {17, 18}
     program = NativeProgram(lambda t: fn(t)[0], wrap(x))
     program(wrap(x))
@@ -359,7 +361,7 @@ def test_an_explanation_keeps_no_program_alive():
 def test_programs_on_a_gpu_have_a_page_and_no_times(monkeypatch):
     fake_cupy.install(monkeypatch)
     program = gpu_program(lambda x: (x * x).sum(), [np.ones(5)])
-    options = {"examples": [([np.ones(5)], [])]}
+    options = {"profile": True}
     text = explain("there", [program], None, **options)
     assert "nest over 5: mul sum; reads 40 B" in text and "kernels on cuda:0" in text
     assert "not profiled: kernels on a GPU are not timed one by one" in text

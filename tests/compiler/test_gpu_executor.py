@@ -16,7 +16,8 @@ from probtorch import autograd
 from probtorch.backends import cupy_
 from probtorch.backends.registry import to_host
 from probtorch.compiler.compile import CompiledFunction, compile
-from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.program import NativeProgram
 from probtorch.compiler.render import cuda_calls
 from probtorch.core.dispatch import wrap
@@ -92,18 +93,18 @@ def test_kernels_become_a_graph_when_addresses_come_back(copies):
     x = on_gpu(rng.normal(size=(300, 200)))
     program = compile(chain)
     program(x)
-    (path,) = program._paths()
-    binding = path.program.bind()
-    room = binding.new_outputs()
+    (path,) = program.paths
+    frame = path.program.bind()
+    room = frame.new_outputs()
     kernels = len(path.program.kernels)
     assert kernels >= 3
     seen = []
     for _ in range(4):
-        binding.run([x.array], outputs=room)
+        frame.run([x.array], room)
         seen.append((FakeKernels.launches, FakeKernels.graphs))
     # Met for the first time: one by one; then captured and started whole.
     assert seen == [(kernels, 0), (kernels, 1), (kernels, 2), (kernels, 3)]
-    binding.run([on_gpu(host(x)).array], outputs=room)
+    frame.run([on_gpu(host(x)).array], room)
     assert FakeKernels.launches == 2 * kernels
 
 
@@ -136,16 +137,16 @@ def test_library_products_are_part_of_a_graph(copies, monkeypatch, dtype):
         for one, other in zip(got, expected, strict=True):
             rtol = 1e-5 if dtype is np.float32 else 1e-12
             np.testing.assert_allclose(host(one), other.numpy(), rtol, 20 * rtol)
-    (path,) = compiled._paths()
+    (path,) = compiled.paths
     (part,) = path.program.parts
     assert isinstance(part, list) and library.products >= 4
-    binding, graphs = path.program.bind(), FakeKernels.graphs
-    room = binding.new_outputs()
+    frame, graphs = path.program.bind(), FakeKernels.graphs
+    room = frame.new_outputs()
     for _ in range(2):
-        binding.run([x.array, y.array], outputs=room)
+        frame.run([x.array, y.array], room)
     assert FakeKernels.graphs == graphs + 1 and library.space[1] == 32 << 20
     made = library.products
-    binding.run([x.array, y.array], outputs=room)
+    frame.run([x.array, y.array], room)
     assert library.products == made, "a graph is launched, the library is not called"
     assert "CuPy" not in compiled.explain()
 
@@ -184,10 +185,10 @@ def test_kernels_are_started_one_by_one_where_cuda_captures_nothing(copies, monk
     compiled = compile(chain)
     compiled(x)
     monkeypatch.setattr(FakeStream, "refuses", True)
-    (path,) = compiled._paths()
-    binding, room = path.program.bind(), path.program.bind().new_outputs()
+    (path,) = compiled.paths
+    frame, room = path.program.bind(), path.program.bind().new_outputs()
     for _ in range(3):
-        binding.run([x.array], outputs=room)
+        frame.run([x.array], room)
         np.testing.assert_allclose(to_host(room[1]), np.tanh(2.0 * host(x)), rtol=1e-14)
     assert "cudaErrorStreamCaptureUnsupported" in compiled.explain()
 
@@ -224,7 +225,7 @@ def test_branch_on_a_value_is_a_guard_checked_once_at_the_end(copies):
         y = compiled(x * sign)
         expected = np.exp(host(x)) if sign > 0 else -2.0 * host(x)
         np.testing.assert_allclose(host(y), expected, rtol=1e-14)
-    assert len(compiled._paths()) == 2
+    assert len(compiled.paths) == 2
     before = copies.to_host
     compiled(x * -1.0)
     assert copies.to_host == before + 1
@@ -289,7 +290,7 @@ def test_step_with_its_updates_is_one_graph(copies):
         np.testing.assert_allclose(float(loss), (reference_w**2).sum(), rtol=1e-12)
         graphs.append(FakeKernels.graphs)
     np.testing.assert_allclose(host(w), reference_w, rtol=1e-12)
-    (path,) = compiled._paths()
+    (path,) = compiled.paths
     (part,) = path.program.parts
     assert isinstance(part, list) and len(part) >= 3
     assert compiled.reason is None and np.diff(graphs)[-1] in (0, 1)
@@ -340,7 +341,7 @@ def test_updates_of_any_memory_are_those_of_eager_execution():
         np.testing.assert_allclose(float(compiled(x)), float(step(x, eager)), rtol=1e-13)
         for name, t in ours.items():
             np.testing.assert_allclose(host(t), host(eager[name]), rtol=1e-13)
-    assert compiled.reason is None and len(compiled._paths()) == 1
+    assert compiled.reason is None and len(compiled.paths) == 1
 
 
 def test_argument_that_shares_memory_with_an_updated_tensor_runs_eagerly():
@@ -425,7 +426,7 @@ def test_numbers_that_are_written_to_tensors_are_part_of_the_program():
     for n in range(3):
         x = on_gpu(np.full(6, 1.0 + n))
         np.testing.assert_array_equal(host(compiled(x)) - (n + 1), [0, 0, 0, 2, n + 1, n + 1])
-    assert compiled.reason is None and len(compiled._paths()) == 1
+    assert compiled.reason is None and len(compiled.paths) == 1
 
 
 @pytest.mark.parametrize("strided", [False, True])
@@ -485,7 +486,7 @@ def test_versions_on_host_and_gpu_are_kept_apart():
     for _ in range(2):
         assert type(compiled(probtorch.tensor(x)).array) is np.ndarray
         np.testing.assert_array_equal(host(compiled(on_gpu(x))), 3.0 * x)
-    assert len(compiled._paths()) == 2
+    assert len(compiled.paths) == 2
 
 
 def test_loop_on_gpu_tensors_is_compiled():

@@ -7,7 +7,7 @@ import pytest
 
 import probtorch
 from probtorch import autograd, nn
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.testing import assert_close
 from tests.compiler.agreement import same
 
@@ -177,7 +177,7 @@ def test_gradient_of_an_argument_inside():
         found = f(w)
         assert_close(found, [3.0 * k * k])
         assert not found.requires_grad
-    assert f.reason is None and f._paths()
+    assert f.reason is None and f.paths
 
 
 def branch_by_branch(f, networks):
@@ -225,7 +225,7 @@ def test_gradients_reach_what_each_way_through_a_function_reads(ways, reverse):
 
 def test_function_that_runs_eagerly_after_all_has_its_gradients(monkeypatch):
     """Too many ways through it: from then on Python's own tape."""
-    monkeypatch.setattr("probtorch.compiler.compile.MAX_PATHS", 3)
+    monkeypatch.setattr("probtorch.compiler.paths.MAX_PATHS", 3)
     weights = [nn.Parameter(leaf(k + 1.0)) for k in range(6)]
     f = probtorch.compile(lambda x: x * weights[int(x)])
     with warnings.catch_warnings():

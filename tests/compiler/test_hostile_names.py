@@ -92,7 +92,7 @@ def density_text(names):
 def svi_text(names):
     svi = SVI(model_of(names), guide_of(names), Adam({"lr": 0.01}), seed=0)
     svi.run(4, Y, progress_bar=False)
-    (path,) = svi.compiled._function._paths()
+    (path,) = svi.compiled._function.paths
     return path.program.ir
 
 
@@ -203,7 +203,7 @@ def test_names_of_cache_files_are_digests(own_cache):
 def test_what_explain_shows_is_one_line_and_one_document(k):
     for name in BATCHES[k]:
         density = NativeDensity(lambda q: (q * q).sum(), 3, name=name)
-        density.reason = (f"reason {name}", f"{name}:7")
+        density.paths.reason = (f"reason {name}", f"{name}:7")
         text = density.explain()
         title, reason = text.split("\n")
         assert title.endswith(": 0 compiled paths") and len(title) < 1000

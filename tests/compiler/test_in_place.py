@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
-from probtorch.compiler.executor import Program
+from probtorch.compiler.executor import CpuProgram
 from probtorch.compiler.graph import Graph
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.ops.control import while_loop
@@ -97,7 +97,7 @@ PLACED = {"adam": 3, "reads_afterwards": 1, "several": 3}
 
 def in_place(compiled):
     """How many updates of each path are in place."""
-    return [len(path.program.plan.in_place) for path in compiled._paths()]
+    return [len(path.program.plan.in_place) for path in compiled.paths]
 
 
 def leaves(result):
@@ -148,7 +148,7 @@ def test_a_guard_that_fails_after_an_update_undoes_it():
         x = tensor(np.broadcast_to(np.asarray(x, float), (3,)).copy())
         np.testing.assert_allclose(compiled(x).numpy(), step(theirs, x).numpy(), rtol=1e-14)
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-14)
-    assert len(compiled._paths()) == 3
+    assert len(compiled.paths) == 3
     assert in_place(compiled) == [1, 1, 1]
     assert "undo1:" in compiled.source()
 
@@ -264,7 +264,7 @@ def test_a_tensor_that_is_only_written_may_be_given_other_memory():
     assert step.reason is None
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 @pytest.mark.parametrize("k", range(3))
 def test_tensors_that_come_to_share_memory_are_updated_as_in_the_eager_run(k):
     def step(w, m, v, x):
@@ -295,7 +295,7 @@ def test_an_argument_with_gaps_that_shares_memory_with_an_updated_tensor_runs_ea
     compiled = compile(step)
     for _ in range(2):
         compiled(part(other))
-    assert compiled._paths()
+    assert compiled.paths
     with pytest.warns(CompileWarning, match="shares"):
         y = compiled(part(w))
     np.testing.assert_array_equal(y.numpy(), np.full(y.shape, 6.0))
@@ -328,7 +328,7 @@ def test_which_tensor_is_updated_is_part_of_what_the_cache_knows(target, monkeyp
         compiled = compile(step)
         compiled()
         compiled()
-        (path,) = compiled._paths()
+        (path,) = compiled.paths
         return [x.numpy()[0] for x in two], path.program
 
     want = [[13.0, 2.0], [1.0, 22.0]]
@@ -359,7 +359,7 @@ def test_large_updates_in_place_are_shared_by_threads():
         w_now -= 0.5 * m_now
     np.testing.assert_allclose(m.numpy(), m_now, rtol=1e-14)
     np.testing.assert_allclose(w.numpy(), w_now, rtol=1e-13)
-    (path,) = step._paths()
+    (path,) = step.paths
     assert path.program.plan.in_place
     parts = [s.parts for s in path.program.lowering.block.statements if getattr(s, "parts", None)]
     assert parts
@@ -390,5 +390,5 @@ def test_threads_that_go_different_ways_lose_no_update():
 
 
 def test_a_graph_without_updates_has_none_in_place():
-    program = Program(Graph())
+    program = CpuProgram(Graph())
     assert program.plan.in_place == []

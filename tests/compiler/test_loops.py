@@ -43,7 +43,7 @@ def compiled_block(fn, *arrays):
     compiled = compile(fn)
     compiled(*(wrap(a) for a in arrays))
     assert compiled.reason is None
-    return compiled._paths()[0].program.lowering.block
+    return compiled.paths[0].program.lowering.block
 
 
 # ------------------------------------------------------------------------------------- densities

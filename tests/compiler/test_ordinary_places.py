@@ -33,7 +33,7 @@ import probtorch as pt
 import probtorch.distributions as dist
 from probtorch import nn, optim, tensor
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import Generator
 from probtorch.distributions.transforms import AffineTransform
 from tests.compiler.changing import differences

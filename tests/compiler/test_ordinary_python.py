@@ -30,7 +30,7 @@ import probtorch as pt
 from probtorch import nn, optim
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition
 from probtorch.effects.primitives import sample
@@ -244,7 +244,7 @@ def test_a_compiled_function_in_a_compiled_function_sees_what_the_inner_one_read
     eager, compiled, call = runs(make)
     assert compiled == eager
     assert eager[0] != eager[-1]
-    assert call._paths()
+    assert call.paths
 
 
 def test_a_model_under_a_handler_is_seen():
@@ -571,7 +571,7 @@ def test_a_clock_is_named_with_the_line_that_reads_it():
     call = compile(fn)
     with pytest.warns(CompileWarning, match=r"a call of time\.time(.|\n)*test_ordinary_python"):
         call(x)
-    assert not call._paths()
+    assert not call.paths
 
 
 def test_an_object_that_cannot_be_watched_is_named_by_the_way_to_it():

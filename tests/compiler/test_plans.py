@@ -13,7 +13,7 @@ import pytest
 import probtorch
 from probtorch import compile as compiled
 from probtorch.compiler import engine, executor, plans
-from probtorch.compiler.executor import Program
+from probtorch.compiler.executor import CpuProgram
 from probtorch.compiler.explain.profile import profile
 from probtorch.compiler.native import cache, keys
 from tests.compiler import twins
@@ -37,13 +37,13 @@ def counts(monkeypatch):
 
 
 def program_of(fn, *arrays, **how):
-    return Program(twins.graph_of(fn, *arrays, **how))
+    return CpuProgram(twins.graph_of(fn, *arrays, **how))
 
 
 def run(program, *arrays):
-    refs = [np.asarray(t.array, order="C") for t in program.plan.refs]
-    status, out = program.bind().run([np.array(a) for a in arrays], refs)
-    assert status == 0
+    frame = program.bind()
+    out = frame.new_outputs()
+    assert frame.run([np.array(a) for a in arrays], out) == 0
     return out
 
 
@@ -182,7 +182,7 @@ def test_an_index_array_with_other_bounds_is_not_run_unchecked():
             if v.kind == "const":
                 v.array = v.array + 90
     with pytest.raises(probtorch.errors.CompileError, match="indices in"):
-        Program(graph)
+        CpuProgram(graph)
 
 
 @pytest.mark.parametrize("what", twins.PAIRS)
@@ -191,10 +191,10 @@ def test_twins_are_not_mistaken_for_each_other(what):
     for k, build in enumerate(twins.PAIRS[what]):
         if (what, k) == ("cast", 1):  # to float16
             with pytest.raises(probtorch.errors.CompileError, match="dtype float16"):
-                Program(build())
+                CpuProgram(build())
             continue
-        long_way = Program(build())
-        again = Program(build())
+        long_way = CpuProgram(build())
+        again = CpuProgram(build())
         assert again.ir == long_way.ir
         assert again.native.object_bytes == long_way.native.object_bytes
         assert plans.layout_of(again.plan) == plans.layout_of(long_way.plan)
@@ -227,7 +227,7 @@ def test_explain_of_a_loaded_program_is_that_of_the_compiled_one():
         return f
 
     cold, warm = build(), build()
-    assert [p.program.from_cache for p in cold._paths() + warm._paths()] == [False, True]
+    assert [p.program.from_cache for p in (*cold.paths, *warm.paths)] == [False, True]
     assert "read from the disk cache" in warm.explain()
     assert plain(cold.explain()) == plain(warm.explain())
     assert cold.source() == warm.source()
@@ -250,7 +250,8 @@ def test_a_loaded_program_is_profiled():
     x = np.arange(1000.0)
     program_of(lambda x: x.exp().sum(), x)
     warm = program_of(lambda x: x.exp().sum(), x)
-    found = profile(warm, ([x], []))
+    warm.keep([x])
+    found = profile(warm)
     assert not found.refused and found.seconds > 0 and found.steps
 
 
@@ -263,10 +264,11 @@ def test_overwritten_constants_are_noticed_before_profiling():
     graph = twins.graph_of(
         lambda x: (x + twins.wrap(constant)) * twins.wrap(np.array([1.0, 2, 3])), x
     )
-    warm = Program(graph)
+    warm = CpuProgram(graph)
     assert warm.from_cache
     constant[0] = 9.0  # the two constants are one no longer
-    assert "overwritten" in profile(warm, ([x], [])).refused
+    warm.keep([x])
+    assert "overwritten" in profile(warm).refused
 
 
 # --------------------------------------------------------------------------------------- distrust
@@ -274,7 +276,7 @@ def test_overwritten_constants_are_noticed_before_profiling():
 
 def plan_file(place, build):
     """Compile a graph and return the file of its plan."""
-    Program(build())
+    CpuProgram(build())
     return place / f"{keys.key_of_graph(build()).name}.entry"
 
 
@@ -290,7 +292,7 @@ def is_compiled_anew(counts):
     rendered = counts["render"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        program = Program(build_one())
+        program = CpuProgram(build_one())
     x = np.arange(3.0)
     assert_same(run(program, x), [x * 2.0 + 1.0])
     assert counts["render"] == rendered + 1
@@ -306,7 +308,7 @@ def test_a_plan_that_was_tampered_with_is_deleted_and_made_again(place, counts, 
     (warning,) = is_compiled_anew(counts)
     assert "damaged or is not this user's" in warning
     assert file.read_bytes() != bytes(content)
-    assert Program(build_one()).from_cache and counts["render"] == 2
+    assert CpuProgram(build_one()).from_cache and counts["render"] == 2
 
 
 def test_a_plan_of_another_graph_is_refused(place, counts):

@@ -17,7 +17,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch import plate, sample
 from probtorch.compiler import density
-from probtorch.compiler.density import CompileWarning, PrintWarning
+from probtorch.compiler.paths import CompileWarning, PrintWarning
 from probtorch.config import configure
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Predictive, Target
 from probtorch.optim import Adam

@@ -20,8 +20,8 @@ import pytest
 
 import probtorch as pt
 from probtorch import tensor
-from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.guards.environment import Environment
+from probtorch.compiler.paths import CompileWarning
 
 pandas = pytest.importorskip("pandas")
 

@@ -20,7 +20,7 @@ import probtorch
 from probtorch.autograd.modes import no_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition, seed, trace
 from probtorch.errors import AutogradError
@@ -276,7 +276,7 @@ def test_a_change_of_a_python_value_is_seen_wherever_it_is(place):
     compiled = compile(fn)
     before = fn(x).tolist()
     assert [compiled(x).tolist() for _ in range(3)] == [before] * 3
-    assert len(compiled._paths()) == 1  # it is not that it ran eagerly
+    assert len(compiled.paths) == 1  # it is not that it ran eagerly
     change()
     after = fn(x).tolist()
     assert after != before
@@ -376,7 +376,7 @@ def test_handlers_see_the_statements_of_a_compiled_function():
     x = tensor([1.0, 2.0])
     for _ in range(3):
         compiled(x)
-    assert len(compiled._paths()) == 1
+    assert len(compiled.paths) == 1
     assert condition(compiled, {"z": tensor(5.0)})(x).tolist() == [6.0, 7.0]
     assert "z" in trace(compiled).get_trace(x).nodes
     with seed(rng_seed=3):

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.program import NativeProgram
 from probtorch.core.dispatch import wrap
 from probtorch.errors import CompileError

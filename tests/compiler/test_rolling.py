@@ -354,7 +354,7 @@ def test_a_compiled_function_with_gradients_draws_and_updates_is_rolled():
         np.testing.assert_allclose(weight.detach().numpy(), other.detach().numpy(), rtol=1e-10)
     assert rng.get_state() == theirs.get_state()
     assert compiled.reason is None
-    (path,) = compiled._paths()
+    (path,) = compiled.paths
     assert len(path.program.graph.nodes) < FEW
 
 
@@ -378,7 +378,7 @@ def test_gradients_inside_of_loops_over_data_are_rolled():
     for e in expected:
         np.testing.assert_allclose(native(Y).numpy(), e.numpy(), rtol=1e-9)
     assert native.reason is None
-    (path,) = native._paths()
+    (path,) = native.paths
     assert len(path.program.graph.nodes) < FEW
 
 
@@ -420,7 +420,7 @@ def test_numbers_that_change_from_turn_to_turn_take_the_dtype_of_the_tensors(num
     rtol = 1e-4 if dtype == probtorch.float32 else 1e-9
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=rtol)
     assert native.reason is None
-    (path,) = native._paths()
+    (path,) = native.paths
     assert len(path.program.graph.nodes) < FEW
 
 

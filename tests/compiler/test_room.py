@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.room import MAX_SHAPES, Room
 from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.optim import Adam
@@ -33,31 +33,31 @@ def call(fn, n):
     return fn.last is not None
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_shapes_that_never_come_back_run_eagerly(double):
     for n in range(1, 40):
         call(double, n)
-        assert len(double._versions) <= MOST
+        assert len(double.paths.versions) <= MOST
     assert not call(double, 40)
     assert all(call(double, n) for n in range(1, MOST + 1))
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_of_shapes_that_come_in_turn_as_many_as_there_is_room_for_stay_compiled(double):
     rounds = [[call(double, n) for n in range(1, 8)] for _ in range(6)]
     assert rounds[-1] == rounds[-2] == [True] * MOST + [False] * 3
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_shapes_of_another_task_replace_the_old_ones(double):
     for first in (1, 11, 21):
         for _ in range(5):
             native = [call(double, n) for n in range(first, first + MOST)]
         assert all(native)
-    assert len(double._versions) == MOST
+    assert len(double.paths.versions) == MOST
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_a_shape_that_left_and_came_back_often_is_no_change_of_numbers(double):
     for _ in range(12):
         for first in (1, 11):
@@ -66,7 +66,7 @@ def test_a_shape_that_left_and_came_back_often_is_no_change_of_numbers(double):
             assert all(native)
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_versions_on_the_tape_are_bounded_too():
     square = probtorch.compile(lambda x: (x * x).sum())
     square._room.most = MOST
@@ -75,7 +75,7 @@ def test_versions_on_the_tape_are_bounded_too():
             x = probtorch.ones(n).requires_grad_()
             square(x).backward()
             assert x.grad.tolist() == [2.0] * n
-    assert len(square._taped) + len(square._versions) <= MOST
+    assert len(square._taped) + len(square.paths.versions) <= MOST
 
 
 def test_it_is_told_of_once_with_the_shape_and_what_to_do(double):
@@ -123,7 +123,7 @@ def steps(most, sizes):
         function = svi.compiled._function
         if function is not None:
             function._room.most = most
-    return losses, len(function._versions)
+    return losses, len(function.paths.versions)
 
 
 def test_steps_of_svi_are_native_for_every_shape_and_versions_are_bounded():

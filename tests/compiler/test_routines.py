@@ -28,7 +28,7 @@ def calls(fn, *arrays):
     """Symbols of the routines that a compiled function calls."""
     compiled = compile(fn)
     compiled(*map(wrap, arrays))
-    block = compiled._paths()[0].program.lowering.block
+    block = compiled.paths[0].program.lowering.block
     return [s.attrs.get("symbol", s.name) for s in block.statements if isinstance(s, Call)]
 
 

@@ -72,7 +72,7 @@ OTHERS = (makes_children, goes_back, under_a_seed_handler, under_a_seeded_model)
 
 
 @pytest.mark.parametrize("fn", [*NATIVE, *OTHERS], ids=lambda fn: fn.__name__)
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_draws_and_states_are_the_eager_ones(fn):
     native = compile(fn)
     found = []

@@ -8,7 +8,7 @@ import pytest
 
 import probtorch
 from probtorch import nn, sample
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.infer import SVI, Trace_ELBO
 from probtorch.infer.guides import AutoNormal

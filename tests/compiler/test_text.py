@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.paths import CompileWarning
 
 
 @pytest.mark.parametrize("text", [lambda x: f"{x:.1f}", repr, str], ids=["format", "repr", "str"])

@@ -101,15 +101,15 @@ out:
 
 
 def backwards(program, inputs):
-    """Status and results of a `Program` whose parts run in the opposite order."""
+    """Status and results of a `CpuProgram` whose parts run in the opposite order."""
     pool_of_one = engine.compile_module(BACKWARDS)
     symbols = {"pt_parallel": pool_of_one.address("backwards")}
     native = engine.compile_module(program.ir, symbols=symbols, keep=[pool_of_one])
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address("run"))
-    binding = program.bind()
-    outputs = binding.new_outputs()
-    binding.attach(inputs, outputs)
-    return run(binding.address), outputs
+    frame = program.bind()
+    outputs = frame.new_outputs()
+    frame.attach(inputs, outputs)
+    return run(frame.address), outputs
 
 
 # ---------------------------------------------------------------------------- the same, in any case

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning, NativeDensity
+from probtorch.compiler.density import NativeDensity
+from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.record.record import OUTSIDE
 from probtorch.core.rng import Generator
 from probtorch.distributions import validation_enabled

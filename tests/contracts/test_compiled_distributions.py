@@ -7,7 +7,7 @@ import pytest
 
 from probtorch.autograd.tape import grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import default_generator
 from probtorch.testing.compare import to_array
 from tests.distributions.cases import CASES

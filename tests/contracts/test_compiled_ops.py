@@ -16,8 +16,8 @@ import probtorch.nn  # noqa: F401  these two register the last of the ops
 from probtorch.autograd.tape import grad
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
 from probtorch.compiler.nests.lowering import RULES, rule_of
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.dispatch import wrap
 from probtorch.core.op import REGISTRY
 from probtorch.testing.domains import DOMAINS, draw

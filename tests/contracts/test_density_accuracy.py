@@ -26,7 +26,7 @@ from mpmath import mpf
 import probtorch.distributions as dist
 from probtorch.autograd import grad
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import Generator
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES, Oracle, exactly

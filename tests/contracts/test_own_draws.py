@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from probtorch.compiler.compile import compile
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import Generator, default_generator
 from probtorch.tensor import tensor
 from tests.contracts.density_oracles import ORACLES

@@ -9,7 +9,7 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch import plate, sample
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.errors import DomainError, InferenceError
 from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
 from probtorch.infer.model_runs import OUTSIDE

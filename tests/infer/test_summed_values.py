@@ -201,7 +201,7 @@ RIGHT = {
     ],
     ids=["where", "table", "arithmetic", "printed", "shape and dtype", "custom function"],
 )
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.PrintWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.PrintWarning")
 def test_operations_text_and_shapes_are_not_refused_and_the_sum_is_right(use, way):
     assert WAYS[way](model_of(use)) == pytest.approx(RIGHT[way]())
 

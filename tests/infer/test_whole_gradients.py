@@ -310,7 +310,7 @@ def spied(monkeypatch):
     return found
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_density_is_left_alone_and_not_for_want_of_a_verdict(name, monkeypatch):
     verdicts = spied(monkeypatch)

@@ -196,7 +196,7 @@ def test_compiled_solvers_give_the_eager_numbers(method):
     other = tensor(THETA * 1.3)
     for found, right in zip(compiled(other), value_and_grad(fn)(other), strict=True):
         np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-8)
-    assert len(compiled._paths()) == 1
+    assert len(compiled.paths) == 1
 
 
 def test_a_model_with_a_solver_is_compiled():

@@ -9,7 +9,7 @@ and call takes.
 """
 
 from probtorch.compiler.explain.explain_page import fragment, page
-from probtorch.compiler.explain.profile import profile
+from probtorch.compiler.explain.profile import profile as time_of
 from probtorch.compiler.explain.report import Line, Report, report_of, size, span, visible
 from probtorch.errors import ArgumentError
 
@@ -41,29 +41,26 @@ class Explanation(str):
         return fragment(self.report)
 
 
-def explain(name, programs, reason, *, format="text", examples=None):
+def explain(name, programs, reason, *, format="text", profile=False):
     """Return the explanation of a function.
 
     Parameters
     ----------
     name : str
-    programs : sequence of Program
-        Its compiled paths.
+    programs : sequence of Executable
+        Of its compiled paths.
     reason : (str, str), optional
         Why it runs eagerly, if it does, and the user's line as "file:line" or "".
     format : "text" or "html"
-    examples : sequence, optional
-        For each path what `profile` runs it on; without it nothing is timed.
+    profile : bool
+        Whether each is timed, see `profile.py`.
 
     Returns
     -------
     Explanation, or str
         The latter for "html".
     """
-    if examples is None:
-        profiles = [None] * len(programs)
-    else:
-        profiles = [profile(p, e) for p, e in zip(programs, examples, strict=True)]
+    profiles = [time_of(p) if profile else None for p in programs]
     report = report_of(name, programs, reason, profiles)
     return _formatted(report, _text(report), format)
 

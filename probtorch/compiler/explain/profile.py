@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probtorch.compiler import engine
-from probtorch.compiler.executor import Program, address_of
 from probtorch.compiler.native import host
-from probtorch.compiler.nests.loops import Call
+from probtorch.compiler.nests.loops import Call, address
 from probtorch.compiler.render.timed import render_timed, timed
 from probtorch.compiler.repeat import run_many
 
@@ -80,33 +79,35 @@ class Kept:
         return None if any(x is None for x in found) else found
 
 
-def profile(program, example):
-    """Time a program on an example.
+def profile(program):
+    """Time an executable on the inputs that it last met, if they are still there.
 
     Parameters
     ----------
-    program : Program or GpuProgram
-    example : (list of ndarray, list of ndarray), or None
-        Contiguous inputs and references; None if there are none left.
+    program : Executable
 
     Returns
     -------
     Profile
     """
-    reason = _refusal(program, example)
+    inputs = program.kept.arrays()
+    reason = _refusal(program, inputs)
     if reason:
         return Profile(refused=reason)
     statements = list(timed(program.lowering.block))
     clocks = np.zeros((1 + len(statements), 2), np.int64)
     native = engine.compile_module(render_timed(program.lowering, program.plan))
-    binding = program.bind()
-    binding.table = np.append(binding.table, np.uintp(address_of(clocks)))
-    binding.address = address_of(binding.table)
-    outputs = binding.new_outputs()
-    binding.attach(example[0], outputs, example[1])
-    seconds = _plain(program, binding)
+    frame = program.bind()
+    frame.table = np.append(frame.table, np.uintp(address(clocks)))
+    outputs = frame.new_outputs()
+    frame.attach(inputs, outputs)
+    # Copies: some are updated in place.
+    refs = [t.array.copy(order="C") for t in program.refs]
+    frame.attach_refs(refs)
+    table = address(frame.table)
+    seconds = _plain(program.address, table)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address("run"))
-    readings = _clocked(run, binding, clocks)
+    readings = _clocked(run, table, clocks)
     if not seconds or not readings:
         return Profile(refused="a guard or check failed on the arguments that were kept")
     nanoseconds, counts = _typical(readings).T
@@ -120,10 +121,10 @@ def _typical(readings):
     return np.sort(readings, axis=0)[: (len(readings) + 1) // 2].mean(axis=0)
 
 
-def _refusal(program, example):
+def _refusal(program, inputs):
     """Why a program cannot be timed, or ""."""
-    if not isinstance(program, Program):
-        return "kernels on a GPU are not timed one by one"
+    if program.untimed:
+        return program.untimed
     if not hasattr(time, "CLOCK_MONOTONIC") or host.process_symbol("clock_gettime") is None:
         return "this system has no clock_gettime"
     calls = (s for s in timed(program.lowering.block) if isinstance(s, Call))
@@ -131,17 +132,17 @@ def _refusal(program, example):
         return "it calls a density by its address; profile that one"
     if not program.is_unchanged():
         return "arrays that are constants of it have been overwritten since it was compiled"
-    if example is None:
+    if inputs is None:
         return "the arguments of the last call are gone; keep them and call again"
     return ""
 
 
-def _plain(program, binding):
+def _plain(run, table):
     """Return seconds per run of the program as it is, one for each reading; [] if a run fails."""
 
     def read(runs):
         start = time.perf_counter()
-        done = run_many(program.address, binding.address, runs)
+        done = run_many(run, table, runs)
         return (time.perf_counter() - start) / runs if done == runs else None
 
     end = time.perf_counter() + _SECONDS
@@ -157,13 +158,13 @@ def _plain(program, binding):
     return seconds
 
 
-def _clocked(run, binding, clocks):
+def _clocked(run, table, clocks):
     """Return what the clocks said, run by run; [] if a run fails."""
     readings = []
     end = time.perf_counter() + _SECONDS
     while len(readings) <= _READINGS and (not readings or time.perf_counter() < end):
         clocks[:] = 0
-        if run(binding.address):
+        if run(table):
             return []
         readings.append(clocks.copy())
     return readings[1:] or readings  # the first one warms the caches

@@ -156,7 +156,7 @@ def _path(k, program, measured):
     return PathReport(
         head=head,
         facts=tuple(facts),
-        notes=tuple(getattr(program, "notes", ())),
+        notes=tuple(program.notes),
         guards=tuple((f"{v!r} is {x!r}", _line(n.location)) for v, x, n in graph.guards),
         steps=steps,
         inputs=repr(graph.inputs),

@@ -234,7 +234,7 @@ class CompiledStep:
             ):
                 self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
             return None
-        if function.reason is not None and not function._paths():
+        if function.reason is not None and not function.paths:
             reason, place = function.reason
             self.reason = reason + (f" (at {place})" if place else "")
         self._remember(function.last, start, fit.num_steps)

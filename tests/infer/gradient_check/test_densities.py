@@ -81,8 +81,8 @@ def test_nuts_refuses_a_cut_before_it_samples():
         mcmc.run(XT, YT)
 
 
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.CompileWarning")
-@pytest.mark.filterwarnings("ignore::probtorch.compiler.density.PrintWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.PrintWarning")
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_density_without_a_cut_is_left_alone(name):
     target = Target.from_model(WHOLE[name])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.config import configure
 from probtorch.errors import InferenceError
 from probtorch.infer import Target

@@ -78,7 +78,7 @@ def assert_same(make, *, batches=None, paths=1):
     mine, losses, params = trajectory(make, True, batches=batches)
     _, eager_losses, eager_params = trajectory(make, False, batches=batches)
     assert mine.compiled.reason is None
-    assert len(mine.compiled._function._paths()) == paths
+    assert len(mine.compiled._function.paths) == paths
     np.testing.assert_allclose(losses, eager_losses, rtol=1e-10, atol=1e-10)
     assert list(params) == list(eager_params)
     for name, value in params.items():
@@ -510,5 +510,5 @@ def test_steps_of_a_schedule_need_no_other_path():
         return svi, found
 
     svi, found = losses(True)
-    assert len(svi.compiled._function._paths()) == 1
+    assert len(svi.compiled._function.paths) == 1
     np.testing.assert_allclose(found, losses(False)[1], rtol=1e-9)

@@ -15,7 +15,7 @@ import pytest
 
 import probtorch as pt
 from probtorch import nn
-from probtorch.compiler.density import CompileWarning
+from probtorch.compiler.paths import CompileWarning
 from probtorch.config import configure
 from probtorch.core.rng import default_generator
 from probtorch.distributions import MultivariateNormal, Normal

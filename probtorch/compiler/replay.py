@@ -1,0 +1,223 @@
+"""`Path`: one recorded way through a function, compiled, with what it reads and changes outside.
+
+A path is tried when its function is called with arguments of its shapes and dtypes (`compile.py`).
+It declines where a Python value that it met has changed, an outside tensor is of another kind, or a
+guard fails; then nothing has changed either. Each thread that calls it has a frame of its own.
+"""
+
+import contextlib
+import operator
+import threading
+
+import numpy as np
+
+from probtorch.backends.registry import copy_into, shares_memory
+from probtorch.compiler.executable import arrays_of, owner_of
+from probtorch.compiler.interrupts import raise_pending
+from probtorch.compiler.nests.loops import address
+from probtorch.compiler.verify import coarsest, next_due
+from probtorch.core.dispatch import grad_enabled, last_change, mark_changed, wrap
+from probtorch.core.history import hooked, hooks_changed
+from probtorch.core.saved import changed_since
+from probtorch.errors import user_frame
+
+__all__ = ["Path"]
+
+_WANTED, _GRADIENT = operator.attrgetter("requires_grad"), operator.attrgetter("_grad")
+
+
+class Path:
+    """One compiled path: the program, how to rebuild its result, and what it read and changes.
+
+    Parameters
+    ----------
+    program : Executable
+    rebuild : callable
+        From the tensors among the results to the result.
+    rec : Recorder
+    environment : Environment
+        The Python values that were met.
+    lock : Lock
+        That of the function: its paths change the same tensors.
+    saving : bool
+        Keep what updated tensors held before the last run, for `restore`.
+    """
+
+    def __init__(self, program, rebuild, rec, environment, lock, saving=False):
+        self.program = program
+        self.rebuild = rebuild
+        self.environment = environment
+        self.refs, self.updates = program.refs, program.updates
+        self.tensors = program.tensors
+        self.wanted = list(map(_WANTED, self.refs))
+        self.kinds = list(map(program.kind, arrays_of(self.tensors)))
+        self.draws = rec.draws
+        # Where each run finds the seed, the stream and the first counter of its draws.
+        self.words = [[t.array.view(np.uint64) for t in tensors] for _, _, *tensors in rec.draws]
+        used = {id(generator) for generator, *_ in self.draws}
+        # Of generators made inside those that draw; the state of others may be seen afterwards.
+        self.restarts = {}
+        for number, found in rec.restarts.items():
+            kept = [(g, state) for g, how, state in found if how != "made" or id(g) in used]
+            if kept:
+                self.restarts[number] = kept
+        self.ungraded, self.reached, self.hooks = rec.ungraded, rec.reached, hooks_changed()
+        self.strides = [t.array.strides for t in rec.given] if rec.layout else None
+        self.saving = saving
+        # What updated tensors held before the recording, which frame ran last, and the tick then.
+        self.originals, self.ran, self.tick = rec.originals, None, -1
+        # The user's line where it ran first: to look for it at each run takes longer than the rest.
+        self.place = None
+        self.local = threading.local()
+        self.count = 0  # of runs so far
+        self.size = coarsest(rec.graph)
+        # Draws and updates go through tensors that all threads share.
+        shared = self.updates or self.draws or self.restarts
+        self.lock = lock if shared else contextlib.nullcontext()
+
+    def until_due(self):
+        """How many runs there are until the next one that is verified."""
+        return next_due(self.count) - self.count - 1
+
+    def frame(self, arrays):
+        """Return this thread's memory, or None where the path does not fit the arrays given.
+
+        It fits if gradients, hooks, Python values and outside tensors are what they were, and
+        strides where they were looked at. What it writes must share no memory with anything else
+        that it knows, which was so when it was recorded.
+        """
+        if self.ungraded and any(g is not None for g in map(_GRADIENT, self.ungraded)):
+            return None
+        if self.hooks != hooks_changed():
+            if any(map(hooked, self.reached)):
+                return None
+            self.hooks = hooks_changed()
+        if self.strides is not None and self.strides != [x.strides for x in arrays]:
+            return None
+        now = arrays_of(self.tensors)
+        frame = getattr(self.local, "frame", None)
+        if frame is None or not all(map(operator.is_, now, frame.arrays)):
+            if list(map(self.program.kind, now)) != self.kinds or self._overlaps():
+                return None
+            frame = self.local.frame = self.program.bind(now, saving=self.saving, old=frame)
+        if grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
+            return None
+        if self.updates and frame.touched_by(arrays):
+            return None
+        return frame if self.environment.changed() is None else None
+
+    def _overlaps(self):
+        """Whether memory that is written is also that of another outside tensor."""
+        sharing = {}
+        for t in self.tensors:
+            sharing.setdefault(id(owner_of(t.array)), []).append(t)
+        return any(
+            other is not t and shares_memory(other.array, t.array)
+            for t in self.updates
+            for other in sharing[id(owner_of(t.array))]
+        )
+
+    def run(self, arrays):
+        """Return ``(result,)``, or None where the path does not fit or a guard fails.
+
+        `arrays` are those of the arguments themselves: a copy shares no memory with anything.
+        """
+        frame = self.frame(arrays)
+        if frame is None:
+            return None
+        with self.lock:
+            before = self._draw()
+            out = frame.new_outputs()
+            self._refresh(frame)
+            if frame.run(arrays, out):
+                _set_back(before)
+                raise_pending()
+                return None
+            if self.updates:
+                self._note(frame)
+        self.count += 1
+        return (self.rebuild([wrap(x) for x in out]),)
+
+    def repeat(self, arrays, steps):
+        """Run `steps` times on the same arguments, without going back to Python.
+
+        Returns
+        -------
+        results : ndarray, shape (runs, ...)
+            The first result of each completed run: fewer than `steps` where a guard failed.
+        before : list of (Generator, state)
+            The states that generators had before the last completed run.
+
+        Notes
+        -----
+        Nothing is run where the path does not fit, or does not write to contiguous memory.
+        """
+        frame = self.frame(arrays)
+        first = self.program.outputs[0]
+        results = np.empty((steps, *first.shape), first.dtype)
+        if frame is None or self.restarts or not frame.repeats:
+            return results[:0], []
+        with self.lock:
+            before = self._draw()
+            totals = {}
+            for generator, count, *_ in self.draws:
+                totals[generator] = totals.get(generator, 0) + count
+            rows = [(address(first.array), totals[g]) for g, *_, first in self.draws]
+            self._refresh(frame)
+            done = frame.repeat(np.array(rows, np.int64).reshape(-1, 2), arrays, results)
+            if done == 0:
+                _set_back(before)
+                raise_pending()
+            elif done > 1:
+                # Each has advanced for the first run only.
+                for generator, total in totals.items():
+                    generator.advance(total * (done - 2))
+                before = [(g, g.get_state()) for g in totals]
+                for generator, total in totals.items():
+                    generator.advance(total)
+            if done:
+                self._note(frame)
+                self.count += done
+        return results[:done], before
+
+    def _refresh(self, frame):
+        if not self.saving or (self.ran is frame and last_change() == self.tick):
+            return
+        if self.ran is not frame or any(changed_since(t, self.tick) for t in self.updates):
+            frame.refresh()
+
+    def _note(self, frame):
+        self.place = self.place or user_frame(2)
+        self.tick, self.ran = mark_changed(*self.updates, place=self.place), frame
+
+    def restore(self):
+        """Put what the last run changed back to what it was before."""
+        with self.lock:
+            previous = self.originals if self.ran is None else self.ran.previous()
+            for t, before in zip(self.updates, previous, strict=True):
+                copy_into(t.array, before)
+            mark_changed(*self.updates)
+
+    def _draw(self):
+        """Reserve this run's draws; returns the generators and the states they had before."""
+        before = []
+        for i, ((generator, count, *_), (seed, stream, first)) in enumerate(
+            zip(self.draws, self.words, strict=True)
+        ):
+            self._restart(i, before)
+            before.insert(0, (generator, generator.get_state()))
+            seed[()], stream[()] = generator.initial_seed(), generator.stream
+            first[()] = generator.advance(count)
+        self._restart(len(self.draws), before)
+        return before
+
+    def _restart(self, number, before):
+        """Set generators as the function does ahead of a draw; `before` gets their states."""
+        for generator, state in self.restarts.get(number, ()):
+            before.insert(0, (generator, generator.get_state()))
+            generator.set_state(state)
+
+
+def _set_back(before):
+    for generator, state in before:
+        generator.set_state(state)
