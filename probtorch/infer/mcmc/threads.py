@@ -68,15 +68,19 @@ def run_chains(
     """
     stop, ended = threading.Event(), threading.Semaphore(0)
     deadline = None if seconds is None else time.perf_counter() + seconds
-    timed_out, left, told = False, 0, set()
+    timed_out, told = False, set()
+    # What threads say themselves: one may have drawn, and Ctrl-C come, before its start returns.
+    at_work, at_rest = set(), set()
 
     # What holds in this thread holds in those that work for it.
     checked = validation_in_force()
 
     def work(waiting, stage):
+        at_work.add(threading.current_thread())
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
             while not stop.is_set():
                 stage(waiting.get_nowait(), stop)
+        at_rest.add(threading.current_thread())
         ended.release()
 
     def start(chosen, stage):
@@ -90,17 +94,18 @@ def run_chains(
             )
             for i in range(min(count, len(chosen)))
         ]
+        then = len(at_rest) + len(threads)
         for thread in threads:
             thread.start()
-        return len(threads)
+        return then
 
     try:
         with _blas_shared_out(count), Progress(runs, shown=shown) as progress:
             stages = _stages(runs, look)
             for chosen, stage in stages:
-                left = start(chosen, stage)
-                while left:
-                    left -= ended.acquire(timeout=POLL)
+                then = start(chosen, stage)
+                while len(at_rest) < then:
+                    ended.acquire(timeout=POLL)
                     progress.update()
                     saved.update(runs)
                     tell_of_standstill(runs, told, stacklevel + 1)
@@ -120,8 +125,8 @@ def run_chains(
             file=sys.stderr,
             flush=True,
         )
-        while left:
-            left -= ended.acquire(timeout=POLL)
+        while len(at_rest) < len(at_work):
+            ended.acquire(timeout=POLL)
         return "interrupted"
     finally:
         stop.set()

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -222,8 +223,20 @@ def test_a_full_disk_ends_no_run_that_has_begun(tmp_path, monkeypatch):
         run(mcmc_of(), checkpoint=tmp_path / "other")
 
 
-@pytest.mark.parametrize("at", [50, 150])
-def test_ctrl_c_loses_nothing(at, tmp_path, capsys):
+class SlowThread(threading.Thread):
+    """A thread whose start returns late, as on a busy machine."""
+
+    def start(self):
+        super().start()
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("at", "thread"), [(50, threading.Thread), (150, threading.Thread), (50, SlowThread)]
+)
+def test_ctrl_c_loses_nothing(at, thread, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(threading, "Thread", thread)
+
     def interrupt(kernel, params, stage, i):
         if i == at and not sent:
             sent.append(i)
