@@ -57,11 +57,11 @@ _PYTHON = """__import__('os').abort() __class__ __dict__ __init__ __del__ self c
  exec('x') eval(1) os.system('x') import yield async with def class global nonlocal _ __ .
  numpy.ndarray pickle cos\\nsystem\\n(S'x'\\ntR. !!python/object YAML: - {"a":1} NaN -Infinity
  1e999 0x1p-1074 1_000 -0.0 3 0 -1""".split()
-_OURS = """run nest1 pt_exp_f64 pt_density pt_commit %io %v1 @run @nest1 @llvm.trap %packed %scalars
- %arena %b0 %a0 entry: head1: k0 kernel0 buffer0 base S P zq probtorch logp grad mu sigma x y z
+_OURS = """run nest1 pt_exp_f64 pt_density pt_commit %a0 %v1 @run @nest1 @llvm.trap %v2 %c3
+ %i4 %c1 %a1 entry: head1: k0 kernel0 buffer0 base S P zq probtorch logp grad mu sigma x y z
  sample param plate data obs value loss step chain draw posterior observed_data warmup""".split()
 _LINES = [
-    "}\ndefine i64 @run(ptr %io) {\n ret i64 1\n}",
+    "}\ndefine i64 @run(ptr %a0) {\n ret i64 1\n}",
     "\n  call void @abort()\n",
     "\ndeclare i32 @system(ptr)\n",
     '"\nmodule asm "hlt"\n; ',

@@ -667,7 +667,7 @@ def test_source_is_the_generated_text_of_every_path():
     f = compile(lambda x: x * 2.0 if x[0] > 0 else x * 3.0)
     f(tensor(X))
     f(tensor(-X))
-    assert f.source().count("define i64 @run(ptr %io)") == 2
+    assert f.source().count("define i64 @run(ptr %a0)") == 2
 
 
 # ------------------------------------------------------------------------------------------ threads

@@ -219,6 +219,9 @@ class CudaPrinter(Printer):
     def else_(self, f: KernelFunction, node: nodes.Else) -> None:
         f.lines.append("} else {")
 
+    def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
+        f.lines.append(f"if ({node.c}) return {node.x};")
+
     def end(self, f: KernelFunction, node: nodes.End) -> None:
         f.lines.append("}")
 

@@ -133,8 +133,8 @@ class KernelFunction(Builder):
         """Return element `index` of a constant table."""
         return self.put(nodes.Entry(table, self.whole(index), ty))
 
-    def call(self, name: str, result: str, *args: Value) -> Value:
-        """Call another function of this module."""
+    def call(self, name: str | Value, result: str, *args: Value) -> Value:
+        """Call another function of this module, or the one at an address."""
         return self.put(nodes.Call(name, result, list(args)))
 
     # -------------------------------------------------------------------------------------- memory
@@ -209,6 +209,10 @@ class KernelFunction(Builder):
             self.put(nodes.End(node))
 
         return first(), second()
+
+    def leave_if(self, c: Any, x: Any) -> None:
+        """Return `x` from the function if `c` holds."""
+        self.put(nodes.Leave(self.truth(c), self.value(x, self.result)))
 
     # ------------------------------------------------------------- control that arrays have as well
 

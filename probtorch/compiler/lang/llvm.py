@@ -95,8 +95,9 @@ class LlvmPrinter(Printer):
         return self.read(b, self.offset(b, place).name, node.ty)
 
     def area(self, f: KernelFunction, node: nodes.Area) -> None:
-        kind = f"[{node.count} x {in_memory(node.ty)}]"
-        f.cells.append(f"  {node.name} = alloca {kind}, align 64")
+        # A few words for themselves would cost the function a register, which keeps where they are.
+        align = ", align 64" if node.count * BYTES.get(node.ty, 0) >= 64 else ""
+        f.cells.append(f"  {node.name} = alloca [{node.count} x {in_memory(node.ty)}]{align}")
 
     def offset(self, b: Builder, node: nodes.Offset) -> Value:
         place = f"ptr {node.pointer.name}, i64 {node.index.name}"
@@ -145,8 +146,9 @@ class LlvmPrinter(Printer):
         return b.emit(f"select {self._listed([node.c, node.a, node.b])}", node.a.ty)
 
     def bits(self, b: Builder, node: nodes.Bits) -> Value:
-        ty = self.types[node.ty]
-        return b.emit(f"bitcast {self._listed([node.x])} to {ty}", node.ty)
+        ends = {node.x.ty: "ptrtoint", node.ty: "inttoptr"}
+        text = f"{ends.get('ptr', 'bitcast')} {self._listed([node.x])} to {self.types[node.ty]}"
+        return b.emit(text, node.ty)
 
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
         x, a, ty = node.x, node.x.ty, node.ty
@@ -206,7 +208,8 @@ class LlvmPrinter(Printer):
         (b.module.helpers if symbol.startswith(_INLINED) else b.module.runtime).add(symbol)
 
     def call(self, b: Builder, node: nodes.Call) -> Value | None:
-        text = f"call {node.result} @{node.symbol}({self._listed(node.args)})"
+        name = f"@{node.symbol}" if isinstance(node.symbol, str) else node.symbol.name
+        text = f"call {node.result} {name}({self._listed(node.args)})"
         if node.result == "void":
             b.lines.append(f"  {text}")
             return None
@@ -275,6 +278,12 @@ class LlvmPrinter(Printer):
     def else_(self, f: KernelFunction, node: nodes.Else) -> None:
         no, out = node.of.notes
         _go_on(f, out, no)
+
+    def leave(self, f: KernelFunction, node: nodes.Leave) -> None:
+        out, on = f.label("leave"), f.label("on")
+        _fork(f, node.c, out, on)
+        f.lines.append(f"  ret {self._listed([node.x])}")
+        _begin(f, on)
 
     def end(self, f: KernelFunction, node: nodes.End) -> None:
         of = node.of

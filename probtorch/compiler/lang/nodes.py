@@ -16,8 +16,8 @@ from probtorch.ops.scalar import Intrinsic as Row
 
 __all__ = [
     *("Area", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry"),
-    *("Extreme", "For", "Fused", "Get", "If", "Intrinsic", "Load", "Loop", "Negate", "Node"),
-    *("Offset", "Select", "Set", "Store", "Value", "Variable"),
+    *("Extreme", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load", "Loop", "Negate"),
+    *("Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
 ]
 
 
@@ -234,7 +234,7 @@ class Cast(Node):
 
 @dataclass(slots=True)
 class Bits(Node):
-    """The same bits as another type: of a float as an integer, or back."""
+    """The same bits as another type: of a float or pointer as an integer, or back."""
 
     x: Value
     ty: str
@@ -242,9 +242,9 @@ class Bits(Node):
 
 @dataclass(slots=True)
 class Call(Node):
-    """A function of the runtime, or of this module."""
+    """A function of the runtime, of this module, or at an address."""
 
-    symbol: str
+    symbol: str | Value
     result: str
     args: list[Value]
 
@@ -359,6 +359,14 @@ class Else(Node):
     """Between the two bodies of an `If`."""
 
     of: If
+
+
+@dataclass(slots=True)
+class Leave(Node):
+    """Return from the function if the condition holds."""
+
+    c: Value
+    x: Value
 
 
 @dataclass(slots=True)

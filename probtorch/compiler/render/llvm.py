@@ -13,18 +13,18 @@ Identifiers are our own numbered ones: no name or number of the user's reaches t
 numbers as bit patterns.
 """
 
-from probtorch.compiler.lang.builder import Builder
-from probtorch.compiler.lang.llvm import LLVM, in_memory, literal
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.llvm import LlvmModule
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Branch, Group, Loop, buffers_of
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.blocked import write_nest
-from probtorch.compiler.render.calls import HELPERS, helper_text
+from probtorch.compiler.render.calls import CALLS, write_helper
 from probtorch.compiler.render.guards import holds
+from probtorch.compiler.render.nest import fill
 from probtorch.compiler.render.parts import plan_parts
 from probtorch.compiler.render.region import write_join, write_region
 from probtorch.compiler.render.runtime import interrupts
+from probtorch.compiler.render.writer import Writer
 
 __all__ = ["NestPlan", "render"]
 
@@ -93,35 +93,24 @@ def _lifetimes(lowering):
             b.last = i if b.last is None else max(b.last, i)
 
 
-class NestModule:
-    """The text being written: functions, declarations, and which runtime functions they call."""
+class NestModule(LlvmModule):
+    """The module of a program: its nests, and the driver that calls them."""
 
     def __init__(self, lowering, plan=None):
+        super().__init__()
         self.lowering = lowering
         if plan is None:
             plan_parts(lowering)
         self.plan = plan or NestPlan(lowering)
-        self.functions = []
-        self.declarations = {}
-        self.runtime = set()
-        self.helpers = set()
-        self.tables = {}
         self.groups = 0
-        self.loops = 0
         self.inline = _count_groups(lowering.block) <= _INLINE_GROUPS
 
-    def declare(self, line):
-        """Add a declaration once."""
-        self.declarations[line] = None
-
-    def text(self, driver=None):
+    def program(self, driver=None):
         """Return the module's IR, with the driver of a class other than `Driver` if given."""
-        driver = (driver or Driver)(self)
-        driver.run(self.lowering.block)
-        body = driver.finish()
-        helpers = [helper_text(name, self) for name in sorted(self.helpers)]
-        head = mathlib.declarations(sorted(self.runtime)) if self.runtime else ""
-        return "\n".join([*self.declarations, head, *helpers, *self.functions, body, ""])
+        (driver or Driver)(self).write(self.lowering.block)
+        for name in sorted(self.helpers):
+            write_helper(self, name)
+        return self.text(mathlib.declarations(sorted(self.runtime)) if self.runtime else "")
 
 
 def _count_groups(block):
@@ -136,59 +125,62 @@ def _count_groups(block):
     return n
 
 
-class Driver:
+class ProgramFunction(Writer):
+    """A function that knows where the buffers of a program are, by its first parameter."""
+
+    def __init__(self, module, name, result, parameters, **options):
+        super().__init__(module, name, result, parameters, **options)
+        self.plan = module.plan
+        self.pointers = {}
+        with self.at_head():
+            areas = ("packed", "scalar", "arena")
+            self.areas = {kind: self.word(self.plan.tail + i) for i, kind in enumerate(areas)}
+
+    def word(self, k):
+        """Return pointer `k` of the program's table."""
+        return self.load(self.arguments[0], k, "ptr")
+
+    def pointer(self, b):
+        """Return the place of a buffer's first element."""
+        if id(b) not in self.pointers:
+            with self.at_head():
+                if b.kind in self.areas:
+                    shift = (b.slot or 0) * (1 if b.kind == "arena" else 8)
+                    place = self.offset(self.areas[b.kind], shift, "i8")
+                else:
+                    place = self.word(self.plan.start[b.kind] + b.slot)
+            self.pointers[id(b)] = place
+        return self.pointers[id(b)]
+
+    def set_bytes(self, name, target, source, nbytes):
+        """Set bytes by LLVM's memset or memcpy."""
+        self.module.declare(f"declare void @llvm.{name}.i64(ptr, {source.ty}, i64, i1)")
+        self.call(f"llvm.{name}.i64", "void", target, source, self.whole(nbytes), self.truth(False))
+
+
+class Driver(ProgramFunction):
     """Writes `run`."""
 
     def __init__(self, module):
-        self.module = module
-        self.plan = module.plan
-        self.s = Builder(module, LLVM)
-        self.entry = []
-        self.labels = 0
-        self.pointers = {}
+        super().__init__(module, "run", "i64", ["ptr"], attributes="")
         # Updates in place by the nest that writes them, and those written so far.
         self.in_place = {}
         for x in module.lowering.in_place:
             statement = module.lowering.block.statements[x.statement]
             self.in_place.setdefault(id(statement), []).append(x)
-        self.done = []
-        self.undone = set()
-        self.polls = False
-        base = self.plan.tail
-        for i, name in enumerate(("packed", "scalars", "arena")):
-            self._load_pointer(f"%{name}", base + i)
+        self.done, self.undone = [], 0
+        self.rounds = None
 
-    def _load_pointer(self, name, k):
-        self.entry.append(f"  {name}.p = getelementptr ptr, ptr %io, i64 {k}")
-        self.entry.append(f"  {name} = load ptr, ptr {name}.p")
+    def write(self, block):
+        """Write the function."""
+        self.run(block)
+        self.finish(self.whole(0))
+        if self.undone:
+            self._write_undo()
 
-    def label(self, prefix):
-        """Return a new label."""
-        self.labels += 1
-        return f"{prefix}{self.labels}"
-
-    def pointer(self, b):
-        """Return the name of a pointer to a buffer's first element."""
-        key = id(b)
-        if key not in self.pointers:
-            name = f"%b{len(self.pointers)}"
-            if b.kind == "packed":
-                self.entry.append(f"  {name} = getelementptr i8, ptr %packed, i64 {b.slot * 8}")
-            elif b.kind == "scalar":
-                self.entry.append(f"  {name} = getelementptr i8, ptr %scalars, i64 {b.slot * 8}")
-            elif b.kind == "arena":
-                self.entry.append(f"  {name} = getelementptr i8, ptr %arena, i64 {b.slot or 0}")
-            else:
-                self._load_pointer(name, self.plan.start[b.kind] + b.slot)
-            self.pointers[key] = name
-        return self.pointers[key]
-
-    def load(self, b):
+    def scalar(self, b):
         """Return the scalar in a buffer."""
-        return self.s.load_at(self._place(self.pointer(b)), ir_type(b.dtype))
-
-    def _place(self, name):
-        return Value(name, "ptr", self.s)
+        return self.load_at(self.pointer(b), ir_type(b.dtype))
 
     def run(self, block):
         """Write the statements of a block."""
@@ -196,129 +188,81 @@ class Driver:
             getattr(self, f"_{type(statement).__name__.lower()}")(statement)
 
     def _group(self, group):
-        lines = self.s.lines
         for b, value in group.fills:
-            self._fill(b, value)
+            if value == 0:
+                self.set_bytes("memset.p0", self.pointer(b), self.value(0, "i8"), b.nbytes)
+            else:
+                fill(self, self.pointer(b), b, value)
         if not group.items or 0 in group.domain:
             return
-        name, params, checked = write_nest(self.module, group)
-        arguments = [self._argument(p) for p in params]
-        args = ", ".join(f"ptr {a}" for a in arguments)
-        status = None
-        if group.parts is not None:
-            status = write_region(self, group.parts, name, arguments, checked)
-        elif checked:
-            status = self.s.emit(f"call i64 @{name}({args})", "i64")
+        name, bases, checked = write_nest(self.module, group)
+        arguments = [self.areas.get(b) or self.pointer(b) for b in bases]
+        if group.parts is None:
+            status = self.call(name, "i64" if checked else "void", *arguments)
         else:
-            lines.append(f"  call void @{name}({args})")
+            status = write_region(self, group.parts, name, arguments, checked)
         self.done += self.in_place.get(id(group), ())
         if checked:
-            self.leave_unless(self.s.compare("eq", status, 0), "-1")
+            self.stop_if(status != 0, -1)
         if group.parts is not None:
             write_join(self, group.parts, name)
 
-    def _argument(self, p):
-        return {"S": "%scalars", "P": "%packed"}[p] if isinstance(p, str) else self.pointer(p)
-
-    def _fill(self, b, value):
-        ty = ir_type(b.dtype)
-        if value == 0:
-            self.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-            self.s.lines.append(
-                f"  call void @llvm.memset.p0.i64("
-                f"ptr {self.pointer(b)}, i8 0, i64 {b.nbytes}, i1 false)"
-            )
-            return
-        stored = in_memory(ty)
-        self.module.helpers.add(f"pt_fill_{stored}")
-        self.s.lines.append(
-            f"  call void @pt_fill_{stored}("
-            f"ptr {self.pointer(b)}, i64 {b.numel}, {stored} {literal(value, stored)})"
-        )
-
-    def leave_unless(self, ok, status):
-        """Return `status` from `run` unless `ok` holds."""
-        out, on = self.label("leave"), self.label("on")
-        ending = [f"  ret i64 {status}"]
+    def stop_if(self, bad, status):
+        """Return `status` from `run` if `bad` holds, with nothing updated in place."""
         if self.done:
-            self.undone.add(len(self.done))
-            ending = [f"  store i64 {status}, ptr %left", f"  br label %undo{len(self.done)}"]
-        self.s.lines += [
-            f"  br i1 {ok.name}, label %{on}, label %{out}",
-            f"{out}:",
-            *ending,
-            f"{on}:",
-        ]
+            self.undone = max(self.undone, len(self.done))
+            with self.when(bad):
+                self.call("undo", "void", self.arguments[0], self.whole(len(self.done)))
+        self.leave_if(bad, status)
 
-    def _undoing(self):
-        """Return blocks that put back the first n updates in place and return the status `left`."""
-        if not self.undone:
-            return []
-        self.entry.append("  %left = alloca i64")
-        self.module.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
-        lines = []
-        for n in range(max(self.undone), 0, -1):
-            x = self.done[n - 1]
-            copied = f"ptr {self.pointer(x.target)}, ptr {self.pointer(x.before)}"
-            lines += [
-                f"undo{n}:",
-                f"  call void @llvm.memcpy.p0.p0.i64({copied}, i64 {x.target.nbytes}, i1 false)",
-                f"  br label %undo{n - 1}",
-            ]
-        return [*lines, "undo0:", "  %status = load i64, ptr %left", "  ret i64 %status"]
+    def _write_undo(self):
+        """Write the function that puts back the first so many updates in place."""
+        w = ProgramFunction(self.module, "undo", "void", ["ptr", "i64"], linkage="internal")
+        for k, x in reversed(list(enumerate(self.done[: self.undone]))):
+            with w.when(w.arguments[1] > k):
+                target, before = w.pointer(x.target), w.pointer(x.before)
+                w.set_bytes("memcpy.p0.p0", target, before, x.target.nbytes)
+        w.finish()
 
     def _guard(self, guard):
-        ok = holds(self.s, self.load(guard.buffer), guard.value)
-        self.leave_unless(ok, str(guard.index + 1))
+        ok = holds(self, self.scalar(guard.buffer), guard.value)
+        self.stop_if(self.logical_not(ok), guard.index + 1)
 
     def _loop(self, loop):
-        head, body, out = self.label("test"), self.label("body"), self.label("done")
-        self.s.lines += [f"  br label %{head}", f"{head}:"]
-        self.run(loop.test)
-        flag = self.load(loop.flag)
-        self.s.lines += [f"  br i1 {flag.name}, label %{body}, label %{out}", f"{body}:"]
-        self._poll()
-        self.run(loop.body)
-        self.s.lines += [f"  br label %{head}", f"{out}:"]
+        def goes_on():
+            self.run(loop.test)
+            return self.scalar(loop.flag)
+
+        with self.repeat_while(goes_on):
+            if interrupts.supported():
+                self._poll()
+            self.run(loop.body)
 
     def _poll(self):
         """Count a round of a loop, and return from `run` if Ctrl-C was pressed."""
-        if not interrupts.supported():
-            return
-        if not self.polls:
-            self.polls = True
+        if self.rounds is None:
             self.module.declare(runtime.declaration("pt_poll"))
-            n = interrupts.ROUNDS
-            self.entry.append("  %rounds = alloca [3 x i64]")
-            self.entry.append(f"  store [3 x i64] [i64 {n}, i64 0, i64 {n}], ptr %rounds")
-        ask, on = self.label("ask"), self.label("go")
-        rounds = self._place("%rounds")
-        left = self.s.load_at(rounds, "i64") - 1
-        self.s.store_at(left, rounds)
-        self.s.lines += [f"  br i1 {(left > 0).name}, label %{on}, label %{ask}", f"{ask}:"]
-        stop = self.s.emit("call i64 @pt_poll(ptr %rounds)", "i64")
-        self.leave_unless(self.s.compare("eq", stop, 0), "-1")
-        self.s.lines += [f"  br label %{on}", f"{on}:"]
+            self.rounds = self.on_stack(3, "i64")
+            with self.at_head():
+                for i, n in enumerate((interrupts.ROUNDS, 0, interrupts.ROUNDS)):
+                    self.store(self.rounds, i, n, "i64")
+        left = self.load(self.rounds, 0, "i64") - 1
+        self.store(self.rounds, 0, left, "i64")
+        with self.when(left <= 0):
+            self.stop_if(self.call("pt_poll", "i64", self.rounds) != 0, -1)
 
     def _branch(self, branch):
-        yes, no, out = self.label("yes"), self.label("no"), self.label("join")
-        flag = self.s.truth(self.load(branch.flag))
-        self.s.lines += [f"  br i1 {flag.name}, label %{yes}, label %{no}", f"{yes}:"]
-        self.run(branch.yes)
-        self.s.lines += [f"  br label %{out}", f"{no}:"]
-        self.run(branch.no)
-        self.s.lines += [f"  br label %{out}", f"{out}:"]
+        yes, no = self.branch(self.scalar(branch.flag))
+        with yes:
+            self.run(branch.yes)
+        with no:
+            self.run(branch.no)
 
     def _call(self, call):
-        self.s.lines += HELPERS[call.name](self, call)
-
-    def finish(self):
-        """Return the text of `run`."""
-        body = [*self.s.lines, "  ret i64 0", *self._undoing()]
-        return "\n".join(["define i64 @run(ptr %io) {", "entry:", *self.entry, *body, "}"])
+        CALLS[call.name](self, call)
 
 
 def render(lowering):
     """Return ``(IR text, Plan)`` of a lowered program."""
     module = NestModule(lowering)
-    return module.text(), module.plan
+    return module.program(), module.plan

@@ -1,7 +1,7 @@
 """One loop nest as one function for processors.
 
 What each item does is in `items.py`. Every buffer is a ``noalias`` parameter, scalars and packed
-constants come as one area each ("S", "P"). Only sums, products and dot products may be
+constants come as one area each. Only sums, products and dot products may be
 reassociated.
 
 The function of a nest that is cut into parts (`parts.py`) has the number of the part as its first
@@ -57,12 +57,12 @@ class Nest(Items):
         """Return where a buffer, or its area, begins, and how many bytes behind it does."""
         if b in self.own:
             return self.own[b], 0
-        area = {"scalar": "S", "packed": "P"}.get(b.kind)
-        key = area or b
+        in_area = b.kind in ("scalar", "packed")
+        key = b.kind if in_area else b
         if key not in self.bases:
-            marks = "noalias readonly" if area == "P" else "noalias"
+            marks = "noalias readonly" if key == "packed" else "noalias"
             self.bases[key] = self.parameter("ptr", marks)
-        return self.bases[key], b.slot * 8 if area else 0
+        return self.bases[key], b.slot * 8 if in_area else 0
 
     def type_of(self, b):
         """Return the type of the elements of a buffer; a part's own total may be wider."""
@@ -85,8 +85,8 @@ class Nest(Items):
     # ------------------------------------------------------------------------------------- the nest
 
     def define(self):
-        """Write the function; returns its name, its pointers (buffers, "S", "P") and whether it
-        returns a status.
+        """Write the function; returns its name, its pointers (buffers, or "scalar" and "packed" for
+        areas) and whether it returns a status.
         """
         self._write_loops()
         if self.status is not None:

@@ -6,6 +6,7 @@ parts write the same elements makes two of them. Joining happens after, on one t
 of the parts.
 """
 
+from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.items import combined
@@ -23,47 +24,35 @@ def write_region(driver, parts, name, arguments, checked):
     parts : Parts
     name : str
         The nest's function.
-    arguments : list of str
+    arguments : list of Value
         Pointers.
     checked : bool
         Whether the function returns a status; without one the result is 0.
     """
-    module, s = driver.module, driver.s
-    module.declare(runtime.declaration("pt_parallel"))
-    context = s.fresh("c")
-    driver.entry.append(f"  {context} = alloca [{len(arguments)} x ptr]")
+    driver.module.declare(runtime.declaration("pt_parallel"))
+    context = driver.on_stack(len(arguments), "ptr")
     for i, pointer in enumerate(arguments):
-        cell = s.emit(f"getelementptr ptr, ptr {context}, i64 {i}", "ptr").name
-        s.lines.append(f"  store ptr {pointer}, ptr {cell}")
-    total = None
+        driver.store(context, i, pointer, "ptr")
+    total = driver.whole(0)
     for turn in range(parts.turns):
-        module.functions.append(_part(name, len(arguments), checked, turn, parts.turns))
-        count = len(range(turn, parts.count, parts.turns))
-        text = f"call i64 @pt_parallel(ptr @{name}.part{turn}, ptr {context}, i64 {count})"
-        status = s.emit(text, "i64")
-        total = status if total is None else total | status
+        body = _write_part(driver.module, name, len(arguments), checked, turn, parts.turns)
+        count = driver.whole(len(range(turn, parts.count, parts.turns)))
+        status = driver.call("pt_parallel", "i64", Value(f"@{body}", "ptr", driver), context, count)
+        total = total | status if turn else status
     return total
 
 
-def _part(name, count, checked, turn, turns):
-    """The text of the function that unpacks a context and calls the nest, for parts of a turn."""
-    lines = [
-        f"  %scaled = mul nuw nsw i64 %number, {turns}",
-        f"  %part = add nuw nsw i64 %scaled, {turn}",
-    ]
-    for i in range(count):
-        lines += [
-            f"  %c{i} = getelementptr ptr, ptr %context, i64 {i}",
-            f"  %p{i} = load ptr, ptr %c{i}",
-        ]
-    pointers = "".join(f", ptr %p{i}" for i in range(count))
-    call = f"@{name}(i64 %part{pointers})"
-    if checked:
-        lines += [f"  %status = call i64 {call}", "  ret i64 %status"]
-    else:
-        lines += [f"  call void {call}", "  ret i64 0"]
-    head = f"define internal i64 @{name}.part{turn}(ptr %context, i64 %number) nounwind {{"
-    return "\n".join([head, "entry:", *lines, "}"])
+def _write_part(module, name, count, checked, turn, turns):
+    """Write the function that unpacks a context and calls the nest, for parts of a turn; returns
+    its name.
+    """
+    w = Writer(module, f"{name}.part{turn}", "i64", ["ptr", "i64"], linkage="internal")
+    context, number = w.arguments
+    part = w.binary("add", w.binary("mul", number, turns, "nuw nsw"), turn, "nuw nsw")
+    pointers = [w.load(context, i, "ptr") for i in range(count)]
+    status = w.call(name, "i64" if checked else "void", part, *pointers)
+    w.finish(status if checked else w.whole(0))
+    return w.name
 
 
 def write_join(driver, parts, name):
@@ -89,5 +78,4 @@ def write_join(driver, parts, name):
             with w.loop(0, own.target.numel) as i:
                 w.store(target, i, w.convert(w.load(source, i, wide), ty), ty)
     w.finish()
-    args = ", ".join(f"ptr {p}" for p in pointers)
-    driver.s.lines.append(f"  call void @{name}.join({args})")
+    driver.call(w.name, "void", *pointers)

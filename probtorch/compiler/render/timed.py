@@ -39,7 +39,7 @@ def render_timed(lowering, plan):
     """Return the IR text of a lowered program with clocks; `plan` is the program's own."""
     module = NestModule(lowering, plan)
     module.inline = False
-    return module.text(TimedDriver)
+    return module.program(TimedDriver)
 
 
 class TimedDriver(Driver):
@@ -47,8 +47,9 @@ class TimedDriver(Driver):
 
     def __init__(self, module):
         super().__init__(module)
-        self._load_pointer("%clocks", self.plan.table)
-        self.entry.append("  %time = alloca [2 x i64]")
+        with self.at_head():
+            self.clocks = self.word(self.plan.table)
+        self.time = self.on_stack(2, "i64")
         module.declare("declare i32 @clock_gettime(i32, ptr)")
         self.pairs = 0
         self._note(self._now())
@@ -62,21 +63,13 @@ class TimedDriver(Driver):
                 self._note(start)
 
     def _now(self):
-        """Emit the time in nanoseconds; returns its register."""
-        self.s.emit(f"call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)", "i32")
-        seconds = self.s.emit("load i64, ptr %time", "i64").name
-        rest = self.s.emit("getelementptr i64, ptr %time, i64 1", "ptr").name
-        rest = self.s.emit(f"load i64, ptr {rest}", "i64").name
-        seconds = self.s.emit(f"mul i64 {seconds}, 1000000000", "i64").name
-        return self.s.emit(f"add i64 {seconds}, {rest}", "i64").name
+        """Return the time in nanoseconds."""
+        self.call("clock_gettime", "i32", self.value(time.CLOCK_MONOTONIC, "i32"), self.time)
+        return self.load(self.time, 0, "i64") * 1_000_000_000 + self.load(self.time, 1, "i64")
 
     def _note(self, start):
         """Add the time since `start` and one run to the next pair."""
-        spent = self.s.emit(f"sub i64 {self._now()}, {start}", "i64").name
-        for i, more in enumerate((spent, "1")):
+        for i, more in enumerate((self._now() - start, 1)):
             slot = 2 * self.pairs + i
-            cell = self.s.emit(f"getelementptr i64, ptr %clocks, i64 {slot}", "ptr").name
-            before = self.s.emit(f"load i64, ptr {cell}", "i64").name
-            after = self.s.emit(f"add i64 {before}, {more}", "i64").name
-            self.s.lines.append(f"  store i64 {after}, ptr {cell}")
+            self.store(self.clocks, slot, self.load(self.clocks, slot, "i64") + more, "i64")
         self.pairs += 1
