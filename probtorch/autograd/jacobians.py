@@ -15,7 +15,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.errors import AutogradError, NotDifferentiableError
 from probtorch.ops.movement import cat, reshape, stack
 
@@ -133,7 +133,9 @@ def jacfwd(
         chosen, put = select(args, argnums, "jacfwd")
         items, structure = flatten(chosen)
         items = [as_tensor(x, "jacfwd") for x in items]
-        outs, out_structure, aux, columns = None, None, None, []
+        outs: list[TensorBase] | None = None
+        out_structure: Structure = ()
+        aux, columns = None, []
         for i, x in enumerate(items):
             columns.append([])
             for unit in _basis(x):

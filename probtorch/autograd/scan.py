@@ -24,7 +24,7 @@ from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.control import check_same_state, while_loop
@@ -106,7 +106,7 @@ class _Loop:
         self.xs = [as_tensor(x, "scan") for x in items]
         self.n = _steps(self.xs, length)
         # Known after a step: the structure of the outputs, and the shapes and dtypes they have.
-        self.y_structure = None
+        self.y_structure: Structure = ()
         self.y_form = []
 
     def step(self, carry, slices):

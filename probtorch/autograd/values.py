@@ -188,7 +188,7 @@ def dlpack_device(t: TensorBase) -> tuple[int, int]:
 def other_attribute(t: TensorBase, name: str) -> Any:
     """Return what other libraries look for and tensors have no method for."""
     if name == "__cuda_array_interface__" and t.is_cuda:
-        return t.array.__cuda_array_interface__
+        return getattr(t.array, name)
     if name == "_data" and t.requires_grad and grad_enabled():
         raise refuse_array(t, "a masked array")  # they look for it before they ask for the array
     raise AttributeError(f"'Tensor' object has no attribute {name!r}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from probtorch.backends.registry import array_module
@@ -17,7 +15,7 @@ from probtorch.core.typed import DType, DTypeLike
 __all__ = ["CAST", "cast"]
 
 
-def _run_cast(x: Any, dtype: DTypeLike | None) -> np.ndarray:
+def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
     kind = np.dtype(dtype).kind
     if x.dtype.kind == "f" and kind in "iu":
         return _to_integers(x, np.dtype(dtype))

@@ -14,6 +14,8 @@ would be slower by some percent.
 Read operands.py next for what the doors do not take, history.py for changes in place.
 """
 
+from __future__ import annotations
+
 import threading
 import warnings
 import weakref
@@ -62,7 +64,7 @@ class _Mode(threading.local):
     grad = True
     recorder: Interpreter | None = None
 
-    def __environment__(self) -> list[Any]:
+    def __environment__(self) -> list[object]:
         """Nothing in it is a function's own (see compiler/guards/entering.py)."""
         return []
 
@@ -76,7 +78,7 @@ _counting = threading.Lock()
 _CLOCK = 0
 _CHANGED = 0  # the tick of the last in-place change of any tensor
 # Tick and the user's (file, line) of the latest in-place changes, for the error that blames one.
-_CHANGES: deque[tuple[int, Any]] = deque(maxlen=64)
+_CHANGES: deque[tuple[int, tuple[str, int] | None]] = deque(maxlen=64)
 _Tensor = TensorBase  # until probtorch.tensor fills the door
 _new = object.__new__
 _ref = weakref.ref
@@ -333,7 +335,7 @@ def mark_changed(*tensors, place=None):
     return _CLOCK
 
 
-def overwrite(tensor: Any, array: Any) -> None:
+def overwrite(tensor: TensorBase, array: np.ndarray) -> None:
     """Put other elements into a leaf, keeping its memory."""
     tensor.array[...] = array
     mark_changed(tensor)

@@ -10,9 +10,20 @@ registry and no door.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import DType
+
+if TYPE_CHECKING:
+    from probtorch.core.history import ViewOps
+    from probtorch.core.surroundings import Surroundings
+
 
 __all__ = [
     "DOORS",
@@ -52,46 +63,46 @@ class Door(Generic[T]):
         setattr(sys.modules[self.module], self.name, value)
         return value
 
-    def open(self) -> Any:
+    def open(self) -> T:
         """Return what fills the door, importing the owner for it, which may take long."""
         import_module(self.owner)
         return getattr(sys.modules[self.module], self.name)
 
 
-errors_raised: Door[Any] = Door(
+errors_raised: Door[Callable[[BaseException], None]] = Door(
     "probtorch.errors",
     "_tell_raised",
     owner="probtorch.core.dispatch",
     reason="an error that depends on the elements of tensors is made anywhere, and whoever listens "
     "to the computation has to hear of it",
 )
-tensor_class: Door[type] = Door(
+tensor_class: Door[type[TensorBase]] = Door(
     "probtorch.core.dispatch",
     "_Tensor",
     owner="probtorch.tensor",
     reason="operations make tensors, whose class has the operations as its methods",
 )
-nesting: Door[Any] = Door(
+nesting: Door[Callable[[Sequence[object], DType | None, str], TensorBase]] = Door(
     "probtorch.core.making",
     "_nesting",
     owner="probtorch.nesting",
     reason="operands may be nested sequences, and tensors among them are stacked by an operation",
 )
-views: Door[Any] = Door(
+views: Door[ViewOps] = Door(
     "probtorch.core.history",
     "_views",
     owner="probtorch.ops.view_places",
     reason="a view that is changed on the tape is written into its root and read from it again, by "
     "operations",
 )
-statements: Door[Any] = Door(
+statements: Door[Surroundings] = Door(
     "probtorch.core.surroundings",
     "_surroundings",
     owner="probtorch.effects.params",
     reason="the compiler has to know whether a function performs model statements, and what they "
     "read",
 )
-native_draws: Door[Any] = Door(
+native_draws: Door[Callable[[str], Callable[..., np.ndarray] | None]] = Door(
     "probtorch.core.rng",
     "_native",
     owner="probtorch.compiler.eager_draws",

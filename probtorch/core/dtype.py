@@ -160,7 +160,7 @@ def class_name(dtype: DType) -> str:
     return next((name for name, of in _CLASSES.items() if of == dtype.name), f"{dtype.name}Tensor")
 
 
-def as_dtype(dtype: Any) -> DType:
+def as_dtype(dtype: DTypeLike | None) -> DType:
     """Return the NumPy dtype meant by `dtype`: a dtype, a scalar type, a Python type or a name."""
     if dtype is float:
         return default_dtype()
@@ -225,7 +225,7 @@ def promote(operands: Iterable[Any]) -> Any:
     return out
 
 
-def check_fits(op: str, value: Any, dtype: DType) -> None:
+def check_fits(op: str, value: object, dtype: DType) -> None:
     """Raise unless a number can be an element of a dtype; floats are cut to integers."""
     if np.dtype(dtype).kind not in "iu":
         return

@@ -7,14 +7,17 @@ gets a node that reads it from the root (`place_at`). Hooks belong to places, a 
 to the tensor. Read `assign` in in_place.py next.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from probtorch.core.dispatch import know_view, tick
+from probtorch.core.dispatch import TapeNode, know_view, tick
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import AutogradError
 
 __all__ = [
@@ -33,7 +36,6 @@ __all__ = [
 
 _HOOKS = 0  # how often hooks of leaves changed
 _FIRST = operator.itemgetter(0)
-_views: Any = None  # ops/view_places.py fills the door
 
 
 class ViewOps(NamedTuple):
@@ -41,8 +43,11 @@ class ViewOps(NamedTuple):
     out, ``read(view, root)`` makes the node that reads a view from its root.
     """
 
-    write: Callable[[Any, Any, Any, str], Any]
-    read: Callable[[Any, Any], Any]
+    write: Callable[[TensorBase, TensorBase, TensorBase, str], TensorBase]
+    read: Callable[[TensorBase, TensorBase], TapeNode]
+
+
+_views = cast("ViewOps", None)  # ops/view_places.py fills the door
 
 
 def root_of(t):
@@ -117,7 +122,7 @@ def refresh(t):
         return
     node, index, wanted = place_at(t, math.inf)
     if (node, index, wanted) != (t.grad_fn, t._index, t.requires_grad):
-        root: Any = root_of(t)
+        root = root_of(t)
         _move(t, node, index, wanted, root._extra["history"][-1][0])
 
 

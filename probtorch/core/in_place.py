@@ -7,8 +7,6 @@ give the tensor the place of the value. Read history.py first.
 
 from __future__ import annotations
 
-from typing import Any
-
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import CAST, cast
 from probtorch.core.dispatch import grad_enabled, mark_changed, recorder, wrap
@@ -104,7 +102,7 @@ def _check_in_place(target: TensorBase, root: TensorBase | None, op: str) -> Non
         )
 
 
-def _keep_old_value(target: TensorBase, value: Any) -> None:
+def _keep_old_value(target: TensorBase, value: TensorBase) -> None:
     """Put the old `target` among the inputs of the node of `value`, with its elements if read."""
     node = value.grad_fn
     while node is not None and node.op is CAST:

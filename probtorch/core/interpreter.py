@@ -18,10 +18,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from probtorch.core.printing import shown_at
-from probtorch.core.tree import unflatten
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import Structure, unflatten
+
+if TYPE_CHECKING:
+    from probtorch.autograd.function import Context, Function
+    from probtorch.core.dispatch import TapeNode
+    from probtorch.core.op import Attrs, Op, Operand, Output
+    from probtorch.core.rng import Generator
+
 
 __all__ = ["NUMBERS", "Interpreter"]
 
@@ -31,15 +39,16 @@ NUMBERS = (bool, int, float, complex)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-S = TypeVar("S", bound="Interpreter")
+S = TypeVar("S")
+I = TypeVar("I", bound="Interpreter")
 
 
-def event(eager: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def event(eager: Callable[Concatenate[I, P], R]) -> Callable[Concatenate[I, P], R]:
     """Hand an event on to the next interpreter outwards; without one, the function itself holds."""
     name = eager.__name__
 
     @functools.wraps(eager)
-    def told(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def told(self: I, /, *args: P.args, **kwargs: P.kwargs) -> R:
         outer = self.outer
         if outer is None:
             return eager(self, *args, **kwargs)
@@ -62,19 +71,19 @@ class Interpreter:
     # ---------------------------------------------------------------------------------- operations
 
     # Heard at every operation, and so written out: `event` takes a microsecond.
-    def applied(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any], out: Any) -> None:
+    def applied(self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, out: Output) -> None:
         """An operation was carried out and put on the tape; `out` is a tensor or a tuple."""
         if self.outer is not None:
             self.outer.applied(op, inputs, attrs, out)
 
-    def fresh(self, t: Any) -> None:
+    def fresh(self, t: TensorBase) -> None:
         """The tensor `t` came into being, with memory of its own."""
         if self.outer is not None:
             self.outer.fresh(t)
 
     @event
     def op_failed(
-        self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any], error: BaseException
+        self, op: Op, inputs: tuple[Operand, ...], attrs: Attrs, error: BaseException
     ) -> None:
         """An operation raised `error`."""
 
@@ -91,41 +100,47 @@ class Interpreter:
         """It ended, well or not."""
 
     @event
-    def function_applied(self, function: Any, ctx: Any, inputs: Sequence[Any], outs: Any) -> None:
+    def function_applied(
+        self,
+        function: type[Function],
+        ctx: Context,
+        inputs: Sequence[object],
+        outs: Sequence[TensorBase],
+    ) -> None:
         """A custom `Function` was carried out and put on the tape as one node."""
 
     @event
-    def alias(self, source: Any, t: Any, taped: bool) -> None:
+    def alias(self, source: TensorBase, t: TensorBase, taped: bool) -> None:
         """The tensor `t` has the elements of `source`, and where `taped` its gradient too."""
 
     @event
-    def in_place(self, target: Any, value: Any) -> None:
+    def in_place(self, target: TensorBase, value: TensorBase) -> None:
         """The tensor `target` is about to take the elements of `value`."""
 
     # ------------------------------------------------------------------------------------- Python
 
     @event
-    def read(self, what: str, t: Any, value: T) -> T:
+    def read(self, what: str, t: TensorBase | None, value: T) -> T:
         """Python reads `value` out of the tensor `t`; returns what it gets. See `told.read`."""
         return value
 
     @event
-    def not_one(self, what: str, t: Any) -> None:
+    def not_one(self, what: str, t: TensorBase) -> None:
         """Python asked for the one element of `t`, which has another number of them."""
 
     @event
-    def shown(self, t: Any) -> str:
+    def shown(self, t: TensorBase) -> str:
         """Python reads `t`; returns "value" if only to show it to people, "shape" if its elements
         are not to be shown, "" if they may come back. Of what is shown nothing else is told.
         """
         return "" if shown_at() is None else "value"
 
     @event
-    def entered(self, value: Any, t: Any) -> None:
+    def entered(self, value: object, t: TensorBase) -> None:
         """Python's `value` became the tensor `t`."""
 
     @event
-    def named(self, t: Any, name: str) -> None:
+    def named(self, t: TensorBase, name: str) -> None:
         """Messages call the tensor `t` by this name."""
 
     @event
@@ -135,58 +150,60 @@ class Interpreter:
     # ------------------------------------------------------------------------------------ the tape
 
     @event
-    def gradient_kept(self, leaf: Any) -> None:
+    def gradient_kept(self, leaf: TensorBase) -> None:
         """A gradient was added to the `.grad` of `leaf`."""
 
     @event
-    def gradient_read(self, t: Any) -> None:
+    def gradient_read(self, t: TensorBase) -> None:
         """Python looks at the `.grad` of `t`."""
 
     @event
-    def cotangent(self, node: Any, i: int, g: Any) -> None:
+    def cotangent(self, node: TapeNode, i: int, g: TensorBase) -> None:
         """A backward pass found the cotangent `g` of input `i` of a node."""
 
     @event
-    def differentiated(self, leaf: Any) -> None:
+    def differentiated(self, leaf: TensorBase) -> None:
         """A gradient reached a leaf, before its hooks see it."""
 
     @event
-    def place_changed(self, t: Any, what: str) -> None:
+    def place_changed(self, t: TensorBase, what: str) -> None:
         """Python changes what `t` is on the tape."""
 
     # ------------------------------------------------------------------------------- random numbers
 
     @event
-    def drawn(self, what: str, generator: Any, count: int) -> tuple[Any, Any, Any] | None:
+    def drawn(
+        self, what: str, generator: Generator, count: int
+    ) -> tuple[TensorBase, TensorBase, TensorBase] | None:
         """The function `what` draws; returns seed, stream and first counter as 0-d int64 tensors,
         or None if the caller is to reserve them itself. See `told.drawn`.
         """
         return None
 
     @event
-    def restarted(self, generator: Any, how: str) -> None:
+    def restarted(self, generator: Generator, how: str) -> None:
         """A generator was "made", "seeded", "set" to a state, or has "spawned" others."""
 
     # ---------------------------------------------------------------------- what holds of values
 
     @event
-    def is_constant(self, t: Any) -> bool:
+    def is_constant(self, t: TensorBase) -> bool:
         """Whether the elements of `t` are the same at every replay and for every slice."""
         return True
 
     @event
-    def demand(self, inside: Any, error: Callable[[], Exception]) -> None:
+    def demand(self, inside: TensorBase, error: Callable[[], Exception]) -> None:
         """Raise ``error()`` unless a boolean tensor is true throughout, here and at each replay."""
         if not inside.array.all():
             raise error()
 
     @event
-    def demanded(self, t: Any, constraint: Any) -> bool:
+    def demanded(self, t: TensorBase, constraint: object) -> bool:
         """Whether `t` was tested for a constraint before; from now on it was, or all is over."""
         return False
 
     @event
-    def without_nan(self, t: Any) -> bool:
+    def without_nan(self, t: TensorBase) -> bool:
         """Whether it is seen to elsewhere that `t` has no nan."""
         return False
 
@@ -207,31 +224,44 @@ class Interpreter:
         """Whether loops and branches are taken whole; most hear of their steps one by one."""
         return False
 
-    def while_loop(self, cond_fn: Any, body_fn: Any, items: Any, structure: Any) -> Any:
+    def while_loop(
+        self,
+        cond_fn: Callable[[S], TensorBase],
+        body_fn: Callable[[S], S],
+        items: Sequence[TensorBase],
+        structure: Structure,
+    ) -> S:
         """Take a loop whole, as ops/control.py states it, from the leaves of its first state.
 
         Asked for only where `records_loops`; elsewhere it is its steps.
         """
-        state = unflatten(structure, items)
+        state: S = unflatten(structure, items)
         while bool(cond_fn(state)):
             state = body_fn(state)
         return state
 
-    def cond(self, pred: Any, true_fn: Any, false_fn: Any, items: Any, structure: Any) -> Any:
+    def cond(
+        self,
+        pred: TensorBase,
+        true_fn: Callable[..., R],
+        false_fn: Callable[..., R],
+        items: Sequence[TensorBase],
+        structure: Structure,
+    ) -> R:
         """Take a branch whole; asked for only where `records_loops`, elsewhere it is one side."""
         return (true_fn if bool(pred) else false_fn)(*unflatten(structure, items))
 
     @event
-    def batched(self, t: Any) -> bool:
+    def batched(self, t: TensorBase) -> bool:
         """Whether `t` differs between the slices of a `vmap` around this."""
         return False
 
     @event
-    def holds_somewhere(self, t: Any) -> bool:
+    def holds_somewhere(self, t: TensorBase) -> bool:
         """Whether a boolean tensor with one element is true in any slice of the vmaps around."""
         return bool(t)
 
     @event
-    def of_one_where(self, test: Any, t: Any) -> Any:
+    def of_one_where(self, test: TensorBase, t: TensorBase) -> TensorBase:
         """Return `t` of one slice for which a test, which differs between slices, holds."""
         return t

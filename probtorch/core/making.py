@@ -6,7 +6,8 @@ the business of probtorch/nesting.py, since tensors among them have to be stacke
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import around, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import entered
+from probtorch.core.typed import DType
 from probtorch.errors import DTypeError
 
 __all__ = ["as_tensor"]
 
-_nesting: Any = None  # probtorch/nesting.py fills the door
+# probtorch/nesting.py fills the door: from a sequence, a dtype and the name of an op to a tensor.
+_nesting = cast("Callable[[Sequence[object], DType | None, str], TensorBase]", None)
 
 
 def as_tensor(value: Any, op: str = "tensor") -> TensorBase:

@@ -8,7 +8,7 @@ their own there.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 __all__ = ["NativeFunction", "Routine", "Space"]
 
@@ -80,6 +80,6 @@ class NativeFunction:
     """
 
     name: str
-    numbers: Callable[..., Any] | None = None
+    numbers: Callable[..., float] | None = None
     refuses: bool = False
     kind: ClassVar[str] = "function"

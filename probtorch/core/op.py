@@ -7,18 +7,29 @@ record: eager execution (`run`), the tape (`vjp`), forward mode (`jvp`), the com
 `samples`).
 """
 
+from __future__ import annotations
+
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from probtorch.core.native import NativeFunction, Routine
+from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError
 
 __all__ = ["REGISTRY", "Op", "core_dims", "register"]
 
-REGISTRY: dict[str, "Op"] = {}
+REGISTRY: dict[str, Op] = {}
+
+# What an op is given: elementwise ones take Python's numbers too. And what it gives.
+Operand: TypeAlias = "TensorBase | float"
+Output: TypeAlias = "TensorBase | tuple[TensorBase, ...]"
+# Keyword arguments of `run`: each op has its own.
+Attrs: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -85,24 +96,24 @@ class Op:
 
     name: str
     family: str
-    run: Callable[..., Any]
-    vjp: Callable[..., Any] | None = None
-    jvp: Callable[..., Any] | None = None
+    run: Callable[..., np.ndarray | tuple[np.ndarray, ...]]
+    vjp: Callable[..., Sequence[TensorBase | None]] | None = None
+    jvp: Callable[..., Output] | None = None
     formula: Callable[..., Any] | None = None
-    partials: tuple[Any, ...] = ()
+    partials: tuple[Callable[..., TensorBase] | None, ...] = ()
     result: str = "same"
-    rules: tuple[Any, ...] = ()
+    rules: tuple[tuple[int, Callable[..., TensorBase], tuple[int, ...], bool], ...] = ()
     inputs: tuple[str, ...] = ()
     saves: tuple[str, ...] | None = None
     reads_output: bool = field(init=False)
     core: str | None = None
     native: Routine | NativeFunction | str | None = None
     num_outputs: int = 1
-    domain: tuple[Any, ...] = ()
-    reference: Callable[..., Any] | None = None
-    samples: Callable[..., Any] | None = None
+    domain: tuple[object, ...] = ()
+    reference: Callable[..., object] | None = None
+    samples: Callable[[np.random.Generator], Iterable[tuple[tuple[Any, ...], Attrs]]] | None = None
     doc: str = ""
-    public: Callable[..., Any] | None = None
+    public: Callable[..., Output] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):

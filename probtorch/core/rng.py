@@ -27,7 +27,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -81,11 +81,12 @@ _BLOCK = 8192
 _WORTH_LOADING = 3e8
 
 
-_native: Any = None  # the door that compiler/eager_draws.py fills: from a name to a function
+# The door that compiler/eager_draws.py fills: from a name to a function.
+_native: Callable[[str], Callable[..., np.ndarray] | None] | None = None
 _spent = 0.0  # what draws took without native code, in estimated nanoseconds
 
 
-def native_draw(name: str, cost: float) -> Callable[..., Any] | None:
+def native_draw(name: str, cost: float) -> Callable[..., np.ndarray] | None:
     """Return the native function for draws of a name, None while loading it is not worth it.
 
     Parameters
@@ -117,7 +118,11 @@ def philox_block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tu
     return c0, c1, c2, c3
 
 
-def philox_bits(seed: int, stream: int, counter: Any) -> Any:
+@overload
+def philox_bits(seed: int, stream: int, counter: np.ndarray) -> np.ndarray: ...
+@overload
+def philox_bits(seed: int, stream: int, counter: int) -> int: ...
+def philox_bits(seed: int, stream: int, counter: np.ndarray | int) -> np.ndarray | int:
     """Return the 64 random bits that belong to each counter.
 
     Parameters
@@ -148,7 +153,9 @@ def philox_bits(seed: int, stream: int, counter: Any) -> Any:
     return _one(seed, stream, operator.index(counter) & _WORD)
 
 
-def philox_pairs(seed: int, streams: np.ndarray, counters: Any) -> tuple[np.ndarray, np.ndarray]:
+def philox_pairs(
+    seed: int, streams: np.ndarray, counters: np.ndarray | int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return both 64-bit halves of the blocks of some streams, the first being `philox_bits`.
 
     Parameters
@@ -191,7 +198,11 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     return _array_bits(seed, stream, np.arange(count, dtype=np.uint64) + np.uint64(first & _WORD))
 
 
-def bits_to_uniform(bits: Any) -> Any:
+@overload
+def bits_to_uniform(bits: np.ndarray) -> np.ndarray: ...
+@overload
+def bits_to_uniform(bits: int) -> float: ...
+def bits_to_uniform(bits: np.ndarray | int) -> np.ndarray | float:
     """Map 64 random bits to a float64 in the open interval (0, 1).
 
     Parameters
@@ -261,7 +272,7 @@ class Generator:
     __slots__ = ("_counter", "_lock", "_seed", "_stream")
 
     def __init__(
-        self, seed: int = FIRST_SEED, stream: int = 0, counter: int = 0, *, device: Any = None
+        self, seed: int = FIRST_SEED, stream: int = 0, counter: int = 0, *, device: object = None
     ) -> None:
         self._seed = _word(seed, "seed")
         self._stream = _word(stream, "stream")
@@ -357,7 +368,7 @@ class Generator:
         seed, stream, counter = self.get_state()
         return f"Generator(seed={seed}, stream={stream}, counter={counter})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # A lock cannot be pickled, and need not be: the state is the generator.
         return Generator, tuple(self.get_state())
 
@@ -367,7 +378,7 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def _word(value: Any, name: str) -> int:
+def _word(value: SupportsIndex, name: str) -> int:
     """Reduce an integer of any size or kind modulo 2**64, or refuse it by name."""
     try:
         return operator.index(value) & _WORD
@@ -397,7 +408,7 @@ def _array_bits(seed: int, stream: int, counters: np.ndarray) -> np.ndarray:
 
 def _rounds(
     seed: int,
-    stream: Any,
+    stream: np.ndarray | int,
     counters: np.ndarray,
     bits: np.ndarray,
     others: np.ndarray | None = None,

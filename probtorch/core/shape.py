@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, overload
 
+from probtorch.core.typed import SizeLike
 from probtorch.errors import DTypeError, ShapeError, TensorIndexError
 
 __all__ = [
@@ -31,7 +32,7 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"Size({list(self)})"
 
-    def __add__(self, other: Iterable[Any]) -> Size:
+    def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]  # sizes, not anything
         return Size(tuple.__add__(self, tuple(other)))
 
     def __radd__(self, other: Iterable[int]) -> Size:
@@ -41,9 +42,10 @@ class Size(tuple[int, ...]):
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload
     def __getitem__(self, key: slice) -> Size: ...
-    def __getitem__(self, key: Any) -> Any:
-        got = tuple.__getitem__(self, key)
-        return Size(got) if isinstance(key, slice) else got
+    def __getitem__(self, key: SupportsIndex | slice) -> int | Size:
+        if isinstance(key, slice):
+            return Size(tuple.__getitem__(self, key))
+        return tuple.__getitem__(self, key)
 
 
 def broadcast_shapes(*shapes: Sequence[int], op: str = "broadcast") -> tuple[int, ...]:
@@ -121,7 +123,7 @@ def normalize_dims(dims: Any, ndim: int, op: str = "dim") -> tuple[int, ...]:
     return out if ndim else ()
 
 
-def sizes(op: str, size: Any) -> tuple[int, ...]:
+def sizes(op: str, size: Sequence[SizeLike]) -> tuple[int, ...]:
     """Return a tuple of sizes for a new tensor, none of them negative; as `parse_size`."""
     shape = parse_size(size)
     if min(shape, default=0) < 0:
@@ -131,7 +133,7 @@ def sizes(op: str, size: Any) -> tuple[int, ...]:
     return shape
 
 
-def parse_size(size: Any) -> tuple[int, ...]:
+def parse_size(size: Sequence[Any]) -> tuple[int, ...]:
     """Return a tuple of ints from ``f(2, 3)``, ``f((2, 3))`` or ``f(5)`` calling styles."""
     if len(size) == 1 and not isinstance(size[0], int) and hasattr(size[0], "__iter__"):
         size = size[0]

@@ -4,8 +4,6 @@ The compiler has to know whether a function performs statements and what they re
 performs them says so here.
 """
 
-from typing import Any
-
 __all__ = ["Surroundings", "surroundings"]
 
 
@@ -20,7 +18,7 @@ class Surroundings:
         """Whether statements mean something else here than in a plain script."""
         return False
 
-    def roots(self) -> tuple[Any, ...]:
+    def roots(self) -> tuple[object, ...]:
         """Return objects whose Python values statements read in a plain script."""
         return ()
 

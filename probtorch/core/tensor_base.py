@@ -3,7 +3,15 @@
 `probtorch.tensor.Tensor` adds the table of methods; the floors between see only these slots.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from probtorch.core.dispatch import TapeNode
 
 __all__ = ["TensorBase"]
 
@@ -32,14 +40,14 @@ class TensorBase:
         "requires_grad",
     )
 
-    _base: Any
-    array: Any
+    _base: TensorBase | None
+    array: np.ndarray
     _extra: dict[str, Any] | None
-    _grad: Any
+    _grad: TensorBase | None
     _index: int
     _version: int
-    grad_fn: Any
+    grad_fn: TapeNode | None
     requires_grad: bool
     # Methods of Tensor that are called below it.
-    detach: Any
-    to: Any
+    detach: Callable[..., TensorBase]
+    to: Callable[..., TensorBase]

@@ -11,9 +11,14 @@ other way: `is_constant` and `rerun`. Where nobody listens, nothing happens.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from probtorch.core import dispatch
+from probtorch.core.tensor_base import TensorBase
+
+if TYPE_CHECKING:
+    from probtorch.core.rng import Generator
+
 
 __all__ = [
     "alias",
@@ -29,7 +34,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def read(what: str, t: Any = None, value: T = None) -> T:  # type: ignore[assignment]
+def read(what: str, t: TensorBase | None = None, value: T = None) -> T:  # type: ignore[assignment]
     """Tell that Python reads something that the operations on tensors do not say.
 
     Parameters
@@ -54,7 +59,9 @@ def read(what: str, t: Any = None, value: T = None) -> T:  # type: ignore[assign
     return value
 
 
-def drawn(what: str, generator: Any, count: int) -> tuple[Any, Any, Any] | None:
+def drawn(
+    what: str, generator: Generator, count: int
+) -> tuple[TensorBase, TensorBase, TensorBase] | None:
     """Tell that the function `what` draws `count` times 64 bits from a generator.
 
     Returns
@@ -67,7 +74,7 @@ def drawn(what: str, generator: Any, count: int) -> tuple[Any, Any, Any] | None:
     return None if active is None else active.drawn(what, generator, count)
 
 
-def entered(value: Any, t: Any) -> None:
+def entered(value: object, t: TensorBase) -> None:
     """Tell that Python's `value` became the tensor `t`."""
     if dispatch._RECORDING:  # looked at here: every number that becomes a tensor comes by
         active = dispatch.recorder()
@@ -75,7 +82,7 @@ def entered(value: Any, t: Any) -> None:
             active.entered(value, t)
 
 
-def alias(source: Any, t: Any, *, taped: bool) -> None:
+def alias(source: TensorBase, t: TensorBase, *, taped: bool) -> None:
     """Tell that `t` has the elements of `source`, and where `taped` its gradient too."""
     if dispatch._RECORDING:
         active = dispatch.recorder()
@@ -83,7 +90,7 @@ def alias(source: Any, t: Any, *, taped: bool) -> None:
             active.alias(source, t, taped)
 
 
-def place_changed(t: Any, what: str) -> None:
+def place_changed(t: TensorBase, what: str) -> None:
     """Tell that Python changes, by the method `what`, what the tensor `t` is on the tape."""
     active = dispatch.recorder()
     if active is not None:
@@ -97,7 +104,7 @@ def layout_read() -> None:
         active.layout_read()
 
 
-def is_constant(t: Any) -> bool:
+def is_constant(t: TensorBase) -> bool:
     """Whether the elements of `t` are the same at every replay and for every slice."""
     active = dispatch.recorder()
     return active is None or active.is_constant(t)

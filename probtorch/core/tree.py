@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from probtorch.core.sameness import is_value, token
 from probtorch.core.typed import Tree
@@ -22,8 +22,11 @@ __all__ = ["flatten", "leaves", "map_tree", "record", "replace", "static", "unfl
 
 T = TypeVar("T")
 
+# What remains of a tree without its leaves: nested tuples that can be compared.
+Structure: TypeAlias = tuple[object, ...]
 
-def replace(tree: T, **changes: Any) -> T:
+
+def replace(tree: T, **changes: object) -> T:
     """Return a record with other values of some fields.
 
     A class whose constructor does not take its fields says how, by `__replace__`.
@@ -52,7 +55,7 @@ def record(cls, *, kw_only=False):
     return cls
 
 
-def flatten(tree: Tree) -> tuple[list[Any], Any]:
+def flatten(tree: Tree) -> tuple[list[Any], Structure]:
     """Return ``(leaves, structure)``; dicts go in insertion order, None is a leafless node."""
     out = []
     return out, _flatten(tree, out)
@@ -92,7 +95,7 @@ def _flatten(tree, out):
     return _LEAF
 
 
-def unflatten(structure: Any, items: Iterable[Any]) -> Any:
+def unflatten(structure: Structure, items: Iterable[object]) -> Any:
     """Rebuild a tree from its structure and an iterable of leaves."""
     return _unflatten(structure, iter(items))
 

@@ -7,7 +7,8 @@ number nor a sequence of numbers here, though Python calls it a sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from types import EllipsisType
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -38,7 +39,17 @@ SizeLike: TypeAlias = int | Sequence[int]
 Dims: TypeAlias = int | Sequence[int] | None
 
 # What stands in square brackets.
-Index: TypeAlias = Any
+_OneIndex: TypeAlias = (
+    SupportsIndex
+    | slice
+    | EllipsisType
+    | TensorBase
+    | np.ndarray
+    | Sequence[int]
+    | Sequence[Sequence[int]]
+    | None
+)
+Index: TypeAlias = _OneIndex | tuple[_OneIndex, ...]
 
 # Nested tuples, lists, dicts and records: their leaves are whatever the function takes.
 Tree: TypeAlias = Any

@@ -160,8 +160,8 @@ class Categorical(_Categories):
             What `log_prob` gives for the support laid out along `dim`, by fewer ops.
         """
         logs = self._log_weights()
-        *batch, size = logs.array.shape
-        batch = (1,) * (-dim - len(batch)) + tuple(batch)
+        *sizes, size = logs.array.shape
+        batch = (1,) * (-dim - len(sizes)) + tuple(sizes)
         at = len(batch) + dim
         left, right = batch[:at], batch[at + 1 :]
         rows = math.prod(right)

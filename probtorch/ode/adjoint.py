@@ -90,7 +90,7 @@ class Discrete(_Adjoint):
         zeros = [x.new_zeros(x.shape) for x in closed_over]
         nothing = times.new_zeros(())
 
-        def more(state: tuple[Tensor, ...]) -> Tensor:
+        def more(state: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]) -> Tensor:
             return state[0] >= 0
 
         def body(

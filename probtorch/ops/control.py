@@ -10,13 +10,12 @@ differ between slices, both branches are evaluated, and a loop goes on until all
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 from probtorch.core.dispatch import grad_enabled, recorder
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
-from probtorch.core.typed import Tree
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clone, logical_not, where
 from probtorch.ops.movement import reshape
@@ -24,7 +23,14 @@ from probtorch.ops.movement import reshape
 __all__ = ["cond", "while_loop"]
 
 
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], init: Tree) -> Any:
+State = TypeVar("State")
+Result = TypeVar("Result")
+Operands = TypeVarTuple("Operands")
+
+
+def while_loop(
+    cond_fn: Callable[[State], TensorBase], body_fn: Callable[[State], State], init: State
+) -> State:
     """Repeat ``state = body_fn(state)`` while ``cond_fn(state)`` is true.
 
     Parameters
@@ -75,8 +81,11 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], init: T
 
 
 def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Tree
-) -> Any:
+    pred: TensorBase | bool,
+    true_fn: Callable[[*Operands], Result],
+    false_fn: Callable[[*Operands], Result],
+    *operands: *Operands,
+) -> Result:
     """Return ``true_fn(*operands)`` if `pred` is true, else ``false_fn(*operands)``.
 
     Parameters

@@ -126,7 +126,7 @@ class NumpyAlgebra:
         device = next((device_of(x) for x in (counter, seed, stream) if hasattr(x, "dtype")), "cpu")
         host = [x if isinstance(x, int) else to_host(x) for x in (seed, stream, counter)]
         if np.size(host[2]) > _FEW_DRAWS and np.ndim(host[0]) == np.ndim(host[1]) == 0:
-            bits = philox_bits(int(host[0]), int(host[1]), host[2])
+            bits = philox_bits(int(host[0]), int(host[1]), np.asarray(host[2]))
         else:
             keys = np.broadcast_arrays(*host)
             words = [philox_bits(*(int(k) for k in key)) for key in zip(*(k.flat for k in keys))]

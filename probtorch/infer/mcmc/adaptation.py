@@ -18,18 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import map_tree, record, replace, static
+from probtorch.core.typed import Tree
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
-from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
+from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
+from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import exp, isfinite, log, sqrt, where
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.hmc import HMCState
+    from probtorch.infer.mcmc.randomness import Key
+    from probtorch.infer.potential import Target
+
 
 __all__ = [
     "DEEPEST",
@@ -100,7 +107,7 @@ class DualAveraging:
     mean_count: TensorBase
 
 
-def dual_averaging_start(step_size):
+def dual_averaging_start(step_size: TensorBase) -> DualAveraging:
     """Return a fresh state around a step size, a 0-d float64 Tensor.
 
     Early updates are drawn towards ten times as much: large steps are cheap to try.
@@ -109,12 +116,14 @@ def dual_averaging_start(step_size):
     return DualAveraging(log(10.0 * step_size), zero, log(step_size), zero, zero, zero)
 
 
-def mean_restarted(state):
+def mean_restarted(state: DualAveraging) -> DualAveraging:
     """Return the state whose mean begins anew, without the steps of another mass matrix."""
     return replace(state, mean_count=wrap(np.zeros(())))
 
 
-def dual_averaging_update(state, accept_prob, target):
+def dual_averaging_update(
+    state: DualAveraging, accept_prob: TensorBase, target: TensorBase | float
+) -> DualAveraging:
     """Return the state after one transition.
 
     Parameters
@@ -135,7 +144,14 @@ def dual_averaging_update(state, accept_prob, target):
     return DualAveraging(state.centre, error, log_step, mean, count, mean_count)
 
 
-def find_step_size(density, metric, key, counter, point, step_size):
+def find_step_size(
+    density: Density,
+    metric: Metric,
+    key: Key,
+    counter: TensorBase,
+    point: PhasePoint | HMCState,
+    step_size: TensorBase,
+) -> tuple[TensorBase, TensorBase]:
     """Double or halve a step size until the acceptance of one leapfrog step crosses 0.8.
 
     Parameters
@@ -163,7 +179,7 @@ def find_step_size(density, metric, key, counter, point, step_size):
     dim = point.position.array.shape[0]
     wanted = float(np.log(FIRST_GUESS_ACCEPT))
 
-    def gain(step_size, counter):
+    def gain(step_size: TensorBase, counter: TensorBase) -> TensorBase:
         momentum = sample_momentum(key, counter, dim)
         start = PhasePoint(point.position, momentum, point.logdensity, point.grad)
         end = leapfrog(density, metric, start, step_size)
@@ -175,11 +191,13 @@ def find_step_size(density, metric, key, counter, point, step_size):
         )
         return where(isfinite(change), change, -np.inf)
 
-    def searching(state):
+    def searching(state: tuple[TensorBase, TensorBase, TensorBase, TensorBase]) -> TensorBase:
         size, _, _, crossed = state
         return ~crossed & (size > SMALLEST_STEP_SIZE) & (size < LARGEST_STEP_SIZE)
 
-    def body(state):
+    def body(
+        state: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
+    ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
         size, counter, up, _ = state
         accepted = gain(size, counter) > wanted
         crossed = accepted ^ up
@@ -216,22 +234,29 @@ class Tuner:
     searches: bool = static(default=True)
 
     @classmethod
-    def around(cls, value: float, target: float, **names: Any) -> Tuner:
+    def around(
+        cls,
+        value: float,
+        target: float,
+        *,
+        follows: str = "accept_symmetric",
+        searches: bool = True,
+    ) -> Tuner:
         """Return the tuner of a number that has this value to begin with."""
         averaging = dual_averaging_start(wrap(np.asarray(value)))
-        return cls(averaging, wrap(np.asarray(target)), **names)
+        return cls(averaging, wrap(np.asarray(target)), follows=follows, searches=searches)
 
-    def restarted(self, value):
+    def restarted(self, value: TensorBase) -> Tuner:
         """Return it as it is around another value, a Tensor."""
         return replace(self, averaging=dual_averaging_start(value))
 
-    def updated(self, info, wanted):
+    def updated(self, info: object, wanted: TensorBase) -> tuple[Tuner, TensorBase]:
         """Return the tuner after a transition; unchanged where `wanted`, a bool Tensor, is not."""
         new = dual_averaging_update(self.averaging, getattr(info, self.follows), self.target)
         kept = map_tree(lambda new, old: where(wanted, new, old), new, self.averaging)
         return replace(self, averaging=kept), exp(new.log_step)
 
-    def settled(self):
+    def settled(self) -> TensorBase:
         """Return the value to keep after warm-up, a Tensor."""
         return wrap(np.exp(self.averaging.log_step_mean.array))
 
@@ -287,10 +312,10 @@ class Learner(Protocol):
     def forget(self) -> None:
         """Begin anew."""
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Tree:
         """Return all of it, as a tree for `probtorch.save`."""
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
 
 
@@ -315,7 +340,7 @@ class Warmup:
     tuner: Tuner | None = None
     tunes: bool = True
     searches: bool = False
-    learner: Callable[[Any, np.ndarray], Learner] | None = None
+    learner: Callable[[Target, np.ndarray], Learner] | None = None
     shallow: bool = False
 
     @property
@@ -370,7 +395,7 @@ class Segment:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def switches(stop):
+def switches(stop: int) -> list[int]:
     """Return the iterations below `stop` at which a window of the mass matrix becomes the oldest.
 
     Each window is 0.43 times as long as all before it, 10 at least, and the last one has room for
@@ -390,8 +415,13 @@ def switches(stop):
 
 
 def schedule(
-    num_warmup, *, adapt_step_size=True, adapt_mass_matrix=True, search=True, shallow=False
-):
+    num_warmup: int,
+    *,
+    adapt_step_size: bool = True,
+    adapt_mass_matrix: bool = True,
+    search: bool = True,
+    shallow: bool = False,
+) -> list[Segment]:
     """Return the warm-up as a list of `Segment`; their lengths sum to `num_warmup`.
 
     Parameters
@@ -438,5 +468,5 @@ def schedule(
     return segments
 
 
-def _depth(end):
+def _depth(end: float) -> dict[str, int]:
     return {"depth": next((depth for stop, depth in SHALLOW if end <= stop), DEEPEST)}

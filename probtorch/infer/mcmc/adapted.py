@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chunk import Chain
+    from probtorch.infer.mcmc.metrics import Metric
+    from probtorch.infer.potential import Target
+
 
 __all__ = ["AdaptedChain", "adapted_chains"]
 
@@ -29,7 +35,7 @@ class AdaptedChain:
     step_size: float
     metric: str
     variance: dict[str, np.ndarray]
-    _metric: Any = field(repr=False)
+    _metric: Metric = field(repr=False)
 
     def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix, shape (dim,) where it is diagonal, else (dim, dim)."""
@@ -38,7 +44,7 @@ class AdaptedChain:
         return self._metric.inverse_mass()
 
 
-def adapted_chains(chains: Sequence[Any], target: Any) -> list[AdaptedChain]:
+def adapted_chains(chains: Sequence[Chain], target: Target) -> list[AdaptedChain]:
     """Return what is adapted in each `Chain` of a target; without a metric, nothing is."""
     found = []
     for chain in chains:

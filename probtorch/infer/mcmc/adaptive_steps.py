@@ -23,13 +23,15 @@ N. Bou-Rabee, B. Carpenter, T. Kleppe, S. Liu, "The within-orbit adaptive leapfr
 sampler", arXiv:2506.18746 (2025), with the number of halvings chosen deterministically.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
-from probtorch.infer.mcmc.integrators import IntegratorStep, PhasePoint, leapfrog
-from probtorch.infer.mcmc.metrics import kinetic_energy
+from probtorch.infer.mcmc.integrators import Density, IntegratorStep, PhasePoint, leapfrog
+from probtorch.infer.mcmc.metrics import Metric, kinetic_energy
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import isfinite, neg, shift_left, where
 
@@ -74,13 +76,17 @@ class AdaptiveSteps:
     tolerance: float = static(default=ENERGY_TOLERANCE)
     max_halvings: int = static(default=MAX_HALVINGS)
 
-    def __call__(self, density, metric, point, step_size):
+    def __call__(
+        self, density: Density, metric: Metric, point: PhasePoint, step_size: TensorBase
+    ) -> IntegratorStep:
         """Return the `IntegratorStep` from a point; a negative step size goes back in time."""
 
-        def trial(start, step_size, halvings):
+        def trial(start: PhasePoint, step_size: TensorBase, halvings: TensorBase) -> StepTrial:
             return self._trial(density, metric, start, step_size, halvings)
 
-        def refine(state):
+        def refine(
+            state: tuple[TensorBase, TensorBase, StepTrial],
+        ) -> tuple[TensorBase, TensorBase, StepTrial]:
             halvings, gradients, last = state
             last = trial(point, step_size, halvings + 1)
             return halvings + 1, gradients + last.taken, last
@@ -92,7 +98,9 @@ class AdaptiveSteps:
             (_int(0), first.taken, first),
         )
 
-        def coarsen(state):
+        def coarsen(
+            state: tuple[TensorBase, TensorBase, TensorBase],
+        ) -> tuple[TensorBase, TensorBase, TensorBase]:
             halvings, gradients, _ = state
             back = trial(last.point, neg(step_size), halvings - 1)
             return halvings - 1, gradients + back.taken, back.accurate
@@ -112,12 +120,19 @@ class AdaptiveSteps:
             reversible=~coarser_does,
         )
 
-    def _trial(self, density, metric, start, step_size, halvings):
+    def _trial(
+        self,
+        density: Density,
+        metric: Metric,
+        start: PhasePoint,
+        step_size: TensorBase,
+        halvings: TensorBase,
+    ) -> StepTrial:
         steps = shift_left(_int(1), halvings)
         step_size = step_size / steps.double()
         energy = kinetic_energy(start.momentum) - start.logdensity
 
-        def advance(trial):
+        def advance(trial: StepTrial) -> StepTrial:
             point = leapfrog(density, metric, trial.point, step_size)
             energy = kinetic_energy(point.momentum) - point.logdensity
             low = where(energy < trial.low, energy, trial.low)
@@ -132,5 +147,5 @@ class AdaptiveSteps:
         )
 
 
-def _int(x):
+def _int(x: int) -> TensorBase:
     return wrap(np.asarray(x, np.int64))

@@ -12,8 +12,11 @@ Mathematics and Computational Science 5 (2010). D. Foreman-Mackey, D. W. Hogg, D
 "emcee: the MCMC hammer", PASP 125 (2013), for advice on its use.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,10 +27,14 @@ from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.kernel import Kernel, statistic, tuned
 from probtorch.infer.mcmc.random_walk import PointState, accept_probability
-from probtorch.infer.mcmc.randomness import uniform
+from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import floor, log, where
 from probtorch.ops.indexing import index_put
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.estimates import Spectrum
+    from probtorch.infer.potential import Target
 
 __all__ = ["AIES", "EnsembleInfo"]
 
@@ -41,7 +48,7 @@ class EnsembleInfo:
     n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
 
 
-class AIES(Kernel):
+class AIES(Kernel[PointState]):
     """The affine-invariant ensemble sampler with stretch moves [goodman2010]_; `emcee`'s.
 
     It needs no gradient and no tuning: a warm-up is for moving to the posterior. Good in up to ten
@@ -76,9 +83,9 @@ class AIES(Kernel):
     info = EnsembleInfo
 
     walkers: int = static(default=32)
-    stretch: Any = tuned(default=2.0, between=(1.0, math.inf))
+    stretch: float | TensorBase = tuned(default=2.0, between=(1.0, math.inf))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not (isinstance(self.walkers, int) and self.walkers >= 2):
             raise ArgumentError(
@@ -89,15 +96,17 @@ class AIES(Kernel):
             )
 
     @property
-    def members(self):
+    def members(self) -> int:
         """How many points a state holds."""
         return self.walkers
 
-    def attrs(self):
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         return {**super().attrs(), "walkers": self.walkers, "stretch": self.stretch}
 
-    def first_values(self, target, state, spectrum, warming):
+    def first_values(
+        self, target: Target, state: PointState, spectrum: Spectrum | None, warming: bool
+    ) -> Mapping[str, object]:
         """Return nothing, after a look at the walkers.
 
         Raises
@@ -125,10 +134,10 @@ class AIES(Kernel):
             )
         return {}
 
-    def init(self, position, counter=0):
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
         """Return the state at positions, shape (walkers, dim)."""
 
-        def evaluate(carry):
+        def evaluate(carry: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
             k, values = carry
             return k + 1, index_put(values, (k,), self.density(position[k])[0])
 
@@ -136,7 +145,7 @@ class AIES(Kernel):
         _, values = while_loop(lambda carry: carry[0] < self.walkers, evaluate, start)
         return PointState(position, values, as_tensor(counter))
 
-    def step(self, key, state):
+    def step(self, key: Key, state: PointState) -> tuple[PointState, EnsembleInfo]:
         """Return ``(state, info)`` after one proposal for each walker."""
         count, dim = state.position.shape
         # Three numbers for each walker: whom it looks at, how far it goes, whether it does.
@@ -144,7 +153,9 @@ class AIES(Kernel):
         others = 1 + floor((count - 1) * drawn[0]).long()
         factors = (1.0 + (self.stretch - 1.0) * drawn[1]) ** 2 / self.stretch
 
-        def move(carry):
+        def move(
+            carry: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
+        ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
             k, position, logdensity, accept = carry
             mine, other = position[k], position[(k + others[k]) % count]
             proposal = other + factors[k] * (mine - other)

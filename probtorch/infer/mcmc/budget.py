@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import numbers
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.diagnostics.checks import smallest_ess
 from probtorch.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from probtorch.infer.results import SampledDraws
+
 
 __all__ = ["Budget"]
 
@@ -35,7 +39,7 @@ class Budget:
         If one of them is not a positive number.
     """
 
-    def __init__(self, until_ess: Any = None, max_seconds: Any = None) -> None:
+    def __init__(self, until_ess: float | None = None, max_seconds: float | None = None) -> None:
         self.until_ess = _positive("until_ess", until_ess, 400)
         self.max_seconds = _positive("max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
@@ -47,7 +51,7 @@ class Budget:
             return None
         return max(self.max_seconds - (time.perf_counter() - self._began), 0.0)
 
-    def missing(self, draws: Any) -> int:
+    def missing(self, draws: SampledDraws) -> int:
         """Return how many draws each chain should add; 0 where the budget is met or used up."""
         if self.until_ess is None or draws.attrs.get("interrupted"):
             return 0
@@ -64,7 +68,7 @@ class Budget:
         return math.ceil(np.clip(wanted, LEAST * there, MOST * there))
 
 
-def _positive(name, value, example):
+def _positive(name: str, value: float | None, example: int) -> float | None:
     if value is None:
         return None
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)

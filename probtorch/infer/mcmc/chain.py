@@ -5,16 +5,27 @@ Between two calls of the native program it looks whether it should stop, stores 
 lets others see how far it is; within a call it holds no interpreter lock.
 """
 
+from __future__ import annotations
+
+import threading
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import replace
-from probtorch.infer.mcmc.adaptation import check_found, mean_restarted
-from probtorch.infer.mcmc.kernel import statistics
+from probtorch.core.typed import Tree
+from probtorch.infer.mcmc.adaptation import Learner, Segment, check_found, mean_restarted
+from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.saved import chain_leaves
 from probtorch.infer.mcmc.standstill import Standstill
+
+if TYPE_CHECKING:
+    from probtorch.compiler.density import DensityContext
+    from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
+    from probtorch.infer.potential import Target
 
 __all__ = ["ChainRun", "DrawRecord"]
 
@@ -45,14 +56,18 @@ class DrawRecord:
         declared with ``combine`` are those of all.
     """
 
-    def __init__(self, iterations, shape, info, thinning=1):
+    def __init__(
+        self, iterations: int, shape: tuple[int, ...], info: type, thinning: int = 1
+    ) -> None:
         self.thinning, rows = thinning, iterations // thinning
         self.positions = np.empty((rows, *shape))
-        self._declared = [s for s in statistics(info) if s.name is not None]
-        self.stats = {s.name: np.zeros((rows, *shape[:-1]), s.dtype) for s in self._declared}
+        self._declared = {s.name: s for s in statistics(info) if s.name is not None}
+        self.stats = {
+            name: np.zeros((rows, *shape[:-1]), s.dtype) for name, s in self._declared.items()
+        }
         self._seen = 0
 
-    def add(self, positions, info):
+    def add(self, positions: np.ndarray, info: object) -> None:
         """Store the next transitions."""
         count = len(positions)
         rows = (self._seen + np.arange(count)) // self.thinning
@@ -61,24 +76,24 @@ class DrawRecord:
         self._seen += count
         # Of repeated indices the last one stays.
         self.positions[rows] = positions[fits]
-        for s in self._declared:
+        for name, s in self._declared.items():
             values = getattr(info, s.field)[fits]
             if s.combine is None:
-                self.stats[s.name][rows] = values
+                self.stats[name][rows] = values
             else:
-                s.combine.at(self.stats[s.name], rows, values)
+                s.combine.at(self.stats[name], rows, values)
 
     @property
-    def empty(self):
+    def empty(self) -> bool:
         """Whether nothing was stored yet."""
         return not self._seen
 
     @property
-    def complete(self):
+    def complete(self) -> int:
         """Number of rows whose transitions are all there."""
         return min(self._seen // self.thinning, len(self.positions))
 
-    def snapshot(self):
+    def snapshot(self) -> Tree:
         """Return what is there, as a tree for `probtorch.save`.
 
         Complete rows are views: they change no more. The row that is being filled is a copy.
@@ -92,7 +107,7 @@ class DrawRecord:
             "begun": {name: x[row : row + 1].copy() for name, x in parts.items()} if begun else {},
         }
 
-    def restore(self, saved):
+    def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
         self._seen = saved["seen"]
         row = self.complete
@@ -155,19 +170,19 @@ class ChainRun:
 
     def __init__(
         self,
-        runner,
-        context,
-        num_warmup,
-        target,
-        num_samples,
-        thinning,
-        kernel,
+        runner: ChunkRunner,
+        context: DensityContext,
+        num_warmup: int,
+        target: Target,
+        num_samples: int,
+        thinning: int,
+        kernel: Kernel,
         *,
-        keep_warmup=False,
-        hook=None,
-        snapshot_every=None,
-        verifying=False,
-    ):
+        keep_warmup: bool = False,
+        hook: Callable[[np.ndarray, str, int], object] | None = None,
+        snapshot_every: float | None = None,
+        verifying: bool = False,
+    ) -> None:
         self.runner, self.context, self.kernel, self.hook = runner, context, kernel, hook
         self.warmup = kernel.warmup
         self.segments = self.warmup.segments(num_warmup)
@@ -190,48 +205,51 @@ class ChainRun:
         self.verifying, self._calls = verifying, 0
         self.standstill = Standstill()
         self.step_size = np.nan
-        if "step_size" in self._fields:
-            self.step_size = float(chain.kernel.step_size.array)
+        if (name := "step_size") in self._fields:
+            self.step_size = float(getattr(chain.kernel, name).array)
         self.warming_up = bool(self.segments)
-        self.error = self.adapted = None
-        self._count, self._began, self._ended = 1, None, None
+        self.error: BaseException | None = None
+        self.adapted: Chain | None = None
+        self._count = 1
+        self._began: float | None = None
+        self._ended: float | None = None
         # Where the run stands: segments that are behind it, and transitions of the present one.
         self._segment = self._done = 0
         self._snapshot_every, self._next_snapshot = snapshot_every, 0.0
-        self.snapshot = None
+        self.snapshot: dict[str, Any] | None = None
         self._take_snapshot()
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds since the chain began, until it ended."""
         return 0.0 if self._began is None else (self._ended or time.perf_counter()) - self._began
 
     @property
-    def finished(self):
+    def finished(self) -> bool:
         """Whether the chain has ended, well or badly."""
         return self._ended is not None
 
     @property
-    def acceptance(self):
+    def acceptance(self) -> float:
         """Mean of what the tuner follows since something learnt was set last; nan before."""
         total, _, count = self._accepted
         return total / count if count else np.nan
 
     @property
-    def effort(self):
+    def effort(self) -> float:
         """Mean number of evaluations of a transition since then; nan before."""
         _, total, count = self._accepted
         return total / count if count else np.nan
 
-    def warm_up(self, stop):
+    def warm_up(self, stop: threading.Event) -> None:
         """Warm up to the end, or until `stop`, an Event, is set; an exception is in `error`."""
         self._in_time(self._warm_up, stop)
 
-    def sample(self, stop):
+    def sample(self, stop: threading.Event) -> None:
         """Draw to the end, or until `stop` is set; an exception is kept in `error`."""
         self._in_time(self._sample, stop)
 
-    def _in_time(self, stage, stop):
+    def _in_time(self, stage: Callable[[threading.Event], None], stop: threading.Event) -> None:
         self._began, self._ended = time.perf_counter() - self.seconds, None
         try:
             stage(stop)
@@ -240,11 +258,11 @@ class ChainRun:
             self.error = error
         self._ended = time.perf_counter()
 
-    def _warm_up(self, stop):
+    def _warm_up(self, stop: threading.Event) -> None:
         for segment in self.segments[self._segment :]:
             self._run_segment(segment, stop)
 
-    def _sample(self, stop):
+    def _sample(self, stop: threading.Event) -> None:
         if self._segment < len(self.segments):
             return
         if self.warming_up and self.segments:
@@ -256,7 +274,7 @@ class ChainRun:
 
     # --------------------------------------------------------------------------- a longer warm-up
 
-    def extend(self, length, moved_to=None):
+    def extend(self, length: int, moved_to: Chain | None = None) -> None:
         """Let `warm_up` go on for so many iterations more.
 
         Parameters
@@ -280,7 +298,7 @@ class ChainRun:
 
     # ----------------------------------------------------------------------------------- snapshots
 
-    def restore(self, saved):
+    def restore(self, saved: Tree) -> None:
         """Go on from a `snapshot` of another process; the chain itself is that of the runner."""
         for length in saved["extensions"]:
             self.extensions.append(length)
@@ -300,7 +318,7 @@ class ChainRun:
             self.warmup_draws.restore(saved["warmup"])
         self._take_snapshot()
 
-    def _take_snapshot(self):
+    def _take_snapshot(self) -> None:
         if self._snapshot_every is None:
             return
         self._next_snapshot = time.perf_counter() + self._snapshot_every
@@ -324,7 +342,7 @@ class ChainRun:
 
     # ------------------------------------------------------------------------------------ stretches
 
-    def _run_segment(self, segment, stop):
+    def _run_segment(self, segment: Segment, stop: threading.Event) -> None:
         learner = self.learner if segment.learn else None
         if not self._done:
             self._accepted = np.zeros(3)
@@ -349,18 +367,28 @@ class ChainRun:
                     self.runner.set(learner.learns, new)
         self._segment, self._done = self._segment + 1, 0
         rest = self.segments[self._segment :]
-        if rest and segment.learn and not rest[0].learn and self.warmup.tuner is not None:
+        if rest and segment.learn and not rest[0].learn:
             chain = self.runner.chain
-            tuner = replace(chain.tuner, averaging=mean_restarted(chain.tuner.averaging))
-            self.runner.chain = replace(chain, tuner=tuner)
+            if chain.tuner is not None:
+                tuner = replace(chain.tuner, averaging=mean_restarted(chain.tuner.averaging))
+                self.runner.chain = replace(chain, tuner=tuner)
 
-    def _end_warmup(self):
+    def _end_warmup(self) -> None:
         chain = self.runner.chain
-        if self.warmup.follows:
+        if self.warmup.follows and chain.tuner is not None:
             settled = {chain.tuner.tunes: chain.tuner.settled()}
             self.runner.chain = replace(chain, kernel=replace(chain.kernel, **settled))
 
-    def _advance(self, length, recording, stop, *, search=False, adapt=False, learner=None):
+    def _advance(
+        self,
+        length: int,
+        recording: DrawRecord | None,
+        stop: threading.Event,
+        *,
+        search: bool = False,
+        adapt: bool = False,
+        learner: Learner | None = None,
+    ) -> None:
         """Run `length` transitions, less those done before, in calls of a good size."""
         search = search and not self._done
         while self._done < length and not stop.is_set():
@@ -385,7 +413,7 @@ class ChainRun:
             if self._snapshot_every is not None and time.perf_counter() >= self._next_snapshot:
                 self._take_snapshot()
 
-    def _verify_now_and_then(self, position, seconds):
+    def _verify_now_and_then(self, position: np.ndarray, seconds: float) -> None:
         """Compare the density with Python's, after a call that took so many seconds."""
         density, costs = self.context.density, self.context.density.costs
         costs.native += seconds
@@ -401,11 +429,11 @@ class ChainRun:
             density.verify(np.array(position), self.context)
             costs.compared += time.perf_counter() - began
 
-    def _told(self, info, name):
+    def _told(self, info: object, name: str) -> np.ndarray | None:
         """What an info tells under a name of results, None if it does not."""
         return getattr(info, self._fields[name]) if name in self._fields else None
 
-    def _report(self, positions, info):
+    def _report(self, positions: np.ndarray, info: object) -> None:
         if self.hook is not None:
             stage = "Warmup" if self.warming_up else "Sample"
             for i, position in enumerate(positions):
@@ -413,8 +441,8 @@ class ChainRun:
                     self.hook(member, stage, self.iteration + i)
         self.standstill.update(positions, lambda name: self._told(info, name))
         self.iteration += len(positions)
-        evaluations = self._told(info, "n_steps")
-        evaluations = 0 if evaluations is None else int(evaluations.sum())
+        taken = self._told(info, "n_steps")
+        evaluations = 0 if taken is None else int(taken.sum())
         self.evaluations += evaluations
         if (step_size := self._told(info, "step_size")) is not None:
             self.step_size = float(np.mean(step_size[-1]))
@@ -430,5 +458,5 @@ class ChainRun:
             self.divergences += int(diverging.sum())
 
 
-def _is_power_of_four(n):
+def _is_power_of_four(n: int) -> bool:
     return n & (n - 1) == 0 and n.bit_length() % 2 == 1

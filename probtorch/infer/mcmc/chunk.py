@@ -6,8 +6,11 @@ again and again; how a run is cut into calls changes nothing in its draws. The m
 the program: its density is an address in the task.
 """
 
+from __future__ import annotations
+
 import threading
-from typing import Any
+from collections.abc import Hashable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,8 +19,9 @@ from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, map_tree, record, replace, unflatten
+from probtorch.core.typed import DType
 from probtorch.infer.mcmc.adaptation import Tuner
-from probtorch.infer.mcmc.kernel import Kernel, statistics
+from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import where
@@ -55,7 +59,7 @@ class Chain:
     """
 
     kernel: Kernel
-    state: Any
+    state: State
     key: Key
     tuner: Tuner | None
 
@@ -97,15 +101,19 @@ class ChunkTrace:
 
     positions: TensorBase
     grads: TensorBase | None
-    info: Any
+    info: object
 
 
-def capacity_for(size):
+def capacity_for(size: int) -> int:
     """Return how many positions of so many numbers one call has room for."""
     return max(_FEWEST, min(_MOST, _NUMBERS_PER_CHUNK // max(size, 1)))
 
 
-def run_chunk(task, capacity):
+# What the loop over draws carries: their number, state, tuned values, tuner and what was drawn.
+Carry: TypeAlias = tuple[TensorBase, State, dict[str, TensorBase], Tuner | None, ChunkTrace]
+
+
+def run_chunk(task: Task, capacity: int) -> tuple[Chain, ChunkTrace]:
     """Run up to `capacity` transitions of one chain.
 
     Parameters
@@ -126,10 +134,10 @@ def run_chunk(task, capacity):
     # What the loop carries of the kernel: only what is tuned, not, say, a metric.
     names = () if chain.tuner is None else (chain.tuner.tunes,)
 
-    def going(carry):
+    def going(carry: Carry) -> TensorBase:
         return carry[0] < plan.count
 
-    def transition(carry):
+    def transition(carry: Carry) -> Carry:
         at, state, values, tuner, trace = carry
         state, info = replace(kernel, **values).step(key, state)
         if tuner is not None:
@@ -150,8 +158,9 @@ def run_chunk(task, capacity):
     return Chain(replace(kernel, **values), state, key, tuner), trace
 
 
-def _searched(chain):
+def _searched(chain: Chain) -> Chain:
     kernel, tuner = chain.kernel, chain.tuner
+    assert tuner is not None
     value, state = kernel.first_guess(chain.key, chain.state)
     return replace(
         chain,
@@ -161,11 +170,11 @@ def _searched(chain):
     )
 
 
-def empty_trace(chain, capacity):
+def empty_trace(chain: Chain, capacity: int) -> ChunkTrace:
     """Return the `ChunkTrace` of a chain with room for so many draws, all zero."""
     shape = chain.state.position.array.shape
 
-    def column(shape, dtype=np.float64):
+    def column(shape: tuple[int, ...], dtype: DType | type = np.float64) -> TensorBase:
         return wrap(np.broadcast_to(np.zeros((), dtype), (capacity, *shape)))
 
     info = chain.kernel.info(
@@ -177,14 +186,14 @@ def empty_trace(chain, capacity):
 
 # ------------------------------------------------------------------------------------ compiled once
 
-_programs: dict[Any, NativeProgram] = {}
+_programs: dict[Hashable, NativeProgram] = {}
 _lock = threading.Lock()
 # Programs that are kept, the latest ones: one per number of dimensions, 1 MB each. Those that
 # chains are running live anyway.
 MAX_PROGRAMS = 32
 
 
-def program_for(task, capacity):
+def program_for(task: Task, capacity: int) -> NativeProgram:
     """Return the `NativeProgram` for tasks like this one.
 
     It is compiled on first use, and shared by all models and chains from then on; after
@@ -217,11 +226,11 @@ class ChunkRunner:
         Most transitions per call.
     """
 
-    def __init__(self, chain):
+    def __init__(self, chain: Chain) -> None:
         self.capacity = capacity_for(chain.state.position.array.size)
         self._load(chain)
 
-    def _load(self, chain):
+    def _load(self, chain: Chain) -> None:
         plan = ChunkPlan(*map(wrap, (np.array(0), np.array(False), np.array(False))))
         task = Task(chain, plan)
         items, self._structure = flatten(chain)
@@ -230,7 +239,7 @@ class ChunkRunner:
         self._program = program_for(task, self.capacity).resident(task)
         self._know(chain.kernel)
 
-    def _know(self, kernel):
+    def _know(self, kernel: Kernel) -> None:
         """Find the memory of each field of the kernel, which comes first in a chain."""
         self._fields, at = {}, 0
         for name in kernel.__tree_fields__:
@@ -241,14 +250,14 @@ class ChunkRunner:
             at += len(parts)
 
     @property
-    def chain(self):
+    def chain(self) -> Chain:
         """The chain as it stands, a copy; it may be set to one with another kind of metric."""
         return unflatten(
             self._structure, [wrap(x.copy()) for x in self._program.inputs[: self._leaves]]
         )
 
     @chain.setter
-    def chain(self, chain):
+    def chain(self, chain: Chain) -> None:
         items, structure = flatten(chain)
         if structure != self._structure:
             self._load(chain)
@@ -257,11 +266,11 @@ class ChunkRunner:
             place[...] = leaf.array
         self._know(chain.kernel)
 
-    def held(self, name):
+    def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last."""
         return self._fields[name][0]
 
-    def set(self, name, value):
+    def set(self, name: str, value: object) -> None:
         """Set a field of the kernel: as `chain` set with another one, at a fraction of the cost."""
         items, structure = flatten(value)
         _, known, places = self._fields[name]
@@ -273,7 +282,9 @@ class ChunkRunner:
             place[...] = leaf.array
         self._fields[name] = value, known, places
 
-    def run(self, count, *, search=False, adapt=False):
+    def run(
+        self, count: int, *, search: bool = False, adapt: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, object]:
         """Run `count` transitions.
 
         Returns

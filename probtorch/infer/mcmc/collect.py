@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from probtorch.diagnostics.checks import InferenceWarning
 from probtorch.errors import InferenceError
-from probtorch.infer.mcmc.chain import ChainRun
+from probtorch.infer.mcmc.chain import ChainRun, DrawRecord
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
 
@@ -85,41 +84,46 @@ def kept_after_interrupt(
 
 
 def sampled_draws(
-    target: Target, runs: Sequence[ChainRun], length: int, attrs: dict[str, Any]
+    target: Target, runs: Sequence[ChainRun], length: int, attrs: Mapping[str, object]
 ) -> SampledDraws:
     """Return the first `length` draws of each chain, and those of the warm-up if they are kept."""
+    positions, stats = _warmup_of(runs)
     return make_draws(
         target,
         _by_chain([run.draws.positions[:length] for run in runs], 1),
         _stacked([run.draws for run in runs], length),
         attrs,
-        **_warmup_of(runs),
+        warmup_positions=positions,
+        warmup_stats=stats,
     )
 
 
 def warmup_draws(target: Target, runs: Sequence[ChainRun]) -> SampledDraws | None:
     """Return the draws of a warm-up alone, None if they are not kept or there are none."""
-    warmup = _warmup_of(runs)
-    recorded = [run.warmup_draws for run in runs if run.warmup_draws is not None]
-    length = min((recording.complete for recording in recorded), default=0)
-    if not warmup or not length:
+    positions, stats = _warmup_of(runs)
+    length = min((recording.complete for recording in _warmups(runs)), default=0)
+    if positions is None or stats is None or not length:
         return None
-    stats = {name: x[:, :length] for name, x in warmup["warmup_stats"].items()}
+    stats = {name: x[:, :length] for name, x in stats.items()}
     attrs = {"inference_library": "probtorch", "warming_up": True}
-    return make_draws(target, warmup["warmup_positions"][:, :length], stats, attrs)
+    return make_draws(target, positions[:, :length], stats, attrs)
 
 
-def _warmup_of(runs):
-    """Positions and statistics of the warm-up, if kept, as arguments of `make_draws`."""
-    if runs[0].warmup_draws is None or not runs[0].num_warmup:
-        return {}
-    return {
-        "warmup_positions": _by_chain([run.warmup_draws.positions for run in runs], 1),
-        "warmup_stats": _stacked([run.warmup_draws for run in runs], runs[0].num_warmup),
-    }
+def _warmups(runs: Sequence[ChainRun]) -> list[DrawRecord]:
+    return [run.warmup_draws for run in runs if run.warmup_draws is not None]
 
 
-def _stacked(recordings, length):
+def _warmup_of(
+    runs: Sequence[ChainRun],
+) -> tuple[np.ndarray, dict[str, np.ndarray]] | tuple[None, None]:
+    """Positions and statistics of the warm-up, if kept."""
+    kept = _warmups(runs)
+    if not kept or not runs[0].num_warmup:
+        return None, None
+    return _by_chain([x.positions for x in kept], 1), _stacked(kept, runs[0].num_warmup)
+
+
+def _stacked(recordings: Sequence[DrawRecord], length: int) -> dict[str, np.ndarray]:
     """Statistics of several chains as arrays (chain, draw)."""
     return {
         name: _by_chain([r.stats[name][:length] for r in recordings], 0)
@@ -127,7 +131,7 @@ def _stacked(recordings, length):
     }
 
 
-def _by_chain(parts, event_dims):
+def _by_chain(parts: list[np.ndarray], event_dims: int) -> np.ndarray:
     """Arrays (draw, *event) or (draw, members, *event) as one, (chain, draw, *event).
 
     Members of an ensemble are chains of the result, as in ArviZ's converters.
@@ -137,7 +141,7 @@ def _by_chain(parts, event_dims):
     return np.stack(parts)
 
 
-def _rectangle(counts):
+def _rectangle(counts: dict[int, int]) -> tuple[list[int], int]:
     """Which chains and how many draws of each keep the most; `counts` is a dict by chain."""
     ordered = sorted(counts, key=lambda i: (-counts[i], i))
     best = max(range(len(ordered)), key=lambda k: (k + 1) * counts[ordered[k]])

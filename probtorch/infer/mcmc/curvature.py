@@ -10,9 +10,15 @@ peak of the curvature, as in the neck of a funnel, or something else: a wall, a 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.kernels import SteppingKernel
+    from probtorch.infer.potential import Target
+
 
 __all__ = ["curvature_at_divergences", "stability_share"]
 
@@ -26,7 +32,7 @@ DRAWS = 16
 
 
 def stability_share(
-    target: Any, inverse_mass: np.ndarray, step_size: float, position: Any
+    target: Target, inverse_mass: np.ndarray, step_size: float, position: np.ndarray
 ) -> float:
     """Return the largest curvature at a position as a share of what leapfrog can follow.
 
@@ -67,7 +73,10 @@ def stability_share(
 
 
 def curvature_at_divergences(
-    target: Any, kernels: Any, positions: np.ndarray, diverging: np.ndarray
+    target: Target,
+    kernels: Sequence[SteppingKernel],
+    positions: np.ndarray,
+    diverging: np.ndarray,
 ) -> dict[str, float]:
     """Return what the curvature is at divergent draws and elsewhere.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tree import replace
+from probtorch.core.typed import TensorLike
 from probtorch.diagnostics.checks import warn_about
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.display import activity
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.mcmc.chain import ChainRun
-from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.collect import (
     kept_after_interrupt,
     sampled_draws,
@@ -38,10 +39,15 @@ from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.run_results import RunResults, checked_fields
 from probtorch.infer.mcmc.saved import SavedRun, chain_leaves, chain_of
 from probtorch.infer.mcmc.settings import MEANT, count, one_of
-from probtorch.infer.mcmc.starts import first_chain, new_chains, resumed_chains
+from probtorch.infer.mcmc.starts import Params, Start, first_chain, new_chains, resumed_chains
 from probtorch.infer.mcmc.threads import run_chains
-from probtorch.infer.potential import ModelTarget
+from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, joined
+
+if TYPE_CHECKING:
+    from probtorch.infer.checkpoint import Checkpoint
+    from probtorch.tensor import Tensor
+
 
 __all__ = ["MCMC"]
 
@@ -126,19 +132,19 @@ class MCMC(RunResults):
     @explained("MCMC", meant=MEANT)
     def __init__(
         self,
-        kernel: Any = None,
+        kernel: Kernel | None = None,
         num_samples: int | None = None,
         warmup_steps: int | None = None,
-        initial_params: Any = None,
+        initial_params: TensorLike | Mapping[str, TensorLike] | None = None,
         num_chains: int = 1,
-        hook_fn: Any = None,
+        hook_fn: Callable[[Kernel, dict[str, Tensor], str, int], object] | None = None,
         mp_context: str | None = None,
         disable_progbar: bool = False,
         disable_validation: bool = True,
         transforms: None = None,
         save_params: Sequence[str] | None = None,
         *,
-        sampler: Any = None,
+        sampler: Kernel | None = None,
         num_warmup: int | None = None,
         thinning: int = 1,
         postprocess_fn: None = None,
@@ -146,7 +152,7 @@ class MCMC(RunResults):
         progress_bar: bool = True,
         jit_model_args: bool = False,
         num_threads: int | None = None,
-        seed: Any = None,
+        seed: int | Generator | None = None,
         keep_warmup: bool = False,
     ) -> None:
         kernel = one_of("kernel", kernel, "sampler", sampler)
@@ -201,11 +207,10 @@ class MCMC(RunResults):
         self.keep_warmup = bool(keep_warmup)
         self.seed = seed
         self.diagnose = True
-        self.target: Any = None
-        self.last_state: Any = None
-        self.post_warmup_state: Any = None
+
+        self.post_warmup_state: Sequence[Chain] | None = None
         self.seconds: dict[str, float] = {}
-        self._draws: Any = None
+        self._draws = None
         self._extra_fields = ()
 
     # -------------------------------------------------------------------------------------- running
@@ -213,10 +218,10 @@ class MCMC(RunResults):
     def run(
         self,
         *args: object,
-        init_params: Any = None,
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
         extra_fields: Sequence[str] = (),
         rng_key: int | Generator | None = None,
-        checkpoint: Any = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         checkpoint_every: float | None = None,
         until_ess: float | None = None,
         max_seconds: float | None = None,
@@ -283,6 +288,7 @@ class MCMC(RunResults):
         draws = self._run(
             args, kwargs, init_params, rng_key, self.num_samples, saved, budget, stacklevel=3
         )
+        assert draws is not None  # there are samples to draw
         while more := budget.missing(draws):
             draws = self._add(more, budget, stacklevel=3)
         if self.diagnose:
@@ -328,7 +334,7 @@ class MCMC(RunResults):
             warn_about(draws, stacklevel=2)
         return draws
 
-    def _add(self, num_samples, budget, stacklevel):
+    def _add(self, num_samples: int, budget: Budget, stacklevel: int) -> SampledDraws:
         """Draw more from the chains as they stand, and append it."""
         num_samples = -(-num_samples // self.thinning) * self.thinning
         chains = resumed_chains(self.target, self.last_state, len(self.last_state))
@@ -338,7 +344,7 @@ class MCMC(RunResults):
         self.seconds["sampling"] += time.perf_counter() - began
         _, failed = survivors(runs, stacklevel)
         length = min(run.draws.complete for run in runs)
-        old = self._draws
+        old = self.draws
         self._keep_state(runs)
         if failed or not length:
             # Chains of other lengths make no array; what there was stays.
@@ -351,7 +357,14 @@ class MCMC(RunResults):
         self._draws = replace(joined(old, new), attrs=attrs)
         return self._draws
 
-    def warmup(self, *args, init_params=None, collect_warmup=False, rng_key=None, **kwargs):
+    def warmup(
+        self,
+        *args: object,
+        init_params: Params | None = None,
+        collect_warmup: bool = False,
+        rng_key: int | Generator | None = None,
+        **kwargs: object,
+    ) -> None:
         """Warm up only; the next `run` goes on from there.
 
         Parameters
@@ -372,9 +385,9 @@ class MCMC(RunResults):
             self.keep_warmup = keep
         self.post_warmup_state = self.last_state
 
-    def _settings(self, rng_key=None):
+    def _settings(self, rng_key: int | Generator | None = None) -> dict[str, object]:
         """What a checkpoint has to agree in."""
-        seed = self.seed if rng_key is None else rng_key
+        seed: object = self.seed if rng_key is None else rng_key
         if self.post_warmup_state is not None:
             seed = None  # these chains go on with the keys they have
         if isinstance(seed, Generator):
@@ -389,7 +402,17 @@ class MCMC(RunResults):
             "keep_warmup": self.keep_warmup,
         }
 
-    def _run(self, args, kwargs, init_params, rng_key, num_samples, saved, budget, stacklevel):
+    def _run(
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        init_params: Params | None,
+        rng_key: int | Generator | None,
+        num_samples: int,
+        saved: SavedRun,
+        budget: Budget,
+        stacklevel: int,
+    ) -> SampledDraws | None:
         init_params = self.initial_params if init_params is None else init_params
         self._draws = None
         began = time.perf_counter()
@@ -420,7 +443,9 @@ class MCMC(RunResults):
         started = getattr(chains, "gradients", 0)
         return self._collect(runs, ended, num_samples, started, stacklevel + 1)
 
-    def _run_chains(self, runs, saved, budget, stacklevel):
+    def _run_chains(
+        self, runs: list[ChainRun], saved: SavedRun, budget: Budget, stacklevel: int
+    ) -> str:
         """Run all chains to their ends; returns what ended them early, if anything did."""
         guard = WarmupGuard(runs)
         try:
@@ -439,24 +464,37 @@ class MCMC(RunResults):
             guard.warn(stacklevel)
         return ended
 
-    def _chains(self, target, init_params, rng_key):
+    def _chains(
+        self,
+        target: Target,
+        init_params: Params | None,
+        rng_key: int | Generator | None,
+    ) -> list[Start]:
         if self.post_warmup_state is not None:
             return resumed_chains(target, self.post_warmup_state, self.num_chains)
         seed = self.seed if rng_key is None else rng_key
-        generator = default_generator if seed is None else seed
-        if not isinstance(generator, Generator):
-            generator = Generator(seed)
+        if seed is None:
+            seed = default_generator
+        generator = seed if isinstance(seed, Generator) else Generator(seed)
         warming = self.num_warmup > 0
         return new_chains(
             self.kernel, target, init_params, self.num_chains, generator, warming=warming
         )
 
-    def _thread_count(self, num_chains):
+    def _thread_count(self, num_chains: int) -> int:
         # Eager code and hooks run under the interpreter lock and share its state.
         alone = self.hook_fn is not None or not settings.jit
         return 1 if alone else min(self.num_threads, num_chains)
 
-    def _chain_runs(self, target, chains, num_samples, snapshot_every, *, adapted=False):
+    def _chain_runs(
+        self,
+        target: Target,
+        chains: list[Start],
+        num_samples: int,
+        snapshot_every: float | None,
+        *,
+        adapted: bool = False,
+    ) -> list[ChainRun]:
         adapts = self.post_warmup_state is None and not adapted
         return [
             ChainRun(
@@ -475,18 +513,19 @@ class MCMC(RunResults):
             for i, (chain, context) in enumerate(chains)
         ]
 
-    def _hook(self, target):
-        if self.hook_fn is None:
+    def _hook(self, target: Target) -> Callable[[np.ndarray, str, int], None] | None:
+        hook_fn = self.hook_fn
+        if hook_fn is None:
             return None
 
-        def hook(position, stage, iteration):
-            self.hook_fn(self.kernel, target.constrain(wrap(np.array(position))), stage, iteration)
+        def hook(position: np.ndarray, stage: str, iteration: int) -> None:
+            hook_fn(self.kernel, target.constrain(wrap(np.array(position))), stage, iteration)
 
         return hook
 
     # ------------------------------------------------------------------------------------ the state
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, list[list[np.ndarray]]]:
         """Return where the chains of the last run stand, for `probtorch.save`.
 
         Returns
@@ -505,7 +544,7 @@ class MCMC(RunResults):
             )
         return {"chains": [chain_leaves(chain) for chain in self.last_state]}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, list[list[np.ndarray]]]) -> None:
         """Let the next run go on, adapted, from where `state_dict` was taken.
 
         Parameters
@@ -521,12 +560,16 @@ class MCMC(RunResults):
 
     # -------------------------------------------------------------------------------------- results
 
-    def _collect(self, runs, ended, num_samples, started, stacklevel):
+    def _collect(
+        self, runs: list[ChainRun], ended: str, num_samples: int, started: int, stacklevel: int
+    ) -> SampledDraws | None:
         alive, failed = survivors(runs, stacklevel)
         kept, length = alive, num_samples // self.thinning
         if ended:
             sampling = "interrupted" if ended == "interrupted" else "max_seconds"
-            kept, length = kept_after_interrupt(runs, alive, sampling=num_samples and sampling)
+            kept, length = kept_after_interrupt(
+                runs, alive, sampling=sampling if num_samples else ""
+            )
         kept_runs = [runs[i] for i in kept]
         self._keep_state(kept_runs)
         if not num_samples:
@@ -540,22 +583,28 @@ class MCMC(RunResults):
         self._draws = draws
         return draws
 
-    def _of_divergences(self, draws):
+    def _of_divergences(self, draws: SampledDraws) -> dict[str, object]:
         """Attributes that tell what divergences come from."""
         kernels = [chain.kernel for chain in self.last_state]
-        attrs = self.kernel.of_divergences(self.target, kernels, draws)
+        attrs = dict(self.kernel.of_divergences(self.target, kernels, draws))
         if isinstance(self.target, ModelTarget):
             attrs["centred_sites"] = self.target.centred_sites(draws.positions[0, -1])
         return attrs
 
-    def _keep_state(self, runs):
+    def _keep_state(self, runs: list[ChainRun]) -> None:
         chains = [run.runner.chain for run in runs]
         self.last_state = tuple(replace(c, kernel=replace(c.kernel, density=None)) for c in chains)
 
-    def _selected(self, draws):
+    def _selected(self, draws: SampledDraws) -> SampledDraws:
         return draws if self.save_params is None else draws.select(list(self.save_params))
 
-    def _attrs(self, runs, failed, interrupted, kept):
+    def _attrs(
+        self,
+        runs: list[ChainRun],
+        failed: dict[int, BaseException],
+        interrupted: bool,
+        kept: list[int],
+    ) -> dict[str, object]:
         attrs = {
             **self.kernel.attrs(),
             "inference_library": "probtorch",
@@ -579,13 +628,13 @@ class MCMC(RunResults):
             attrs["failed_chains"] = {str(i): f"{type(e).__name__}: {e}" for i, e in failed.items()}
         return attrs
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # Draws leave their model behind, which is here.
         if self._draws is not None and self._draws.target is None:
             self._draws = replace(self._draws, target=self.target)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         sizes = ("num_samples", "num_warmup", "num_chains")
         return f"MCMC({self.kernel!r}, {', '.join(f'{n}={getattr(self, n)}' for n in sizes)})"
 

@@ -21,7 +21,6 @@ variance", The American Statistician 37 (1983), for the moments.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -228,7 +227,9 @@ class Fits:
         return Spectrum(scale, np.ascontiguousarray(directions.T), self.variances[kept])
 
 
-def low_rank(rows: Rows, variance: np.ndarray, *, rank: int, cut: float, ridge: Any) -> Fits:
+def low_rank(
+    rows: Rows, variance: np.ndarray, *, rank: int, cut: float, ridge: float | np.ndarray
+) -> Fits:
     """Return the diagonal and the directions that leave it most, for each sample of rows.
 
     The diagonal is that given times a number, the median of all variances.
@@ -293,14 +294,18 @@ def misfit(rows: Rows, spectrum: Spectrum) -> float:
     return float(total / (2.0 * x.size))
 
 
-def _diagonal(squares, grad_squares, otherwise):
+def _diagonal(
+    squares: np.ndarray, grad_squares: np.ndarray, otherwise: float | np.ndarray
+) -> np.ndarray:
     with np.errstate(all="ignore"):
         ratio = np.sqrt(squares) / np.sqrt(grad_squares)
         fine = (ratio >= LEAST) & (ratio <= MOST)
     return np.where(fine, ratio, otherwise)
 
 
-def _geometric_mean(of_x, of_g, ridge):
+def _geometric_mean(
+    of_x: np.ndarray, of_g: np.ndarray, ridge: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Variances and directions of the matrix A with ``A G A = X``, for covariances plus a ridge."""
     more = np.eye(of_x.shape[-1]) * ridge[..., None, None]
     # With G = L L^T, A is L^-T (L^T X L)^(1/2) L^-1.
@@ -308,4 +313,5 @@ def _geometric_mean(of_x, of_g, ridge):
     back = np.linalg.inv(factor)
     values, inner = np.linalg.eigh(np.swapaxes(factor, -1, -2) @ (of_x + more) @ factor)
     half = np.swapaxes(back, -1, -2) @ (inner * np.maximum(values, 0.0)[..., None, :] ** 0.25)
-    return np.linalg.eigh(half @ np.swapaxes(half, -1, -2))
+    variances, directions = np.linalg.eigh(half @ np.swapaxes(half, -1, -2))
+    return variances, directions

@@ -14,13 +14,18 @@ worse than its neck, and each broad mode worse than a spike.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.diagnostics.checks import ConvergenceWarning
 from probtorch.errors import ProbtorchError
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+
 
 __all__ = ["WarmupGuard", "Trouble"]
 
@@ -72,11 +77,11 @@ class WarmupGuard:
         What was still wrong when no more could be done about it.
     """
 
-    def __init__(self, runs: list[Any]) -> None:
+    def __init__(self, runs: list[ChainRun]) -> None:
         self._runs = runs
         self.left: list[Trouble] = []
 
-    def look(self, warm: list[Any]) -> list[Any]:
+    def look(self, warm: list[ChainRun]) -> list[ChainRun]:
         """Return the chains of `warm` that shall go on, after `extend` was called for them."""
         judged = [run for run in warm if _can_be_judged(run)]
         again = []
@@ -107,7 +112,7 @@ class WarmupGuard:
         )
         warnings.warn(str(message), ConvergenceWarning, stacklevel=stacklevel + 1)
 
-    def _troubles(self, judged):
+    def _troubles(self, judged: Sequence[ChainRun]) -> Iterator[Trouble]:
         """One trouble per chain at most, the gravest."""
         index = {id(run): i for i, run in enumerate(self._runs)}
         standings = [_Standing(index[id(run)], run) for run in judged]
@@ -130,7 +135,7 @@ class WarmupGuard:
 class _Standing:
     """What is known of a chain when its warm-up has ended."""
 
-    def __init__(self, number, run):
+    def __init__(self, number: int, run: ChainRun) -> None:
         self.number, self.run = number, run
         course = np.concatenate([*run.course, np.zeros(0)])
         self.course = course[int(0.4 * len(course)) :]
@@ -138,7 +143,7 @@ class _Standing:
         self.mean, self.sd = float(late.mean()), float(late.std())
         chain = run.runner.chain
         self.step_size = run.step_size
-        if run.warmup.follows:
+        if run.warmup.follows and chain.tuner is not None:
             self.step_size = float(chain.tuner.settled().array)
         # Without a metric nothing is known of the volume, and nobody is called lost.
         metric = getattr(chain.kernel, "metric", None)
@@ -146,16 +151,16 @@ class _Standing:
         self.evidence = evidence if np.isfinite(evidence) else -np.inf
 
 
-def _can_be_judged(run):
+def _can_be_judged(run: ChainRun) -> bool:
     """Whether the warm-up of a chain was long enough, and adapted anything."""
     return run.warming_up and run.warmup.does_something and sum(map(len, run.course)) >= SHORTEST
 
 
-def _first(*troubles):
+def _first(*troubles: Trouble | None) -> list[Trouble]:
     return [t for t in troubles if t is not None][:1]
 
 
-def _lost(standing, best):
+def _lost(standing: _Standing, best: _Standing) -> Trouble | None:
     behind = best.evidence - standing.evidence
     apart = best.mean - standing.mean
     if standing is best or not behind > LOST or not apart > APART * (standing.sd + best.sd):
@@ -169,7 +174,7 @@ def _lost(standing, best):
     )
 
 
-def _drifting(standing):
+def _drifting(standing: _Standing) -> Trouble | None:
     third = max(len(standing.course) // 3, 1)
     before, after = standing.course[:third], standing.course[-third:]
     change = float(after.mean() - before.mean())
@@ -183,7 +188,7 @@ def _drifting(standing):
     )
 
 
-def _moved(standing):
+def _moved(standing: _Standing) -> Trouble | None:
     shift = None if standing.run.learner is None else standing.run.learner.shift()
     if shift is None or not shift > MOVED:
         return None
@@ -195,10 +200,11 @@ def _moved(standing):
     )
 
 
-def _rejecting(standing):
-    if not standing.run.warmup.follows:
+def _rejecting(standing: _Standing) -> Trouble | None:
+    tuner = standing.run.warmup.tuner
+    if tuner is None or not standing.run.warmup.follows:
         return None
-    target, got = float(standing.run.warmup.tuner.target.array), standing.run.acceptance
+    target, got = float(tuner.target.array), standing.run.acceptance
     if not got < target - ACCEPTANCE_GAP:
         return None
     return Trouble(
@@ -209,7 +215,7 @@ def _rejecting(standing):
     )
 
 
-def _out_of_step(standing, usual, count):
+def _out_of_step(standing: _Standing, usual: float, count: int) -> Trouble | None:
     if count < 3 or not standing.step_size * STEP_RATIO < usual:
         return None
     return Trouble(
@@ -220,7 +226,7 @@ def _out_of_step(standing, usual, count):
     )
 
 
-def _wandering(standing, usual, count):
+def _wandering(standing: _Standing, usual: float, count: int) -> Trouble | None:
     """A chain whose mass matrix is that of another place: its trajectories take many more steps."""
     steps = standing.run.effort
     if count < 3 or not steps > STEP_RATIO * usual:

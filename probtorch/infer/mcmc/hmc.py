@@ -12,8 +12,8 @@ R. M. Neal, "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -31,11 +31,18 @@ from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import MEANT, statistic, tuned
 from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
-from probtorch.infer.mcmc.randomness import uniform
+from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import abs as absolute
 from probtorch.ops.elementwise import clamp, exp, isfinite, minimum, shift_left, where
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.metric_settings import FormOfMetric, GivenMass
+    from probtorch.infer.potential import Target
+    from probtorch.infer.results import SampledDraws
+    from probtorch.infer.starts.initialization import Strategy
+
 
 __all__ = [
     "DIVERGENCE_THRESHOLD",
@@ -114,7 +121,7 @@ class HMCInfo:
     )
 
 
-def energy_drop(start, energy):
+def energy_drop(start: TensorBase, energy: TensorBase) -> TensorBase:
     """Return ``start - energy``, and -inf where the energy is nan or infinite.
 
     An infinite log density counts as a divergence, too: a chain that reached a pole would never
@@ -123,7 +130,7 @@ def energy_drop(start, energy):
     return where(isfinite(energy), start - energy, -np.inf)
 
 
-def acceptance(drop):
+def acceptance(drop: TensorBase) -> tuple[TensorBase, TensorBase]:
     """Return the acceptance of a point by its `energy_drop`, and its symmetric statistic.
 
     The first is ``min(1, exp(drop))``; the second ``2 min(1, exp(drop)) / (1 + exp(drop))``, which
@@ -135,7 +142,7 @@ def acceptance(drop):
     return where(drop < 0.0, smaller, 1.0), 2.0 * smaller / (1.0 + smaller)
 
 
-class TrajectoryKernel(SteppingKernel):
+class TrajectoryKernel(SteppingKernel[HMCState]):
     """What `HMC` and `NUTS` have in common: trajectories, which may diverge.
 
     Parameters
@@ -150,9 +157,9 @@ class TrajectoryKernel(SteppingKernel):
     follows = "accept_symmetric"
 
     divergence_threshold: float = static(default=DIVERGENCE_THRESHOLD)
-    depth: Any = tuned(default=DEEPEST)
+    depth: int | TensorBase = tuned(default=DEEPEST)
 
-    def init(self, position, counter=0):
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> HMCState:
         """Return the state at a position, a float64 tensor of shape (dim,)."""
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
@@ -162,7 +169,9 @@ class TrajectoryKernel(SteppingKernel):
         """Step size and mass matrix; the first trajectories are short."""
         return replace(super().warmup, shallow=True)
 
-    def of_divergences(self, target, kernels, draws):
+    def of_divergences(
+        self, target: Target, kernels: Sequence[Self], draws: SampledDraws
+    ) -> Mapping[str, object]:
         """Return what the curvature is at divergent draws; see curvature.py."""
         diverging = draws.sample_stats["diverging"]
         return curvature_at_divergences(target, kernels, draws.positions, diverging)
@@ -193,7 +202,7 @@ class HMC(TrajectoryKernel):
     [neal2011]_.
     """
 
-    trajectory_length: Any = tuned(default=2.0 * math.pi, between=(0.0, math.inf))
+    trajectory_length: float | TensorBase = tuned(default=2.0 * math.pi, between=(0.0, math.inf))
     num_steps: int | None = static(default=None)
     jitter: float = static(default=0.0)
     max_num_steps: int = static(default=1024)
@@ -201,8 +210,8 @@ class HMC(TrajectoryKernel):
     @explained("HMC", meant=MEANT)
     def __init__(
         self,
-        model: Callable[..., Any] | None = None,
-        potential_fn: Callable[..., Any] | None = None,
+        model: Callable[..., object] | Target | None = None,
+        potential_fn: Callable[..., TensorBase] | None = None,
         step_size: float = 1,
         trajectory_length: float | None = None,
         num_steps: int | None = None,
@@ -215,12 +224,12 @@ class HMC(TrajectoryKernel):
         jit_options: Mapping[str, object] | None = None,
         ignore_jit_warnings: bool = False,
         target_accept_prob: float = 0.8,
-        init_strategy: Callable[..., Any] = init_to_typical_set,
+        init_strategy: Strategy = init_to_typical_set,
         *,
-        metric: Any = "auto",
+        metric: FormOfMetric = "auto",
         jitter: float = 0.0,
-        dense_mass: Any = None,
-        inverse_mass_matrix: Any = None,
+        dense_mass: bool | Sequence[Sequence[str]] | None = None,
+        inverse_mass_matrix: GivenMass | None = None,
         regularize_mass_matrix: bool = True,
         find_heuristic_step_size: bool | None = None,
         forward_mode_differentiation: bool = False,
@@ -248,7 +257,7 @@ class HMC(TrajectoryKernel):
             del settings["trajectory_length"]
         self._settle({**settings, "jitter": float(jitter)})
 
-    def attrs(self):
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         length = (
             {"num_steps": self.num_steps}
@@ -257,7 +266,7 @@ class HMC(TrajectoryKernel):
         )
         return {**super().attrs(), **length}
 
-    def step(self, key, state):
+    def step(self, key: Key, state: HMCState) -> tuple[HMCState, HMCInfo]:
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
@@ -275,11 +284,13 @@ class HMC(TrajectoryKernel):
         start = PhasePoint(state.position, momentum, state.logdensity, state.grad)
         energy = kinetic_energy(momentum) - state.logdensity
 
-        def going(carry):
+        def going(carry: tuple[TensorBase, TensorBase, PhasePoint]) -> TensorBase:
             taken, drop, _ = carry
             return (taken < steps) & (drop > -self.divergence_threshold)
 
-        def advance(carry):
+        def advance(
+            carry: tuple[TensorBase, TensorBase, PhasePoint],
+        ) -> tuple[TensorBase, TensorBase, PhasePoint]:
             taken, _, point = carry
             point = leapfrog(self.density, self.metric, point, step_size)
             drop = energy_drop(energy, kinetic_energy(point.momentum) - point.logdensity)
@@ -312,7 +323,7 @@ class HMC(TrajectoryKernel):
         )
         return new, info
 
-    def _steps(self, step_size):
+    def _steps(self, step_size: TensorBase) -> TensorBase:
         if self.num_steps:
             return wrap(np.asarray(self.num_steps))
         # Compared as floats: the quotient may not fit an integer.

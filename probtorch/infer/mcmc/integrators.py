@@ -5,15 +5,31 @@ density, metric, point, step_size)`` and returns a `IntegratorStep`. `FixedSteps
 leapfrog step; adaptive_steps.py has another.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
-from probtorch.infer.mcmc.metrics import kinetic_energy
+from probtorch.infer.mcmc.metrics import Metric, kinetic_energy
 from probtorch.ops.foreign import native_density
 
-__all__ = ["DensityHandle", "FixedSteps", "PhasePoint", "IntegratorStep", "leapfrog"]
+__all__ = [
+    "Density",
+    "DensityHandle",
+    "FixedSteps",
+    "Integrator",
+    "IntegratorStep",
+    "PhasePoint",
+    "leapfrog",
+]
+
+# From a position to the log density and its gradient there.
+Density: TypeAlias = Callable[[TensorBase], tuple[TensorBase, TensorBase]]
 
 
 @record
@@ -32,7 +48,7 @@ class DensityHandle:
     function: TensorBase
     context: TensorBase
 
-    def __call__(self, position):
+    def __call__(self, position: TensorBase) -> tuple[TensorBase, TensorBase]:
         return native_density(position, self.function, self.context)
 
 
@@ -46,7 +62,9 @@ class PhasePoint:
     grad: TensorBase
 
 
-def leapfrog(density, metric, point, step_size):
+def leapfrog(
+    density: Density, metric: Metric, point: PhasePoint, step_size: TensorBase
+) -> PhasePoint:
     """Return the point one leapfrog step further; a negative step size goes back in time.
 
     Parameters
@@ -97,11 +115,22 @@ class IntegratorStep:
     reversible: TensorBase
 
 
+class Integrator(Protocol):
+    """Takes one step from a point; a record, so that kernels can hold it."""
+
+    def __call__(
+        self, density: Density, metric: Metric, point: PhasePoint, step_size: TensorBase
+    ) -> IntegratorStep:
+        """Return the `IntegratorStep` from a point; a negative step size goes back in time."""
+
+
 @record
 class FixedSteps:
     """One leapfrog step, whatever its error."""
 
-    def __call__(self, density, metric, point, step_size):
+    def __call__(
+        self, density: Density, metric: Metric, point: PhasePoint, step_size: TensorBase
+    ) -> IntegratorStep:
         """Return the `IntegratorStep` from a point; a negative step size goes back in time."""
         end = leapfrog(density, metric, point, step_size)
         energy = kinetic_energy(end.momentum) - end.logdensity

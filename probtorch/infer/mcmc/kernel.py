@@ -18,20 +18,48 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.signatures import explained
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
+from probtorch.core.typed import DType, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.adaptation import Warmup
+from probtorch.infer.mcmc.estimates import Spectrum
+from probtorch.infer.mcmc.integrators import Density
+from probtorch.infer.mcmc.randomness import Key
 from probtorch.infer.potential import Target
+from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.starts.path_starts import init_to_typical_set
 
-__all__ = ["Kernel", "Statistic", "checked", "setting", "statistic", "statistics", "tuned"]
+if TYPE_CHECKING:
+    from probtorch.infer.results import SampledDraws
+
+__all__ = [
+    "Kernel",
+    "State",
+    "Statistic",
+    "checked",
+    "setting",
+    "statistic",
+    "statistics",
+    "tuned",
+]
 
 # Settings of the driver that are given to the kernel, and where they go.
 _ELSEWHERE = (
@@ -56,6 +84,25 @@ MEANT = {
 K = TypeVar("K", bound="Kernel")
 
 
+class State(Protocol):
+    """What every state has; see `Kernel`."""
+
+    @property
+    def position(self) -> TensorBase:
+        """Of shape (dim,), or (members, dim)."""
+
+    @property
+    def logdensity(self) -> TensorBase:
+        """The log density there."""
+
+    @property
+    def counter(self) -> TensorBase:
+        """The first random counter that was not used yet."""
+
+
+S = TypeVar("S", bound=State)
+
+
 # ------------------------------------------------------------------------------- what a step tells
 
 
@@ -76,12 +123,12 @@ class Statistic:
 
     field: str
     name: str | None
-    dtype: Any
+    dtype: DType
     combine: np.ufunc | None
 
 
 def statistic(
-    name: str | None = None, *, combine: np.ufunc | None = None, dtype: Any = np.float64
+    name: str | None = None, *, combine: np.ufunc | None = None, dtype: DTypeLike = np.float64
 ) -> Any:
     """Declare a field of an info: a tensor of the position's shape without its last dim.
 
@@ -102,7 +149,9 @@ def statistics(info: type) -> list[Statistic]:
     return [Statistic(f.name, *_declared(f, info)) for f in dataclasses.fields(info)]
 
 
-def _declared(field, info):
+def _declared(
+    field: dataclasses.Field[object], info: type
+) -> tuple[str | None, DType, np.ufunc | None]:
     if "statistic" not in field.metadata:
         raise TypeError(f"{info.__name__}.{field.name} is declared without statistic(...)")
     name, dtype, combine = field.metadata["statistic"]
@@ -112,7 +161,7 @@ def _declared(field, info):
 # ---------------------------------------------------------------------------- what a kernel is like
 
 
-def tuned(*, default: Any = None, between: tuple[float, float] | None = None) -> Any:
+def tuned(*, default: object = None, between: tuple[float, float] | None = None) -> Any:
     """Declare a field that is a tensor, or a record of them, in programs.
 
     Parameters
@@ -125,7 +174,7 @@ def tuned(*, default: Any = None, between: tuple[float, float] | None = None) ->
     return dataclasses.field(default=default, metadata={"between": between})
 
 
-def setting(*, default: Any = None, between: tuple[float, float] | None = None) -> Any:
+def setting(*, default: object = None, between: tuple[float, float] | None = None) -> Any:
     """Declare a field that programs do not know: warm-up and driver read it; as for `tuned`."""
     return dataclasses.field(default=default, metadata={"between": between, "outside": True})
 
@@ -138,7 +187,11 @@ def setting(*, default: Any = None, between: tuple[float, float] | None = None) 
 class _Fields:
     """Makes a record of each subclass, whose constructor explains calls that do not fit."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    # Made by `record`.
+    __tree_fields__: ClassVar[tuple[str, ...]]
+    __static_fields__: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if "__repr__" not in own:
@@ -149,7 +202,7 @@ class _Fields:
             setattr(cls, "__init__", explained(cls.__name__, meant=MEANT)(cls.__init__))  # noqa: B010  # mypy: no method
 
 
-class Kernel(_Fields, ABC):
+class Kernel(_Fields, ABC, Generic[S]):
     """The base of all kernels; a subclass becomes a record by that alone.
 
     A kernel states its fields, `info` (the class of what `step` tells), `init` and `step`; and
@@ -187,19 +240,22 @@ class Kernel(_Fields, ABC):
 
     info: ClassVar[type]
 
-    model: Any = dataclasses.field(default=None, metadata={"outside": True}, kw_only=False)
-    potential_fn: Callable[..., Any] | None = setting(default=None)
-    init_strategy: Callable[..., Any] = setting(default=init_to_typical_set)
-    density: Any = dataclasses.field(default=None, init=False)
+    model: Callable[..., object] | Target | None = dataclasses.field(
+        default=None, metadata={"outside": True}, kw_only=False
+    )
+    potential_fn: Callable[..., TensorBase] | None = setting(default=None)
+    init_strategy: Strategy = setting(default=init_to_typical_set)
+    # None in the hands of users: nothing is evaluated there.
+    density: Density = dataclasses.field(default=cast("Density", None), init=False)
 
     # --------------------------------------------------------------------- what a kernel is made of
 
     @abstractmethod
-    def init(self, position: Any, counter: Any = 0) -> Any:
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> S:
         """Return the state at a position; a pure function in tensor ops."""
 
     @abstractmethod
-    def step(self, key: Any, state: Any) -> tuple[Any, Any]:
+    def step(self, key: Key, state: S) -> tuple[S, object]:
         """Return ``(state, info)`` after one transition; a pure function in tensor ops."""
 
     @property
@@ -212,7 +268,9 @@ class Kernel(_Fields, ABC):
         """How many points a state holds; 0 for one point, a vector."""
         return 0
 
-    def first_values(self, target: Any, state: Any, spectrum: Any, warming: bool) -> dict[str, Any]:
+    def first_values(
+        self, target: Target, state: S, spectrum: Spectrum | None, warming: bool
+    ) -> Mapping[str, object]:
         """Return what `tuned` fields are to begin with, by name; the rest is as it was given.
 
         Parameters
@@ -227,7 +285,14 @@ class Kernel(_Fields, ABC):
         """
         return {}
 
-    def blank_values(self, dim: int, leaves: list[np.ndarray]) -> dict[str, Any]:
+    def first_guess(self, key: Key, state: S) -> tuple[TensorBase, S]:
+        """Return a value for what is tuned, and the state after the search for it.
+
+        Asked for where the tuner `searches`; a pure function in tensor ops.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
         """Return `tuned` fields of any value, of the kind that a saved chain has.
 
         Parameters
@@ -238,11 +303,13 @@ class Kernel(_Fields, ABC):
         """
         return {}
 
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         return {"kernel": self.name}
 
-    def of_divergences(self, target: Any, kernels: Any, draws: Any) -> dict[str, Any]:
+    def of_divergences(
+        self, target: Target, kernels: Sequence[Self], draws: SampledDraws
+    ) -> Mapping[str, object]:
         """Return attributes that tell what the divergent draws of a run come from.
 
         Parameters
@@ -275,31 +342,31 @@ class Kernel(_Fields, ABC):
             if between := f.metadata.get("between"):
                 self._set(**{f.name: checked(self.name, f.name, getattr(self, f.name), *between)})
 
-    def _set(self, **values):
+    def _set(self, **values: object) -> None:
         """Settle fields, in constructors."""
         self.__dict__.update(values)
 
     @classmethod
-    def __tree_build__(cls, values):
+    def __tree_build__(cls: type[K], values: Mapping[str, object]) -> K:
         made = object.__new__(cls)
         made.__dict__.update(values)
         return made
 
-    def __replace__(self: K, **changes: Any) -> K:
+    def __replace__(self: K, **changes: object) -> K:
         names = {f.name for f in dataclasses.fields(self)}
         assert changes.keys() <= names, f"{type(self).__name__} has no {changes.keys() - names}"
         return self.__tree_build__({**self.__dict__, **changes})
 
-    def in_use(self: K, density: Any, **values: Any) -> K:
+    def in_use(self: K, density: Density, **values: object) -> K:
         """Return the kernel on a density, without settings, with these values of `tuned` fields."""
         kind = type(self)
-        names = (*kind.__tree_fields__, *kind.__static_fields__)  # type: ignore[attr-defined]
+        names = (*kind.__tree_fields__, *kind.__static_fields__)
         return self.of(**{n: getattr(self, n) for n in names} | values | {"density": density})
 
     @classmethod
-    def of(cls: type[K], density: Any, **values: Any) -> K:
+    def of(cls: type[K], density: Density, **values: object) -> K:
         """Return a kernel in use, given its fields; see `in_use`."""
-        tree = cls.__tree_fields__  # type: ignore[attr-defined]  # made by `record`
+        tree = cls.__tree_fields__
         made = {n: _tensor(values.get(n, getattr(cls, n))) for n in tree}
         return cls.__tree_build__({**values, **made, "density": density})
 
@@ -308,7 +375,12 @@ class Kernel(_Fields, ABC):
         """What messages and results call it."""
         return type(self).__name__
 
-    def target(self, args: Any, kwargs: Any, init_params: Any = None) -> Target:
+    def target(
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
+    ) -> Target:
         """Return the `Target` for the arguments of a run.
 
         `init_params`, for one chain, says what the variables of a potential look like.
@@ -332,11 +404,11 @@ class Kernel(_Fields, ABC):
         return f"{self.name}({getattr(what, '__name__', type(what).__name__)})"
 
 
-def _tensor(x):
+def _tensor(x: object) -> object:
     return wrap(np.asarray(x)) if isinstance(x, (int, float)) else x
 
 
-def checked(owner: str, name: str, value: Any, low: float, high: float) -> float:
+def checked(owner: str, name: str, value: float, low: float, high: float) -> float:
     """Return a setting as a float strictly between two bounds."""
     try:
         number = float(value)

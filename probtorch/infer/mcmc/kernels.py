@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.tree import replace
 from probtorch.errors import ArgumentError
 from probtorch.infer.mcmc.adaptation import Tuner, Warmup, find_step_size
-from probtorch.infer.mcmc.kernel import Kernel, setting, tuned
+from probtorch.infer.mcmc.kernel import Kernel, S, setting, tuned
 from probtorch.infer.mcmc.mass_matrix import Form, MassMatrix
 from probtorch.infer.mcmc.metric_settings import (
     FORMS,
@@ -27,10 +30,17 @@ from probtorch.infer.mcmc.metric_settings import (
     metric_of,
 )
 
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.estimates import Spectrum
+    from probtorch.infer.mcmc.hmc import HMCState
+    from probtorch.infer.mcmc.randomness import Key
+    from probtorch.infer.potential import Target
+
+
 __all__ = ["MetricKernel", "SteppingKernel"]
 
 
-class MetricKernel(Kernel):
+class MetricKernel(Kernel[S]):
     """A kernel whose proposals are shaped by a metric, which warm-up learns.
 
     Parameters
@@ -67,17 +77,19 @@ class MetricKernel(Kernel):
             inverse_mass_matrix=given_inverse_mass(self.name, self.inverse_mass_matrix),
         )
 
-    def form(self, dim: int, places: Any = ()) -> Form:
+    def form(self, dim: int, places: Sequence[np.ndarray] = ()) -> Form:
         """Return the `Form` of mass matrices for `dim` coordinates, with blocks at `places`."""
         forms = FORMS if self.gradients else FORMS_OF_DRAWS
         return form_of(self.metric, self.inverse_mass_matrix, dim, places, forms)
 
-    def form_for(self, target: Any) -> Form:
+    def form_for(self, target: Target) -> Form:
         """Return the `Form` of mass matrices of a target."""
         places = block_places(self.name, self.metric, self.inverse_mass_matrix, target)
         return self.form(target.dim, places)
 
-    def first_values(self, target: Any, state: Any, spectrum: Any, warming: bool) -> dict[str, Any]:
+    def first_values(
+        self, target: Target, state: S, spectrum: Spectrum | None, warming: bool
+    ) -> Mapping[str, object]:
         """Return the metric to begin with.
 
         Raises
@@ -94,9 +106,10 @@ class MetricKernel(Kernel):
             return {"metric": form.of_spectrum(spectrum)}
         if not self.gradients:
             return {"metric": form.identity()}
-        return {"metric": form.of_gradient(state.grad.array)}
+        # Where there are gradients, states have them.
+        return {"metric": form.of_gradient(cast("HMCState", state).grad.array)}
 
-    def blank_values(self, dim: int, leaves: list[np.ndarray]) -> dict[str, Any]:
+    def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
         """Return a metric of the kind that a saved chain has."""
         # The coordinates of dense blocks are the only vectors of whole numbers in a chain.
         places = [x for x in leaves if x.ndim == 1 and x.dtype == np.int64]
@@ -107,10 +120,10 @@ class MetricKernel(Kernel):
         """The metric is learnt."""
         return Warmup(learner=self._learner if self.adapt_mass_matrix else None)
 
-    def _learner(self, target, position):
+    def _learner(self, target: Target, position: np.ndarray) -> MassMatrix:
         return MassMatrix(self.form_for(target), position)
 
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         return {
             **super().attrs(),
@@ -119,7 +132,7 @@ class MetricKernel(Kernel):
         }
 
 
-class SteppingKernel(MetricKernel):
+class SteppingKernel(MetricKernel[S]):
     """A kernel with a metric and a step size, which warm-up tunes by the acceptance.
 
     Parameters
@@ -142,7 +155,7 @@ class SteppingKernel(MetricKernel):
     # The field of the info that is compared with the target.
     follows: ClassVar[str] = "accept_prob"
 
-    def _settle(self, given):
+    def _settle(self, given: dict[str, Any]) -> None:
         """Take over the arguments of a constructor with Pyro's signature, by name."""
         if given["transforms"] is not None:
             raise ArgumentError(
@@ -170,15 +183,16 @@ class SteppingKernel(MetricKernel):
         search = adapts and self.gradients if search is None else bool(search)
         self._set(adapt_step_size=adapts, find_heuristic_step_size=search)
 
-    def first_guess(self, key, state):
+    def first_guess(self, key: Key, state: S) -> tuple[TensorBase, S]:
         """Return a step size at which a leapfrog step is accepted, and the state after the search.
 
         See `find_step_size`; the state has a gradient.
         """
+        start = cast("HMCState", state)
         step_size, counter = find_step_size(
-            self.density, self.metric, key, state.counter, state, self.step_size
+            self.density, self.metric, key, state.counter, start, self.step_size
         )
-        return step_size, dataclasses.replace(state, counter=counter)
+        return step_size, replace(state, counter=counter)
 
     @property
     def warmup(self) -> Warmup:
@@ -195,7 +209,7 @@ class SteppingKernel(MetricKernel):
             searches=bool(self.find_heuristic_step_size),
         )
 
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         return {
             **super().attrs(),

@@ -12,23 +12,26 @@ approximations to Langevin diffusions", Journal of the Royal Statistical Society
 the acceptance to aim at.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.mcmc.hmc import HMCState, energy_drop
 from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import setting
 from probtorch.infer.mcmc.kernels import SteppingKernel
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.random_walk import MetropolisInfo, accept_probability
-from probtorch.infer.mcmc.randomness import uniform
+from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.ops.elementwise import where
 
 __all__ = ["MALA"]
 
 
-class MALA(SteppingKernel):
+class MALA(SteppingKernel[HMCState]):
     """The Metropolis-adjusted Langevin algorithm [roberts1996]_: one gradient per draw.
 
     Parameters
@@ -61,12 +64,12 @@ class MALA(SteppingKernel):
 
     target_accept_prob: float = setting(default=0.574, between=(0.0, 1.0))
 
-    def init(self, position, counter=0):
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> HMCState:
         """Return the state at a position."""
         logdensity, grad = self.density(position)
         return HMCState(position, logdensity, grad, as_tensor(counter))
 
-    def step(self, key, state):
+    def step(self, key: Key, state: HMCState) -> tuple[HMCState, MetropolisInfo]:
         """Return ``(state, info)`` after one proposal."""
         (dim,) = state.position.shape
         noise = sample_momentum(key, state.counter, dim)

@@ -9,19 +9,23 @@ cut into makes no difference: draws are taken up at the ends of segments, whose 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from probtorch.core.typed import Tree
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
+from probtorch.infer.mcmc.estimates import Fits, Moments, Rows, Spectrum
 from probtorch.infer.mcmc.metrics import (
     BlockMetric,
     DenseMetric,
     DiagonalMetric,
     LowRankMetric,
+    Metric,
 )
+
+M = TypeVar("M", bound=Metric)
 
 # Draws and gradients, arrays (n, dim).
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -86,11 +90,11 @@ class Window:
         draws, grads = zip(*self.parts[-last:])
         return np.concatenate(draws), np.concatenate(grads)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Tree:
         """Return what is there, as a tree for `probtorch.save`."""
         return {"moments": dict(vars(self.moments)), "parts": list(self.parts or [])}
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
         self.moments = Moments(**saved["moments"])
         if self.parts is not None:
@@ -100,7 +104,7 @@ class Window:
 # ---------------------------------------------------------------------------------------- the forms
 
 
-class Form:
+class Form(Generic[M]):
     """What an inverse mass matrix may look like, for a target of `dim` coordinates.
 
     A form makes metrics of one kind, so that one program serves a run: the `identity`, one from a
@@ -112,23 +116,23 @@ class Form:
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
-    def identity(self) -> Any:
+    def identity(self) -> M:
         """Return the identity."""
         raise NotImplementedError(type(self).__name__)
 
-    def of_variance(self, variance: np.ndarray) -> Any:
+    def of_variance(self, variance: np.ndarray) -> M:
         """Return the metric with this diagonal, an array (dim,)."""
         raise NotImplementedError(type(self).__name__)
 
-    def of_gradient(self, grad: np.ndarray) -> Any:
+    def of_gradient(self, grad: np.ndarray) -> M:
         """Return the metric that a gradient at the start asks for, where nothing else is known."""
         return self.of_variance(estimates.first_diagonal(grad))
 
-    def of_spectrum(self, spectrum: Spectrum) -> Any:
+    def of_spectrum(self, spectrum: Spectrum) -> M:
         """Return the metric nearest to a covariance."""
         return self.of_variance(spectrum.diagonal())
 
-    def fitted(self, window: Window, metric: Any, fresh: Arrays | None, choose: bool) -> Any:
+    def fitted(self, window: Window, metric: M, fresh: Arrays | None, choose: bool) -> M:
         """Return the metric that a window asks for, or the present one where it says too little.
 
         `fresh` are the rows that were drawn with the present one, which can judge it: draws and
@@ -138,22 +142,24 @@ class Form:
         raise NotImplementedError(type(self).__name__)
 
 
-class Diagonal(Form):
+class Diagonal(Form[DiagonalMetric]):
     """Variances only."""
 
     keeps_rows = False
 
-    def identity(self):
+    def identity(self) -> DiagonalMetric:
         return DiagonalMetric.unit(self.dim)
 
-    def of_variance(self, variance):
+    def of_variance(self, variance: np.ndarray) -> DiagonalMetric:
         return DiagonalMetric.from_inverse_mass(variance)
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: DiagonalMetric, fresh: Arrays | None, choose: bool
+    ) -> DiagonalMetric:
         return self.of_variance(estimates.diagonal(window.moments, metric.variance()))
 
 
-class LowRank(Form):
+class LowRank(Form[LowRankMetric]):
     """Variances, and a few directions."""
 
     # The gain below which directions are not worth having.
@@ -164,18 +170,20 @@ class LowRank(Form):
         self.rank = min(dim, rank)
         self.cut = CUT_IF_SMALL if dim <= SMALL else CUT
 
-    def identity(self):
+    def identity(self) -> LowRankMetric:
         return LowRankMetric.unit(self.dim, self.rank)
 
-    def of_variance(self, variance):
+    def of_variance(self, variance: np.ndarray) -> LowRankMetric:
         scale = np.sqrt(DiagonalMetric.from_inverse_mass(variance).inverse_mass())
         return LowRankMetric.of(scale, np.zeros((0, self.dim)), np.zeros(0), self.rank)
 
-    def of_spectrum(self, spectrum):
+    def of_spectrum(self, spectrum: Spectrum) -> LowRankMetric:
         found = spectrum.clipped(self.rank, self.cut)
         return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: LowRankMetric, fresh: Arrays | None, choose: bool
+    ) -> LowRankMetric:
         count = window.moments.count
         choose = choose or (self.dim <= SMALL and count <= OFTEN)
         variance = estimates.diagonal(window.moments, metric.variance())
@@ -195,10 +203,10 @@ class LowRank(Form):
             return self.of_variance(variance)
         return self.of_spectrum(self._fit(Rows.of(draws, grads), variance, ridge).spectrum())
 
-    def _fit(self, rows, variance, ridge):
+    def _fit(self, rows: Rows, variance: np.ndarray, ridge: float | np.ndarray) -> Fits:
         return estimates.low_rank(rows, variance, rank=self.rank, cut=self.cut, ridge=ridge)
 
-    def _worth(self, metric, variance, fresh):
+    def _worth(self, metric: LowRankMetric, variance: np.ndarray, fresh: Arrays | None) -> float:
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
         if metric.name == "diag":
             return -np.inf
@@ -208,7 +216,7 @@ class LowRank(Form):
         fit = estimates.misfit(rows, _spectrum_of(metric))
         return 2.0 * self.dim * float(rows.plain_misfit(variance) - fit)
 
-    def _gains(self, draws, grads):
+    def _gains(self, draws: np.ndarray, grads: np.ndarray) -> dict[float, float]:
         """What directions from one half of the draws gain on the other, by the ridge they take.
 
         Summed over both ways, and over all dimensions.
@@ -224,7 +232,7 @@ class LowRank(Form):
         return dict(zip(ridges, gains.tolist()))
 
 
-def _spectrum_of(metric):
+def _spectrum_of(metric: LowRankMetric) -> Spectrum:
     count = int(metric.count.array)
     variances = (1.0 + metric.stretch.array[:count]) ** 2
     return Spectrum(metric.scale.array, metric.directions.array[:count], variances)
@@ -240,19 +248,21 @@ class Auto(LowRank):
     least_gain = WORTH_IT
 
 
-class Dense(Form):
+class Dense(Form[DenseMetric]):
     """All covariances."""
 
-    def of_spectrum(self, spectrum):
+    def of_spectrum(self, spectrum: Spectrum) -> DenseMetric:
         return DenseMetric.from_inverse_mass(spectrum.covariance())
 
-    def identity(self):
+    def identity(self) -> DenseMetric:
         return DenseMetric.unit(self.dim)
 
-    def of_variance(self, variance):
+    def of_variance(self, variance: np.ndarray) -> DenseMetric:
         return DenseMetric.from_inverse_mass(np.diag(variance))
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: DenseMetric, fresh: Arrays | None, choose: bool
+    ) -> DenseMetric:
         variance = estimates.diagonal(window.moments, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
@@ -266,7 +276,9 @@ class Covariances(Dense):
     With n draws, off the diagonal they are shrunk by ``n / (n + dim)``.
     """
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: DenseMetric, fresh: Arrays | None, choose: bool
+    ) -> DenseMetric:
         count = window.moments.count
         if count < TO_CHOOSE or not choose:
             return metric
@@ -281,28 +293,32 @@ class Covariances(Dense):
 class Variances(Diagonal):
     """Variances of draws alone."""
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: DiagonalMetric, fresh: Arrays | None, choose: bool
+    ) -> DiagonalMetric:
         count = window.moments.count
         if count < TO_CHOOSE or not choose:
             return metric
         return self.of_variance(window.moments.squares / count)
 
 
-class Blocks(Form):
+class Blocks(Form[BlockMetric]):
     """Covariances inside blocks of coordinates, variances elsewhere."""
 
     def __init__(self, dim: int, places: Sequence[np.ndarray]) -> None:
         super().__init__(dim)
         self.places = [np.asarray(at, np.int64) for at in places]
 
-    def identity(self):
+    def identity(self) -> BlockMetric:
         return BlockMetric.unit(self.dim, self.places)
 
-    def of_variance(self, variance):
+    def of_variance(self, variance: np.ndarray) -> BlockMetric:
         blocks = [np.diag(variance[at]) for at in self.places]
         return BlockMetric.from_inverse_mass(variance, self.places, blocks)
 
-    def fitted(self, window, metric, fresh, choose):
+    def fitted(
+        self, window: Window, metric: BlockMetric, fresh: Arrays | None, choose: bool
+    ) -> BlockMetric:
         variance = estimates.diagonal(window.moments, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
@@ -340,7 +356,7 @@ class MassMatrix:
         self._fresh = 0
         self._last = None if position is None else np.array(position)
 
-    def _window(self):
+    def _window(self) -> Window:
         return Window(self.form.dim, self.form.keeps_rows)
 
     def add(self, positions: np.ndarray, grads: np.ndarray | None) -> None:
@@ -367,7 +383,7 @@ class MassMatrix:
         if switch:
             self._foreground, self._background = self._background, self._window()
 
-    def learnt(self, metric: Any, *, choose: bool) -> Any:
+    def learnt(self, metric: Metric, *, choose: bool) -> Metric:
         """Return the metric to go on with, given the present one."""
         if (self.shift() or 0.0) > ARRIVED:
             # The chain was still on its way: only what came after counts.
@@ -404,7 +420,7 @@ class MassMatrix:
         self._foreground, self._background = self._window(), self._window()
         self._pending, self._fresh, self._last = [], 0, None
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Tree:
         """Return all of it, as a tree for `probtorch.save`."""
         return {
             "foreground": self._foreground.snapshot(),
@@ -414,7 +430,7 @@ class MassMatrix:
             "last": self._last,
         }
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
         self._foreground.restore(saved["foreground"])
         self._background.restore(saved["background"])

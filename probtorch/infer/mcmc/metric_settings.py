@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 
+from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.mcmc.mass_matrix import (
     WIDEST,
@@ -20,10 +21,34 @@ from probtorch.infer.mcmc.mass_matrix import (
     LowRank,
     Variances,
 )
-from probtorch.infer.mcmc.metrics import BlockMetric, DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.metrics import (
+    BlockMetric,
+    DenseMetric,
+    DiagonalMetric,
+    LowRankMetric,
+    Metric,
+)
 from probtorch.infer.names import unknown_name
 
-__all__ = ["block_places", "chosen_metric", "form_of", "given_inverse_mass", "metric_of"]
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
+
+
+__all__ = [
+    "FormOfMetric",
+    "GivenMass",
+    "block_places",
+    "chosen_metric",
+    "form_of",
+    "given_inverse_mass",
+    "metric_of",
+]
+
+# Of the mass matrix, as users say it: a name, or blocks of sites; and one that they give. An
+# inverse mass matrix is kept as an array, or by blocks of sites.
+FormOfMetric: TypeAlias = str | Sequence[Sequence[str]]
+GivenMass: TypeAlias = TensorLike | Mapping[str, TensorLike] | Mapping[tuple[str, ...], TensorLike]
+InverseMass: TypeAlias = np.ndarray | dict[tuple[str, ...], np.ndarray]
 
 FORMS: dict[str, type[Form]] = {
     "auto": Auto,
@@ -48,7 +73,12 @@ SYNONYMS = {
 }
 
 
-def chosen_metric(owner: str, metric: Any, full_mass: Any, dense_mass: Any) -> Any:
+def chosen_metric(
+    owner: str,
+    metric: FormOfMetric,
+    full_mass: bool | None,
+    dense_mass: bool | Sequence[Sequence[str]] | None,
+) -> str | tuple[tuple[str, ...], ...]:
     """Return the form of the mass matrix, a name or a tuple of tuples of sites.
 
     Raises
@@ -98,7 +128,7 @@ def chosen_metric(owner: str, metric: Any, full_mass: Any, dense_mass: Any) -> A
     )
 
 
-def _are_blocks(value: Any) -> bool:
+def _are_blocks(value: object) -> TypeGuard[Sequence[Sequence[str]]]:
     return (
         isinstance(value, Sequence)
         and len(value) > 0
@@ -109,7 +139,7 @@ def _are_blocks(value: Any) -> bool:
     )
 
 
-def given_inverse_mass(owner: str, value: Any) -> Any:
+def given_inverse_mass(owner: str, value: GivenMass | None) -> InverseMass | None:
     """Return the inverse mass matrix that was given, as an array or a dict of arrays, or None.
 
     Raises
@@ -136,8 +166,8 @@ def given_inverse_mass(owner: str, value: Any) -> Any:
 
 
 def form_of(
-    metric: Any,
-    given: Any,
+    metric: FormOfMetric,
+    given: InverseMass | None,
     dim: int,
     places: Sequence[np.ndarray],
     forms: Mapping[str, type[Form]] = MappingProxyType(FORMS),
@@ -156,7 +186,9 @@ def form_of(
     return forms[metric](dim)
 
 
-def block_places(owner: str, metric: Any, given: Any, target: Any) -> list[np.ndarray]:
+def block_places(
+    owner: str, metric: FormOfMetric, given: InverseMass | None, target: Target
+) -> list[np.ndarray]:
     """Return the coordinates of each dense block.
 
     Raises
@@ -173,7 +205,7 @@ def block_places(owner: str, metric: Any, given: Any, target: Any) -> list[np.nd
     return [_places(owner, sites, target) for sites in blocks]
 
 
-def _places(owner, sites, target):
+def _places(owner: str, sites: Sequence[str], target: Target) -> np.ndarray:
     for site in sites:
         if site not in target.slots:
             raise unknown_name(
@@ -183,7 +215,7 @@ def _places(owner, sites, target):
     return np.concatenate([np.arange(slot.start, slot.stop) for slot in slots])
 
 
-def _is_covariance(x, sites, target):
+def _is_covariance(x: np.ndarray, sites: tuple[str, ...], target: Target) -> bool:
     """Whether an array given for sites is a matrix of them, not variances of one matrix."""
     if len(sites) > 1:
         return True
@@ -191,7 +223,7 @@ def _is_covariance(x, sites, target):
     return slot is not None and x.ndim == 2 and x.shape != tuple(slot.free_shape)
 
 
-def metric_of(owner: str, given: Any, form: Form, target: Any) -> Any:
+def metric_of(owner: str, given: InverseMass, form: Form, target: Target) -> Metric:
     """Return the metric of the inverse mass matrix that was given.
 
     Raises
@@ -221,7 +253,9 @@ def metric_of(owner: str, given: Any, form: Form, target: Any) -> Any:
     )
 
 
-def _by_site(owner, given, form, target):
+def _by_site(
+    owner: str, given: dict[tuple[str, ...], np.ndarray], form: Form, target: Target
+) -> BlockMetric | LowRankMetric:
     variance, covariances = np.ones(target.dim), {}
     for sites, x in given.items():
         at = _places(owner, sites, target)
@@ -262,5 +296,5 @@ def _by_site(owner, given, form, target):
     return BlockMetric.from_inverse_mass(variance, form.places, found)
 
 
-def _same(one, other):
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return np.array_equal(one, other)

@@ -10,7 +10,10 @@ A metric is a record with `velocity` and `force` in tensor ops, and for Python `
 `variance` (its diagonal) and `log_determinant`. What warm-up makes them of is in estimates.py.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.errors import DomainError
-from probtorch.infer.mcmc.randomness import normals
+from probtorch.infer.mcmc.randomness import Key, normals
 from probtorch.ops.contraction import matmul
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
@@ -29,19 +32,43 @@ __all__ = [
     "DenseMetric",
     "DiagonalMetric",
     "LowRankMetric",
+    "Metric",
     "kinetic_energy",
     "sample_momentum",
 ]
 
 
-def sample_momentum(key, counter, dim):
+def sample_momentum(key: Key, counter: TensorBase, dim: int) -> TensorBase:
     """Draw a whitened momentum, shape (dim,), from `dim` counters, the first being `counter`."""
     return normals(key, counter, dim)
 
 
-def kinetic_energy(momentum):
+def kinetic_energy(momentum: TensorBase) -> TensorBase:
     """Return half the squared length of a whitened momentum."""
     return 0.5 * total(momentum * momentum)
+
+
+class Metric(Protocol):
+    """What samplers ask of a metric, in tensor ops, and what Python does."""
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+
+    def velocity(self, momentum: TensorBase) -> TensorBase:
+        """Return dq/dt for a whitened momentum."""
+
+    def force(self, grad: TensorBase) -> TensorBase:
+        """Return dp/dt of the whitened momentum for a gradient of the log density."""
+
+    def inverse_mass(self) -> np.ndarray:
+        """Return the inverse mass matrix, or its diagonal where that is all."""
+
+    def variance(self) -> np.ndarray:
+        """Return the diagonal of the inverse mass matrix."""
+
+    def log_determinant(self) -> float:
+        """Return the logarithm of the determinant of the inverse mass matrix."""
 
 
 @record
@@ -59,12 +86,12 @@ class DiagonalMetric:
     scale: TensorBase
 
     @classmethod
-    def unit(cls, dim):
+    def unit(cls, dim: int) -> DiagonalMetric:
         """Return the identity."""
         return cls(wrap(np.ones(dim)))
 
     @classmethod
-    def from_inverse_mass(cls, variance):
+    def from_inverse_mass(cls, variance: np.ndarray) -> DiagonalMetric:
         """Return the metric whose inverse mass matrix has this diagonal, array of shape (dim,).
 
         Raises
@@ -83,21 +110,21 @@ class DiagonalMetric:
             )
         return cls(wrap(np.sqrt(variance)))
 
-    def inverse_mass(self):
+    def inverse_mass(self) -> np.ndarray:
         """Return the diagonal of the inverse mass matrix as an array."""
         return self.scale.array**2
 
     variance = inverse_mass
 
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
         return 2.0 * float(np.log(self.scale.array).sum())
 
-    def velocity(self, momentum):
+    def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
         return self.scale * momentum
 
-    def force(self, grad):
+    def force(self, grad: TensorBase) -> TensorBase:
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         return self.scale * grad
 
@@ -127,12 +154,14 @@ class LowRankMetric:
     count: TensorBase
 
     @property
-    def name(self):
+    def name(self) -> str:
         """Return "diag" where there are no directions, else "low_rank"."""
         return "low_rank" if int(self.count.array) else "diag"
 
     @classmethod
-    def of(cls, scale, directions, variances, room):
+    def of(
+        cls, scale: np.ndarray, directions: np.ndarray, variances: np.ndarray, room: int
+    ) -> LowRankMetric:
         """Return the metric with these rows of `directions`, of which there are at most `room`."""
         count, dim = directions.shape
         rows, stretch = np.zeros((room, dim)), np.zeros(room)
@@ -140,41 +169,40 @@ class LowRankMetric:
         return cls(wrap(np.asarray(scale)), wrap(rows), wrap(stretch), wrap(np.array(count)))
 
     @classmethod
-    def unit(cls, dim, room):
+    def unit(cls, dim: int, room: int) -> LowRankMetric:
         """Return the identity, with room for so many directions."""
         return cls.of(np.ones(dim), np.zeros((0, dim)), np.zeros(0), room)
 
-    def inverse_mass(self):
+    def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix as an array."""
         rows, scale = self.directions.array, self.scale.array
         inner = np.eye(len(scale)) + (rows.T * (self._variances() - 1.0)) @ rows
         return scale[:, None] * inner * scale
 
-    def variance(self):
+    def variance(self) -> np.ndarray:
         """Return the diagonal of the inverse mass matrix."""
         rows = self.directions.array
         return self.scale.array**2 * (1.0 + (self._variances() - 1.0) @ rows**2)
 
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
         return float(2.0 * np.log(self.scale.array).sum() + np.log(self._variances()).sum())
 
-    def _variances(self):
+    def _variances(self) -> np.ndarray:
         return (1.0 + self.stretch.array) ** 2
 
-    def velocity(self, momentum):
+    def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
         return self.scale * self._stretched(momentum)
 
-    def force(self, grad):
+    def force(self, grad: TensorBase) -> TensorBase:
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         return self._stretched(self.scale * grad)
 
-    def _stretched(self, x):
-        directions: Any = self.directions
-        stretch: Any = self.stretch
+    def _stretched(self, x: TensorBase) -> TensorBase:
+        directions, stretch = self.directions, self.stretch
 
-        def add(state):
+        def add(state: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
             row, out = state
             direction = directions[row]
             return row + 1, out + stretch[row] * total(direction * x) * direction
@@ -198,12 +226,12 @@ class DenseMetric:
     factor: TensorBase
 
     @classmethod
-    def unit(cls, dim):
+    def unit(cls, dim: int) -> DenseMetric:
         """Return the identity."""
         return cls(wrap(np.eye(dim)))
 
     @classmethod
-    def from_inverse_mass(cls, covariance):
+    def from_inverse_mass(cls, covariance: np.ndarray) -> DenseMetric:
         """Return the metric with this inverse mass matrix, array of shape (dim, dim).
 
         Raises
@@ -231,23 +259,23 @@ class DenseMetric:
                 fix=fix,
             ) from None
 
-    def inverse_mass(self):
+    def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix as an array."""
         return self.factor.array @ self.factor.array.T
 
-    def variance(self):
+    def variance(self) -> np.ndarray:
         """Return the diagonal of the inverse mass matrix."""
         return (self.factor.array**2).sum(axis=1)
 
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
         return 2.0 * float(np.log(np.diag(self.factor.array)).sum())
 
-    def velocity(self, momentum):
+    def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
         return matmul(self.factor, momentum)
 
-    def force(self, grad):
+    def force(self, grad: TensorBase) -> TensorBase:
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         return matmul(grad, self.factor)
 
@@ -269,11 +297,11 @@ class BlockMetric:
     name = "blocks"
 
     scale: TensorBase
-    places: tuple
-    factors: tuple
+    places: tuple[TensorBase, ...]
+    factors: tuple[TensorBase, ...]
 
     @classmethod
-    def unit(cls, dim, places):
+    def unit(cls, dim: int, places: Sequence[np.ndarray]) -> BlockMetric:
         """Return the identity with blocks at the given coordinates, a sequence of arrays."""
         return cls(
             wrap(np.ones(dim)),
@@ -282,7 +310,12 @@ class BlockMetric:
         )
 
     @classmethod
-    def from_inverse_mass(cls, variance, places, covariances):
+    def from_inverse_mass(
+        cls,
+        variance: np.ndarray,
+        places: Sequence[np.ndarray],
+        covariances: Sequence[np.ndarray],
+    ) -> BlockMetric:
         """Return the metric with these variances, and covariances of the blocks at `places`.
 
         Raises
@@ -296,35 +329,35 @@ class BlockMetric:
             tuple(DenseMetric.from_inverse_mass(c).factor for c in covariances),
         )
 
-    def inverse_mass(self):
+    def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix as an array."""
         whole = np.diag(self.scale.array**2)
         for at, factor in zip(self.places, self.factors):
             whole[np.ix_(at.array, at.array)] = factor.array @ factor.array.T
         return whole
 
-    def variance(self):
+    def variance(self) -> np.ndarray:
         """Return the diagonal of the inverse mass matrix."""
         variance = self.scale.array**2
         for at, factor in zip(self.places, self.factors):
             variance[at.array] = (factor.array**2).sum(axis=1)
         return variance
 
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
         logs = np.log(self.scale.array)
         for at, factor in zip(self.places, self.factors):
             logs[at.array] = np.log(np.diag(factor.array))
         return 2.0 * float(logs.sum())
 
-    def velocity(self, momentum):
+    def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
         out = self.scale * momentum
         for at, factor in zip(self.places, self.factors):
             out = index_put(out, (at,), matmul(factor, momentum[at]))
         return out
 
-    def force(self, grad):
+    def force(self, grad: TensorBase) -> TensorBase:
         """Return dp/dt of the whitened momentum for a gradient of the log density."""
         out = self.scale * grad
         for at, factor in zip(self.places, self.factors):

@@ -30,8 +30,8 @@ Pradhan, M. Jankowiak, arXiv:1912.11554 (2019), for the iterative walk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -48,10 +48,10 @@ from probtorch.infer.mcmc.hmc import (
     acceptance,
     energy_drop,
 )
-from probtorch.infer.mcmc.integrators import FixedSteps, PhasePoint
+from probtorch.infer.mcmc.integrators import FixedSteps, Integrator, PhasePoint
 from probtorch.infer.mcmc.kernel import MEANT, setting
 from probtorch.infer.mcmc.metrics import kinetic_energy, sample_momentum
-from probtorch.infer.mcmc.randomness import bits, uniform
+from probtorch.infer.mcmc.randomness import Key, bits, uniform
 from probtorch.infer.starts.path_starts import init_to_typical_set
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import abs as absolute
@@ -59,11 +59,20 @@ from probtorch.ops.elementwise import clamp, exp, log, neg, shift_left, where
 from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.metric_settings import FormOfMetric, GivenMass
+    from probtorch.infer.potential import Target
+    from probtorch.infer.starts.initialization import Strategy
+
+
 __all__ = ["NUTS"]
 
 DEEPEST_TREE = 20
 MOST_HALVINGS = 20
 SHORTEST_STEPS = f"leave it at {MAX_HALVINGS}, which allows steps of 1/{2**MAX_HALVINGS}"
+
+
+T = TypeVar("T")
 
 
 @record
@@ -87,6 +96,10 @@ class Checkpoints:
     first: TensorBase
     before: TensorBase
     middle: TensorBase
+
+
+# What is carried from seam to seam: level, row, two sums of momenta, whether one turned.
+Seams: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
 
 
 @record
@@ -206,7 +219,7 @@ class NUTS(TrajectoryKernel):
     """
 
     max_tree_depth: int = static(default=10)
-    integrator: Any = FixedSteps()
+    integrator: Integrator = FixedSteps()
     adaptive_steps: bool = setting(default=False)
     energy_tolerance: float = setting(default=ENERGY_TOLERANCE, between=(0.0, math.inf))
     max_halvings: int = setting(default=MAX_HALVINGS)
@@ -214,8 +227,8 @@ class NUTS(TrajectoryKernel):
     @explained("NUTS", meant=MEANT)
     def __init__(
         self,
-        model: Callable[..., Any] | None = None,
-        potential_fn: Callable[..., Any] | None = None,
+        model: Callable[..., object] | Target | None = None,
+        potential_fn: Callable[..., TensorBase] | None = None,
         step_size: float = 1,
         adapt_step_size: bool = True,
         adapt_mass_matrix: bool = True,
@@ -228,11 +241,11 @@ class NUTS(TrajectoryKernel):
         ignore_jit_warnings: bool = False,
         target_accept_prob: float = 0.8,
         max_tree_depth: int = 10,
-        init_strategy: Callable[..., Any] = init_to_typical_set,
+        init_strategy: Strategy = init_to_typical_set,
         *,
-        metric: Any = "auto",
-        dense_mass: Any = None,
-        inverse_mass_matrix: Any = None,
+        metric: FormOfMetric = "auto",
+        dense_mass: bool | Sequence[Sequence[str]] | None = None,
+        inverse_mass_matrix: GivenMass | None = None,
         regularize_mass_matrix: bool = True,
         find_heuristic_step_size: bool | None = None,
         forward_mode_differentiation: bool = False,
@@ -264,7 +277,7 @@ class NUTS(TrajectoryKernel):
         if self.adaptive_steps:
             self._set(integrator=AdaptiveSteps(self.energy_tolerance, self.max_halvings))
 
-    def attrs(self):
+    def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
         attrs = {**super().attrs(), "max_tree_depth": self.max_tree_depth}
         if self.adaptive_steps:
@@ -275,7 +288,7 @@ class NUTS(TrajectoryKernel):
             }
         return attrs
 
-    def step(self, key, state):
+    def step(self, key: Key, state: HMCState) -> tuple[HMCState, HMCInfo]:
         """Return ``(HMCState, HMCInfo)`` after one transition; pure in its arguments.
 
         Parameters
@@ -313,7 +326,7 @@ class NUTS(TrajectoryKernel):
         )
         return self._finish(trajectory, energy)
 
-    def _finish(self, t, energy):
+    def _finish(self, t: Trajectory, energy: TensorBase) -> tuple[HMCState, HMCInfo]:
         chosen = t.proposal
         info = HMCInfo(
             accept_prob=t.accept_sum / t.leaves.double(),
@@ -331,7 +344,9 @@ class NUTS(TrajectoryKernel):
 
     # --------------------------------------------------------------------------------- one doubling
 
-    def _double(self, key, directions, energy, t):
+    def _double(
+        self, key: Key, directions: TensorBase, energy: TensorBase, t: Trajectory
+    ) -> Trajectory:
         """Return the trajectory twice as long, or cut off where the new half turns or diverges."""
         forward = (directions >> t.depth & 1) == 1
         step_size = where(forward, self.step_size, neg(self.step_size))
@@ -371,7 +386,16 @@ class NUTS(TrajectoryKernel):
             rows=new.rows,
         )
 
-    def _walk(self, key, counter, energy, step_size, leaves, start, rows):
+    def _walk(
+        self,
+        key: Key,
+        counter: TensorBase,
+        energy: TensorBase,
+        step_size: TensorBase,
+        leaves: TensorBase,
+        start: PhasePoint,
+        rows: Checkpoints,
+    ) -> Doubling:
         """Return the `Doubling` after up to `leaves` steps from the end of the trajectory."""
         dim = start.position.array.shape[0]
         zeros = wrap(np.broadcast_to(0.0, (dim,)))
@@ -395,7 +419,7 @@ class NUTS(TrajectoryKernel):
             doubling,
         )
 
-    def _empty_rows(self, dim):
+    def _empty_rows(self, dim: int) -> Checkpoints:
         # One row more than the ones that a leaf number can have: where nothing is to be kept, that
         # row is written.
         rows = wrap(np.broadcast_to(0.0, (self.max_tree_depth + 1, dim)))
@@ -403,7 +427,9 @@ class NUTS(TrajectoryKernel):
 
     # ------------------------------------------------------------------------------------- one leaf
 
-    def _leaf(self, key, counter, energy, step_size, s):
+    def _leaf(
+        self, key: Key, counter: TensorBase, energy: TensorBase, step_size: TensorBase, s: Doubling
+    ) -> Doubling:
         """Return the doubling with one more leaf."""
         step = self.integrator(self.density, self.metric, s.end, step_size)
         end = step.point
@@ -443,10 +469,19 @@ class NUTS(TrajectoryKernel):
             rows=Checkpoints(first, before, middle),
         )
 
-    def _turning(self, ones, trailing, momentum, momentum_sum, first, before, middle):
+    def _turning(
+        self,
+        ones: TensorBase,
+        trailing: TensorBase,
+        momentum: TensorBase,
+        momentum_sum: TensorBase,
+        first: TensorBase,
+        before: TensorBase,
+        middle: TensorBase,
+    ) -> TensorBase:
         """Whether a subtree that ends at the present leaf turns, as a whole or across its seam."""
 
-        def check(state):
+        def check(state: Seams) -> Seams:
             level, row, right_first, right_before, _ = state
             left_first, left_before, left_last = first[row], before[row], middle[row]
             whole = _turns(momentum_sum - left_before, left_first, momentum)
@@ -467,22 +502,22 @@ class NUTS(TrajectoryKernel):
         return turning
 
 
-def _turns(momentum_sum, p, q):
+def _turns(momentum_sum: TensorBase, p: TensorBase, q: TensorBase) -> TensorBase:
     """Whether a sum of momenta from p to q points away from p or q [betancourt2017, app. A.4.2]."""
     return (total(momentum_sum * p) <= 0.0) | (total(momentum_sum * q) <= 0.0)
 
 
-def _either(condition, first, second):
+def _either(condition: TensorBase, first: T, second: T) -> T:
     """Choose between two records by a branch: compiled, it is only `second` that is ever copied."""
     return cond(condition, lambda x, _: x, lambda _, y: y, first, second)
 
 
-def _logaddexp(x, y):
+def _logaddexp(x: TensorBase, y: TensorBase) -> TensorBase:
     larger = where(x > y, x, y)
     return larger + log(exp(x - larger) + exp(y - larger))
 
 
-def _ones(k):
+def _ones(k: TensorBase) -> TensorBase:
     """Number of ones in the binary form of k < 2^31, by sums of neighbouring fields, ever wider."""
     k = k - (k >> 1 & 0x55555555)
     k = (k & 0x33333333) + (k >> 2 & 0x33333333)
@@ -491,17 +526,17 @@ def _ones(k):
     return (k + (k >> 16)) & 0x3F
 
 
-def _trailing_ones(k):
+def _trailing_ones(k: TensorBase) -> TensorBase:
     return _ones(k ^ (k + 1)) - 1
 
 
-def _float(x):
+def _float(x: float) -> TensorBase:
     return wrap(np.asarray(x, np.float64))
 
 
-def _int(x):
+def _int(x: int) -> TensorBase:
     return wrap(np.asarray(x, np.int64))
 
 
-def _false():
+def _false() -> TensorBase:
     return wrap(np.asarray(False))

@@ -4,12 +4,21 @@ Nothing is shown, and rich is not imported, before a run has lasted a third of a
 stderr. Displays read the attributes of `ChainRun`s; they never touch the chains.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from probtorch.config import settings
 from probtorch.infer.display import LOG_EVERY, PATIENCE, REFRESH
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from probtorch.infer.mcmc.chain import ChainRun
 
 __all__ = ["Progress"]
 
@@ -35,20 +44,20 @@ class Progress:
         Off, nothing is ever shown. ``PROBTORCH_PROGRESS=0`` switches all displays off.
     """
 
-    def __init__(self, chains, *, shown=True):
+    def __init__(self, chains: Sequence[ChainRun], *, shown: bool = True) -> None:
         self.chains = list(chains)
         self.shown = shown and settings.progress
         self._start = time.perf_counter()
-        self._display = None
+        self._display: LogDisplay | TerminalDisplay | NotebookDisplay | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if self._display is not None:
             self._display.close()
 
-    def update(self):
+    def update(self) -> None:
         """Show how far the chains are; called several times a second."""
         if not self.shown or time.perf_counter() - self._start < PATIENCE:
             return
@@ -57,13 +66,13 @@ class Progress:
         self._display.update()
 
 
-def _choose_display():
+def _choose_display() -> type[LogDisplay | TerminalDisplay | NotebookDisplay]:
     if _in_notebook():
         return NotebookDisplay
     return TerminalDisplay if sys.stderr.isatty() else LogDisplay
 
 
-def _in_notebook():
+def _in_notebook() -> bool:
     # IPython is never imported for this: where it is not loaded, there is no notebook.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -73,7 +82,7 @@ def _in_notebook():
 # --------------------------------------------------------------------------------------------- rows
 
 
-def row(number, chain):
+def row(number: int, chain: ChainRun) -> tuple[str, ...]:
     """Return the cells of a chain, without the bar."""
     total = chain.num_warmup + chain.num_samples
     phase = "warm-up" if chain.warming_up else "sampling"
@@ -94,19 +103,19 @@ def row(number, chain):
     )
 
 
-def _rounded(rate):
+def _rounded(rate: float) -> str:
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if rate >= size:
             return f"{rate / size:.3g}{unit}"
     return f"{rate:.3g}"
 
 
-def share(chain):
+def share(chain: ChainRun) -> float:
     """Return how much of a chain is done, from 0 to 1."""
     return chain.iteration / max(chain.num_warmup + chain.num_samples, 1)
 
 
-def log_line(chains):
+def log_line(chains: Sequence[ChainRun]) -> str:
     """Return all chains in one line."""
     total = sum(c.num_warmup + c.num_samples for c in chains)
     done, divergences = sum(c.iteration for c in chains), sum(c.divergences for c in chains)
@@ -130,19 +139,19 @@ def log_line(chains):
 class LogDisplay:
     """Lines for a file or pipe: at the start, every ten seconds, at the end."""
 
-    def __init__(self, chains):
+    def __init__(self, chains: Sequence[ChainRun]) -> None:
         self.chains = chains
         print(f"sampling {len(chains)} chains: {log_line(chains)}", file=sys.stderr, flush=True)
         self._last = time.perf_counter()
 
-    def update(self):
+    def update(self) -> None:
         """Write a line if ten seconds have passed since the last one."""
         now = time.perf_counter()
         if now - self._last >= LOG_EVERY:
             self._last = now
             print(f"sampling: {log_line(self.chains)}", file=sys.stderr, flush=True)
 
-    def close(self):
+    def close(self) -> None:
         """Write the last line."""
         print(f"sampled: {log_line(self.chains)}", file=sys.stderr, flush=True)
 
@@ -150,7 +159,7 @@ class LogDisplay:
 class TerminalDisplay:
     """A live table."""
 
-    def __init__(self, chains):
+    def __init__(self, chains: Sequence[ChainRun]) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -165,7 +174,7 @@ class TerminalDisplay:
         self._live.start(refresh=True)
         self._last = time.perf_counter()
 
-    def _table(self):
+    def _table(self) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -178,14 +187,14 @@ class TerminalDisplay:
             table.add_row(number, ProgressBar(total=1.0, completed=share(chain), width=12), *cells)
         return table
 
-    def update(self):
+    def update(self) -> None:
         """Draw the table again if it is time."""
         now = time.perf_counter()
         if now - self._last >= REFRESH:
             self._last = now
             self._live.refresh()
 
-    def close(self):
+    def close(self) -> None:
         """Leave the last state on the screen."""
         self._live.refresh()
         self._live.stop()
@@ -194,14 +203,14 @@ class TerminalDisplay:
 class NotebookDisplay:
     """A small HTML table that is replaced in place."""
 
-    def __init__(self, chains):
+    def __init__(self, chains: Sequence[ChainRun]) -> None:
         from IPython.display import HTML, display
 
         self.chains, self._html = chains, HTML
         self._handle = display(HTML(self.html()), display_id=True)
         self._last = time.perf_counter()
 
-    def html(self):
+    def html(self) -> str:
         """Return the table as HTML; all its text is our own."""
         head = "".join(f"<th>{name}</th>" for name in COLUMNS)
         body = ""
@@ -211,13 +220,13 @@ class NotebookDisplay:
             body += "<tr>" + "".join(f"<td>{c}</td>" for c in (number, bar, *cells)) + "</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def update(self):
+    def update(self) -> None:
         """Replace the table if it is time."""
         now = time.perf_counter()
         if now - self._last >= REFRESH:
             self._last = now
             self._handle.update(self._html(self.html()))
 
-    def close(self):
+    def close(self) -> None:
         """Show the last state."""
         self._handle.update(self._html(self.html()))

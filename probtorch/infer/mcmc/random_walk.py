@@ -10,6 +10,8 @@ J. Tamminen, "An adaptive Metropolis algorithm", Bernoulli 7 (2001), for the cov
 that of the proposals.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
@@ -18,7 +20,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.infer.mcmc.kernel import setting, statistic
 from probtorch.infer.mcmc.kernels import SteppingKernel
-from probtorch.infer.mcmc.randomness import normals, uniform
+from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.ops.elementwise import clamp, exp, isnan, where
 
 __all__ = ["MetropolisInfo", "PointState", "RandomWalk", "accept_probability"]
@@ -43,12 +45,12 @@ class MetropolisInfo:
     n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
 
 
-def accept_probability(rise):
+def accept_probability(rise: TensorBase) -> TensorBase:
     """Return min(1, exp(rise)) of a rise of the log density, 0 where it is nan."""
     return exp(clamp(where(isnan(rise), -np.inf, rise), max=0.0))
 
 
-class RandomWalk(SteppingKernel):
+class RandomWalk(SteppingKernel[PointState]):
     """Metropolis's algorithm with normal proposals around the present point [metropolis1953]_.
 
     It needs no gradient. Its steps are small and forget where they came from, so it takes of the
@@ -90,11 +92,11 @@ class RandomWalk(SteppingKernel):
 
     target_accept_prob: float = setting(default=0.234, between=(0.0, 1.0))
 
-    def init(self, position, counter=0):
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
         """Return the state at a position."""
         return PointState(position, self.density(position)[0], as_tensor(counter))
 
-    def step(self, key, state):
+    def step(self, key: Key, state: PointState) -> tuple[PointState, MetropolisInfo]:
         """Return ``(state, info)`` after one proposal."""
         (dim,) = state.position.shape
         jump = self.metric.velocity(normals(key, state.counter, dim))

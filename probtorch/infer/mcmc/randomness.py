@@ -5,6 +5,10 @@ draws do not depend on threads, chunks or whether the program is compiled, and a
 exactly. See core/rng.py for the bits.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.core.dispatch import wrap
@@ -12,6 +16,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.ops.sampling import bits_to_uniform, philox
 from probtorch.ops.special import ndtri
+
+if TYPE_CHECKING:
+    from probtorch.core.rng import Generator
 
 __all__ = ["Key", "bits", "key_of", "normals", "uniform"]
 
@@ -24,26 +31,26 @@ class Key:
     stream: TensorBase
 
 
-def key_of(generator):
+def key_of(generator: Generator) -> Key:
     """Return the `Key` of a Generator; its counter is not looked at."""
     seed, stream, _ = generator.get_state()
     return Key(_signed(seed), _signed(stream))
 
 
-def _signed(word):
+def _signed(word: int) -> TensorBase:
     return wrap(np.asarray(np.uint64(word)).view(np.int64))
 
 
-def bits(key, counter):
+def bits(key: Key, counter: TensorBase) -> TensorBase:
     """Return 64 random bits per element of `counter`, as int64."""
     return philox(key.seed, key.stream, counter)
 
 
-def uniform(key, counter):
+def uniform(key: Key, counter: TensorBase) -> TensorBase:
     """Return draws from the open interval (0, 1), float64, one per element of `counter`."""
     return bits_to_uniform(bits(key, counter))
 
 
-def normals(key, counter, size):
+def normals(key: Key, counter: TensorBase, size: int) -> TensorBase:
     """Return `size` standard normal draws from the counters ``counter, counter + 1, ...``."""
     return ndtri(uniform(key, counter + wrap(np.arange(size))))

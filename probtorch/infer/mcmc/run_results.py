@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,11 +14,16 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.convergence import ess_bulk, rhat
 from probtorch.diagnostics.summary import Summary
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.mcmc.adapted import adapted_chains
+from probtorch.infer.mcmc.adapted import AdaptedChain, adapted_chains
 from probtorch.infer.mcmc.kernel import Kernel, statistics
 from probtorch.infer.mcmc.settings import count
 from probtorch.infer.results import SampledDraws
 from probtorch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chunk import Chain
+    from probtorch.infer.potential import Target
+
 
 __all__ = ["RunResults", "checked_fields"]
 
@@ -29,7 +35,7 @@ STAT_ALIASES = {
 }
 
 
-def checked_fields(kernel: Kernel, names):
+def checked_fields(kernel: Kernel, names: str | Sequence[str]) -> tuple[str, ...]:
     """Return names of statistics of a kernel as a tuple; an unknown one is an ArgumentError."""
     names = (names,) if isinstance(names, str) else tuple(names)
     told = [s.name for s in statistics(kernel.info) if s.name is not None]
@@ -56,13 +62,14 @@ class RunResults:
     last_state : tuple of Chain
     """
 
-    target: Any = None
-    last_state: Any = None
-    _draws: Any = None
+    # None before the first run.
+    target: Target = cast("Target", None)
+    last_state: tuple[Chain, ...] = cast("tuple[Chain, ...]", None)
+    _draws: SampledDraws | None = None
     _extra_fields: tuple[str, ...] = ()
 
     @property
-    def adapted(self):
+    def adapted(self) -> list[AdaptedChain]:
         """Step size and mass matrix of each chain, a list of `AdaptedChain`."""
         if self.last_state is None:
             raise InferenceError(
@@ -129,7 +136,7 @@ class RunResults:
         return found if group_by_chain else {name: x.reshape(-1) for name, x in found.items()}
 
     @staticmethod
-    def _statistic(name, stats):
+    def _statistic(name: str, stats: Mapping[str, np.ndarray]) -> np.ndarray:
         if name == "potential_energy":
             return -stats["lp"]
         return stats[STAT_ALIASES.get(name, name)]
@@ -145,7 +152,7 @@ class RunResults:
             names = [name for name in names if name in self.target.slots] or names
         print(self.draws.summary(names=names, hdi_prob=prob))
 
-    def diagnostics(self) -> dict[str, Any]:
+    def diagnostics(self) -> dict[str, dict[str, Any]]:
         """Return convergence statistics by variable, and divergences and acceptance by chain.
 
         Returns

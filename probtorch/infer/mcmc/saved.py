@@ -9,18 +9,26 @@ from the main thread. Chains need not stand at the same iteration: each is a fun
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, replace, unflatten
 from probtorch.errors import ArgumentError
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.mcmc.chunk import Chain
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.randomness import Key
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+    from probtorch.infer.mcmc.starts import Start
+
 
 __all__ = ["SavedRun", "chain_leaves", "chain_of"]
 
@@ -36,7 +44,7 @@ def chain_leaves(chain: Chain) -> list[np.ndarray]:
     return [np.asarray(leaf.array) for leaf in flatten(bare)[0]]
 
 
-def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
+def chain_of(kernel: Kernel, leaves: Sequence[np.ndarray]) -> Chain:
     """Return the chain of such arrays, without a density.
 
     Parameters
@@ -69,7 +77,7 @@ def chain_of(kernel: Kernel, leaves: list[Any]) -> Chain:
     return unflatten(structure, [wrap(x.copy()) for x in given])
 
 
-def _flat(position):
+def _flat(position: TensorBase) -> tuple[TensorBase, TensorBase]:
     """A density, for the shapes of a state."""
     return wrap(np.zeros(())), wrap(np.zeros(position.array.shape))
 
@@ -93,7 +101,12 @@ class SavedRun:
         That earlier processes took.
     """
 
-    def __init__(self, checkpoint: Any, every: float | None, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        every: float | None,
+        settings: dict[str, object],
+    ) -> None:
         if checkpoint is None and every is not None:
             raise ArgumentError(
                 "MCMC.run(checkpoint_every=...)",
@@ -103,7 +116,7 @@ class SavedRun:
             )
         self.seconds = 0.0
         self.every: float | None = None
-        self._chains: list[Any] = []
+        self._chains: list[dict[str, Any]] = []
         self._checkpoint: Checkpoint | None = None
         if checkpoint is None:
             return
@@ -135,7 +148,7 @@ class SavedRun:
         """Whether there is a run to go on with."""
         return bool(self._chains)
 
-    def chains(self, kernel: Any, resume: Any) -> list[Any]:
+    def chains(self, kernel: Kernel, resume: Callable[[list[Chain]], list[Start]]) -> list[Start]:
         """Return pairs of a chain and the context of its density, as they were saved.
 
         Parameters
@@ -165,17 +178,17 @@ class SavedRun:
             pairs.append((replace(chain, state=before.state), context))
         return pairs
 
-    def begin(self, runs: list[Any]) -> None:
+    def begin(self, runs: Sequence[ChainRun]) -> None:
         """Bring runs to where they were."""
         for run, saved in zip(runs, self._chains):
             run.restore(saved)
         self._chains = []
 
-    def update(self, runs: list[Any], *, last: bool = False) -> None:
+    def update(self, runs: Sequence[ChainRun], *, last: bool = False) -> None:
         """Write a file with the latest snapshot of every chain, if it is time or the last one."""
         if self._checkpoint is None or not (last or time.perf_counter() >= self._next):
             return
-        chains = [run.snapshot for run in runs]
+        chains = [run.snapshot for run in runs if run.snapshot is not None]
         values = {
             "settings": self._settings,
             "chains": chains,
@@ -186,7 +199,7 @@ class SavedRun:
         self._next = time.perf_counter() + self.every
 
 
-def _seconds(every: Any) -> float:
+def _seconds(every: float) -> float:
     if isinstance(every, (int, float)) and not isinstance(every, bool) and every > 0:
         return float(every)
     raise ArgumentError(

@@ -1,10 +1,19 @@
 """Settings of `MCMC`, checked: one of two names, whole numbers, what other libraries call them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar
+
 import numpy as np
 
 from probtorch.errors import ArgumentError
 
+if TYPE_CHECKING:
+    pass
+
 __all__ = ["MEANT", "count", "one_of"]
+
+T = TypeVar("T")
 
 # Settings of the kernel that are given to the driver, and where they go.
 _ELSEWHERE = (
@@ -30,7 +39,7 @@ MEANT = {
 }
 
 
-def one_of(name, value, alias, other):
+def one_of(name: str, value: T, alias: str, other: T) -> T:
     """Return the one of two names of a setting that was given."""
     if value is not None and other is not None:
         raise ArgumentError(
@@ -42,10 +51,11 @@ def one_of(name, value, alias, other):
     return other if value is None else value
 
 
-def count(name, value, least):
+def count(name: str, value: SupportsIndex | None, least: int) -> int:
     """Return a setting as an int of at least `least`."""
     if (
-        isinstance(value, (bool, np.bool_))
+        value is None
+        or isinstance(value, (bool, np.bool_))
         or not hasattr(value, "__index__")
         or value.__index__() < least
     ):

@@ -12,8 +12,10 @@ R. M. Neal, "Slice sampling", Annals of Statistics 31 (2003), figures 3 and 5. R
 Operations Research 32 (1984), for directions drawn at random.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from probtorch.core.tree import record
 from probtorch.infer.mcmc.kernel import statistic, tuned
 from probtorch.infer.mcmc.kernels import MetricKernel
 from probtorch.infer.mcmc.random_walk import PointState
-from probtorch.infer.mcmc.randomness import normals, uniform
+from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.ops.control import while_loop
 from probtorch.ops.elementwise import floor, log, sqrt, where
 from probtorch.ops.reduction import sum as total
@@ -37,6 +39,11 @@ MOST_WIDTHS = 64.0
 MOST_SHRINKS = 200
 
 
+# What is carried while an interval shrinks: tries, its ends, a position in it with its log density,
+# and whether that is above the level.
+Shrinking: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase, TensorBase, TensorBase]
+
+
 @record
 class SliceInfo:
     """The new log density, and how often it was evaluated on the way."""
@@ -45,7 +52,7 @@ class SliceInfo:
     n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
 
 
-class Slice(MetricKernel):
+class Slice(MetricKernel[PointState]):
     """Slice sampling along random directions [neal2003]_.
 
     It needs no gradient, and copes with densities that have jumps. A draw costs about five
@@ -82,15 +89,17 @@ class Slice(MetricKernel):
 
     width: Any = tuned(default=2.0, between=(0.0, math.inf))
 
-    def init(self, position, counter=0):
+    def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
         """Return the state at a position."""
         return PointState(position, self.density(position)[0], as_tensor(counter))
 
-    def step(self, key, state):
+    def step(self, key: Key, state: PointState) -> tuple[PointState, SliceInfo]:
         """Return ``(state, info)`` after an update along each of `dim` directions."""
         (dim,) = state.position.shape
 
-        def update(carry):
+        def update(
+            carry: tuple[TensorBase, TensorBase, PointState],
+        ) -> tuple[TensorBase, TensorBase, PointState]:
             done, taken, state = carry
             state, evaluations = self._update(key, state)
             return done + 1, taken + evaluations, state
@@ -99,21 +108,25 @@ class Slice(MetricKernel):
         _, taken, new = while_loop(lambda carry: carry[0] < dim, update, (zero, zero, state))
         return new, SliceInfo(new.logdensity, taken)
 
-    def _update(self, key, state):
+    def _update(self, key: Key, state: PointState) -> tuple[PointState, TensorBase]:
         """Return the state after an update along one direction, and the evaluations it took."""
         (dim,) = state.position.shape
         z, counter = normals(key, state.counter, dim), state.counter + dim
         direction = self.metric.velocity(z / sqrt(total(z * z)))
         level = state.logdensity + log(uniform(key, counter))
 
-        def at(offset):
+        def at(offset: TensorBase) -> tuple[TensorBase, TensorBase]:
             position = state.position + offset * direction
             return position, self.density(position)[0]
 
-        def step_out(end, outwards, times):
+        def step_out(
+            end: TensorBase, outwards: TensorBase, times: TensorBase
+        ) -> tuple[TensorBase, TensorBase, TensorBase]:
             """Move an end of the interval until it is below the level; [neal2003, figure 3]."""
 
-            def move(carry):
+            def move(
+                carry: tuple[TensorBase, TensorBase, TensorBase],
+            ) -> tuple[TensorBase, TensorBase, TensorBase]:
                 taken, end, _ = carry
                 end = end + outwards
                 return taken + 1, end, at(end)[1] > level
@@ -126,7 +139,7 @@ class Slice(MetricKernel):
         to_left, left, _ = step_out(begin, -self.width, times)
         to_right, right, _ = step_out(begin + self.width, self.width, (MOST_WIDTHS - 1.0) - times)
 
-        def shrink(carry):
+        def shrink(carry: Shrinking) -> Shrinking:
             """Draw from the interval, and end it there if that is below; [neal2003, figure 5]."""
             tries, left, right, *_ = carry
             offset = left + (right - left) * uniform(key, counter + 3 + tries)

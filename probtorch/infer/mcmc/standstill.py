@@ -9,13 +9,17 @@ take all the time there is: more draws or deeper trees do not help.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probtorch.diagnostics.checks import SHORT_TRAJECTORY, ConvergenceWarning
 from probtorch.errors import ProbtorchError
+
+if TYPE_CHECKING:
+    from probtorch.infer.mcmc.chain import ChainRun
+
 
 __all__ = ["Standstill", "tell_of_standstill"]
 
@@ -35,9 +39,9 @@ class Standstill:
     def __init__(self) -> None:
         self.how = ""
         self._rejected = self._short = 0
-        self._last: Any = None
+        self._last: np.ndarray | None = None
 
-    def update(self, positions: Any, told: Callable[[str], Any]) -> None:
+    def update(self, positions: np.ndarray, told: Callable[[str], Any]) -> None:
         """Count some more; `positions` has a row for each.
 
         Parameters
@@ -73,14 +77,14 @@ class Standstill:
             )
 
 
-def _in_a_row(so_far, flags):
+def _in_a_row(so_far: int, flags: np.ndarray) -> int:
     """How many hold in a row at the end, where `so_far` did before."""
     if flags.all():
         return so_far + len(flags)
     return int(np.argmin(flags[::-1]))
 
 
-def tell_of_standstill(runs: list[Any], told: set[int], stacklevel: int) -> None:
+def tell_of_standstill(runs: Sequence[ChainRun], told: set[int], stacklevel: int) -> None:
     """Warn, once for each, of chains that stand still; `runs` are `ChainRun`s."""
     for i, run in enumerate(runs):
         if not run.standstill.how or i in told:

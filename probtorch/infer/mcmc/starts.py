@@ -6,15 +6,17 @@ density; the context beside it keeps that density alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from probtorch.compiler.density import DensityContext
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.core.tree import leaves, replace
+from probtorch.core.typed import TensorLike
 from probtorch.errors import InferenceError, ShapeError
 from probtorch.infer.forgotten import refuse_flat
 from probtorch.infer.mcmc.chunk import Chain
@@ -26,10 +28,16 @@ from probtorch.infer.potential import Target
 from probtorch.infer.starts.initialization import StartingPoints, starting_points
 from probtorch.infer.starts.start_errors import bad_start
 
+if TYPE_CHECKING:
+    pass
+
 __all__ = ["Starts", "first_chain", "new_chains", "resumed_chains"]
 
+# Unconstrained values, a vector or by site; and those of the first chain, as arrays.
+Params: TypeAlias = TensorLike | Mapping[str, TensorLike]
+FirstValues: TypeAlias = np.ndarray | dict[str, np.ndarray]
 # A chain, and the context of the density it holds.
-Start: TypeAlias = tuple[Chain, Any]
+Start: TypeAlias = tuple[Chain, DensityContext]
 
 
 class Starts(list[Start]):
@@ -51,7 +59,7 @@ class Starts(list[Start]):
 def new_chains(
     kernel: Kernel,
     target: Target,
-    params: Any,
+    params: Params | None,
     num_chains: int,
     generator: Generator,
     *,
@@ -97,7 +105,14 @@ def new_chains(
     return Starts(started, found.gradients + num_chains * members)
 
 
-def _new_chain(kernel, target, position, spectrum, stream, warming):
+def _new_chain(
+    kernel: Kernel,
+    target: Target,
+    position: np.ndarray,
+    spectrum: Spectrum | None,
+    stream: Generator,
+    warming: bool,
+) -> Start:
     context = target.density.context()
     in_use = kernel.in_use(_handle(context))
     state = in_use.init(wrap(np.array(position, np.float64)), wrap(np.array(0)))
@@ -114,7 +129,7 @@ def _new_chain(kernel, target, position, spectrum, stream, warming):
     return chain, context
 
 
-def _worst(context, position):
+def _worst(context: DensityContext, position: np.ndarray) -> np.ndarray:
     """The first of several points at which the density is not finite."""
     for point in position.reshape(-1, position.shape[-1]):
         value, grad = context.value_and_grad(point)
@@ -157,17 +172,17 @@ def resumed_chains(target: Target, chains: Sequence[Chain], num_chains: int) -> 
     return resumed
 
 
-def _handle(context):
+def _handle(context: DensityContext) -> DensityHandle:
     return DensityHandle(
         wrap(np.asarray(context.function, np.int64)), wrap(np.asarray(context.address, np.int64))
     )
 
 
-def first_chain(params: Any, num_chains: int) -> Any:
+def first_chain(params: Params | None, num_chains: int) -> FirstValues | None:
     """Return what variables look like, from parameters that may have a leading chain dim."""
     if params is None:
         return None
-    if not isinstance(params, dict):
+    if not isinstance(params, Mapping):
         array = _array(params)
         return array[0] if array.ndim == 2 else array
     arrays = {name: _array(x) for name, x in params.items()}
@@ -176,9 +191,9 @@ def first_chain(params: Any, num_chains: int) -> Any:
     return arrays
 
 
-def _positions(target, params, num_chains):
+def _positions(target: Target, params: Params, num_chains: int) -> np.ndarray:
     """Starting points (num_chains, dim) from parameters given for one or for all chains."""
-    if isinstance(params, dict):
+    if isinstance(params, Mapping):
         arrays = {name: _array(x) for name, x in params.items()}
         per_chain = all(
             name in target.slots and x.shape == (num_chains, *target.slots[name].free_shape)
@@ -202,5 +217,5 @@ def _positions(target, params, num_chains):
     return array
 
 
-def _array(value):
+def _array(value: TensorLike) -> np.ndarray:
     return np.asarray(as_tensor(value).array, np.float64)

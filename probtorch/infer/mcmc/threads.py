@@ -13,7 +13,9 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from threadpoolctl import ThreadpoolController
 
@@ -25,6 +27,9 @@ from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.standstill import tell_of_standstill
 
 __all__ = ["run_chains"]
+
+# What a thread does with a chain.
+Stage: TypeAlias = Callable[[ChainRun, threading.Event], None]
 
 # How often the main thread looks at the chains, in seconds.
 POLL = 0.05
@@ -68,14 +73,16 @@ def run_chains(
     """
     stop, ended = threading.Event(), threading.Semaphore(0)
     deadline = None if seconds is None else time.perf_counter() + seconds
-    timed_out, told = False, set()
+    timed_out = False
+    told: set[int] = set()
     # What threads say themselves: one may have drawn, and Ctrl-C come, before its start returns.
-    at_work, at_rest = set(), set()
+    at_work: set[threading.Thread] = set()
+    at_rest: set[threading.Thread] = set()
 
     # What holds in this thread holds in those that work for it.
     checked = validation_in_force()
 
-    def work(waiting, stage):
+    def work(waiting: queue.SimpleQueue[ChainRun], stage: Stage) -> None:
         at_work.add(threading.current_thread())
         with contextlib.suppress(queue.Empty), validation_enabled(checked), occupied():
             while not stop.is_set():
@@ -83,8 +90,8 @@ def run_chains(
         at_rest.add(threading.current_thread())
         ended.release()
 
-    def start(chosen, stage):
-        waiting = queue.SimpleQueue()
+    def start(chosen: list[ChainRun], stage: Stage) -> int:
+        waiting: queue.SimpleQueue[ChainRun] = queue.SimpleQueue()
         for run in chosen:
             waiting.put(run)
         # Daemons: after a second Ctrl-C nothing waits for them.
@@ -133,18 +140,20 @@ def run_chains(
 
 
 @functools.cache
-def _blas():
+def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _blas_shared_out(count):
+def _blas_shared_out(count: int) -> AbstractContextManager[object]:
     """Give each of several chains its share of BLAS's threads, which else wait for each other."""
     if count == 1:
         return contextlib.nullcontext()
     return _blas().limit(limits=max((os.cpu_count() or 1) // count, 1), user_api="blas")
 
 
-def _stages(runs, look):
+def _stages(
+    runs: Sequence[ChainRun], look: Callable[[list[ChainRun]], list[ChainRun]]
+) -> Iterator[tuple[list[ChainRun], Stage]]:
     """Which chains are to do what, one stage after the other: pairs of chains and a method."""
     cold = [run for run in runs if run.warming_up]
     # Nobody samples before all are warm, but where a chain failed and is taken up again.

@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
@@ -24,13 +24,21 @@ from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, bits_to_uniform, consecutive_bits, default_generator
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import TensorLike
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, ShapeError
 from probtorch.infer.names import unknown_name
 from probtorch.infer.starts.start_errors import bad_start
 
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
+    from probtorch.infer.slots import Slot
+    from probtorch.infer.starts.lbfgs_paths import InverseHessian
+
 __all__ = [
+    "Strategy",
     "check_value_names",
     "for_one_start",
     "init_to_feasible",
@@ -49,6 +57,9 @@ __all__ = [
 
 TRIES = 100
 
+# Answers with the value of a site, inside its support.
+Strategy: TypeAlias = Callable[..., TensorLike]
+
 
 @dataclass(frozen=True)
 class StartingPoints:
@@ -65,17 +76,21 @@ class StartingPoints:
 
     positions: np.ndarray
     gradients: int
-    covariances: Any = None
+    covariances: InverseHessian | None = None
 
 
 # Strategies that are asked once for all chains, and what answers for them.
-_JOINT: dict[Callable[..., Any], Callable[..., StartingPoints]] = {}
+_JOINT: dict[Strategy, Callable[..., StartingPoints]] = {}
 
 
 # --------------------------------------------------------------------------------------- strategies
 
 
-def init_to_uniform(site: Site | None = None, radius: float = 2.0) -> Any:
+@overload
+def init_to_uniform(site: Site, radius: float = 2.0) -> TensorBase: ...
+@overload
+def init_to_uniform(site: None = None, radius: float = 2.0) -> Strategy: ...
+def init_to_uniform(site: Site | None = None, radius: float = 2.0) -> TensorBase | Strategy:
     """Start uniformly between -radius and radius on the unconstrained scale.
 
     Parameters
@@ -96,24 +111,37 @@ def init_to_uniform(site: Site | None = None, radius: float = 2.0) -> Any:
     return transform(wrap(uniform_point(_generator_of(site), shape, radius)))
 
 
-def init_to_feasible(site: Site | None = None) -> Any:
+@overload
+def init_to_feasible(site: Site) -> TensorBase: ...
+@overload
+def init_to_feasible(site: None = None) -> Strategy: ...
+def init_to_feasible(site: Site | None = None) -> TensorBase | Strategy:
     """Start at 0 on the unconstrained scale, whatever the distribution's parameters."""
     return init_to_feasible if site is None else init_to_uniform(site, radius=0.0)
 
 
-def init_to_sample(site: Site | None = None) -> Any:
+@overload
+def init_to_sample(site: Site) -> TensorBase: ...
+@overload
+def init_to_sample(site: None = None) -> Strategy: ...
+def init_to_sample(site: Site | None = None) -> TensorBase | Strategy:
     """Start at a draw from the prior."""
     if site is None:
         return init_to_sample
     return site.fn.sample(generator=_generator_of(site))
 
 
+@overload
 def init_to_median(
-    site: Site | None = None,
-    num_samples: int = 15,
-    *,
-    fallback: Callable[..., Any] = init_to_feasible,
-) -> Any:
+    site: Site, num_samples: int = 15, *, fallback: Strategy = ...
+) -> TensorLike: ...
+@overload
+def init_to_median(
+    site: None = None, num_samples: int = 15, *, fallback: Strategy = ...
+) -> Strategy: ...
+def init_to_median(
+    site: Site | None = None, num_samples: int = 15, *, fallback: Strategy = init_to_feasible
+) -> TensorLike | Strategy:
     """Start at the median of a few draws from the prior.
 
     Parameters
@@ -139,7 +167,13 @@ def init_to_median(
     return transform(wrap(middle)) if np.isfinite(middle).all() else fallback(site)
 
 
-def init_to_mean(site: Site | None = None, *, fallback: Callable[..., Any] = init_to_median) -> Any:
+@overload
+def init_to_mean(site: Site, *, fallback: Strategy = ...) -> TensorLike: ...
+@overload
+def init_to_mean(site: None = None, *, fallback: Strategy = ...) -> Strategy: ...
+def init_to_mean(
+    site: Site | None = None, *, fallback: Strategy = init_to_median
+) -> TensorLike | Strategy:
     """Start at the prior mean.
 
     Parameters
@@ -158,12 +192,20 @@ def init_to_mean(site: Site | None = None, *, fallback: Callable[..., Any] = ini
     return mean if usable else fallback(site)
 
 
+@overload
+def init_to_value(
+    site: Site, values: Mapping[str, TensorLike] | None = None, *, fallback: Strategy = ...
+) -> TensorLike: ...
+@overload
+def init_to_value(
+    site: None = None, values: Mapping[str, TensorLike] | None = None, *, fallback: Strategy = ...
+) -> Strategy: ...
 def init_to_value(
     site: Site | None = None,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, TensorLike] | None = None,
     *,
-    fallback: Callable[..., Any] = init_to_uniform,
-) -> Any:
+    fallback: Strategy = init_to_uniform,
+) -> TensorLike | Strategy:
     """Start at given (constrained) values, and elsewhere by another strategy.
 
     Parameters
@@ -198,9 +240,13 @@ def init_to_value(
     return values[site.name] if site.name in values else fallback(site)
 
 
+@overload
+def init_to_generated(site: Site, generate: Callable[[], Strategy] = ...) -> TensorLike: ...
+@overload
+def init_to_generated(site: None = None, generate: Callable[[], Strategy] = ...) -> Strategy: ...
 def init_to_generated(
-    site: Site | None = None, generate: Callable[[], Any] = lambda: init_to_uniform
-) -> Any:
+    site: Site | None = None, generate: Callable[[], Strategy] = lambda: init_to_uniform
+) -> TensorLike | Strategy:
     """Start by a strategy that is made anew for each try, for example with random values.
 
     Parameters
@@ -214,11 +260,11 @@ def init_to_generated(
     return generate()(site)
 
 
-def _shape_of(site):
+def _shape_of(site: Site) -> tuple[int, ...]:
     return tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
 
 
-def _generator_of(site):
+def _generator_of(site: Site) -> Generator:
     return default_generator if site.generator is None else site.generator
 
 
@@ -234,7 +280,7 @@ def uniform_point(generator: Generator, shape: tuple[int, ...], radius: float = 
 
 
 def starting_points(
-    target: Any, num_chains: int, generator: Generator, strategy: Callable[..., Any]
+    target: Target, num_chains: int, generator: Generator, strategy: Strategy
 ) -> StartingPoints:
     """Return a point per chain where the log density and its gradient are finite.
 
@@ -264,7 +310,7 @@ def starting_points(
     return StartingPoints(np.stack([q for q, *_ in found]), sum(tries for *_, tries in found))
 
 
-def joint_strategy(function: Callable[..., Any], choose: Callable[..., StartingPoints]) -> None:
+def joint_strategy(function: Strategy, choose: Callable[..., StartingPoints]) -> None:
     """Let a function choose the points of all chains under a strategy's name.
 
     Parameters
@@ -278,7 +324,7 @@ def joint_strategy(function: Callable[..., Any], choose: Callable[..., StartingP
 
 
 def search(
-    target: Any, generator: Generator, strategy: Callable[..., Any]
+    target: Target, generator: Generator, strategy: Strategy
 ) -> tuple[np.ndarray, float, np.ndarray, int]:
     """Return a point where the log density and its gradient are finite, with these two.
 
@@ -335,7 +381,9 @@ def search(
     raise bad_start(target, previous, f"no starting point for {target.name} in {times}")
 
 
-def _of_chain(strategy, chain, num_chains, slots):
+def _of_chain(
+    strategy: Strategy, chain: int, num_chains: int, slots: Mapping[str, Slot]
+) -> Strategy:
     """The strategy of one chain: of `init_to_value` those values that are its own."""
     function, settings, _ = _opened(strategy)
     if function is not init_to_value:
@@ -358,7 +406,9 @@ def _of_chain(strategy, chain, num_chains, slots):
     return functools.partial(init_to_value, **{**settings, "values": values})
 
 
-def _opened(strategy):
+def _opened(
+    strategy: Strategy,
+) -> tuple[Strategy, dict[str, Any], Callable[[], Strategy] | None]:
     """A strategy as ``(function, settings, maker of a strategy per try or None)``."""
     settings = {}
     while isinstance(strategy, functools.partial):
@@ -368,7 +418,7 @@ def _opened(strategy):
     return strategy, settings, maker
 
 
-def for_one_start(strategy: Callable[..., Any]) -> Callable[..., Any]:
+def for_one_start(strategy: Strategy) -> Strategy:
     """Return the strategy of one start: what `init_to_generated` makes is made now, for all sites.
 
     Parameters
@@ -379,7 +429,7 @@ def for_one_start(strategy: Callable[..., Any]) -> Callable[..., Any]:
     return strategy if generate is None else for_one_start(generate())
 
 
-def check_value_names(strategy: Callable[..., Any], known: Iterable[str], subject: str) -> None:
+def check_value_names(strategy: Strategy, known: Iterable[str], subject: str) -> None:
     """Refuse `init_to_value` for a site that `subject` does not have.
 
     Parameters

@@ -232,7 +232,9 @@ class LbfgsPaths:
         if moved.any():
             self._take(np.flatnonzero(moved), trial, value, gradient)
 
-    def _take(self, rows, trial, value, gradient):
+    def _take(
+        self, rows: np.ndarray, trial: np.ndarray, value: np.ndarray, gradient: np.ndarray
+    ) -> None:
         step, change = trial[rows] - self.position[rows], self.gradient[rows] - gradient[rows]
         curvature = (step * change).sum(-1)
         norms = np.sqrt((step * step).sum(-1) * (change * change).sum(-1))
@@ -363,7 +365,7 @@ def best_of_paths(
     return best
 
 
-def _keep(best, paths, rows, score):
+def _keep(best: BestPoints, paths: LbfgsPaths, rows: np.ndarray, score: np.ndarray) -> None:
     at = paths.paths[rows]
     best.score[at] = score
     for name in ("position", "value", "gradient", "log_det"):

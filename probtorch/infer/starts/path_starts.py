@@ -19,7 +19,7 @@ model is a pole, infinitely high and without volume. Therefore:
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
 
@@ -30,12 +30,16 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.starts.initialization import (
     TRIES,
     StartingPoints,
+    Strategy,
     init_to_uniform,
     joint_strategy,
     search,
     uniform_point,
 )
 from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
+
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
 
 __all__ = ["Evaluations", "candidates", "init_to_typical_set", "normal_numbers", "refuse_site"]
 
@@ -64,13 +68,29 @@ SLACK, SLACK_SHARE = 2.0, 0.25
 NEARER = 8
 
 
+@overload
+def init_to_typical_set(
+    site: Site,
+    radius: float = 2.0,
+    *,
+    num_paths: int | None = None,
+    max_gradients: int = MAX_GRADIENTS,
+) -> NoReturn: ...
+@overload
+def init_to_typical_set(
+    site: None = None,
+    radius: float = 2.0,
+    *,
+    num_paths: int | None = None,
+    max_gradients: int = MAX_GRADIENTS,
+) -> Strategy: ...
 def init_to_typical_set(
     site: Site | None = None,
     radius: float = 2.0,
     *,
     num_paths: int | None = None,
     max_gradients: int = MAX_GRADIENTS,
-) -> Any:
+) -> Strategy:
     """Start near the typical set, which short climbs from dispersed points find.
 
     It is what `NUTS` and `HMC` do by default. More points than chains are drawn uniformly on the
@@ -149,7 +169,7 @@ class Evaluations:
     count : int
     """
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Target) -> None:
         self._context = target.density.context()
         self.count = 0
 
@@ -173,7 +193,7 @@ class Evaluations:
 
 
 def candidates(
-    target: Any, evaluate: Evaluations, count: int, generator: Generator, radius: float
+    target: Target, evaluate: Evaluations, count: int, generator: Generator, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return up to `count` points with finite densities and gradients.
 
@@ -221,7 +241,7 @@ def normal_numbers(generator: Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _typical_points(
-    target: Any,
+    target: Target,
     num_chains: int,
     generator: Generator,
     *,
@@ -249,7 +269,7 @@ def _typical_points(
 
 
 def climbed(
-    target: Any,
+    target: Target,
     num_paths: int,
     generator: Generator,
     radius: float = 2.0,
@@ -269,7 +289,7 @@ def climbed(
     return best, evaluate
 
 
-def _evidence(paths, rows):
+def _evidence(paths: LbfgsPaths, rows: np.ndarray) -> np.ndarray:
     """The log density with the log volume, less what is still to be climbed, at most d nats.
 
     Without that bound a poor estimate of an early point would speak for it, or against it.
@@ -341,7 +361,9 @@ def _spread(best: BestPoints, chosen: np.ndarray, dim: int) -> np.ndarray:
     return np.append(others, spare[furthest])
 
 
-def _around(evaluate, best: BestPoints, chosen, normals):
+def _around(
+    evaluate: Evaluations, best: BestPoints, chosen: np.ndarray, normals: np.ndarray
+) -> np.ndarray:
     """Draws from the Gaussians at the chosen points, shortened to lie about as deep as they should.
 
     The depth that should be is half of the squared distance in the Gaussian's own metric. Where the

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
 
@@ -22,8 +22,13 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.psis import MIN_DRAWS, psis
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.starts.initialization import StartingPoints, joint_strategy, uniform_point
-from probtorch.infer.starts.lbfgs_paths import BestPoints, LbfgsPaths, best_of_paths
+from probtorch.infer.starts.initialization import (
+    StartingPoints,
+    Strategy,
+    joint_strategy,
+    uniform_point,
+)
+from probtorch.infer.starts.lbfgs_paths import BestPoints, InverseHessian, LbfgsPaths, best_of_paths
 from probtorch.infer.starts.path_starts import (
     FEWEST_PATHS,
     PATHS_PER_CHAIN,
@@ -32,6 +37,9 @@ from probtorch.infer.starts.path_starts import (
     normal_numbers,
     refuse_site,
 )
+
+if TYPE_CHECKING:
+    from probtorch.infer.potential import Target
 
 __all__ = ["init_to_pathfinder"]
 
@@ -42,6 +50,26 @@ ELBO_DRAWS, NUM_DRAWS, MAX_STEPS = 5, 100, 200
 TOLERANCE = 1e-4
 
 
+@overload
+def init_to_pathfinder(
+    site: Site,
+    radius: float = 2.0,
+    *,
+    num_paths: int | None = None,
+    num_draws: int = NUM_DRAWS,
+    num_elbo_draws: int = ELBO_DRAWS,
+    max_gradients: int = MAX_STEPS,
+) -> NoReturn: ...
+@overload
+def init_to_pathfinder(
+    site: None = None,
+    radius: float = 2.0,
+    *,
+    num_paths: int | None = None,
+    num_draws: int = NUM_DRAWS,
+    num_elbo_draws: int = ELBO_DRAWS,
+    max_gradients: int = MAX_STEPS,
+) -> Strategy: ...
 def init_to_pathfinder(
     site: Site | None = None,
     radius: float = 2.0,
@@ -50,7 +78,7 @@ def init_to_pathfinder(
     num_draws: int = NUM_DRAWS,
     num_elbo_draws: int = ELBO_DRAWS,
     max_gradients: int = MAX_STEPS,
-) -> Any:
+) -> Strategy:
     """Start at draws from Pathfinder's approximation of the posterior.
 
     Quasi-Newton paths climb from dispersed points; of the Gaussians along each the one with the
@@ -114,7 +142,7 @@ def init_to_pathfinder(
 
 
 def _pathfinder_points(
-    target: Any,
+    target: Target,
     num_chains: int,
     generator: Generator,
     *,
@@ -157,7 +185,7 @@ def _pathfinder_points(
 
 
 def gaussian_draws(
-    position: np.ndarray, gradient: np.ndarray, hessian: Any, normals: np.ndarray
+    position: np.ndarray, gradient: np.ndarray, hessian: InverseHessian, normals: np.ndarray
 ) -> np.ndarray:
     """Return draws from N(x + H g, H).
 
@@ -175,7 +203,15 @@ def gaussian_draws(
     return mean[:, None] + hessian.times_root(normals)
 
 
-def _log_ratios(evaluate, position, gradient, hessian, log_det, generator, num_draws):
+def _log_ratios(
+    evaluate: Evaluations,
+    position: np.ndarray,
+    gradient: np.ndarray,
+    hessian: InverseHessian,
+    log_det: np.ndarray,
+    generator: Generator,
+    num_draws: int,
+) -> tuple[np.ndarray, np.ndarray]:
     """Draws from the Gaussians of some rows, and target over proposal there, in nats."""
     rows, dim = position.shape
     normals = normal_numbers(generator, (rows, num_draws, dim))
@@ -185,7 +221,9 @@ def _log_ratios(evaluate, position, gradient, hessian, log_det, generator, num_d
     return points, values.reshape(rows, num_draws) - proposal
 
 
-def _elbo(evaluate, generator, num_draws, paths, rows):
+def _elbo(
+    evaluate: Evaluations, generator: Generator, num_draws: int, paths: LbfgsPaths, rows: np.ndarray
+) -> np.ndarray:
     _, ratios = _log_ratios(
         evaluate,
         paths.position[rows],
@@ -198,7 +236,9 @@ def _elbo(evaluate, generator, num_draws, paths, rows):
     return ratios.mean(-1)
 
 
-def _weighted(evaluate, best: BestPoints, generator, num_draws):
+def _weighted(
+    evaluate: Evaluations, best: BestPoints, generator: Generator, num_draws: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Draws of all paths, shape (paths * num_draws, dim), and their log ratios."""
     points, ratios = _log_ratios(
         evaluate, best.position, best.gradient, best.hessian, best.log_det, generator, num_draws
@@ -206,7 +246,7 @@ def _weighted(evaluate, best: BestPoints, generator, num_draws):
     return points.reshape(-1, points.shape[-1]), ratios.reshape(-1)
 
 
-def _resampled(ratios, generator, count):
+def _resampled(ratios: np.ndarray, generator: Generator, count: int) -> np.ndarray | None:
     """`count` different draws by their smoothed weights, None where there are not so many."""
     if np.isfinite(ratios).sum() < count:
         return None

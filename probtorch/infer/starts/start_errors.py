@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +11,15 @@ from probtorch.autograd.anomaly import detect_anomaly
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.validation import validation_enabled
 from probtorch.errors import AutogradError, DomainError, InferenceError, user_location
+
+if TYPE_CHECKING:
+    from probtorch.core.op import Attrs, Op, Operand, Output
+    from probtorch.effects.site import Site
+    from probtorch.effects.trace import Trace
+    from probtorch.infer.potential import Target
 
 __all__ = ["bad_start"]
 
@@ -24,7 +31,7 @@ ELSEWHERE = (
 )
 
 
-def bad_start(target: Any, q: np.ndarray, subject: str, otherwise: str = "") -> InferenceError:
+def bad_start(target: Target, q: np.ndarray, subject: str, otherwise: str = "") -> InferenceError:
     """Return the error for a point without a finite log density and gradient.
 
     Parameters
@@ -76,18 +83,24 @@ class _FirstNan(Listener):
 
     origin = ""
 
-    def applied(self, op, inputs, attrs, out):
+    def applied(
+        self,
+        op: Op,
+        inputs: tuple[Operand, ...],
+        attrs: Attrs,
+        out: Output,
+    ) -> None:
         """Look at the result of one operation."""
-        if not self.origin and any(map(_has_nan, out if type(out) is tuple else (out,))):
+        if not self.origin and any(map(_has_nan, out if isinstance(out, tuple) else (out,))):
             self.origin = f"{op.name} at {user_location(2)}"
         super().applied(op, inputs, attrs, out)
 
 
-def _has_nan(t):
+def _has_nan(t: TensorBase) -> bool:
     return t.array.dtype.kind == "f" and bool(np.isnan(to_host(t.array)).any())
 
 
-def _origin_in_gradient(target, q):
+def _origin_in_gradient(target: Target, q: np.ndarray) -> str:
     """Which operation's gradient is the first nan at `q`, as "op at file:line"; "" if none is."""
     try:
         with detect_anomaly():
@@ -99,11 +112,13 @@ def _origin_in_gradient(target, q):
     return ""
 
 
-def _log_prob_at(site):
+def _log_prob_at(site: Site) -> float:
     return float(site.compute_log_prob_sum().array)
 
 
-def _diagnosis(target, trace, terms, gradient, elsewhere):
+def _diagnosis(
+    target: Target, trace: Trace, terms: dict[str, float], gradient: np.ndarray, elsewhere: str
+) -> tuple[Site | None, str, str]:
     """Return ``(site, what is wrong with it, what to do)`` for the first site at fault."""
     for name, term in terms.items():
         site = trace[name]
@@ -136,13 +151,13 @@ def _diagnosis(target, trace, terms, gradient, elsewhere):
     return None, "the model refused every point", elsewhere
 
 
-def _kind(array):
+def _kind(array: np.ndarray) -> str:
     """Which non-finite numbers an array holds: nan where there is one, since it tells more."""
     array = np.asarray(array)
     return "nan" if np.isnan(array).any() else "inf" if (array == np.inf).any() else "-inf"
 
 
-def _bad_parameter(fn):
+def _bad_parameter(fn: object) -> tuple[str, str] | None:
     """The first parameter of a distribution that is not finite, as ``(name, kind)``."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
@@ -153,7 +168,7 @@ def _bad_parameter(fn):
     return None
 
 
-def _outside(site):
+def _outside(site: Site) -> str | None:
     """What lies outside the support, as text; None when nothing does."""
     support = site.fn.support
     value = to_host(site.value.array)
@@ -172,7 +187,7 @@ def _outside(site):
     )
 
 
-def _table(trace, terms, worst):
+def _table(trace: Trace, terms: dict[str, float], worst: Site | None) -> list[str]:
     """Lines of site, value, log density and distribution: the first few, and the one at fault."""
     names = list(terms)
     if len(names) > TABLE_ROWS:
@@ -190,7 +205,7 @@ def _table(trace, terms, worst):
     return lines
 
 
-def _shown(site):
+def _shown(site: Site) -> str:
     value = to_host(site.value.array)
     if value.size == 1:
         return f"{value.reshape(-1)[0]:.6g}"
