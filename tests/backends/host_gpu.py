@@ -184,6 +184,10 @@ def _header():
             "double y; __builtin_memcpy(&y, &x, 8); return y; }",
             "static long long __double_as_longlong(double x) {",
             "long long y; __builtin_memcpy(&y, &x, 8); return y; }",
+            "static int __float_as_int(float x) {",
+            "int y; __builtin_memcpy(&y, &x, 4); return y; }",
+            "static float __int_as_float(int x) {",
+            "float y; __builtin_memcpy(&y, &x, 4); return y; }",
             "static unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {",
             "return (unsigned long long)((unsigned __int128)x * y >> 64); }",
             *(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import probtorch
+from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.render import cuda_calls
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
-from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.cuda_schedule import Launch, LibraryCall
 from probtorch.core.dispatch import wrap
 from probtorch.ops.control import while_loop

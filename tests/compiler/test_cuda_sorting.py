@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.lang.cuda import C_TYPES
+from probtorch.compiler.lang.cuda import THREADS
+from probtorch.compiler.lang.routines import sorting
 from probtorch.compiler.lang.types import ir_type
-from probtorch.compiler.render import cuda_sorting
+from probtorch.compiler.render import cuda_calls
+from probtorch.compiler.render.cuda import ROOM
 from probtorch.compiler.render.cuda_math import runtime_text
-from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.cuda_schedule import HostLoop, LibraryCall
-from probtorch.compiler.render.cuda_sorting import SORTING
 from probtorch.core.dispatch import wrap
 from probtorch.ops.control import while_loop
 from tests.backends import host_gpu
@@ -21,36 +21,41 @@ DTYPES = "float64 float32 int64 int32 int16 int8 uint8 bool".split()
 
 pytestmark = host_gpu.needs_gxx
 
-KERNELS = r"""
-extern "C" __global__ void argsort_NAME(char *x, i64 rows, i64 n, i64 descending, char *out) {
-  pt_argsort(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, descending != 0, (i64 *)out);
+# Name: what a kernel of the test passes on.
+KERNELS = {
+    "argsort": "char *x, i64 rows, i64 n, i64 descending, char *out",
+    "order_statistic": "char *x, i64 rows, i64 n, i64 k, char *out",
+    "searchsorted": "char *x, char *v, i64 rows, i64 n, i64 count, i64 right, char *out",
 }
-extern "C" __global__ void order_statistic_NAME(char *x, i64 rows, i64 n, i64 k, char *out) {
-  pt_order_statistic(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, k, (TYPE *)out);
-}
-extern "C" __global__ void select_NAME(char *x, i64 rows, i64 n, i64 k, char *out) {
-  __shared__ double shared[512];
-  pt_select(blockIdx.x, gridDim.x, (TYPE *)x, rows, n, k, (TYPE *)out, shared);
-}
-extern "C" __global__ void searchsorted_NAME(char *x, char *values, i64 rows, i64 n, i64 count,
-                                             i64 right, char *out) {
-  pt_searchsorted(blockIdx.x, gridDim.x, (TYPE *)x, (TYPE *)values, rows, n, count, right != 0,
-                  (i64 *)out);
-}
-"""
 
 
-def instantiations():
-    """Return a source with every function for every type."""
-    texts = [
-        KERNELS.replace("NAME", dtype).replace("TYPE", C_TYPES[ir_type(dtype)]) for dtype in DTYPES
-    ]
-    return "\n".join([runtime_text(()), SORTING, *texts])
+def instantiations(names=KERNELS):
+    """Return a source with functions for every type."""
+    symbols, texts = [], []
+    for name in names:
+        parameters = KERNELS[name]
+        passed = [p.split()[-1].lstrip("*") for p in parameters.split(", ")]
+        passed += ["0"] * (name != "searchsorted")
+        for dtype in DTYPES:
+            symbols.append(f"pt_{name}_{ir_type(dtype)}")
+            texts.append(
+                f'extern "C" __global__ void {name}_{dtype}({parameters}) {{\n{ROOM}\n'
+                f"{symbols[-1]}(0, shared, blockIdx.x, gridDim.x, {', '.join(passed)});\n}}"
+            )
+    return "\n".join([runtime_text(symbols), *texts])
 
 
 @pytest.fixture(scope="module")
 def module():
     return host_gpu.compile_all([instantiations()])[0]
+
+
+@pytest.fixture(scope="module", params=["counting", "selecting"])
+def statistic(request):
+    """Order statistics by either way, whatever the length of a row."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "SHORT_ROW", 2**40 if request.param == "counting" else 0)
+        return host_gpu.compile_all([instantiations(["order_statistic"])])[0]
 
 
 def run(module, name, arguments, out):
@@ -136,23 +141,21 @@ def test_argsort_of_rows_with_a_pattern(module, pattern, n):
         np.testing.assert_array_equal(got, sorted_places(x, descending))
 
 
-@pytest.mark.parametrize("name", ["order_statistic", "select"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_order_statistic_has_the_bits_of_the_element_in_stable_order(module, dtype, name):
+def test_order_statistic_has_the_bits_of_the_element_in_stable_order(statistic, dtype):
     for rows, n, ks in ((3, 1, [0]), (5, 2, [0, 1]), (3, 8, [0, 3, 7]), (2, 1031, [515])):
         x = rows_of(dtype, rows, n)
         ordered = np.take_along_axis(x, sorted_places(x), 1)
         for k in ks:
-            got = run(module, f"{name}_{dtype}", [x, rows, n, k], np.empty(rows, dtype))
+            got = run(statistic, f"order_statistic_{dtype}", [x, rows, n, k], np.empty(rows, dtype))
             assert got.tobytes() == ordered[:, k].tobytes()
 
 
-@pytest.mark.parametrize("name", ["order_statistic", "select"])
-def test_every_order_statistic_of_zeros_and_nan_in_a_row(module, name):
+def test_every_order_statistic_of_zeros_and_nan_in_a_row(statistic):
     x = np.array([[0.0, np.nan, -0.0, -0.0, -np.nan, 0.0, -1.0, np.inf, -0.0]])
     ordered = np.take_along_axis(x, sorted_places(x), 1)
     for k in range(x.size):
-        got = run(module, f"{name}_float64", [x, 1, x.size, k], np.empty(1))
+        got = run(statistic, "order_statistic_float64", [x, 1, x.size, k], np.empty(1))
         assert got.tobytes() == ordered[:, k].tobytes()
 
 
@@ -260,7 +263,7 @@ def test_searchsorted_in_a_program(seam):
 
 @pytest.mark.parametrize("longest", [2**14, 8])
 def test_sorting_in_a_loop_is_done_on_the_device(seam, monkeypatch, longest):
-    monkeypatch.setattr(cuda_sorting, "_LONG_ROW", longest)
+    monkeypatch.setattr(cuda_calls, "_LONG_ROW", longest)
 
     def shrink(x):
         """Pull values to their median until their quartiles are close."""
@@ -280,7 +283,7 @@ def test_sorting_in_a_loop_is_done_on_the_device(seam, monkeypatch, longest):
 
 
 def test_long_rows_are_left_to_the_library(seam, monkeypatch):
-    monkeypatch.setattr(cuda_sorting, "_LONG_ROW", 30)
+    monkeypatch.setattr(cuda_calls, "_LONG_ROW", 30)
     fn = with_gradient(lambda x: (*probtorch.sort(x, 1), probtorch.median(x, 1)[0]))
     long, short = Job(fn, [with_ties(5, 31)]), Job(fn, [with_ties(5, 30)])
     for job, calls in ((long, True), (short, False)):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import probtorch
-from probtorch.compiler.render.cuda_math import FUNCTIONS, runtime_text
+from probtorch.compiler.render.cuda_math import NUMBERS, runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.core.dispatch import wrap
 from probtorch.effects import deterministic
@@ -97,7 +97,7 @@ def test_nvcc_takes_every_function_of_the_runtime(tmp_path, architecture):
     numbers = {"pt_philox": 3, "pt_betainc": 3, "pt_digamma": 1, "pt_lgamma": 1, "pt_log_ndtr": 1}
     numbers |= {"pt_i0e": 1, "pt_i1e": 1, "pt_bits_to_integers": 3}
     numbers |= {f"pt_draw_{name}": sampler.arity + 3 for name, sampler in SAMPLERS.items()}
-    names = [*FUNCTIONS, *(f"pt_draw_{name}" for name in SAMPLERS)]
+    names = [*NUMBERS, *(f"pt_draw_{name}" for name in SAMPLERS)]
     calls = [f"z += {name}({', '.join(['y'] * numbers.get(name, 2))});" for name in names]
     source = runtime_text(names) + MATRICES + kernel % (" ".join(calls) + " *x = z;")
     assert_compiles([source], tmp_path, architecture)
@@ -130,10 +130,10 @@ def test_nvcc_takes_every_structured_op(tmp_path, architecture):
 HOSTILE = 'x"); system("touch /tmp/owned"); //'
 # Every word of a program behind its head: our numbered names, C, and the numbers.
 WORDS = re.compile(
-    r"([fkpxvcis]\d+|[ixltmMC]|i64|exp|pt_sum|pt_block|auto|shared|slice|first|end|stop|static|extern"
+    r"([fkpxvcjs]\d+|[ixltmMC]|i64|exp|pt_block_sum_double|shared|room|slice|first|end|stop|static|extern"
     r"|void|char|double|const|unsigned|blocks?|int|for|if|threadIdx|blockIdx|blockDim|gridDim|__\w+)"
 )
-NUMBERS = re.compile(r"0x[0-9a-f]+\.?[0-9a-f]*p[+-]\d+|\d+LL")
+LITERALS = re.compile(r"0x[0-9a-f]+\.?[0-9a-f]*p[+-]\d+|\d+LL")
 
 
 def test_no_name_or_number_of_the_user_reaches_the_source():
@@ -144,7 +144,7 @@ def test_no_name_or_number_of_the_user_reaches_the_source():
     model.__name__ = model.__qualname__ = HOSTILE
     text = compiled(model, [np.ones(3)]).ir
     assert HOSTILE not in text and "12345" not in text
-    body = NUMBERS.sub("", text[text.index("static __device__ void f1(") :])
+    body = LITERALS.sub("", text[text.index("static __device__ void f1(") :])
     unknown = [w for w in re.findall(r"[A-Za-z_]\w*", body) if not WORDS.fullmatch(w)]
     assert not unknown
 

@@ -125,6 +125,14 @@ class Builder:
         got = self.put(nodes.Binary(op, a, safe))
         return self.where(minus, -a if op == "sdiv" else 0, got)
 
+    def quotient(self, a: Value, b: Any) -> Value:
+        """Write the quotient of integers >= 0, for a divisor that is not 0."""
+        return self.put(nodes.Binary("sdiv", a, self.value(b, a.ty)))
+
+    def rest(self, a: Value, b: Any) -> Value:
+        """Write the remainder of integers >= 0, for a divisor that is not 0."""
+        return self.put(nodes.Binary("srem", a, self.value(b, a.ty)))
+
     def floor_divide(self, a: Any, b: Any) -> Value:
         """Write the quotient of integers, rounded down."""
         a, b, _ = self._pair(a, b)
@@ -374,10 +382,18 @@ class Printer(ABC):
         What names begin with.
     fuses : bool
         Whether `Fused` is one instruction.
+    thread, block, blocks : str
+        The number of this thread in its block, of the block, and how many blocks there are.
+    threads : int
+        Of each block.
     """
 
     sigil: ClassVar[str] = ""
     fuses: bool = False
+    thread: ClassVar[str] = "0"
+    block: ClassVar[str] = "0"
+    blocks: ClassVar[str] = "1"
+    threads: ClassVar[int] = 1
 
     @functools.cached_property
     def kinds(self) -> dict[type, Any]:

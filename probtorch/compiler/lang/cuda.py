@@ -18,7 +18,7 @@ from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTE, FLOATS, rounded
 from probtorch.errors import CompileError
 
-__all__ = ["CUDA", "C_TYPES", "CudaPrinter", "CudaModule", "spell"]
+__all__ = ["CUDA", "C_TYPES", "GRID", "THREADS", "CudaPrinter", "CudaModule", "spell"]
 
 C_TYPES = {
     "double": "double",
@@ -32,6 +32,12 @@ C_TYPES = {
     "ptr": "char *",
     "void": "void",
 }
+# Threads of a block, a power of 2.
+THREADS = 256
+# What functions take that the threads of several blocks run together: the program's memory, which
+# begins with its status; memory of the block, of two doubles for each thread; the number of this
+# block among those that run it, and how many these are.
+GRID = ["char *M", "char *shared", "const unsigned block", "const unsigned blocks"]
 _UNSIGNED = {"i64": "u64", "i32": "unsigned int"}
 _OPERATORS = {
     "add": "+",
@@ -48,6 +54,12 @@ _OPERATORS = {
     "lshr": ">>",
 }
 _ROUNDED = {"add": "__dadd_rn", "sub": "__dsub_rn", "mul": "__dmul_rn", "div": "__ddiv_rn"}
+_BITS = {
+    "i64": "__double_as_longlong",
+    "double": "__longlong_as_double",
+    "i32": "__float_as_int",
+    "float": "__int_as_float",
+}
 _TESTS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "uno": "!="}
 # CUDA's own functions whose float versions are not good to a few units in the last place.
 _IN_DOUBLE = ("erfinv", "erfcx", "normcdf", "normcdfinv", "cyl_bessel_i0", "cyl_bessel_i1")
@@ -79,8 +91,13 @@ def _names(args: Iterable[Value]) -> str:
 class CudaPrinter(Printer):
     """Spells nodes as statements of CUDA C."""
 
+    thread = "(i64)threadIdx.x"
+    block = "(i64)block"
+    blocks = "(i64)blocks"
+    threads = THREADS
+
     def definition(self, name: str, text: str, ty: str) -> str:
-        return f"const {C_TYPES[ty]} {name} = {text};"
+        return f"{C_TYPES[ty]} const {name} = {text};"
 
     def constant(self, x: Any, ty: str) -> str:
         text = spell(x, ty)
@@ -93,15 +110,12 @@ class CudaPrinter(Printer):
     def write(self, b: Builder, v: Value, place: str) -> None:
         b.lines.append(f"{place} = {v.name};")
 
-    def entry(self, b: Builder, node: nodes.Entry) -> Value:
-        return b.emit(f"{node.table}[{node.index.name}]", node.ty)
-
     def area(self, f: KernelFunction, node: nodes.Area) -> None:
         f.cells.append(f"{C_TYPES[node.ty]} {node.name}_[{node.count}];")
         f.cells.append(f"char *const {node.name} = (char *){node.name}_;")
 
     def offset(self, b: Builder, node: nodes.Offset) -> Value:
-        place = f"({C_TYPES[node.ty]} *){node.pointer.name} + {node.index.name}"
+        place = f"({C_TYPES[node.ty]} *){node.pointer} + {node.index}"
         return Value(f"((char *)({place}))", "ptr", b)
 
     def load(self, b: Builder, node: nodes.Load) -> Value:
@@ -109,6 +123,12 @@ class CudaPrinter(Printer):
 
     def store(self, b: Builder, node: nodes.Store) -> None:
         self.write(b, node.x, f"*({C_TYPES[node.x.ty]} *){node.pointer.name}")
+
+    def barrier(self, b: Builder, node: nodes.Barrier) -> None:
+        b.lines.append("pt_meet(M);" if node.everyone else "__syncthreads();")
+
+    def fail(self, b: Builder, node: nodes.Fail) -> None:
+        b.lines.append(f"if ({node.c}) pt_fail((i64 *)M, -1);")
 
     # ----------------------------------------------------------------------------------- arithmetic
 
@@ -145,8 +165,7 @@ class CudaPrinter(Printer):
         return b.emit(f"{node.c.name} ? {node.a.name} : {node.b.name}", node.a.ty)
 
     def bits(self, b: Builder, node: nodes.Bits) -> Value:
-        kind = {"i64": "double_as_longlong", "double": "longlong_as_double"}[node.ty]
-        return b.emit(f"__{kind}({node.x.name})", node.ty)
+        return b.emit(f"{_BITS[node.ty]}({node.x.name})", node.ty)
 
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
         x, ty = node.x, node.ty
@@ -202,7 +221,7 @@ class CudaPrinter(Printer):
         b.lines.append(f"{node.variable.name} = {node.x.name};")
 
     def for_(self, f: KernelFunction, node: nodes.For) -> Value:
-        i = f.fresh("i")
+        i = f.fresh("j")  # "i64" is a type
         head = f"i64 {i} = {node.start}; {i} < {node.stop}; {i} += {node.step}"
         f.lines.append(f"for ({head}) {{")
         return Value(i, "i64", f)
@@ -229,7 +248,8 @@ class CudaPrinter(Printer):
         return f"q{i}"
 
     def function(self, f: KernelFunction, result: Value | None) -> str:
-        params = ", ".join(f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments)
+        own = [f"{C_TYPES[a.ty]} {a.name}" for a in f.arguments]
+        params = ", ".join([*GRID, *own] if f.grid else own)
         ending = [] if result is None else [f"return {result.name};"]
         body = "\n".join([*f.cells, *f.lines, *ending])
         return f"static __device__ {C_TYPES[f.result]} {f.name}({params}) {{\n{body}\n}}"
@@ -259,7 +279,7 @@ class CudaModule:
         """Return the writer of a function; see `KernelFunction`."""
         return KernelFunction(self, self.printer, name, result, parameters, **options)
 
-    def table(self, numbers: Iterable[float], ty: str = "double") -> str:
+    def table(self, numbers: Iterable[float], ty: str) -> str:
         """Return the name of a constant array of numbers."""
         items = [spell(x, ty) for x in numbers]
         text = f"{C_TYPES[ty]} %s[{len(items)}] = {{{', '.join(items)}}};"

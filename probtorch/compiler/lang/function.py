@@ -8,15 +8,18 @@ there they pick the elements that go on.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.nodes import Value
 
-__all__ = ["Cell", "KernelFunction"]
+__all__ = ["Array", "Cell", "KernelFunction", "KernelRoutine"]
 
 
 class Cell:
@@ -43,6 +46,27 @@ class Cell:
         self.writer.put(nodes.Set(self.node, self.writer.value(x, self.node.ty)))
 
 
+class Array:
+    """Elements of a type in memory: ``a[i]`` reads, and writes by assignment."""
+
+    __slots__ = ("pointer", "ty", "writer")
+
+    def __init__(self, writer: KernelFunction, pointer: Value, ty: str) -> None:
+        self.writer, self.pointer, self.ty = writer, pointer, ty
+
+    def __getitem__(self, i: Any) -> Value:
+        return self.writer.load(self.pointer, i, self.ty)
+
+    def __setitem__(self, i: Any, x: Any) -> None:
+        self.writer.store(self.pointer, i, x, self.ty)
+
+    __iter__ = None
+
+    def at(self, i: Any, ty: str = "") -> Array:
+        """Return what begins at element `i`; of another type if one is given."""
+        return Array(self.writer, self.writer.offset(self.pointer, i, self.ty), ty or self.ty)
+
+
 class KernelFunction(Builder):
     """Writes one function; `finish` adds it to the module.
 
@@ -64,6 +88,8 @@ class KernelFunction(Builder):
         As for `Builder`.
     uniform : sequence of int
         Parameters that are one number where others are vectors.
+    grid : bool
+        Whether the threads of several blocks run it together; a processor's one thread runs it all.
     """
 
     def __init__(
@@ -78,10 +104,12 @@ class KernelFunction(Builder):
         attributes: str = "nounwind",
         flags: str = "contract",
         uniform: Sequence[int] = (),
+        grid: bool = False,
     ) -> None:
         super().__init__(module, printer, flags=flags)
         self.name, self.result, self.parameters = name, result, list(parameters)
         self.linkage, self.attributes, self.uniform = linkage, attributes, uniform
+        self.grid = grid
         self.cells: list[str] = []
         self.labels = 0
         self.block = "entry"
@@ -122,22 +150,26 @@ class KernelFunction(Builder):
         return out
 
     def whole(self, n: Any) -> Value:
-        """Return a number as an i64 value."""
-        return self.value(n, "i64")
+        """Return an integer as an i64 value."""
+        return self.convert(self.value(n, "i64"), "i64")
 
     def as_float(self, n: Value, ty: str = "double") -> Value:
         """Return an i64 as a float."""
         return self.convert(n, ty)
-
-    def entry(self, table: str, index: Any, ty: str = "double") -> Value:
-        """Return element `index` of a constant table."""
-        return self.put(nodes.Entry(table, self.whole(index), ty))
 
     def call(self, name: str | Value, result: str, *args: Value) -> Value:
         """Call another function of this module, or the one at an address."""
         return self.put(nodes.Call(name, result, list(args)))
 
     # -------------------------------------------------------------------------------------- memory
+
+    def array(self, pointer: Value, ty: str) -> Array:
+        """Return what a pointer points to."""
+        return Array(self, pointer, ty)
+
+    def table(self, numbers: Iterable[float], ty: str = "double") -> Array:
+        """Return a constant array."""
+        return Array(self, Value(self.module.table(numbers, ty), "ptr", self), ty)
 
     def on_stack(self, count: int, ty: str) -> Value:
         """Return the place of `count` elements of this function's own, not set to anything."""
@@ -166,7 +198,7 @@ class KernelFunction(Builder):
 
     @contextmanager
     def loop(
-        self, start: Any, stop: Any, step: int = 1, *, certain: bool = False
+        self, start: Any, stop: Any, step: Value | int = 1, *, certain: bool = False
     ) -> Iterator[Value]:
         """Run the body for i = start, start + step, ... below stop; gives i.
 
@@ -213,6 +245,55 @@ class KernelFunction(Builder):
     def leave_if(self, c: Any, x: Any) -> None:
         """Return `x` from the function if `c` holds."""
         self.put(nodes.Leave(self.truth(c), self.value(x, self.result)))
+
+    # -------------------------------------------------------------- threads, of which a CPU has one
+
+    @property
+    def thread(self) -> Value:
+        """The number of this thread in its block."""
+        return Value(self.printer.thread, "i64", self)
+
+    @property
+    def threads(self) -> int:
+        """How many threads a block has."""
+        return self.printer.threads
+
+    def barrier(self, *, everyone: bool = False) -> None:
+        """Wait for the other threads of the block, or for those of all blocks."""
+        self.put(nodes.Barrier(everyone))
+
+    def fail_if(self, bad: Value) -> None:
+        """Note that this run does not count where `bad` holds."""
+        self.put(nodes.Fail(bad))
+
+    def blocks(self, count: Any, step: Any = 1) -> AbstractContextManager[Value]:
+        """Share 0, step, ... below `count` among the blocks."""
+        block, blocks = self._team()
+        return self.loop(block * step, count, blocks * step)
+
+    def _team(self) -> list[Value]:
+        return [Value(x, "i64", self) for x in (self.printer.block, self.printer.blocks)]
+
+    @contextmanager
+    def share(self, *sizes: Any, step: Any = 1, everyone: bool = False) -> Iterator[Any]:
+        """Share indices i = 0, ..., size - 1 among the threads of the block, or of all blocks; of
+        two sizes in all combinations, the second one's in steps of `step`.
+        """
+        if self.threads == 1:
+            *outer, size = sizes
+            with ExitStack() as loops:
+                indices = [loops.enter_context(self.loop(0, n)) for n in outer]
+                last = loops.enter_context(self.loop(0, size, step))
+                yield (*indices, last) if outer else last
+            return
+        block, blocks = self._team() if everyone else (self.whole(0), self.whole(1))
+        first, apart = block * self.threads + self.thread, blocks * self.threads
+        *outer, size = map(self.whole, sizes)
+        step = self.whole(step)
+        count = self.quotient(size + step - 1, step)
+        with self.loop(first, functools.reduce(operator.mul, outer, count), apart) as t:
+            last = self.rest(t, count) * step if outer else t * step
+            yield (self.quotient(t, count), last) if outer else last
 
     # ------------------------------------------------------------- control that arrays have as well
 
@@ -277,11 +358,11 @@ class KernelFunction(Builder):
         self, rule: Any, integrand: Any, low: Any, width: Value, operands: Sequence[Any]
     ) -> Value:
         """Integrate ``integrand(s, at, *operands)`` from `low` to `low` + `width`."""
-        nodes, weights = (self.module.table(x) for x in rule)
+        places, weights = (self.table(x) for x in rule)
         total = self.variable("double", 0.0)
         with self.loop(0, len(rule[0])) as i:
-            at = low + width * self.entry(nodes, i)
-            term = integrand(self, at, *operands) * self.entry(weights, i)
+            at = low + width * places[i]
+            term = integrand(self, at, *operands) * weights[i]
             # In any order: LLVM makes vectors of it.
             total.value = self.binary("add", total.value, term, "reassoc contract")
         return width * total.value
@@ -298,6 +379,44 @@ class KernelFunction(Builder):
             low.value = end
         return total.value
 
+    @functools.cached_property
+    def failed(self) -> Cell:
+        """Whether anything has failed; on a processor the function returns it."""
+        with self.at_head():
+            return self.variable("i1", False)
+
     def finish(self, result: Value | None = None) -> None:
         """Return `result`, close the function, and add it to the module."""
         self.module.functions.append(self.printer.function(self, result))
+
+
+@dataclass(frozen=True)
+class KernelRoutine:
+    """A function of the language: what it takes and gives, and what writes its body.
+
+    Attributes
+    ----------
+    body : callable
+        Takes the writer and the arguments; returns the result, or None.
+    parameters : tuple of str
+        Types.
+    result : str
+        Type, or "void".
+    flags : str
+        As for `Builder`.
+    grid : bool
+        As for `KernelFunction`.
+    """
+
+    body: Callable[..., Value | None]
+    parameters: tuple[str, ...] = ("double",)
+    result: str = "double"
+    flags: str = "contract"
+    grid: bool = False
+
+    def write(self, module: Any, name: str, **options: str) -> None:
+        """Write the function into a module."""
+        w = module.function(
+            name, self.result, self.parameters, flags=self.flags, grid=self.grid, **options
+        )
+        w.finish(self.body(w, *w.arguments))

@@ -90,10 +90,6 @@ class LlvmPrinter(Printer):
             v = b.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
         b.lines.append(f"  store {v.ty} {v.name}, ptr {place}")
 
-    def entry(self, b: Builder, node: nodes.Entry) -> Value:
-        place = nodes.Offset(Value(node.table, "ptr", b), node.index, node.ty)
-        return self.read(b, self.offset(b, place).name, node.ty)
-
     def area(self, f: KernelFunction, node: nodes.Area) -> None:
         # A few words for themselves would cost the function a register, which keeps where they are.
         align = ", align 64" if node.count * BYTES.get(node.ty, 0) >= 64 else ""
@@ -108,6 +104,12 @@ class LlvmPrinter(Printer):
 
     def store(self, b: Builder, node: nodes.Store) -> None:
         self.write(b, node.x, node.pointer.name)
+
+    def barrier(self, b: Builder, node: nodes.Barrier) -> None:
+        """One thread waits for nobody."""
+
+    def fail(self, f: KernelFunction, node: nodes.Fail) -> None:
+        f.failed.value = f.logical_or(f.failed.value, node.c)
 
     # ----------------------------------------------------------------------------------- arithmetic
 
@@ -370,7 +372,7 @@ class LlvmModule:
         """Return the writer of a function; see `KernelFunction`."""
         return KernelFunction(self, self.printer, name, result, parameters, **options)
 
-    def table(self, numbers: Iterable[float], ty: str = "double") -> str:
+    def table(self, numbers: Iterable[float], ty: str) -> str:
         """Return the name of a constant array of numbers."""
         items = [f"{ty} {literal(x, ty)}" for x in numbers]
         text = f"private constant [{len(items)} x {ty}] [{', '.join(items)}]"

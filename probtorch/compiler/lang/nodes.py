@@ -15,9 +15,9 @@ from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
 
 __all__ = [
-    *("Area", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End", "Entry"),
-    *("Extreme", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load", "Loop", "Negate"),
-    *("Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
+    *("Area", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End"),
+    *("Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load", "Loop"),
+    *("Negate", "Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
 ]
 
 
@@ -250,15 +250,6 @@ class Call(Node):
 
 
 @dataclass(slots=True)
-class Entry(Node):
-    """An element of a constant table."""
-
-    table: str
-    index: Value
-    ty: str
-
-
-@dataclass(slots=True)
 class Variable(Node):
     """A cell that is read and written; declared at the head of the function."""
 
@@ -320,12 +311,26 @@ class Store(Node):
 
 
 @dataclass(slots=True)
+class Barrier(Node):
+    """Wait for the other threads of the block, or for those of all blocks (`everyone`)."""
+
+    everyone: bool
+
+
+@dataclass(slots=True)
+class Fail(Node):
+    """Note that this run does not count if the condition holds; what follows still runs."""
+
+    c: Value
+
+
+@dataclass(slots=True)
 class For(Node):
     """Run the body for i = start, start + step, ... below stop; `certain`: at least once."""
 
     start: Value
     stop: Value
-    step: int = 1
+    step: Value | int = 1
     certain: bool = False
     notes: list[Any] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Searching in sorted rows: a call of render/runtime/sorting.py."""
+"""Searching in sorted rows: a call of lang/routines/sorting.py."""
 
 import math
 

@@ -21,7 +21,7 @@ numbers as hexadecimal literals.
 
 import numpy as np
 
-from probtorch.compiler.lang.cuda import C_TYPES
+from probtorch.compiler.lang.cuda import C_TYPES, THREADS
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop
 from probtorch.compiler.render.cuda_calls import LIBRARY, kernel_of, library_of
@@ -29,13 +29,12 @@ from probtorch.compiler.render.cuda_cluster import EVERY_BLOCK, Cluster
 from probtorch.compiler.render.cuda_math import runtime_text
 from probtorch.compiler.render.cuda_matrices import MATRICES
 from probtorch.compiler.render.cuda_nest import PhaseWriter
-from probtorch.compiler.render.cuda_phases import THREADS, split
+from probtorch.compiler.render.cuda_phases import split
 from probtorch.compiler.render.cuda_schedule import ALIGN, HostLoop, Launch, LibraryCall, Schedule
-from probtorch.compiler.render.cuda_sorting import SORTING
 from probtorch.compiler.render.llvm import NestPlan
 from probtorch.errors import CompileError
 
-__all__ = ["HELPERS", "render"]
+__all__ = ["HELPERS", "ROOM", "render"]
 
 # Steps of a nest up to which it shares a kernel of one block; and in the body of a loop.
 _SMALL, _SMALL_IN_LOOP = 2**14, 2**15
@@ -45,8 +44,10 @@ _MAX_CALLS, _MAX_OUTSIDE, _MAX_WORDS, _MAX_UPDATES = 200, 400, 64, 200
 _MOST_OUTSIDE = 4000
 
 
+# Memory of a block: what its threads combine.
+ROOM = f"__shared__ double room[{2 * THREADS}]; char *const shared = (char *)room;"
 # Texts of device functions by name.
-HELPERS = {"matrices": MATRICES, "sorting": SORTING}
+HELPERS = {"matrices": MATRICES}
 
 
 def render(low):
@@ -239,7 +240,7 @@ class _Renderer:
             )
         name = f"k{len(self.kernels) + 1}"
         params = "".join(f", char *x{i}" for i in range(len(outside)))
-        lines = [f"__shared__ double shared[{2 * THREADS}];"] if shared else []
+        lines = [ROOM] if shared else []
         if gate is not None:
             lines.append(f"if (!*(const bool *)(M + {self.offset(gate)})) return;")
         text = "\n".join([*lines, body])

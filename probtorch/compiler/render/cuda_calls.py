@@ -1,17 +1,17 @@
 """Calls of a lowered program on a GPU: kernels of our own, and what CuPy does.
 
-`kernel_of` gives a device function: for sorting and its kin (`cuda_sorting.py`), and for matrices
-(`cuda_matrices.py`) up to sizes from which on a library is faster. A block has a tile of a product,
-or a whole matrix to factor and to solve with. Such kernels can be part of a captured graph and of
-loops on the device, and report failures as others do. `LIBRARY` has the rest: functions of the
-array module and of flat arrays. Of these the executor captures products, which it makes by cuBLAS
-itself; what goes through CuPy stands between two captured graphs. A call that is in neither makes
-the function run eagerly, with a reason that names it.
+`kernel_of` gives a device function: for sorting and its kin (`lang/routines/sorting.py`), and for
+matrices (`cuda_matrices.py`) up to sizes from which on a library is faster. A block has a tile of a
+product, or a whole matrix to factor and to solve with. Such kernels can be part of a captured graph
+and of loops on the device, and report failures as others do. `LIBRARY` has the rest: functions of
+the array module and of flat arrays. Of these the executor captures products, which it makes by
+cuBLAS itself; what goes through CuPy stands between two captured graphs. A call that is in neither
+makes the function run eagerly, with a reason that names it.
 """
 
+from probtorch.compiler.lang.cuda import THREADS
+from probtorch.compiler.lang.routines.sorting import RUN, SHORT_ROW
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS, OwnKernel
-from probtorch.compiler.render.cuda_phases import THREADS
-from probtorch.compiler.render.cuda_sorting import sorting_kernel
 from probtorch.errors import CompileError
 
 __all__ = ["LIBRARY", "kernel_of", "library_of"]
@@ -29,6 +29,13 @@ _OWN_MATRIX = 512
 # either: it waits for memory at each of n * n / 2 steps, where a block loads 16 x 64 elements at
 # once.
 _SHORT_TRIANGLE = 32
+# Elements of a row up to which a block sorts it or selects in it; CuPy's sort of a longer one
+# occupies the whole device. Not measured on a GPU. An estimate: in each of 11 passes a thread makes
+# 8 times 43 loads that wait for each other, of 50 cycles: 0.1 ms, about what a call through CuPy
+# between two graphs costs.
+_LONG_ROW = 2**14
+# Places in a row while it is sorted have 32 bits.
+_MOST = 2**31
 
 
 def kernel_of(call, *, large=False):
@@ -43,9 +50,7 @@ def kernel_of(call, *, large=False):
     if call.name != "routine":
         return None
     found = _OWN.get(call.attrs["symbol"].removeprefix("pt_").rpartition("_")[0])
-    if found is None:
-        return sorting_kernel(call, large=large)
-    return found(call, call.attrs["arguments"], large)
+    return None if found is None else found(call, call.attrs["arguments"], large)
 
 
 def _product_of(call):
@@ -139,7 +144,37 @@ def _own_matrices(function, passed, size, batch, work, large):
     return OwnKernel(function, passed, batch * THREADS, batch * work)
 
 
+def _own_searchsorted(call, arguments, large):
+    _, _, rows, n, count, _, _ = arguments
+    return _own_rows(call, rows * count, rows * count * n.bit_length())
+
+
+def _own_argsort(call, arguments, large):
+    _, rows, n, *_ = arguments
+    if n >= _MOST or (n > _LONG_ROW and not large):
+        return None
+    blocks = -(-rows // max(1, RUN * THREADS // n))
+    return _own_rows(call, blocks * THREADS, rows * n * (n.bit_length() + RUN))
+
+
+def _own_order_statistic(call, arguments, large):
+    _, rows, n, *_ = arguments
+    if n > _LONG_ROW and not large:
+        return None
+    if n <= SHORT_ROW:
+        return _own_rows(call, rows * n, rows * n * n)
+    return _own_rows(call, rows * THREADS, rows * (n + THREADS) * (64 + n.bit_length()))
+
+
+def _own_rows(call, threads, work):
+    """Return the kernel of a function of the language, which takes what it takes on a processor."""
+    return OwnKernel(call.attrs["symbol"], call.attrs["arguments"], threads, work, "")
+
+
 _OWN = {
+    "searchsorted": _own_searchsorted,
+    "argsort": _own_argsort,
+    "order_statistic": _own_order_statistic,
     "cholesky": _own_cholesky,
     "trsm": _own_trsm,
     "solve": _own_solve,

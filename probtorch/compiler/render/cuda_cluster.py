@@ -10,13 +10,12 @@ barriers, so that all go the same way.
 """
 
 from probtorch.compiler.lang.builder import Builder
-from probtorch.compiler.lang.cuda import C_TYPES, CUDA
+from probtorch.compiler.lang.cuda import C_TYPES, CUDA, THREADS
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Branch, Call, Group, Guard, Loop, MemoryBuffer
 from probtorch.compiler.render.cuda_calls import kernel_of
 from probtorch.compiler.render.cuda_own import MEMORY, STATUS
-from probtorch.compiler.render.cuda_phases import THREADS
 from probtorch.compiler.render.guards import holds
 
 __all__ = ["EVERY_BLOCK", "Cluster"]
@@ -164,6 +163,10 @@ class Cluster:
 
     def _own(self, call, own, team):
         """Return the call of a device function of ours."""
+        if not own.helpers:
+            self.module.runtime.add(own.function)
+            texts = [f"{x}LL" if isinstance(x, int) else self.base(x) for x in own.arguments]
+            return f"{own.function}(M, shared, {', '.join([team, *texts])});"
         self.module.helpers.add(own.helpers)
         self.module.out.checked |= bool(call.attrs.get("fails")) and any(
             x in (STATUS, MEMORY) for x in own.arguments if isinstance(x, str)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 from probtorch.compiler.lang.cuda import C_TYPES, CUDA
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.blocks import better, combined
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.cuda_math import knows
-from probtorch.compiler.render.items import Items, combined, kept_strides, summed_type
+from probtorch.compiler.render.items import Items, kept_strides, summed_type
 from probtorch.errors import CompileError
 
 __all__ = ["ItemWriter"]
@@ -76,10 +77,6 @@ class ItemWriter(Items):
             )
         return super().read(x, ty)
 
-    def fail_if(self, bad):
-        """Note that this run must not count; what follows still runs, harmlessly."""
-        self.lines.append(f"if ({bad.name}) pt_fail((i64 *)M, -1);")
-
     # ---------------------------------------------------------------------------------------- loops
 
     def _integer(self, *extents):
@@ -112,7 +109,7 @@ class ItemWriter(Items):
         out = []
         for text in reversed(found):
             if text != "0" and text != name:
-                i = self.fresh("i")
+                i = self.fresh("j")  # "i64" is a type
                 self.lines.append(f"const {ty} {i} = {text};")
                 text = i
             out.append(text)
@@ -149,10 +146,9 @@ class ItemWriter(Items):
         if best is None:
             total.value = combined(self, kind, total.value, v)
             return
-        largest = "true" if kind == "argmax" else "false"
-        place = f"(i64){self.term}"
-        better = self.emit(f"pt_better({largest}, {v.name}, {place}, {total}, {best})", "i1")
-        self.lines.append(f"if ({better.name}) {{ {total} = {v.name}; {best} = {place}; }}")
+        place = Value(f"(i64){self.term}", "i64", self)
+        with self.when(better(self, kind, v, place, total.value, best.value)):
+            total.value, best.value = v, place
 
 
 def _refuse(what):

@@ -7,14 +7,16 @@ the host too, where it is tested against SciPy.
 """
 
 from probtorch.compiler.lang.cuda import CudaModule
+from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.lang.routines import special
+from probtorch.compiler.lang.routines.blocks import BLOCKS
 from probtorch.compiler.lang.routines.draws import write_draw
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.integers import bits_to_integers, power
 from probtorch.compiler.lang.routines.philox import philox
-from probtorch.compiler.lang.routines.special import SpecialRoutine
+from probtorch.compiler.lang.routines.sorting import SORTING
 
-__all__ = ["FUNCTIONS", "PREAMBLE", "knows", "runtime_text"]
+__all__ = ["FUNCTIONS", "NUMBERS", "PREAMBLE", "knows", "runtime_text"]
 
 PREAMBLE = r"""
 typedef long long i64;
@@ -135,14 +137,15 @@ static __device__ void pt_exchange(const unsigned block, const unsigned blocks, 
 """
 
 _WORDS = ("i64",) * 3
-# What kernels may call, but for samplers.
-FUNCTIONS = {
+# Functions of numbers that kernels may call, but for samplers; and all functions.
+NUMBERS = {
     **special.SPECIAL,
     **INCOMPLETE,
-    "pt_bits_to_integers": SpecialRoutine(bits_to_integers, _WORDS, "i64"),
-    "pt_philox": SpecialRoutine(philox, _WORDS, "i64"),
-    "pt_power": SpecialRoutine(power, _WORDS[:2], "i64"),
+    "pt_bits_to_integers": KernelRoutine(bits_to_integers, _WORDS, "i64"),
+    "pt_philox": KernelRoutine(philox, _WORDS, "i64"),
+    "pt_power": KernelRoutine(power, _WORDS[:2], "i64"),
 }
+FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING}
 _DRAW = "pt_draw_"
 
 

@@ -9,10 +9,11 @@ a kernel of its own over a large nest, or beside others in one block.
 import math
 from dataclasses import dataclass
 
+from probtorch.compiler.lang.cuda import GRID, THREADS
+from probtorch.compiler.lang.routines.blocks import combined, of_block
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render.cuda_items import ItemWriter
-from probtorch.compiler.render.cuda_phases import THREADS
-from probtorch.compiler.render.items import combined, kind_of, summed_type
+from probtorch.compiler.render.items import kind_of, summed_type
 
 __all__ = ["Piece", "PhaseWriter"]
 
@@ -55,12 +56,9 @@ class PhaseWriter(ItemWriter):
     def _end(self, work, threads):
         name = self.module.function_name()
         outside = tuple(self.outside.values())
-        params = "".join(f", char *x{i}" for i in range(len(outside)))
+        params = ", ".join([*GRID, *(f"char *x{i}" for i in range(len(outside)))])
         body = "\n".join([*self.head, *self.cells, *self.lines])
-        self.module.functions.append(
-            f"static __device__ void {name}(char *M, void *shared, const unsigned block, "
-            f"const unsigned blocks{params}) {{\n{body}\n}}"
-        )
+        self.module.functions.append(f"static __device__ void {name}({params}) {{\n{body}\n}}")
         blocks = max(1, min(_MAX_BLOCKS, -(-threads // THREADS)))
         self.pieces.append(Piece(name, outside, blocks, work))
 
@@ -150,19 +148,10 @@ class PhaseWriter(ItemWriter):
 
     def _finish_sum(self, item, row, single):
         total, best = self.totals[id(item)].cell, self.totals[id(item)].best
-        kind, out = kind_of(item), self.base(item.root.buffer)
-        if best is not None:
-            found = best
-            if not single:
-                largest = "true" if kind == "argmax" else "false"
-                found = f"pt_block_best({largest}, {total}, {best}, shared)"
-        else:
-            found = total if single else f"pt_block<pt_{kind}>({total}, shared)"
+        out, found, at = self.base(item.root.buffer), best or total, row
         if not single:
-            name = self.fresh("s")
-            self.lines.append(f"const auto {name} = {found};")
-            found = name
-        at = row
+            place = [best.value] if best else []
+            found = of_block(self, kind_of(item), total.value, *place)
         if id(item) in self.phase.partial:
             out = self.base(self.phase.partial[id(item)])
             at = f"slice * {self.phase.rows} + {row}"
@@ -234,8 +223,8 @@ class PhaseWriter(ItemWriter):
         if alone:
             self.lines.append(f"{out}[m] = {total};")
         else:
-            self.lines.append(f"const auto all = pt_block<pt_{kind}>({total}, shared);")
-            self.lines.append(f"if (threadIdx.x == 0) {out}[m] = all;")
+            found = of_block(self, kind, total.value)
+            self.lines.append(f"if (threadIdx.x == 0) {out}[m] = {found};")
         self._close()
         self._end(phase.rows * phase.slices, phase.rows * (1 if alone else THREADS))
 
@@ -303,7 +292,8 @@ class PhaseWriter(ItemWriter):
         if single:
             self.lines.append(f"{target} = {total};")
         else:
-            self.lines.append(f"const auto all = pt_block<pt_sum>({total}, shared);")
-            self.lines.append(f"if (threadIdx.x == 0) {target} = pt_sum()({target}, all);")
+            found = of_block(self, "sum", total.value)
+            with self.when(self.thread == 0):
+                self.store_at(self._plus(self.load_at(target, result), found), target)
         self._close()
         return phase.length * max(1, phase.rows // count), phase.rows * phase.lanes

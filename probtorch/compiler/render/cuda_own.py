@@ -1,6 +1,6 @@
 """`OwnKernel`: a call of a lowered program that is a device function of ours.
 
-Made by `cuda_calls.py` (matrices) and `cuda_sorting.py` (rows), read by `cuda.py`.
+Made by `cuda_calls.py`, read by `cuda.py`.
 """
 
 from dataclasses import dataclass

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.nests.loops import Mem, Reg
 
-__all__ = ["THREADS", "Phase", "split"]
+__all__ = ["Phase", "split"]
 
-# Threads of a block, a power of 2.
-THREADS = 256
 # Dot products of at least this many terms are made by a team, if there are few of them.
 _LONG_DOT, _FEW_DOTS = 256, 16384
 # Terms up to which one thread adds up a row by itself; and up to which it does where rows are many.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from probtorch.compiler.render.cuda_phases import THREADS
+from probtorch.compiler.lang.cuda import THREADS
 from probtorch.compiler.render.llvm import NestPlan
 
 __all__ = ["ALIGN", "HostLoop", "Launch", "LibraryCall", "Schedule"]

@@ -16,6 +16,7 @@ from typing import Any
 from probtorch.compiler.lang.builder import Printer
 from probtorch.compiler.lang.function import Cell, KernelFunction
 from probtorch.compiler.lang.nodes import Compare, Value
+from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import FLOATS, ir_type, limits
 from probtorch.compiler.nests.loops import Mem, MemoryBuffer, Reg
 from probtorch.compiler.render import runtime
@@ -23,7 +24,7 @@ from probtorch.compiler.render.scans import SCANS
 from probtorch.compiler.render.small import SMALL_MATRICES
 from probtorch.errors import CompileError
 
-__all__ = ["Items", "Total", "combined", "kept_strides", "kind_of", "summed_type"]
+__all__ = ["Items", "Total", "kept_strides", "kind_of", "summed_type"]
 
 
 @dataclass
@@ -220,13 +221,6 @@ class Items(KernelFunction, abc.ABC):
 
     def _plus(self, a, b):
         return combined(self, "sum", a, b)
-
-
-def combined(s, kind, a, b):
-    """Write the step of a reduction with the algebra `s`."""
-    if kind in ("sum", "prod"):
-        return s.binary("add" if kind == "sum" else "mul", a, b, "reassoc contract")
-    return s.maximum(a, b) if kind == "amax" else s.minimum(a, b)
 
 
 def kind_of(item):

@@ -17,10 +17,11 @@ from typing import Any
 from probtorch.compiler.lang.function import Cell
 from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import BYTES, FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.items import Items, combined, summed_type
+from probtorch.compiler.render.items import Items, summed_type
 
 __all__ = ["Nest"]
 

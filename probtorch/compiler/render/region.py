@@ -7,9 +7,9 @@ of the parts.
 """
 
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.items import combined
 from probtorch.compiler.render.writer import Writer
 
 __all__ = ["write_join", "write_region"]

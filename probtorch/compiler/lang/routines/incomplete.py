@@ -5,7 +5,7 @@ They are those of ops/incomplete.py and its users; here the nodes of the quadrat
 
 import functools
 
-from probtorch.compiler.lang.routines.special import SpecialRoutine
+from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.ops.incomplete import gamma_tail
 from probtorch.ops.special.incomplete_beta import slope_in_shapes
 from probtorch.ops.special.incomplete_gamma import slope_in_shape
@@ -15,16 +15,14 @@ __all__ = ["INCOMPLETE"]
 
 _TWO, _THREE = ("double",) * 2, ("double",) * 3
 
-INCOMPLETE = {"pt_von_mises_slope": SpecialRoutine(angle_slope, _TWO)}
+INCOMPLETE = {"pt_von_mises_slope": KernelRoutine(angle_slope, _TWO)}
 for _k in (1, 2):
     INCOMPLETE |= {
-        f"pt_gamma_log_implicit_{_k}": SpecialRoutine(
-            functools.partial(gamma_tail, order=_k), _TWO
-        ),
-        f"pt_gammainc_grad_a_{_k}": SpecialRoutine(
+        f"pt_gamma_log_implicit_{_k}": KernelRoutine(functools.partial(gamma_tail, order=_k), _TWO),
+        f"pt_gammainc_grad_a_{_k}": KernelRoutine(
             functools.partial(slope_in_shape, order=_k), _TWO
         ),
     }
 for _i, _j in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2)):
     _formula = functools.partial(slope_in_shapes, order=(_i, _j))
-    INCOMPLETE[f"pt_betainc_grad_{_i}{_j}"] = SpecialRoutine(_formula, _THREE)
+    INCOMPLETE[f"pt_betainc_grad_{_i}{_j}"] = KernelRoutine(_formula, _THREE)

@@ -11,34 +11,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from probtorch.compiler.lang.function import Cell, KernelFunction
+from probtorch.compiler.lang.function import Cell, KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.ops.stirling import digamma_rest, lgamma_rest
 
-__all__ = ["SPECIAL", "SpecialRoutine"]
+__all__ = ["SPECIAL"]
 
 _D = "double"
 _2PI = 2.0 * math.pi
-
-
-@dataclass(frozen=True)
-class SpecialRoutine:
-    """A function of the language: what it takes and gives, and what writes its body."""
-
-    body: Callable[..., Value]
-    parameters: tuple[str, ...] = (_D,)
-    result: str = _D
-    flags: str = "contract"
-
-    def write(self, module: object, name: str, **options: str) -> None:
-        """Write the function into a module."""
-        w = module.function(  # type: ignore[attr-defined]
-            name, self.result, self.parameters, flags=self.flags, **options
-        )
-        w.finish(self.body(w, *w.arguments))
 
 
 def _c(w: KernelFunction, name: str, *args: Value) -> Value:
@@ -388,15 +370,15 @@ def _bessel(w: KernelFunction, x: Value, order: int) -> Value:
 
 
 SPECIAL = {
-    "pt_log_ndtr": SpecialRoutine(_log_ndtr),
-    "pt_digamma": SpecialRoutine(_digamma),
-    "pt_zeta": SpecialRoutine(zeta, (_D, _D), flags=""),
-    "pt_lgamma": SpecialRoutine(_lgamma),
-    "pt_betaln": SpecialRoutine(_betaln, (_D, _D)),
-    "pt_gamma_term": SpecialRoutine(_gamma_term, (_D, _D)),
-    "pt_gammainc": SpecialRoutine(functools.partial(_incomplete_gamma, upper=False), (_D, _D)),
-    "pt_gammaincc": SpecialRoutine(functools.partial(_incomplete_gamma, upper=True), (_D, _D)),
-    "pt_betainc": SpecialRoutine(_betainc, (_D,) * 3),
-    "pt_i0e": SpecialRoutine(functools.partial(_bessel, order=0)),
-    "pt_i1e": SpecialRoutine(functools.partial(_bessel, order=1)),
+    "pt_log_ndtr": KernelRoutine(_log_ndtr),
+    "pt_digamma": KernelRoutine(_digamma),
+    "pt_zeta": KernelRoutine(zeta, (_D, _D), flags=""),
+    "pt_lgamma": KernelRoutine(_lgamma),
+    "pt_betaln": KernelRoutine(_betaln, (_D, _D)),
+    "pt_gamma_term": KernelRoutine(_gamma_term, (_D, _D)),
+    "pt_gammainc": KernelRoutine(functools.partial(_incomplete_gamma, upper=False), (_D, _D)),
+    "pt_gammaincc": KernelRoutine(functools.partial(_incomplete_gamma, upper=True), (_D, _D)),
+    "pt_betainc": KernelRoutine(_betainc, (_D,) * 3),
+    "pt_i0e": KernelRoutine(functools.partial(_bessel, order=0)),
+    "pt_i1e": KernelRoutine(functools.partial(_bessel, order=1)),
 }

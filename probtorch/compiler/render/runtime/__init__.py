@@ -16,6 +16,7 @@ from typing import Any
 
 from probtorch.compiler.lang.llvm import LlvmModule as Text
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
+from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
@@ -23,13 +24,11 @@ from probtorch.compiler.render.runtime import (
     matrices,
     pool,
     products,
-    sorting,
 )
 from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
 
-_ELEMENTS = ("double", "float", "i64", "i32", "i16", "i8", "i9", "i1")
 _PURE = "nounwind willreturn memory(none)"
 
 
@@ -44,9 +43,9 @@ class RuntimeModule:
 @functools.cache
 def _modules():
     out = {}
-    for ty in _ELEMENTS:
-        write = functools.partial(sorting.write, ty=ty)
-        out[f"sorting {ty}"] = RuntimeModule(sorting.signatures(ty), write)
+    for name, routine in SORTING.items():
+        write = functools.partial(routine.write, name=name)
+        out[name] = RuntimeModule({name: (routine.result, list(routine.parameters))}, write)
     for kin in (matrices, products):
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
