@@ -53,6 +53,7 @@ _OPERATORS = {
     "ashr": ">>",
     "lshr": ">>",
 }
+_ATOMIC = {"load": "Add", "store": "Exch", "xchg": "Exch", "add": "Add", "or": "Or"}
 _ROUNDED = {"add": "__dadd_rn", "sub": "__dsub_rn", "mul": "__dmul_rn", "div": "__ddiv_rn"}
 _BITS = {
     "i64": "__double_as_longlong",
@@ -129,6 +130,12 @@ class CudaPrinter(Printer):
 
     def fail(self, b: Builder, node: nodes.Fail) -> None:
         b.lines.append(f"if ({node.c}) pt_fail((i64 *)M, -1);")
+
+    def atomic(self, b: Builder, node: nodes.Atomic) -> Value:
+        place, x = f"(u64 *){node.pointer}", f"(u64){node.x}"
+        if node.op == "cmpxchg":
+            return b.emit(f"atomicCAS({place}, (u64){node.old}, {x}) == (u64){node.old}", "i1")
+        return b.emit(f"(i64)atomic{_ATOMIC[node.op]}({place}, {x})", "i64")
 
     # ----------------------------------------------------------------------------------- arithmetic
 

@@ -194,6 +194,11 @@ class KernelFunction(Builder):
         with self.loop(0, count) as i:
             self.store(target, i, self.load(source, i, ty), ty)
 
+    def atomic(self, op: str, pointer: Value, x: Any = 0, old: Any = None) -> Value:
+        """Read or change an i64 that threads share; see `nodes.Atomic`."""
+        before = None if old is None else self.whole(old)
+        return self.put(nodes.Atomic(op, pointer, self.whole(x), before))
+
     # ------------------------------------------------------------------------------------- control
 
     @contextmanager

@@ -39,6 +39,8 @@ def literal(value: Any, ty: str) -> str:
     """Return the spelling of a Python number as a constant of a type."""
     if ty == "i1":
         return "true" if value else "false"
+    if ty == "ptr":
+        return "null"
     if ty in FLOATS:
         value = rounded(value, ty)
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
@@ -110,6 +112,18 @@ class LlvmPrinter(Printer):
 
     def fail(self, f: KernelFunction, node: nodes.Fail) -> None:
         f.failed.value = f.logical_or(f.failed.value, node.c)
+
+    def atomic(self, b: Builder, node: nodes.Atomic) -> Value | None:
+        place, x = f"ptr {node.pointer}", f"i64 {node.x}"
+        if node.op == "load":
+            return b.emit(f"load atomic i64, {place} seq_cst, align 8", "i64")
+        if node.op == "store":
+            b.lines.append(f"  store atomic {x}, {place} seq_cst, align 8")
+            return None
+        if node.op == "cmpxchg":
+            pair = b.emit(f"cmpxchg {place}, i64 {node.old}, {x} seq_cst seq_cst", "")
+            return b.emit(f"extractvalue {{ i64, i1 }} {pair}, 1", "i1")
+        return b.emit(f"atomicrmw {node.op} {place}, {x} seq_cst", "i64")
 
     # ----------------------------------------------------------------------------------- arithmetic
 

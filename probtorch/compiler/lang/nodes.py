@@ -15,9 +15,9 @@ from probtorch.errors import CompileError
 from probtorch.ops.scalar import Intrinsic as Row
 
 __all__ = [
-    *("Area", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else", "End"),
-    *("Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load", "Loop"),
-    *("Negate", "Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
+    *("Area", "Atomic", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else"),
+    *("End", "Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load"),
+    *("Loop", "Negate", "Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
 ]
 
 
@@ -322,6 +322,18 @@ class Fail(Node):
     """Note that this run does not count if the condition holds; what follows still runs."""
 
     c: Value
+
+
+@dataclass(slots=True)
+class Atomic(Node):
+    """What other threads see at once, in one order for all: "load", "store", "add", "or", "xchg" of
+    an i64, which give what was there, or "cmpxchg", if `old` is there, which gives whether it was.
+    """
+
+    op: str
+    pointer: Value
+    x: Value
+    old: Value | None = None
 
 
 @dataclass(slots=True)

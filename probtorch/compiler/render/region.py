@@ -6,7 +6,6 @@ parts write the same elements makes two of them. Joining happens after, on one t
 of the parts.
 """
 
-from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.render import runtime
@@ -37,7 +36,7 @@ def write_region(driver, parts, name, arguments, checked):
     for turn in range(parts.turns):
         body = _write_part(driver.module, name, len(arguments), checked, turn, parts.turns)
         count = driver.whole(len(range(turn, parts.count, parts.turns)))
-        status = driver.call("pt_parallel", "i64", Value(f"@{body}", "ptr", driver), context, count)
+        status = driver.call("pt_parallel", "i64", driver.symbol(body), context, count)
         total = total | status if turn else status
     return total
 

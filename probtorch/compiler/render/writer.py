@@ -25,19 +25,19 @@ class Writer(KernelFunction):
         """Return a variable for an integer that LAPACK writes."""
         return self.variable(self.integer)
 
+    def symbol(self, name):
+        """Return the address of a function or global variable."""
+        return Value(f"@{name}", "ptr", self)
+
     def fortran(self, symbol, *args):
         """Call a BLAS or LAPACK routine; integers and letters are passed by pointer too."""
         self.module.declare(library.declaration(symbol))
         pointers = []
         for a in args:
-            if isinstance(a, Cell):
-                pointers.append(a.name)
-            elif isinstance(a, str):
-                pointers.append(self.variable("i8", ord(a)).name)
-            elif isinstance(a, Value) and a.ty == "ptr":
-                pointers.append(a.name)
-            else:
+            if isinstance(a, str):
+                a = self.variable("i8", ord(a))
+            elif not isinstance(a, Cell) and not (isinstance(a, Value) and a.ty == "ptr"):
                 n = self.convert(self.value(a, self.integer), self.integer)
-                pointers.append(self.variable(self.integer, n).name)
-        text = ", ".join(f"ptr {p}" for p in pointers)
-        self.lines.append(f"  call void @{symbol}({text})")
+                a = self.variable(self.integer, n)
+            pointers.append(Value(a.name, "ptr", self))
+        self.call(symbol, "void", *pointers)

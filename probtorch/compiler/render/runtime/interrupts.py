@@ -14,7 +14,6 @@ program returns a status that is not 0, and `compiler/interrupts.py` raises it i
 
 import time
 
-from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.render.writer import Writer
 
 __all__ = ["MODULE", "ROUNDS", "SIGNATURES", "supported", "write"]
@@ -56,25 +55,24 @@ def write(text):
     _write_listen(text)
     _write_poll(text)
     w = Writer(text, "pt_interrupt", *SIGNATURES["pt_interrupt"])
-    w.finish(Value("@interrupt", "ptr", w))
+    w.finish(w.symbol("interrupt"))
 
 
 def _word(w, k):
-    return w.offset(Value("@interrupt", "ptr", w), k, "i64")
+    return w.offset(w.symbol("interrupt"), k, "i64")
 
 
 def _write_listen(text):
     """Let Python's signal handlers run; returns 1 if one has raised an exception in this thread."""
     w = Writer(text, "listen", "i64", [], linkage="internal ")
-    held = w.emit("call i32 @PyGILState_Ensure()", "i32")
-    failed = w.emit("call i32 @PyErr_CheckSignals()", "i32")
-    thread = w.emit("call i64 @PyThread_get_thread_ident()", "i64")
+    held = w.call("PyGILState_Ensure", "i32")
+    failed = w.call("PyErr_CheckSignals", "i32")
+    thread = w.call("PyThread_get_thread_ident", "i64")
     with w.when(failed != 0):
-        places = ", ".join(f"ptr {_word(w, k)}" for k in (_TYPE, _VALUE, _TRACEBACK))
-        w.lines.append(f"  call void @PyErr_Fetch({places})")
+        w.call("PyErr_Fetch", "void", *(_word(w, k) for k in (_TYPE, _VALUE, _TRACEBACK)))
         w.store_at(thread, _word(w, _OWNER))
     stopped = w.where(w.load_at(_word(w, _OWNER), "i64") == thread, w.whole(1), w.whole(0))
-    w.lines.append(f"  call void @PyGILState_Release(i32 {held.name})")
+    w.call("PyGILState_Release", "void", held)
     w.finish(stopped)
 
 
@@ -83,7 +81,7 @@ def _write_poll(text):
     w = Writer(text, "pt_poll", *SIGNATURES["pt_poll"])
     (run,) = w.arguments
     clock = w.on_stack(2, "i64")
-    w.emit(f"call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr {clock.name})", "i32")
+    w.call("clock_gettime", "i32", w.value(time.CLOCK_MONOTONIC, "i32"), clock)
     now = w.load(clock, 0, "i64") * 1_000_000_000 + w.load(clock, 1, "i64")
     before, rounds = w.load(run, _ASKED, "i64"), w.variable("i64", w.load(run, _GIVEN, "i64"))
     passed, stop = now - before, w.variable("i64", 0)

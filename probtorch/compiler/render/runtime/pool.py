@@ -22,7 +22,7 @@ gate again; all of it sequentially consistent.
 import signal
 import sys
 
-from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.lang.nodes import Bits
 from probtorch.compiler.native import host
 from probtorch.compiler.render.writer import Writer
 
@@ -86,57 +86,48 @@ def write(text):
 
 
 def _word(w, k):
-    return w.emit(f"getelementptr i64, ptr @pool, i64 {k}", "ptr").name
+    return w.offset(w.symbol("pool"), k, "i64")
 
 
 def _get(w, k):
-    return w.emit(f"load atomic i64, ptr {_word(w, k)} seq_cst, align 8", "i64")
+    return w.atomic("load", _word(w, k))
 
 
 def _set(w, k, x):
-    w.lines.append(f"  store atomic i64 {w.whole(x).name}, ptr {_word(w, k)} seq_cst, align 8")
+    w.atomic("store", _word(w, k), x)
 
 
 def _change(w, k, op, x):
     """Change a word by "add", "or" or "xchg"; returns what it was."""
-    return w.emit(f"atomicrmw {op} ptr {_word(w, k)}, i64 {w.whole(x).name} seq_cst", "i64")
+    return w.atomic(op, _word(w, k), x)
 
 
 def _replace(w, k, old, new):
     """Put `new` in the place of `old`; returns whether `old` was there."""
-    old, new = w.whole(old).name, w.whole(new).name
-    pair = w.emit(f"cmpxchg ptr {_word(w, k)}, i64 {old}, i64 {new} seq_cst seq_cst", "{ i64, i1 }")
-    return w.emit(f"extractvalue {{ i64, i1 }} {pair.name}, 1", "i1")
+    return w.atomic("cmpxchg", _word(w, k), new, old)
 
 
 def _pointer(w, k):
     """A word as a pointer."""
-    return w.emit(f"inttoptr i64 {_get(w, k).name} to ptr", "ptr")
+    return w.put(Bits(_get(w, k), "ptr"))
 
 
-def _bits(w, pointer):
-    """A pointer as a word."""
-    return w.emit(f"ptrtoint ptr {pointer} to i64", "i64")
-
-
-def _call(w, text):
-    return w.emit(f"call i32 {text}", "i32")
+def _call(w, name, *args):
+    return w.call(name, "i32", *args)
 
 
 def _lock(w, verb):
-    _call(w, f"@pthread_mutex_{verb}(ptr {_word(w, _MUTEX)})")
+    _call(w, f"pthread_mutex_{verb}", _word(w, _MUTEX))
 
 
 def _pause(w):
     """Tell the processor that this is a loop that waits."""
     arch = host.target().triple.partition("-")[0]
-    name, arguments = {
-        "x86_64": ("llvm.x86.sse2.pause", ""),
-        "aarch64": ("llvm.aarch64.hint", "i32 1"),
-    }.get(arch, ("", ""))
-    if name:
-        w.module.declare(f"declare void @{name}({arguments.partition(' ')[0]})")
-        w.lines.append(f"  call void @{name}({arguments})")
+    known = {"x86_64": ("llvm.x86.sse2.pause", []), "aarch64": ("llvm.aarch64.hint", ["i32"])}
+    if arch in known:
+        name, types = known[arch]
+        w.module.declare(f"declare void @{name}({', '.join(types)})")
+        w.call(name, "void", *(w.value(1, ty) for ty in types))
 
 
 # ------------------------------------------------------------------------------------- a region
@@ -149,8 +140,7 @@ def _write_work(text):
     status = w.variable("i64", 0)
     k = w.variable("i64", _change(w, _NEXT, "add", 1))
     with w.repeat_while(lambda: k.value < parts):
-        got = w.emit(f"call i64 {body.name}(ptr {context.name}, i64 {k.value.name})", "i64")
-        status.value = status.value | got
+        status.value = status.value | w.call(body, "i64", context, k.value)
         k.value = _change(w, _NEXT, "add", 1)
     with w.when(status.value != 0):
         _change(w, _STATUS, "or", status.value)
@@ -175,10 +165,7 @@ def _write_helper(text):
                 _lock(w, "lock")
                 _change(w, _SLEEPERS, "add", 1)
                 with w.repeat_while(idle):
-                    _call(
-                        w,
-                        f"@pthread_cond_wait(ptr {_word(w, _CONDITION)}, ptr {_word(w, _MUTEX)})",
-                    )
+                    _call(w, "pthread_cond_wait", _word(w, _CONDITION), _word(w, _MUTEX))
                 _change(w, _SLEEPERS, "add", -1)
                 _lock(w, "unlock")
         seats = _get(w, _GATE)
@@ -186,7 +173,7 @@ def _write_helper(text):
             with w.when(_replace(w, _GATE, seats, seats - 1)):
                 w.call("work", "void")
                 _change(w, _DONE, "add", 1)
-    w.finish(Value("null", "ptr", w))
+    w.finish(w.value(0, "ptr"))
 
 
 def _write_start(text):
@@ -199,20 +186,17 @@ def _write_start(text):
         return w.logical_and(count.value < wanted, w.logical_not(failed.value))
 
     with w.when(count.value < wanted):
-        masks = []
-        for name in ("%all", "%before"):
-            w.cells.append(f"  {name} = alloca [{_SIGNALS} x i8], align 16")
-            masks.append(name)
-        every, before = masks
-        _call(w, f"@sigfillset(ptr {every})")
-        how = int(getattr(signal, "SIG_SETMASK", 0))
-        _call(w, f"@pthread_sigmask(i32 {how}, ptr {every}, ptr {before})")
+        every, before = w.on_stack(_SIGNALS, "i8"), w.on_stack(_SIGNALS, "i8")
+        null = w.value(0, "ptr")
+        _call(w, "sigfillset", every)
+        how = w.value(int(getattr(signal, "SIG_SETMASK", 0)), "i32")
+        _call(w, "pthread_sigmask", how, every, before)
         with w.repeat_while(more):
-            cell = w.offset(Value(_word(w, _THREADS), "ptr", w), count.value, "i64")
-            got = _call(w, f"@pthread_create(ptr {cell.name}, ptr null, ptr @helper, ptr null)")
+            cell = w.offset(_word(w, _THREADS), count.value, "i64")
+            got = _call(w, "pthread_create", cell, null, w.symbol("helper"), null)
             failed.value = got != 0
             count.value = count.value + w.where(got != 0, 0, w.whole(1))
-        _call(w, f"@pthread_sigmask(i32 {how}, ptr {before}, ptr null)")
+        _call(w, "pthread_sigmask", how, before, null)
         _set(w, _STARTED, count.value)
     w.finish(count.value)
 
@@ -233,13 +217,13 @@ def _write_parallel(text):
             _set(w, _TAKEN, 0)
     together, alone = w.branch(seats.value > 0)
     with together:
-        _set(w, _BODY, _bits(w, body.name))
-        _set(w, _CONTEXT, _bits(w, context.name))
+        for k, pointer in ((_BODY, body), (_CONTEXT, context)):
+            _set(w, k, w.put(Bits(pointer, "i64")))
         for k, x in ((_PARTS, parts), (_STATUS, 0), (_NEXT, 0), (_DONE, 0), (_GATE, seats.value)):
             _set(w, k, x)
         with w.when(_get(w, _SLEEPERS) > 0):
             _lock(w, "lock")
-            _call(w, f"@pthread_cond_broadcast(ptr {_word(w, _CONDITION)})")
+            _call(w, "pthread_cond_broadcast", _word(w, _CONDITION))
             _lock(w, "unlock")
         w.call("work", "void")
         inside = seats.value - _change(w, _GATE, "xchg", 0)
@@ -248,13 +232,12 @@ def _write_parallel(text):
             _pause(w)
             rounds.value = rounds.value + 1
             with w.when(rounds.value > _ROUNDS):
-                _call(w, "@sched_yield()")
+                _call(w, "sched_yield")
         status.value = _get(w, _STATUS)
         _set(w, _TAKEN, 0)
     with alone:
         with w.loop(0, parts) as part:
-            got = w.emit(f"call i64 {body.name}(ptr {context.name}, i64 {part.name})", "i64")
-            status.value = status.value | got
+            status.value = status.value | w.call(body, "i64", context, part)
     w.finish(status.value)
 
 
@@ -264,9 +247,9 @@ def _write_parallel(text):
 def _write_control(text):
     w = Writer(text, "pt_pool_reset", *SIGNATURES["pt_pool_reset"])
     with w.loop(0, _WORDS) as k:
-        w.store(Value("@pool", "ptr", w), k, 0, "i64")
-    _call(w, f"@pthread_mutex_init(ptr {_word(w, _MUTEX)}, ptr null)")
-    _call(w, f"@pthread_cond_init(ptr {_word(w, _CONDITION)}, ptr null)")
+        w.store(w.symbol("pool"), k, 0, "i64")
+    _call(w, "pthread_mutex_init", _word(w, _MUTEX), w.value(0, "ptr"))
+    _call(w, "pthread_cond_init", _word(w, _CONDITION), w.value(0, "ptr"))
     w.finish()
 
     w = Writer(text, "pt_pool_limit", *SIGNATURES["pt_pool_limit"])
@@ -277,14 +260,14 @@ def _write_control(text):
     # Who asks for a region from now on works alone; one that is open ends first.
     _set(w, _LIMIT, 1)
     with w.repeat_while(lambda: w.logical_not(_replace(w, _TAKEN, 0, 1))):
-        _call(w, "@sched_yield()")
+        _call(w, "sched_yield")
     _set(w, _QUIT, 1)
     _lock(w, "lock")
-    _call(w, f"@pthread_cond_broadcast(ptr {_word(w, _CONDITION)})")
+    _call(w, "pthread_cond_broadcast", _word(w, _CONDITION))
     _lock(w, "unlock")
     with w.loop(0, _get(w, _STARTED)) as k:
-        thread = w.load(Value(_word(w, _THREADS), "ptr", w), k, "i64")
-        _call(w, f"@pthread_join(i64 {thread.name}, ptr null)")
+        thread = w.load(_word(w, _THREADS), k, "i64")
+        _call(w, "pthread_join", thread, w.value(0, "ptr"))
     _set(w, _STARTED, 0)
     _set(w, _QUIT, 0)
     _set(w, _TAKEN, 0)

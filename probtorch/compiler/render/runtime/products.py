@@ -226,7 +226,7 @@ def _write_product(text, name, p):
     several, alone = w.branch(w.logical_and(count > 1, m * n * k >= _SHARED))
     with several:
         w.module.declare("declare i64 @pt_parallel(ptr, ptr, i64) nounwind")
-        w.call("pt_parallel", "i64", Value("@panel", "ptr", w), context, count)
+        w.call("pt_parallel", "i64", w.symbol("panel"), context, count)
     with alone:
         _write_panels(w, context, count)
     w.finish()
