@@ -112,8 +112,8 @@ class Builder:
         if ty == "i1":
             op = {"add": "or", "mul": "and"}[op]
         flags = self.flags if flags is None else flags
-        known = ty in FLOATS or "nsw" in flags
-        return self.put(nodes.Binary(op, a, b, flags if known else ""))
+        wraps = ty in INTEGERS and "nsw" not in flags
+        return self.put(nodes.Binary(op, a, b, "" if wraps or ty == "i1" else flags))
 
     def divide_integers(self, op: str, a: Value, b: Value) -> Value:
         """Write a quotient ("sdiv") or remainder ("srem") of integers; a divisor of 0 fails."""

@@ -180,6 +180,14 @@ class CudaPrinter(Printer):
             return b.emit(f"pt_to_integer<{C_TYPES[ty]}>((double){x.name})", ty)
         return b.emit(f"({C_TYPES[ty]}){x.name}", ty)
 
+    def shuffle(self, b: Builder, node: nodes.Shuffle) -> Value:
+        raise CompileError(
+            "a vector in a register",
+            expected="numbers: the threads of a GPU are its lanes",
+            got=node.a.ty,
+            fix="write the routine for a thread",
+        )
+
     # ------------------------------------------------------------------------------------ functions
 
     def extreme(self, b: Builder, node: nodes.Extreme) -> Value:

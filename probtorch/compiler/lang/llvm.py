@@ -15,7 +15,7 @@ from probtorch.compiler.lang.builder import Builder, Printer
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.routines import elementary
-from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, rounded
+from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, element_of, rounded, vector
 from probtorch.compiler.native import library
 
 __all__ = ["LLVM", "LlvmPrinter", "LlvmModule", "in_memory", "literal", "typed"]
@@ -49,7 +49,7 @@ def literal(value: Any, ty: str) -> str:
 
 def typed(ty: str, width: int) -> str:
     """Return the type of a vector of so many numbers; of one, the number's own."""
-    return ty if width == 1 else f"<{width} x {ty}>"
+    return ty if width == 1 else vector(ty, width)
 
 
 class LlvmPrinter(Printer):
@@ -82,7 +82,7 @@ class LlvmPrinter(Printer):
     # --------------------------------------------------------------------------------------- memory
 
     def read(self, b: Builder, place: str, ty: str) -> Value:
-        v = b.emit(f"load {in_memory(ty)}, ptr {place}", in_memory(ty))
+        v = b.emit(f"load {in_memory(ty)}, ptr {place}{_aligned(ty)}", in_memory(ty))
         if ty == "i1":
             return b.emit(f"icmp ne i8 {v.name}, 0", "i1")
         return b.emit(f"zext i8 {v.name} to {ty}", ty) if ty == BYTE else v
@@ -90,7 +90,7 @@ class LlvmPrinter(Printer):
     def write(self, b: Builder, v: Value, place: str) -> None:
         if v.ty != in_memory(v.ty):
             v = b.emit(f"{'zext' if v.ty == 'i1' else 'trunc'} {v.ty} {v.name} to i8", "i8")
-        b.lines.append(f"  store {v.ty} {v.name}, ptr {place}")
+        b.lines.append(f"  store {v.ty} {v.name}, ptr {place}{_aligned(v.ty)}")
 
     def area(self, f: KernelFunction, node: nodes.Area) -> None:
         # A few words for themselves would cost the function a register, which keeps where they are.
@@ -111,7 +111,7 @@ class LlvmPrinter(Printer):
         """One thread waits for nobody."""
 
     def fail(self, f: KernelFunction, node: nodes.Fail) -> None:
-        f.failed.value = f.logical_or(f.failed.value, node.c)
+        f.failed.value = f.failed.value | f.convert(node.c, f.failed.node.ty)
 
     def atomic(self, b: Builder, node: nodes.Atomic) -> Value | None:
         place, x = f"ptr {node.pointer}", f"i64 {node.x}"
@@ -129,9 +129,9 @@ class LlvmPrinter(Printer):
 
     def binary(self, b: Builder, node: nodes.Binary) -> Value:
         x, y, ty = node.a, node.b, node.a.ty
-        if ty in FLOATS:
+        if element_of(ty) in FLOATS:
             flags = f"{node.flags} " if node.flags else ""
-            text = f"f{node.op} {flags}{self.types[ty]} {x.name}, {y.name}"
+            text = f"f{node.op} {flags}{self.types.get(ty, ty)} {x.name}, {y.name}"
             return b.emit(text, ty)
         if node.op == "umulh":
             words = [b.emit(f"zext i64 {v.name} to i128", "i128").name for v in (x, y)]
@@ -168,6 +168,8 @@ class LlvmPrinter(Printer):
 
     def cast(self, b: Builder, node: nodes.Cast) -> Value:
         x, a, ty = node.x, node.x.ty, node.ty
+        if ty[0] == "<":
+            return _spread(b, x, ty)
         if a in FLOATS and ty not in FLOATS:
             name = f"llvm.fptosi.sat.{ty}.f{BYTES[a] * 8}"
             return b.emit(f"call {ty} @{name}({a} {x.name})", ty)
@@ -181,6 +183,12 @@ class LlvmPrinter(Printer):
             kind = "trunc"
         text = f"{kind} {a} {x.name} to {ty}"
         return b.emit(text, ty) if a in FLOATS or ty in FLOATS else _in_range(b, text, ty)
+
+    def shuffle(self, b: Builder, node: nodes.Shuffle) -> Value:
+        ty = vector(element_of(node.a.ty), len(node.places))
+        mask = ", ".join(f"i32 {i}" for i in node.places)
+        both = f"{node.a.ty} {node.a}, {node.b.ty} {node.b}"
+        return b.emit(f"shufflevector {both}, <{len(node.places)} x i32> <{mask}>", ty)
 
     # ------------------------------------------------------------------------------------ functions
 
@@ -328,10 +336,19 @@ class LlvmPrinter(Printer):
         """Copy an argument that is one number to all lanes."""
         if self.width == 1:
             return x
-        ty = typed(x.ty, self.width)
-        one = f.emit(f"insertelement {ty} poison, {x.ty} {x.name}, i32 0", x.ty)
-        zeros = f"<{self.width} x i32> zeroinitializer"
-        return f.emit(f"shufflevector {ty} {one.name}, {ty} poison, {zeros}", x.ty)
+        return Value(_spread(f, x, typed(x.ty, self.width)).name, x.ty, f)
+
+
+def _spread(b: Builder, x: Value, ty: str) -> Value:
+    """Copy a number to all lanes of a vector."""
+    one = b.emit(f"insertelement {ty} poison, {x.ty} {x}, i32 0", ty)
+    zeros = f"{ty.partition(' ')[0]} x i32> zeroinitializer"
+    return b.emit(f"shufflevector {ty} {one}, {ty} poison, {zeros}", ty)
+
+
+def _aligned(ty: str) -> str:
+    """Return the alignment of a vector in memory: it may lie wherever a number may."""
+    return f", align {BYTES[element_of(ty)]}" if ty[0] == "<" else ""
 
 
 def _in_range(b: Builder, text: str, ty: str) -> Value:

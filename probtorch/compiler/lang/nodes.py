@@ -17,7 +17,8 @@ from probtorch.ops.scalar import Intrinsic as Row
 __all__ = [
     *("Area", "Atomic", "Barrier", "Binary", "Bits", "Break", "Call", "Cast", "Compare", "Else"),
     *("End", "Extreme", "Fail", "For", "Fused", "Get", "If", "Intrinsic", "Leave", "Load"),
-    *("Loop", "Negate", "Node", "Offset", "Select", "Set", "Store", "Value", "Variable"),
+    *("Loop", "Negate", "Node", "Offset", "Select", "Set", "Shuffle", "Store", "Value"),
+    "Variable",
 ]
 
 
@@ -222,7 +223,8 @@ class Fused(Node):
 
 @dataclass(slots=True)
 class Cast(Node):
-    """A conversion as NumPy's astype; floats beyond the integers give the nearest one, nan 0.
+    """A conversion as NumPy's astype; floats beyond the integers give the nearest one, nan 0. As a
+    vector a float has the same in all lanes.
 
     `unsigned` for bits of an integer that mean a number without a sign.
     """
@@ -238,6 +240,15 @@ class Bits(Node):
 
     x: Value
     ty: str
+
+
+@dataclass(slots=True)
+class Shuffle(Node):
+    """A vector of elements of two others, by their numbers in both together."""
+
+    a: Value
+    b: Value
+    places: list[int]
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Types of the kernel language: numbers as registers hold them.
 
-They have LLVM's names. An unsigned byte is a signed number of 9 bits between 0 and 255: so every
-operation for signed numbers is right for it too, and only results must be brought back into range.
+They have LLVM's names; functions for processors may have vectors of floats, too. An unsigned byte
+is a signed number of 9 bits between 0 and 255: so every operation for signed numbers is right for
+it too, and only results must be brought back into range.
 """
 
 import math
@@ -12,7 +13,7 @@ from probtorch.errors import CompileError
 
 __all__ = [
     *("BYTE", "BYTES", "FLOATS", "INTEGERS", "SHORT"),
-    *("integer_of", "ir_type", "limits", "rounded"),
+    *("element_of", "integer_of", "ir_type", "limits", "rounded", "vector"),
 ]
 
 BYTE = "i9"
@@ -55,6 +56,16 @@ def ir_type(dtype: Any) -> str:
 def integer_of(ty: str) -> str:
     """Return the integer type that has as many bits as a float."""
     return {"double": "i64", "float": "i32"}[ty]
+
+
+def vector(ty: str, lanes: int) -> str:
+    """Return the type of so many floats in one register."""
+    return f"<{lanes} x {ty}>"
+
+
+def element_of(ty: str) -> str:
+    """Return the type of a vector's elements; a number's own."""
+    return ty.partition(" x ")[2][:-1] if ty[0] == "<" else ty
 
 
 def limits(ty: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ parameter: one loop has bounds that depend on it, and what parts must not share 
 each.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -50,7 +51,6 @@ class Nest(Items):
         self.rank = len(group.domain)
         self.bases = {}
         self.own = {}
-        self.status: Cell | None = None
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -90,10 +90,16 @@ class Nest(Items):
         areas) and whether it returns a status.
         """
         self._write_loops()
-        if self.status is not None:
-            self.result = "i64"
-        self.finish(None if self.status is None else self.status.value)
-        return self.name, list(self.bases), self.status is not None
+        checked = "failed" in vars(self)
+        self.result = "i64" if checked else "void"
+        self.finish(self.failed.value if checked else None)
+        return self.name, list(self.bases), checked
+
+    @functools.cached_property
+    def failed(self) -> Cell:
+        """Not a boolean: LLVM makes vectors of loops that collect the bits of a word."""
+        with self.at_head():
+            return self.variable("i64", 0)
 
     def _write_loops(self):
         first, bounds = [0] * self.rank, list(self.group.domain)
@@ -192,14 +198,6 @@ class Nest(Items):
             offset = super()._element_offset(operands, wraps)
         self.loaded = loaded
         return offset
-
-    def fail_if(self, bad):
-        """Note that this run must not count; what follows still runs, harmlessly."""
-        if self.status is None:
-            with self.at_head():
-                self.status = self.variable("i64", 0)
-        # Not a choice between the two: LLVM makes vectors of loops that collect bits.
-        self.status.value = self.status.value | self.convert(bad, "i64")
 
     def _call(self, symbol, ty, operands):
         self.module.declare(runtime.declaration(symbol))

@@ -16,8 +16,8 @@ van de Geijn 2015), without the loops around them.
 import itertools
 from contextlib import contextmanager
 
-from probtorch.compiler.lang.nodes import Value
-from probtorch.compiler.lang.types import BYTES
+from probtorch.compiler.lang.nodes import Shuffle
+from probtorch.compiler.lang.types import BYTES, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.render.runtime import pool
 from probtorch.compiler.render.writer import Writer
@@ -96,54 +96,27 @@ def _write_tile(text, rows, width, ty):
     w = Writer(text, _tile(rows, width), "void", types, linkage="internal ", attributes=_ALONE)
     a, down_a, along_a, b, ldb, c, ldc, k = w.arguments
     lanes = min(width, _lanes(ty))
-    vector = f"<{lanes} x {ty}>"
+    wide = vector(ty, lanes)
     columns = range(0, width, lanes)
-    zero = Value("zeroinitializer", vector, w)
-    sums = {(i, j): w.variable(vector, zero) for i in range(rows) for j in columns}
+    zero = w.convert(w.value(0.0, ty), wide)
+    sums = {(i, j): w.variable(wide, zero) for i in range(rows) for j in columns}
     # One step of k a round: of four, LLVM loaded the numbers early and spilled them, at 60 % of
     # the speed. The multiplications hide the loop's own instructions. Prefetching c, and rows of
     # a or b to come, gained 1 % of a training step or nothing: no more than the noise.
     with w.loop(0, k) as step:
-        across = [_load(w, w.offset(b, step * ldb + j, ty), vector) for j in columns]
+        across = [w.load_at(w.offset(b, step * ldb + j, ty), wide) for j in columns]
         first = w.offset(a, step * along_a, ty)
         for i in range(rows):
-            x = _broadcast(w, _load(w, w.offset(first, down_a * i, ty), ty), lanes)
+            x = w.convert(w.load(first, down_a * i, ty), wide)
             for j, y in zip(columns, across, strict=True):
-                sums[i, j].value = _multiply_add(w, x, y, sums[i, j].value)
+                sums[i, j].value = x * y + sums[i, j].value
     for (i, j), total in sums.items():
-        _store(w, total.value, w.offset(c, ldc * i + j, ty), ty)
+        w.store_at(total.value, w.offset(c, ldc * i + j, ty))
     w.finish()
 
 
 def _tile(rows, width):
     return f"tile_{rows}_{width}"
-
-
-def _load(w, pointer, ty):
-    """Load a number, or a vector from wherever a number may lie."""
-    size = BYTES[ty.split()[-1].rstrip(">")]
-    return w.emit(f"load {ty}, ptr {pointer.name}, align {size}", ty)
-
-
-def _store(w, x, pointer, ty):
-    w.lines.append(f"  store {x.ty} {x.name}, ptr {pointer.name}, align {BYTES[ty]}")
-
-
-def _broadcast(w, x, lanes):
-    ty = f"<{lanes} x {x.ty}>"
-    one = w.emit(f"insertelement {ty} poison, {x.ty} {x.name}, i64 0", ty)
-    return _shuffle(w, one, one, [0] * lanes)
-
-
-def _shuffle(w, x, y, places):
-    mask = ", ".join(f"i32 {i}" for i in places)
-    text = f"shufflevector {x.ty} {x.name}, {y.ty} {y.name}, <{len(places)} x i32> <{mask}>"
-    return w.emit(text, x.ty)
-
-
-def _multiply_add(w, x, y, z):
-    product = w.emit(f"fmul contract {x.ty} {x.name}, {y.name}", x.ty)
-    return w.emit(f"fadd contract {x.ty} {product.name}, {z.name}", x.ty)
 
 
 # ---------------------------------------------------------------------------------------- a panel
@@ -184,10 +157,10 @@ def _write_transpose(text, ty):
     side = _lanes(ty) // 2
     with _pieces(w, k, [side], 0, k) as (j, _), _pieces(w, width, [side], 0, width) as (i, _):
         source, into = w.offset(x, ldx * i + j, ty), w.offset(out, j * width + i, ty)
-        vector = f"<{side} x {ty}>"
-        rows = [_load(w, w.offset(source, ldx * r, ty), vector) for r in range(side)]
+        wide = vector(ty, side)
+        rows = [w.load_at(w.offset(source, ldx * r, ty), wide) for r in range(side)]
         for r, column in enumerate(_transposed(w, rows)):
-            _store(w, column, w.offset(into, width * r, ty), ty)
+            w.store_at(column, w.offset(into, width * r, ty))
     w.finish()
 
 
@@ -201,7 +174,7 @@ def _transposed(w, rows):
         right = [i + half if i in low else n + i for i in range(n)]
         for i in low:
             x, y = rows[i], rows[i + half]
-            rows[i], rows[i + half] = _shuffle(w, x, y, left), _shuffle(w, x, y, right)
+            rows[i], rows[i + half] = (w.put(Shuffle(x, y, at)) for at in (left, right))
         half //= 2
     return rows
 
@@ -218,7 +191,7 @@ def _write_product(text, name, p):
     for i, x in enumerate(w.arguments):
         w.store(context, i, x, x.ty)
     widest = _widths(_FLOATS[p])[0]
-    count = w.emit(f"udiv i64 {(n + (widest - 1)).name}, {widest}", "i64")
+    count = w.lshr(n + (widest - 1), widest.bit_length() - 1)
     if not pool.supported():
         _write_panels(w, context, count)
         w.finish()
