@@ -6,7 +6,6 @@ NumPy's generators.
 Run as ``python -m benchmarks.routines``; it takes a minute.
 """
 
-import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -73,46 +72,6 @@ def samplers() -> dict[str, tuple[tuple[float, ...], Callable[[], object]]]:
     }
 
 
-# m, k, n of products of single precision; whether each operand is turned.
-PRODUCTS = [
-    ((128, 64, 200), (False, True)),
-    ((128, 200, 200), (False, True)),
-    ((128, 200, 200), (False, False)),
-    ((200, 128, 200), (True, False)),
-    ((128, 200, 8), (False, True)),
-    ((400, 400, 400), (False, False)),
-]
-
-
-def products() -> dict[str, tuple[float, float]]:
-    """Return seconds of products of matrices, by our function and by BLAS."""
-    addresses = [engine.runtime_address(name) for name in ("pt_product_s", "pt_gemm_s")]
-    ours, blas = (
-        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * count)(address)
-        for address, count in zip(addresses, (7, 10), strict=True)
-    )
-    out = {}
-    for (m, k, n), (turned_a, turned_b) in PRODUCTS:
-        a = RNG.random((k, m) if turned_a else (m, k), np.float32)
-        b = RNG.random((n, k) if turned_b else (k, n), np.float32)
-        c = np.empty((m, n), np.float32)
-        pointers = [x.ctypes.data for x in (a, b, c)]
-        lda, ldb = a.shape[1], b.shape[1]
-        down_along = (1, lda) if turned_a else (lda, 1)
-        calls = (
-            (ours, (*pointers, m, n, k, *down_along, ldb, int(turned_b))),
-            (blas, (*pointers, m, n, k, lda, ldb, int(turned_a), int(turned_b), 0, 0, 1)),
-        )
-
-        def many(function: Callable[..., object], arguments: tuple[int, ...]) -> None:
-            for _ in range(200):
-                function(*arguments)
-
-        name = f"{m} x {k} x {n}{', a turned' * turned_a}{', b turned' * turned_b}"
-        out[name] = tuple(best(many, *call) / 200 for call in calls)
-    return out
-
-
 def load(name: str) -> object:
     """Write and load a module that is in the cache, as its first use in a process does."""
     return engine.compile_module(runtime.module_text(name))
@@ -128,11 +87,6 @@ def main() -> None:
         native(*tensors)
         times = best(native, *tensors), best(fn, *tensors)
         print(f"| {name} | {times[0] * 1e6:.0f} | {times[1] * 1e6:.0f} |")
-
-    probtorch.set_num_threads(1)
-    print("\n| product | ours, us | BLAS, us |\n|---|---|---|")
-    for name, (own, blas) in products().items():
-        print(f"| {name} | {own * 1e6:.1f} | {blas * 1e6:.1f} |")
 
     print("\n| draw | native, ns | arrays, ns | NumPy, ns |\n|---|---|---|---|")
     counters = np.arange(DRAWS)
