@@ -75,9 +75,12 @@ __all__ = [
 # same line.
 MIN_DRAWS = 4
 
-# Entries are worked on in blocks of about 1 MB, which stay in the cache, by several threads (NumPy
-# works without the lock). A model with a million latent entries needs little memory.
-BLOCK_ELEMENTS = 2**17
+# Entries are worked on in blocks of about 4 MB by several threads. NumPy works without Python's
+# lock; in blocks of 1 MB, which stay in the cache, calls were so short that two threads mostly
+# waited for each other. A model with a million latent entries needs little memory.
+BLOCK_ELEMENTS = 2**19
+# With fewer entries than that each thread still gets some, unless they are no work at all.
+LEAST_ELEMENTS = 2**17
 
 # The C library gives memory back to the system at each release, until it has seen a larger piece
 # go; getting it again took a fifth of the time of a summary.
@@ -628,7 +631,8 @@ def per_entry(statistic, x, *, result_shape=(), min_draws=MIN_DRAWS):
     result = np.full((entries, *result_shape), np.nan)
     if draws >= min_draws:
         flat = x.reshape(chains, draws, entries)
-        step = max(1, BLOCK_ELEMENTS // (chains * draws))
+        size, share = chains * draws, -(-entries // get_num_threads())
+        step = max(1, min(BLOCK_ELEMENTS // size, max(share, LEAST_ELEMENTS // size)))
 
         def work(start):
             columns = _columns(flat[..., start : start + step])

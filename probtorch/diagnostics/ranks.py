@@ -24,7 +24,7 @@ __all__ = ["Ordered", "normal_scores"]
 KEPT_BITS = 32
 
 # Tables of up to so many elements are kept for the next block.
-KEPT_ELEMENTS = 2**18
+KEPT_ELEMENTS = 2**19
 
 
 @dataclass(frozen=True, eq=False, slots=True)
