@@ -303,8 +303,8 @@ class Learner(Protocol):
     def end_segment(self, *, switch: bool) -> None:
         """Let what was added count; `switch` forgets what is older than the background window."""
 
-    def learnt(self, now: Any, *, choose: bool) -> Any:
-        """Return the value to go on with, given the present one."""
+    def learnt(self, now: Any, *, choose: bool, last: bool = False) -> Any:
+        """Return the value to go on with, given the present one; see `Segment`."""
 
     def shift(self) -> float | None:
         """Return how far two windows are apart, in standard deviations; None where unknown."""
@@ -382,6 +382,8 @@ class Segment:
         Whether the mass matrix is set from the foreground at the end, after the switch.
     choose : bool
         Whether that may take the time to change to another form or to decompose matrices.
+    last : bool
+        Whether it is the last update, and may take longer still.
     values : dict of str to number
         What fields of the kernel are meanwhile.
     """
@@ -392,6 +394,7 @@ class Segment:
     switch: bool = False
     update: bool = False
     choose: bool = False
+    last: bool = False
     values: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -457,6 +460,7 @@ def schedule(
                 switch=end in changes,
                 update=True,
                 choose=end in chosen,
+                last=end == stop,
                 values=_depth(end) if shallow else {},
             )
         )

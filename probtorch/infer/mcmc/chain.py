@@ -362,7 +362,7 @@ class ChainRun:
             learner.end_segment(switch=segment.switch)
             if segment.update:
                 now = self.runner.held(learner.learns)
-                new = learner.learnt(now, choose=segment.choose)
+                new = learner.learnt(now, choose=segment.choose, last=segment.last)
                 if new is not now:
                     self.runner.set(learner.learns, new)
         self._segment, self._done = self._segment + 1, 0
@@ -445,11 +445,11 @@ class ChainRun:
         evaluations = 0 if taken is None else int(taken.sum())
         self.evaluations += evaluations
         if (step_size := self._told(info, "step_size")) is not None:
-            self.step_size = float(np.mean(step_size[-1]))
+            self.step_size = float(step_size[-1].mean())
         if self.warming_up:
             self.warmup_evaluations += evaluations
             if (lp := self._told(info, "lp")) is not None:
-                self.course.append(lp.reshape(len(lp), -1).mean(axis=1))
+                self.course.append(lp.copy() if lp.ndim == 1 else lp.mean(axis=1))
             followed = 0.0
             if self.warmup.tuner is not None:
                 followed = getattr(info, self.warmup.tuner.follows).sum()

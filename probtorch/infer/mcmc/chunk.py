@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 # Room for this many numbers of draws in one call: enough that a call costs little, few enough to
-# stay in the cache.
-_NUMBERS_PER_CHUNK = 2**16
+# stay in the cache and to be cleared for a call of five draws.
+_NUMBERS_PER_CHUNK = 2**14
 _FEWEST, _MOST = 16, 1024
 
 
@@ -235,19 +235,24 @@ class ChunkRunner:
         task = Task(chain, plan)
         items, self._structure = flatten(chain)
         self._leaves = len(items)
-        self._trace_structure = flatten(empty_trace(chain, self.capacity))[1]
+        trace = empty_trace(chain, self.capacity)
+        self._has_grads, self._info = trace.grads is not None, type(trace.info)
         self._program = program_for(task, self.capacity).resident(task)
-        self._know(chain.kernel)
+        self._know(chain)
 
-    def _know(self, kernel: Kernel) -> None:
-        """Find the memory of each field of the kernel, which comes first in a chain."""
-        self._fields, at = {}, 0
-        for name in kernel.__tree_fields__:
-            value = getattr(kernel, name)
+    def _know(self, chain: Chain) -> None:
+        """Find the memory of each field of the kernel, which comes first, and of what changes."""
+        self._fields, self._changing, at = {}, [], 0
+        for name in chain.kernel.__tree_fields__:
+            value = getattr(chain.kernel, name)
             parts, structure = flatten(value)
             places = self._program.inputs[at : at + len(parts)]
             self._fields[name] = value, structure, places
+            # Of the kernel the program itself changes only what is tuned: not, say, the metric.
+            if chain.tuner is not None and name == chain.tuner.tunes:
+                self._changing += range(at, at + len(parts))
             at += len(parts)
+        self._changing += range(at, self._leaves)
 
     @property
     def chain(self) -> Chain:
@@ -264,7 +269,7 @@ class ChunkRunner:
             return
         for place, leaf in zip(self._program.inputs, items):
             place[...] = leaf.array
-        self._know(chain.kernel)
+        self._know(chain)
 
     def held(self, name: str) -> object:
         """Return a field of the kernel as it was set last."""
@@ -298,7 +303,9 @@ class ChunkRunner:
             place[...] = value
         self._program.run()
         results = self._program.outputs
-        for place, value in zip(self._program.inputs[: self._leaves], results):
-            place[...] = value
-        trace = unflatten(self._trace_structure, (x[:count] for x in results[self._leaves :]))
-        return trace.positions, trace.grads, trace.info
+        for i in self._changing:
+            self._program.inputs[i][...] = results[i]
+        trace: list[Any] = [x[:count] for x in results[self._leaves :]]
+        if not self._has_grads:
+            trace.insert(1, None)
+        return trace[0], trace[1], self._info(*trace[2:])

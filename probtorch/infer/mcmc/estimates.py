@@ -7,8 +7,11 @@ that of the gradients. For a normal posterior that is its covariance, exactly, f
 dimensions; with draws alone it takes a hundred times as many. Of a diagonal M each entry is
 ``sqrt(var(x) / var(g))``.
 
-`diagonal` needs sums only (`Moments`), the others the draws themselves, rows of an array. With less
-draws than dimensions the covariances are known in the subspace that draws and gradients span, and
+`diagonal` needs sums only (`Moments`), the others the draws themselves. Draws and gradients lie
+side by side: an array (2, n, dim), or (2, dim) of their sums.
+
+For a fit that may be rough, the covariances of many dimensions are looked at in the subspace of the
+leading principal directions of draws and of gradients, where all that is wide or narrow shows, and
 M is taken as diagonal beyond it.
 
 References
@@ -20,13 +23,14 @@ variance", The American Statistician 37 (1983), for the moments.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 __all__ = [
     "RIDGE",
-    "Fits",
     "Moments",
     "Rows",
     "Spectrum",
@@ -36,6 +40,7 @@ __all__ = [
     "low_rank",
     "misfit",
     "noisy_ridge",
+    "plain_misfit",
 ]
 
 # Variances outside are no variances but overflow.
@@ -45,46 +50,40 @@ LEAST, MOST = 1e-20, 1e20
 # the other, this times the square of dimensions by draws and no more than the last, keeps noise
 # from becoming directions where draws are as few as dimensions.
 RIDGE, NOISY_RIDGE, LARGEST_RIDGE = 1e-5, 0.01, 0.1
+# Principal directions that are looked for, of draws and of gradients each; and how often a guess of
+# them is multiplied by the covariance.
+PRINCIPAL, PASSES = 16, 2
 
 
 @dataclass
 class Moments:
-    """Count, means and sums of squared deviations of draws and gradients, each (dim,)."""
+    """Count, means and sums of squared deviations of draws and gradients, each (2, dim)."""
 
     count: int
     mean: np.ndarray
     squares: np.ndarray
-    grad_mean: np.ndarray
-    grad_squares: np.ndarray
 
     @classmethod
     def empty(cls, dim: int) -> Moments:
         """Return moments of nothing."""
-        return cls(0, np.zeros(dim), np.zeros(dim), np.zeros(dim), np.zeros(dim))
+        return cls(0, np.zeros((2, dim)), np.zeros((2, dim)))
 
     @classmethod
-    def of(cls, draws: np.ndarray, grads: np.ndarray) -> Moments:
-        """Return the moments of rows."""
-        n = len(draws)
-        mean, grad_mean = draws.sum(axis=0) / n, grads.sum(axis=0) / n
-        squares = ((draws - mean) ** 2).sum(axis=0)
-        return cls(n, mean, squares, grad_mean, ((grads - grad_mean) ** 2).sum(axis=0))
+    def of(cls, pairs: np.ndarray) -> Moments:
+        """Return the moments of draws and gradients, shape (2, n, dim)."""
+        n = pairs.shape[1]
+        mean = pairs.sum(axis=1) / n
+        return cls(n, mean, ((pairs - mean[:, None]) ** 2).sum(axis=1))
 
     def __add__(self, other: Moments) -> Moments:
         """Return the moments of both (Chan et al. 1983)."""
+        if not self.count or not other.count:
+            return other if other.count else self
         count = self.count + other.count
-        if not count:
-            return self
         share = other.count / count
-        apart, grads_apart = other.mean - self.mean, other.grad_mean - self.grad_mean
-        weight = self.count * share
-        return Moments(
-            count,
-            self.mean + share * apart,
-            self.squares + other.squares + weight * apart**2,
-            self.grad_mean + share * grads_apart,
-            self.grad_squares + other.grad_squares + weight * grads_apart**2,
-        )
+        apart = other.mean - self.mean
+        squares = self.squares + other.squares + (self.count * share) * apart**2
+        return Moments(count, self.mean + share * apart, squares)
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,7 @@ class Spectrum:
     def clipped(self, rank: int, cut: float) -> Spectrum:
         """Return it with the `rank` directions that matter most, none within a factor `cut`."""
         apart = np.abs(np.log(np.maximum(self.variances, LEAST)))
-        kept = np.flatnonzero(apart > np.log(cut))
-        kept = kept[np.argsort(-apart[kept], kind="stable")][:rank]
+        kept = (-apart).argsort(kind="stable")[: min(rank, int((apart > math.log(cut)).sum()))]
         return Spectrum(self.scale, self.directions[kept], self.variances[kept])
 
     def covariance(self) -> np.ndarray:
@@ -125,9 +123,19 @@ def first_diagonal(grad: np.ndarray) -> np.ndarray:
         return np.clip(np.where(size > 0.0, 1.0 / size, 1.0), LEAST, MOST)
 
 
-def diagonal(moments: Moments, otherwise: np.ndarray) -> np.ndarray:
-    """Return ``sqrt(var(x) / var(g))``, and `otherwise` where one of the two is 0 or overflows."""
-    return _diagonal(moments.squares, moments.grad_squares, otherwise)
+def diagonal(squares: np.ndarray, otherwise: np.ndarray | float) -> np.ndarray:
+    """Return ``sqrt(var(x) / var(g))``, and `otherwise` where one of the two is 0 or overflows.
+
+    Parameters
+    ----------
+    squares : ndarray, shape (2, dim)
+        Sums of squared deviations of draws and gradients.
+    """
+    with np.errstate(all="ignore"):
+        roots = np.sqrt(squares)
+        ratio = roots[0] / roots[1]
+        fine = (ratio >= LEAST) & (ratio <= MOST)
+    return np.where(fine, ratio, otherwise)
 
 
 def noisy_ridge(n: int, dim: int) -> float:
@@ -135,117 +143,65 @@ def noisy_ridge(n: int, dim: int) -> float:
     return max(RIDGE, min(NOISY_RIDGE * (dim / n) ** 2, LARGEST_RIDGE))
 
 
-@dataclass(frozen=True)
 class Rows:
-    """Centred draws and gradients, shape (..., n, dim): leading axes hold samples of equal size."""
-
-    draws: np.ndarray
-    grads: np.ndarray
-
-    @classmethod
-    def of(cls, draws: np.ndarray, grads: np.ndarray) -> Rows:
-        """Return rows less their means."""
-        n = draws.shape[-2]
-        return cls(
-            draws - draws.sum(axis=-2, keepdims=True) / n,
-            grads - grads.sum(axis=-2, keepdims=True) / n,
-        )
-
-    @classmethod
-    def halves(cls, draws: np.ndarray, grads: np.ndarray) -> Rows:
-        """Return the first and the second half of rows, shape (2, n // 2, dim)."""
-        n, dim = draws.shape
-        both = (x[: n // 2 * 2].reshape(2, n // 2, dim) for x in (draws, grads))
-        return cls.of(*both)
-
-    def swapped(self) -> Rows:
-        """Return it with the first axis reversed: to each half the other one."""
-        return Rows(self.draws[::-1], self.grads[::-1])
-
-    def diagonal(self) -> np.ndarray:
-        """Return `diagonal` of each sample, 1 where there is none."""
-        return _diagonal((self.draws**2).sum(-2), (self.grads**2).sum(-2), 1.0)
-
-    def plain_misfit(self, variance: np.ndarray) -> np.ndarray:
-        """Return the misfit under the diagonals `variance`, shape (..., dim)."""
-        n, dim = self.draws.shape[-2:]
-        total = ((self.draws**2).sum(-2) / variance + (self.grads**2).sum(-2) * variance).sum(-1)
-        return total / (2.0 * n * dim)
-
-    def within(self, scale: np.ndarray, basis: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covariances of scaled draws and gradients, (..., m, m) in a basis."""
-        x, g = self.draws / scale[..., None, :], self.grads * scale[..., None, :]
-        if basis is not None:
-            x, g = x @ basis, g @ basis
-        n = x.shape[-2]
-        return np.swapaxes(x, -1, -2) @ x / n, np.swapaxes(g, -1, -2) @ g / n
-
-
-@dataclass(frozen=True)
-class Fits:
-    """Low-rank matrices fitted to samples, one for each index of the leading axes (...).
+    """Draws and gradients less their means.
 
     Parameters
     ----------
-    scale : ndarray, shape (..., dim)
-        Of the diagonal that was given.
-    basis : ndarray, shape (..., dim, m), or None
-        Orthonormal columns that the vectors are written in; None for the unit vectors.
-    vectors : ndarray, shape (..., m, m)
-        Directions, orthonormal columns.
-    variances : ndarray, shape (..., m)
-        Along them, in units of `common`; those that were dropped are 1.
-    common : ndarray, shape (...)
-        What all directions have in common.
+    pairs : ndarray, shape (2, n, dim)
+
+    Attributes
+    ----------
+    count : int
+        n.
+    pairs : ndarray, shape (2, n, dim)
+        Centred.
+    squares : ndarray, shape (2, dim)
+        Sums of squares over rows.
     """
 
-    scale: np.ndarray
-    basis: np.ndarray | None
-    vectors: np.ndarray
-    variances: np.ndarray
-    common: np.ndarray
+    def __init__(self, pairs: np.ndarray) -> None:
+        self.count = pairs.shape[1]
+        self.pairs = pairs - pairs.sum(axis=1, keepdims=True) / self.count
+        self.squares = np.einsum("snd,snd->sd", self.pairs, self.pairs)
 
-    def misfit(self, rows: Rows) -> np.ndarray:
-        """Return the misfit of rows, as `misfit` does, shape (...)."""
-        of_x, of_g = rows.within(self.scale, self.basis)
-        along = ((of_x @ self.vectors) * self.vectors).sum(-2)
-        grads_along = ((of_g @ self.vectors) * self.vectors).sum(-2)
-        n, dim = rows.draws.shape[-2:]
-        square = self.scale**2
-        total = (rows.draws**2).sum(-2) / square / n
-        grads_total = (rows.grads**2).sum(-2) * square / n
-        x = total.sum(-1) + (along * (1.0 / self.variances - 1.0)).sum(-1)
-        g = grads_total.sum(-1) + (grads_along * (self.variances - 1.0)).sum(-1)
-        return (x / self.common + g * self.common) / (2.0 * dim)
+    def scaled(self, scale: np.ndarray) -> np.ndarray:
+        """Return draws by scales, and gradients times scales."""
+        return self.pairs * np.array([1.0 / scale, scale])[:, None]
 
-    def spectrum(self) -> Spectrum:
-        """Return the one matrix that there is, without leading axes."""
-        kept = self.variances != 1.0
-        vectors = self.vectors[:, kept]
-        directions = vectors if self.basis is None else self.basis @ vectors
-        scale = self.scale * np.sqrt(self.common)
-        return Spectrum(scale, np.ascontiguousarray(directions.T), self.variances[kept])
+    def halves(self) -> tuple[Rows, Rows]:
+        """Return the earlier and the later half."""
+        middle = self.count // 2
+        return Rows(self.pairs[:, :middle]), Rows(self.pairs[:, middle:])
 
 
 def low_rank(
-    rows: Rows, variance: np.ndarray, *, rank: int, cut: float, ridge: float | np.ndarray
-) -> Fits:
-    """Return the diagonal and the directions that leave it most, for each sample of rows.
+    rows: Rows,
+    variance: np.ndarray,
+    *,
+    rank: int,
+    cut: float,
+    ridges: Sequence[float],
+    principal: bool = False,
+) -> list[Spectrum]:
+    """Return the diagonal and the directions that leave it most, for each ridge.
 
-    The diagonal is that given times a number, the median of all variances.
+    The diagonal is that given times a number, the variance that most directions have in common.
 
     Parameters
     ----------
-    rows : Rows, shape (..., n, dim)
-    variance : ndarray, shape (..., dim)
+    rows : Rows
+    variance : ndarray, shape (dim,)
         The diagonal, as `diagonal` gives it for the same rows.
     rank : int
         At most so many directions.
     cut : float
         Directions with variances between ``1 / cut`` and `cut` are dropped.
-    ridge : float or ndarray
-        Added to the variances of scaled draws and gradients; further leading axes make that many
-        fits of each sample.
+    ridges : sequence of float
+        Added to the variances of scaled draws and gradients.
+    principal : bool
+        Whether, in many dimensions, to look at the leading principal directions only: a hundredth
+        of the time, and less exact, since what draws and gradients have in common does not show.
 
     Raises
     ------
@@ -253,32 +209,56 @@ def low_rank(
         If a decomposition does not converge: draws or gradients that overflow.
     """
     scale = np.sqrt(variance)
-    n, dim = rows.draws.shape[-2:]
-    basis = None
-    if dim > 2 * n:
-        spanning = [rows.draws / scale[..., None, :], rows.grads * scale[..., None, :]]
-        basis = np.linalg.qr(np.swapaxes(np.concatenate(spanning, -2), -1, -2))[0]
-    variances, vectors = _geometric_mean(*rows.within(scale, basis), np.asarray(ridge))
-    logs = np.log(np.maximum(variances, LEAST))
-    # Long directions that touch all coordinates make the scales too large for everything else:
-    # what most directions have in common belongs to the scale, not to each of them.
-    # They are in order.
-    m = logs.shape[-1]
-    common = 0.5 * (logs[..., m // 2, None] + logs[..., (m - 1) // 2, None])
-    apart = np.abs(logs - common)
-    kept = apart > np.log(cut)
-    if rank < m:
-        kept &= apart >= -np.partition(-apart, rank - 1)[..., rank - 1 : rank]
-    variances = np.exp(np.where(kept, logs - common, 0.0))
-    return Fits(scale, basis, vectors, variances, np.exp(common[..., 0]))
+    pairs = rows.scaled(scale)
+    n, dim = rows.count, len(scale)
+    basis = _principal(pairs) if principal and dim > 2 * PRINCIPAL else None
+    within = pairs if basis is None else pairs @ basis
+    of_x, of_g = within.transpose(0, 2, 1) @ within / n
+    beyond = np.zeros(0)
+    if basis is not None:
+        # There the one number that is best for all.
+        x = rows.squares[0] @ (1.0 / variance) - n * np.trace(of_x)
+        g = rows.squares[1] @ variance - n * np.trace(of_g)
+        beyond = np.full(dim - len(of_x), np.sqrt(x / g) if x > 0.0 and g > 0.0 else 1.0)
+    found = []
+    for ridge in ridges:
+        variances, vectors = _geometric_mean(of_x, of_g, ridge)
+        # Long directions that touch all coordinates make the scales too large for everything else:
+        # what most directions have in common belongs to the scale, not to each of them.
+        common = _median(np.concatenate([variances, beyond]))
+        fit = Spectrum(scale * math.sqrt(common), vectors.T, variances / common).clipped(rank, cut)
+        if basis is not None:
+            fit = Spectrum(fit.scale, fit.directions @ basis.T, fit.variances)
+        found.append(fit)
+    return found
 
 
-def dense(draws: np.ndarray, grads: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the whole matrix, shape (dim, dim), for rows of shape (n, dim)."""
-    n, dim = draws.shape
-    ridge = noisy_ridge(n, dim)
-    fit = low_rank(Rows.of(draws, grads), variance, rank=dim, cut=1.0, ridge=ridge)
-    return fit.spectrum().covariance()
+def _median(values: np.ndarray) -> float:
+    """The median; `np.median` takes ten times as long for a few numbers."""
+    values.sort()
+    return 0.5 * float(values[len(values) // 2] + values[(len(values) - 1) // 2])
+
+
+def _principal(pairs: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that the leading principal directions of draws and of gradients span."""
+    n = pairs.shape[1]
+    count = min(PRINCIPAL, max(n // 2, 1))
+    # Rows are a guess of their own principal directions.
+    guess = pairs[:, :: n // count][:, :count].transpose(0, 2, 1)
+    for _ in range(PASSES):
+        guess = pairs.transpose(0, 2, 1) @ (pairs @ guess)
+    guess /= np.sqrt((guess**2).sum(axis=1, keepdims=True))
+    return np.linalg.qr(np.concatenate([*guess], axis=1))[0]
+
+
+def dense(pairs: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the whole matrix, shape (dim, dim), for draws and gradients of shape (2, n, dim)."""
+    _, n, dim = pairs.shape
+    scale = np.sqrt(variance)
+    within = Rows(pairs).scaled(scale)
+    of_x, of_g = within.transpose(0, 2, 1) @ within / n
+    variances, vectors = _geometric_mean(of_x, of_g, noisy_ridge(n, dim))
+    return Spectrum(scale, vectors.T, variances).covariance()
 
 
 def misfit(rows: Rows, spectrum: Spectrum) -> float:
@@ -287,31 +267,27 @@ def misfit(rows: Rows, spectrum: Spectrum) -> float:
     The mean of ``x M^-1 x`` and ``g M g``, which is 1 for the right matrix of a normal posterior
     and grows with each direction that is too wide or too narrow.
     """
-    x, g = rows.draws / spectrum.scale, rows.grads * spectrum.scale
-    along, grads_along = x @ spectrum.directions.T, g @ spectrum.directions.T
-    total = np.vdot(x, x) + ((along**2).sum(0) * (1.0 / spectrum.variances - 1.0)).sum()
-    total += np.vdot(g, g) + ((grads_along**2).sum(0) * (spectrum.variances - 1.0)).sum()
-    return float(total / (2.0 * x.size))
+    along = ((rows.scaled(spectrum.scale) @ spectrum.directions.T) ** 2).sum(axis=1)
+    excess = along[0] @ (1.0 / spectrum.variances - 1.0) + along[1] @ (spectrum.variances - 1.0)
+    plain = plain_misfit(rows, spectrum.scale**2)
+    return plain + float(excess) / (2.0 * rows.count * len(spectrum.scale))
 
 
-def _diagonal(
-    squares: np.ndarray, grad_squares: np.ndarray, otherwise: float | np.ndarray
-) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        ratio = np.sqrt(squares) / np.sqrt(grad_squares)
-        fine = (ratio >= LEAST) & (ratio <= MOST)
-    return np.where(fine, ratio, otherwise)
+def plain_misfit(rows: Rows | Moments, variance: np.ndarray) -> float:
+    """Return `misfit` for a diagonal matrix."""
+    total = rows.squares[0] @ (1.0 / variance) + rows.squares[1] @ variance
+    return float(total) / (2.0 * rows.count * len(variance))
 
 
 def _geometric_mean(
-    of_x: np.ndarray, of_g: np.ndarray, ridge: np.ndarray
+    of_x: np.ndarray, of_g: np.ndarray, ridge: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Variances and directions of the matrix A with ``A G A = X``, for covariances plus a ridge."""
-    more = np.eye(of_x.shape[-1]) * ridge[..., None, None]
+    """Variances, in order, and directions of the matrix A with ``A G A = X``, plus a ridge each."""
+    more = np.eye(len(of_x)) * ridge
     # With G = L L^T, A is L^-T (L^T X L)^(1/2) L^-1.
     factor = np.linalg.cholesky(of_g + more)
     back = np.linalg.inv(factor)
-    values, inner = np.linalg.eigh(np.swapaxes(factor, -1, -2) @ (of_x + more) @ factor)
-    half = np.swapaxes(back, -1, -2) @ (inner * np.maximum(values, 0.0)[..., None, :] ** 0.25)
-    variances, directions = np.linalg.eigh(half @ np.swapaxes(half, -1, -2))
-    return variances, directions
+    values, inner = np.linalg.eigh(factor.T @ (of_x + more) @ factor)
+    half = back.T @ (inner * np.maximum(values, 0.0) ** 0.25)
+    variances, vectors = np.linalg.eigh(half @ half.T)
+    return np.maximum(variances, LEAST), vectors

@@ -16,7 +16,7 @@ import numpy as np
 from probtorch.core.typed import Tree
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc import estimates
-from probtorch.infer.mcmc.estimates import Fits, Moments, Rows, Spectrum
+from probtorch.infer.mcmc.estimates import Moments, Rows, Spectrum
 from probtorch.infer.mcmc.metrics import (
     BlockMetric,
     DenseMetric,
@@ -26,9 +26,6 @@ from probtorch.infer.mcmc.metrics import (
 )
 
 M = TypeVar("M", bound=Metric)
-
-# Draws and gradients, arrays (n, dim).
-Arrays = tuple[np.ndarray, np.ndarray]
 
 __all__ = [
     "Auto",
@@ -49,7 +46,7 @@ FEWEST, TO_CHOOSE = 4, 10
 ENOUGH = 30
 # Decompositions of matrices of so few dimensions take little time: up to so many draws they are
 # made at each update.
-SMALL, OFTEN = 32, 60
+SMALL, OFTEN = 32, 20
 # What is further from the newer draws than so many of their standard deviations was drawn on the
 # way, and is forgotten.
 ARRIVED = 5.0
@@ -72,23 +69,33 @@ CUT, CUT_IF_SMALL = 2.0, 1.25
 
 
 class Window:
-    """Draws and gradients that an estimate sees: their moments, and the rows where wanted."""
+    """Draws and gradients that an estimate sees: their moments, and themselves where wanted.
 
-    def __init__(self, dim: int, keeps_rows: bool) -> None:
-        self.moments = Moments.empty(dim)
-        self.parts: list[tuple[np.ndarray, np.ndarray]] | None = [] if keeps_rows else None
+    Parameters
+    ----------
+    moments : Moments
+    parts : list of ndarray, or None
+        Each (2, n, dim), the draws and the gradients of a segment.
+    """
 
-    def add(self, draws: np.ndarray, grads: np.ndarray, moments: Moments) -> None:
-        """Take up some rows, shape (n, dim), which have these moments."""
-        self.moments += moments
+    def __init__(self, moments: Moments, parts: list[np.ndarray] | None) -> None:
+        self.moments, self.parts = moments, parts
+
+    def __add__(self, other: Window) -> Window:
+        """Return both as one."""
+        parts = None if self.parts is None else [*self.parts, *(other.parts or [])]
+        return Window(self.moments + other.moments, parts)
+
+    def add(self, pairs: np.ndarray) -> None:
+        """Take up draws and gradients, shape (2, n, dim)."""
+        self.moments += Moments.of(pairs)
         if self.parts is not None:
-            self.parts.append((draws, grads))
+            self.parts.append(pairs)
 
-    def rows(self, last: int = 0) -> Arrays:
-        """Return all draws and all gradients, arrays (n, dim), or those of the last parts."""
+    def pairs(self, last: int = 0) -> np.ndarray:
+        """Return draws and gradients, shape (2, n, dim), all of them or those of the last parts."""
         assert self.parts is not None
-        draws, grads = zip(*self.parts[-last:])
-        return np.concatenate(draws), np.concatenate(grads)
+        return np.concatenate(self.parts[-last:], axis=1)
 
     def snapshot(self) -> Tree:
         """Return what is there, as a tree for `probtorch.save`."""
@@ -98,7 +105,7 @@ class Window:
         """Take over what `snapshot` returned."""
         self.moments = Moments(**saved["moments"])
         if self.parts is not None:
-            self.parts = [(draws, grads) for draws, grads in saved["parts"]]
+            self.parts = list(saved["parts"])
 
 
 # ---------------------------------------------------------------------------------------- the forms
@@ -132,12 +139,20 @@ class Form(Generic[M]):
         """Return the metric nearest to a covariance."""
         return self.of_variance(spectrum.diagonal())
 
-    def fitted(self, window: Window, metric: M, fresh: Arrays | None, choose: bool) -> M:
+    def fitted(
+        self,
+        window: Window,
+        metric: M,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
+    ) -> M:
         """Return the metric that a window asks for, or the present one where it says too little.
 
-        `fresh` are the rows that were drawn with the present one, which can judge it: draws and
-        gradients; None where there are none, or rows are not kept.
-        `choose` allows for what takes longer, to decompose matrices.
+        `fresh` are the draws and gradients, (2, n, dim), that came with the present one and can
+        judge it; None where there are none, or they are not kept.
+        `choose` allows for what takes longer, to decompose matrices, and `last` for what takes
+        longer still: all draws after the warm-up are made with this one.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -154,9 +169,14 @@ class Diagonal(Form[DiagonalMetric]):
         return DiagonalMetric.from_inverse_mass(variance)
 
     def fitted(
-        self, window: Window, metric: DiagonalMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: DiagonalMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> DiagonalMetric:
-        return self.of_variance(estimates.diagonal(window.moments, metric.variance()))
+        return self.of_variance(estimates.diagonal(window.moments.squares, metric.variance()))
 
 
 class LowRank(Form[LowRankMetric]):
@@ -182,67 +202,77 @@ class LowRank(Form[LowRankMetric]):
         return LowRankMetric.of(found.scale, found.directions, found.variances, self.rank)
 
     def fitted(
-        self, window: Window, metric: LowRankMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: LowRankMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> LowRankMetric:
         count = window.moments.count
         choose = choose or (self.dim <= SMALL and count <= OFTEN)
-        variance = estimates.diagonal(window.moments, metric.variance())
+        variance = estimates.diagonal(window.moments.squares, metric.variance())
         kept = self._worth(metric, variance, fresh)
         if count < TO_CHOOSE or not choose:
             return metric if kept > 0.0 else self.of_variance(variance)
-        squares = window.moments.squares / variance + window.moments.grad_squares * variance
-        if squares.sum() / count - 2.0 * self.dim < self.least_gain:
+        gain = 2.0 * self.dim * (estimates.plain_misfit(window.moments, variance) - 1.0)
+        if gain < self.least_gain:
             return self.of_variance(variance)
-        draws, grads = window.rows()
-        gains = self._gains(draws, grads)
+        rows = Rows(window.pairs())
+        gains = self._gains(rows, both_ways=last)
         ridge = max(gains, key=gains.__getitem__)
         # What the start knew, or an earlier window, may be better than what few draws say.
         if count < ENOUGH and kept > max(gains[ridge], self.least_gain):
             return metric
         if gains[ridge] < self.least_gain:
             return self.of_variance(variance)
-        return self.of_spectrum(self._fit(Rows.of(draws, grads), variance, ridge).spectrum())
+        (fit,) = self._fits(rows, variance, [ridge], principal=not last)
+        return self.of_spectrum(fit)
 
-    def _fit(self, rows: Rows, variance: np.ndarray, ridge: float | np.ndarray) -> Fits:
-        return estimates.low_rank(rows, variance, rank=self.rank, cut=self.cut, ridge=ridge)
+    def _fits(
+        self, rows: Rows, variance: np.ndarray, ridges: Sequence[float], principal: bool = True
+    ) -> list[Spectrum]:
+        return estimates.low_rank(
+            rows, variance, rank=self.rank, cut=self.cut, ridges=ridges, principal=principal
+        )
 
-    def _worth(self, metric: LowRankMetric, variance: np.ndarray, fresh: Arrays | None) -> float:
+    def _worth(
+        self, metric: LowRankMetric, variance: np.ndarray, fresh: np.ndarray | None
+    ) -> float:
         """What the directions of a metric gain over a diagonal, on rows it was not made from."""
         if metric.name == "diag":
             return -np.inf
-        if fresh is None or len(fresh[0]) < FEWEST:
+        if fresh is None or fresh.shape[1] < FEWEST:
             return np.inf
-        rows = Rows.of(*fresh)
-        fit = estimates.misfit(rows, _spectrum_of(metric))
-        return 2.0 * self.dim * float(rows.plain_misfit(variance) - fit)
+        rows = Rows(fresh)
+        present = Spectrum(metric.scale.array, *metric.in_use())
+        gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
+        return 2.0 * self.dim * gain
 
-    def _gains(self, draws: np.ndarray, grads: np.ndarray) -> dict[float, float]:
-        """What directions from one half of the draws gain on the other, by the ridge they take.
+    def _gains(self, rows: Rows, both_ways: bool) -> dict[float, float]:
+        """What directions from the earlier half of the draws gain on the later, by their ridge.
 
-        Summed over both ways, and over all dimensions.
+        Summed over all dimensions; the mean of that and the other way round where asked for.
         """
         ridges = [estimates.RIDGE]
-        noisy = estimates.noisy_ridge(len(draws), self.dim)
+        noisy = estimates.noisy_ridge(rows.count, self.dim)
         if noisy > ALIKE * estimates.RIDGE:
             ridges.append(noisy)
-        halves = Rows.halves(draws, grads)
-        variance, judges = halves.diagonal(), halves.swapped()
-        fits = self._fit(halves, variance, np.array(ridges)[:, None])
-        gains = self.dim * (judges.plain_misfit(variance) - fits.misfit(judges)).sum(axis=1)
-        return dict(zip(ridges, gains.tolist()))
-
-
-def _spectrum_of(metric: LowRankMetric) -> Spectrum:
-    count = int(metric.count.array)
-    variances = (1.0 + metric.stretch.array[:count]) ** 2
-    return Spectrum(metric.scale.array, metric.directions.array[:count], variances)
+        early, late = rows.halves()
+        gains = np.zeros(len(ridges))
+        for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
+            variance = estimates.diagonal(sample.squares, 1.0)
+            plain = estimates.plain_misfit(judge, variance)
+            fits = self._fits(sample, variance, ridges)
+            gains += [plain - estimates.misfit(judge, fit) for fit in fits]
+        return dict(zip(ridges, (2.0 * self.dim / (1 + both_ways) * gains).tolist()))
 
 
 class Auto(LowRank):
     """Low rank where the draws say that it pays, else diagonal.
 
-    One half of a window is fitted either way, and the other half says which fits better: directions
-    that are noise, or differ from place to place, do worse than none.
+    The earlier half of a window is fitted either way, and the later half says which fits better:
+    directions that are noise, or differ from place to place, do worse than none.
     """
 
     least_gain = WORTH_IT
@@ -261,13 +291,17 @@ class Dense(Form[DenseMetric]):
         return DenseMetric.from_inverse_mass(np.diag(variance))
 
     def fitted(
-        self, window: Window, metric: DenseMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: DenseMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> DenseMetric:
-        variance = estimates.diagonal(window.moments, metric.variance())
+        variance = estimates.diagonal(window.moments.squares, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
-        draws, grads = window.rows()
-        return DenseMetric.from_inverse_mass(estimates.dense(draws, grads, variance))
+        return DenseMetric.from_inverse_mass(estimates.dense(window.pairs(), variance))
 
 
 class Covariances(Dense):
@@ -277,13 +311,17 @@ class Covariances(Dense):
     """
 
     def fitted(
-        self, window: Window, metric: DenseMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: DenseMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> DenseMetric:
         count = window.moments.count
         if count < TO_CHOOSE or not choose:
             return metric
-        draws, _ = window.rows()
-        covariance = np.cov(draws.T).reshape(self.dim, self.dim)
+        covariance = np.cov(window.pairs()[0].T).reshape(self.dim, self.dim)
         share = count / (count + self.dim)
         return DenseMetric.from_inverse_mass(
             share * covariance + (1.0 - share) * np.diag(np.diag(covariance))
@@ -294,12 +332,17 @@ class Variances(Diagonal):
     """Variances of draws alone."""
 
     def fitted(
-        self, window: Window, metric: DiagonalMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: DiagonalMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> DiagonalMetric:
         count = window.moments.count
         if count < TO_CHOOSE or not choose:
             return metric
-        return self.of_variance(window.moments.squares / count)
+        return self.of_variance(window.moments.squares[0] / count)
 
 
 class Blocks(Form[BlockMetric]):
@@ -317,13 +360,18 @@ class Blocks(Form[BlockMetric]):
         return BlockMetric.from_inverse_mass(variance, self.places, blocks)
 
     def fitted(
-        self, window: Window, metric: BlockMetric, fresh: Arrays | None, choose: bool
+        self,
+        window: Window,
+        metric: BlockMetric,
+        fresh: np.ndarray | None,
+        choose: bool,
+        last: bool = False,
     ) -> BlockMetric:
-        variance = estimates.diagonal(window.moments, metric.variance())
+        variance = estimates.diagonal(window.moments.squares, metric.variance())
         if window.moments.count < TO_CHOOSE:
             return self.of_variance(variance)
-        draws, grads = window.rows()
-        blocks = [estimates.dense(draws[:, at], grads[:, at], variance[at]) for at in self.places]
+        pairs = window.pairs()
+        blocks = [estimates.dense(pairs[..., at], variance[at]) for at in self.places]
         return BlockMetric.from_inverse_mass(variance, self.places, blocks)
 
 
@@ -349,51 +397,55 @@ class MassMatrix:
 
     def __init__(self, form: Form, position: np.ndarray | None = None) -> None:
         self.form = form
-        self._foreground, self._background = self._window(), self._window()
-        # Rows of the segment that is being run, and the position before them.
-        self._pending: list[Arrays] = []
+        # The foreground is both: what is older than the background, and the background.
+        self._older, self._background = self._window(), self._window()
+        # Draws and gradients of the segment that is being run, and the position before them.
+        self._pending: list[np.ndarray] = []
         # Parts of the windows that were drawn with the present metric.
         self._fresh = 0
         self._last = None if position is None else np.array(position)
 
     def _window(self) -> Window:
-        return Window(self.form.dim, self.form.keeps_rows)
+        return Window(Moments.empty(self.form.dim), [] if self.form.keeps_rows else None)
 
     def add(self, positions: np.ndarray, grads: np.ndarray | None) -> None:
         """Take down what was drawn; it counts from the end of the segment on."""
-        grads = np.zeros_like(positions) if grads is None else grads.copy()
-        self._pending.append((positions.copy(), grads))
+        pairs = np.zeros((2, *positions.shape))
+        pairs[0] = positions
+        if grads is not None:
+            pairs[1] = grads
+        self._pending.append(pairs)
 
     def end_segment(self, *, switch: bool) -> None:
         """Let what was added count; `switch` forgets what is older than the background."""
         if self._pending:
-            draws, grads = (np.concatenate(x) for x in zip(*self._pending))
+            pairs = np.concatenate(self._pending, axis=1)
             self._pending = []
-            before = draws[:1] if self._last is None else self._last[None]
-            moved = (np.concatenate([before, draws[:-1]]) != draws).any(axis=1)
+            draws, grads = pairs
+            fine = np.isfinite(grads).all(axis=1)
+            fine[1:] &= (draws[1:] != draws[:-1]).any(axis=1)
+            fine[0] &= self._last is not None and (draws[0] != self._last).any()
             self._last = draws[-1].copy()
-            fine = moved & np.isfinite(grads).all(axis=1)
             if not fine.all():
-                draws, grads = draws[fine], grads[fine]
-            if len(draws):
+                pairs = pairs[:, fine]
+            if pairs.shape[1]:
                 self._fresh += 1
-                moments = Moments.of(draws, grads)
-                for window in (self._foreground, self._background):
-                    window.add(draws, grads, moments)
+                self._background.add(pairs)
         if switch:
-            self._foreground, self._background = self._background, self._window()
+            self._older, self._background = self._background, self._window()
 
-    def learnt(self, metric: Metric, *, choose: bool) -> Metric:
+    def learnt(self, metric: Metric, *, choose: bool, last: bool = False) -> Metric:
         """Return the metric to go on with, given the present one."""
         if (self.shift() or 0.0) > ARRIVED:
             # The chain was still on its way: only what came after counts.
-            self._foreground, self._background = self._background, self._window()
-        if self._foreground.moments.count < FEWEST:
+            self._older, self._background = self._background, self._window()
+        foreground = self._older + self._background
+        if foreground.moments.count < FEWEST:
             return metric
         keeps = self.form.keeps_rows and self._fresh > 0
-        fresh = self._foreground.rows(self._fresh) if keeps else None
+        fresh = foreground.pairs(self._fresh) if keeps else None
         try:
-            found = self.form.fitted(self._foreground, metric, fresh, choose)
+            found = self.form.fitted(foreground, metric, fresh, choose, last)
         except (np.linalg.LinAlgError, DomainError):
             # Draws that overflow: a later window will do better.
             return metric
@@ -406,24 +458,23 @@ class MassMatrix:
 
         The largest over all coordinates; None where one of the two has too few draws.
         """
-        whole, late = self._foreground.moments, self._background.moments
-        before = whole.count - late.count
-        if before < FEWEST or late.count < TO_CHOOSE:
+        older, late = self._older.moments, self._background.moments
+        if older.count < FEWEST or late.count < TO_CHOOSE:
             return None
-        apart = (whole.count * whole.mean - late.count * late.mean) / before - late.mean
+        apart = older.mean[0] - late.mean[0]
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = apart**2 / (late.squares / late.count)
+            share = apart**2 / (late.squares[0] / late.count)
         return float(np.sqrt(np.nanmax(share, initial=0.0)))
 
     def forget(self) -> None:
         """Begin anew: the chain was moved, or what it drew so far is not to be trusted."""
-        self._foreground, self._background = self._window(), self._window()
+        self._older, self._background = self._window(), self._window()
         self._pending, self._fresh, self._last = [], 0, None
 
     def snapshot(self) -> Tree:
         """Return all of it, as a tree for `probtorch.save`."""
         return {
-            "foreground": self._foreground.snapshot(),
+            "older": self._older.snapshot(),
             "background": self._background.snapshot(),
             "pending": list(self._pending),
             "fresh": self._fresh,
@@ -432,7 +483,7 @@ class MassMatrix:
 
     def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
-        self._foreground.restore(saved["foreground"])
+        self._older.restore(saved["older"])
         self._background.restore(saved["background"])
-        self._pending = [(draws, grads) for draws, grads in saved["pending"]]
+        self._pending = list(saved["pending"])
         self._fresh, self._last = saved["fresh"], saved["last"]

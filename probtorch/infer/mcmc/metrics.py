@@ -38,6 +38,11 @@ __all__ = [
 ]
 
 
+# Directions of a low-rank metric that one pass over a vector deals with: most metrics have no more,
+# and a pass costs as much as a direction or two.
+TOGETHER = 4
+
+
 def sample_momentum(key: Key, counter: TensorBase, dim: int) -> TensorBase:
     """Draw a whitened momentum, shape (dim,), from `dim` counters, the first being `counter`."""
     return normals(key, counter, dim)
@@ -140,9 +145,9 @@ class LowRankMetric:
     Parameters
     ----------
     scale : Tensor, shape (dim,)
-    directions : Tensor, shape (room, dim)
-        Orthonormal rows; those from `count` on are zero and cost nothing.
-    stretch : Tensor, shape (room,)
+    directions : Tensor, shape (blocks, TOGETHER, dim)
+        Orthonormal rows; those from `count` on are zero, and blocks of them cost nothing.
+    stretch : Tensor, shape (blocks, TOGETHER)
         Square root of each variance, less 1.
     count : Tensor, 0-d int64
         Directions in use.
@@ -164,32 +169,37 @@ class LowRankMetric:
     ) -> LowRankMetric:
         """Return the metric with these rows of `directions`, of which there are at most `room`."""
         count, dim = directions.shape
-        rows, stretch = np.zeros((room, dim)), np.zeros(room)
-        rows[:count], stretch[:count] = directions, np.sqrt(variances) - 1.0
-        return cls(wrap(np.asarray(scale)), wrap(rows), wrap(stretch), wrap(np.array(count)))
+        blocks = -(-room // TOGETHER)
+        rows, stretch = np.zeros((blocks * TOGETHER, dim)), np.zeros((blocks, TOGETHER))
+        rows[:count], stretch.flat[:count] = directions, np.sqrt(variances) - 1.0
+        together = wrap(rows.reshape(blocks, TOGETHER, dim))
+        return cls(wrap(np.asarray(scale)), together, wrap(stretch), wrap(np.array(count)))
 
     @classmethod
     def unit(cls, dim: int, room: int) -> LowRankMetric:
         """Return the identity, with room for so many directions."""
         return cls.of(np.ones(dim), np.zeros((0, dim)), np.zeros(0), room)
 
+    def in_use(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions, rows of an array, and their variances."""
+        count = int(self.count.array)
+        rows = self.directions.array.reshape(-1, len(self.scale.array))
+        return rows[:count], (1.0 + self.stretch.array.reshape(-1)[:count]) ** 2
+
     def inverse_mass(self) -> np.ndarray:
         """Return the inverse mass matrix as an array."""
-        rows, scale = self.directions.array, self.scale.array
-        inner = np.eye(len(scale)) + (rows.T * (self._variances() - 1.0)) @ rows
+        (rows, variances), scale = self.in_use(), self.scale.array
+        inner = np.eye(len(scale)) + (rows.T * (variances - 1.0)) @ rows
         return scale[:, None] * inner * scale
 
     def variance(self) -> np.ndarray:
         """Return the diagonal of the inverse mass matrix."""
-        rows = self.directions.array
-        return self.scale.array**2 * (1.0 + (self._variances() - 1.0) @ rows**2)
+        rows, variances = self.in_use()
+        return self.scale.array**2 * (1.0 + (variances - 1.0) @ rows**2)
 
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the inverse mass matrix."""
-        return float(2.0 * np.log(self.scale.array).sum() + np.log(self._variances()).sum())
-
-    def _variances(self) -> np.ndarray:
-        return (1.0 + self.stretch.array) ** 2
+        return float(2.0 * np.log(self.scale.array).sum() + np.log(self.in_use()[1]).sum())
 
     def velocity(self, momentum: TensorBase) -> TensorBase:
         """Return dq/dt for a whitened momentum."""
@@ -203,12 +213,16 @@ class LowRankMetric:
         directions, stretch = self.directions, self.stretch
 
         def add(state: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
-            row, out = state
-            direction = directions[row]
-            return row + 1, out + stretch[row] * total(direction * x) * direction
+            block, out = state
+            rows, factors = directions[block], stretch[block]
+            along = [factors[i] * total(rows[i] * x) for i in range(TOGETHER)]
+            for i, length in enumerate(along):
+                out = out + length * rows[i]
+            return block + 1, out
 
         first = wrap(np.zeros((), np.int64))
-        return while_loop(lambda state: state[0] < self.count, add, (first, x))[1]
+        blocks = (self.count + (TOGETHER - 1)) // TOGETHER
+        return while_loop(lambda state: state[0] < blocks, add, (first, x))[1]
 
 
 @record

@@ -52,15 +52,18 @@ class Standstill:
         """
         if self.how:
             return
-        before = positions[:1] if self._last is None else self._last[None]
-        changed = np.concatenate([before, positions[:-1]]) != positions
-        moved = changed.reshape(len(positions), -1).any(axis=1)
-        if self._last is None:
-            moved[0] = True
-        self._last = positions[-1].copy()
-        self._rejected = _in_a_row(self._rejected, ~moved)
+        before, self._last = self._last, positions[-1].copy()
         saturated = told("reached_max_treedepth")
-        if saturated is not None and saturated.any():
+        # Nearly always the last transition led somewhere, and nothing needs to be counted.
+        previous = positions[-2] if len(positions) > 1 else before
+        if previous is None or (previous != self._last).any():
+            self._rejected = 0
+        else:
+            everywhere = tuple(range(1, positions.ndim))
+            moved = (positions[1:] != positions[:-1]).any(axis=everywhere)
+            first = before is None or (positions[0] != before).any()
+            self._rejected = _in_a_row(self._rejected, ~np.append(first, moved))
+        if saturated is not None and saturated[-1]:
             # Those of the greatest length have so many steps; of how many gradients is another
             # matter.
             steps = 2 ** told("tree_depth") - 1
