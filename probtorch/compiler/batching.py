@@ -22,8 +22,8 @@ from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.native.threads import get_num_threads, occupied
 from probtorch.compiler.paths import Compiled, Paths
 from probtorch.compiler.prepare import prepare
-from probtorch.compiler.record.record import OUTSIDE, record, recording_lock
-from probtorch.core.dispatch import apply, set_grad_enabled, set_recorder, wrap
+from probtorch.compiler.record.record import OUTSIDE, record, recording_lock, unheard
+from probtorch.core.dispatch import apply, wrap
 from probtorch.errors import CompileError, ShapeError
 from probtorch.ops.control import cond, while_loop
 from probtorch.ops.elementwise import eq, isnan, logical_and, signbit, where
@@ -328,37 +328,29 @@ class BatchedDensity(Compiled):
         paths = self.paths
         if self.reason is not None or paths.are_full(size) or size in self._full:
             return False
-        with recording_lock:
-            active, grad_mode = set_recorder(None), set_grad_enabled(True)
-            try:
+        try:
+            with recording_lock, unheard():
                 rec = self.density.recorded(point)[0]
                 key = path_key(rec.graph)
                 if rec.unsupported or rec.device() is not None:
-                    unsupported = rec.unsupported or [("it runs on a GPU", "")]
-                    paths.give_up(*unsupported[0])
-                    return False
-                if paths.know(key, size):
+                    paths.give_up(*(rec.unsupported or [("it runs on a GPU", "")])[0])
+                elif paths.know(key, size):
                     # Rounding decides which path that point is on; it is not worth more runs.
                     self._full.add(size)
-                    return False
-                uneven = uneven_loop(rec.graph, (True,))
-                if uneven is not None:
+                elif (uneven := uneven_loop(rec.graph, (True,))) is not None:
                     # In step with each other all points would wait for the slowest, and each
                     # turn would copy the states of those that are done: 200 times slower for an
                     # ODE solver with steps of its own for each point.
                     what = "a loop that takes as many turns as the point asks for"
                     paths.give_up(what, uneven.place)
-                    return False
-                paths.add(_BlockPath(rec.graph, size, point), size, key)
-            except CompileError as e:
-                paths.give_up(f"{e.subject}: {e.got}", e.location)
-                return False
-            except OUTSIDE:
-                return False  # outside of where the model can be evaluated
-            finally:
-                set_recorder(active)
-                set_grad_enabled(grad_mode)
-        return True
+                else:
+                    paths.add(_BlockPath(rec.graph, size, point), size, key)
+                    return True
+        except CompileError as e:
+            paths.give_up_refused(e)
+        except OUTSIDE:
+            pass  # outside of where the model can be evaluated
+        return False
 
 
 class _BlockPath:

@@ -502,7 +502,7 @@ class CompiledFunction(Compiled):
                     rec.graph = unrolled
                     path = self._path(rec, *made_of)
             except CompileError as e:
-                self.paths.give_up(f"{e.subject}: {e.got}", e.location)
+                self.paths.give_up_refused(e)
             else:
                 self.paths.add(path, key)
                 self.paths.promote(path, key)

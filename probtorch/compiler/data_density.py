@@ -14,7 +14,6 @@ guarded as everything else: a branch on data is a path.
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 import numpy as np
@@ -22,35 +21,14 @@ import numpy as np
 from probtorch.compiler import engine
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.nests.loops import address
-from probtorch.compiler.paths import Paths
+from probtorch.compiler.paths import Compiled
 
 __all__ = ["DataDensity"]
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-# The context: the inner function and its context, the long point, its gradient, bytes of q.
-_IR = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define double @pt_density_of_data(ptr %q, ptr %grad, ptr %context) {
-entry:
-  %inner.p = getelementptr i64, ptr %context, i64 1
-  %point.p = getelementptr i64, ptr %context, i64 2
-  %slope.p = getelementptr i64, ptr %context, i64 3
-  %bytes.p = getelementptr i64, ptr %context, i64 4
-  %function = load ptr, ptr %context
-  %inner = load ptr, ptr %inner.p
-  %point = load ptr, ptr %point.p
-  %slope = load ptr, ptr %slope.p
-  %bytes = load i64, ptr %bytes.p
-  call void @llvm.memcpy.p0.p0.i64(ptr %point, ptr %q, i64 %bytes, i1 false)
-  %value = call double %function(ptr %point, ptr %slope, ptr %inner)
-  call void @llvm.memcpy.p0.p0.i64(ptr %grad, ptr %slope, i64 %bytes, i1 false)
-  ret double %value
-}
-"""
 
 
-class DataDensity:
+class DataDensity(Compiled):
     """A log density on R^dim that also depends on numbers which may be exchanged.
 
     Parameters
@@ -77,6 +55,7 @@ class DataDensity:
             return fn(point[:dim], point[dim:].detach())
 
         self.joined = NativeDensity(joined, dim + self.data.size, name=name, check=check)
+        self.paths, self.costs = self.joined.paths, self.joined.costs
         self._own: Any = None
 
     def set_data(self, data: np.ndarray) -> None:
@@ -110,25 +89,6 @@ class DataDensity:
         """Compare the native answer with Python's; see `NativeDensity.verify`."""
         self.joined.verify(context.joined_point(q), context.inner)
 
-    @property
-    def costs(self) -> Any:
-        """What evaluating took; see `NativeDensity.costs`."""
-        return self.joined.costs
-
-    def explain(self, *, format: str = "text", profile: bool = False) -> Any:
-        """Return what became of it; see `NativeDensity.explain`."""
-        return self.joined.explain(format=format, profile=profile)
-
-    @property
-    def paths(self) -> Paths:
-        """The compiled paths."""
-        return self.joined.paths
-
-    @property
-    def reason(self) -> Any:
-        """Why it runs eagerly, ``(reason, place)``; None where it does not."""
-        return self.joined.reason
-
 
 class _Context:
     """One thread's memory; `function` and `address` are what native code calls and passes."""
@@ -148,7 +108,10 @@ class _Context:
             ],
             np.uintp,
         )
-        self.function, self.address = _function(), address(self._table)
+        self.function, self.address = (
+            engine.runtime_address("pt_density_of_data"),
+            address(self._table),
+        )
         self._entry = _ENTRY(self.function)
 
     def set_data(self, data):
@@ -179,12 +142,3 @@ class _Context:
     def raise_error(self):
         """Raise that exception, if there is one."""
         self.inner.raise_error()
-
-
-@functools.cache
-def _module():
-    return engine.compile_module(_IR)
-
-
-def _function():
-    return _module().address("pt_density_of_data")

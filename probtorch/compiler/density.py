@@ -14,12 +14,12 @@ cross to the GPU and back, which is worth it where the data are many.
 
 import contextlib
 import ctypes
-import functools
 import math
 import time
 
 import numpy as np
 
+from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.backends.registry import device_of, is_available, to_device
 from probtorch.compiler import engine
@@ -30,7 +30,8 @@ from probtorch.compiler.nests.loops import address
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths, tell_of_prints
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record import rolling
-from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock
+from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
+from probtorch.compiler.render.runtime.replays import CALLBACK, COUNT, FIRST_PATH, LAST
 from probtorch.compiler.verify import (
     ComparisonCosts,
     OtherRounding,
@@ -42,7 +43,7 @@ from probtorch.compiler.verify import (
 )
 from probtorch.config import settings
 from probtorch.core.casting import cast
-from probtorch.core.dispatch import set_grad_enabled, set_recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError, CompileError, DeviceError
@@ -57,54 +58,6 @@ _FICKLE = (
     "it gives another value each time at the same point: it draws from a generator that is not "
     "probtorch's, reads on in a file, or counts"
 )
-_FIRST_PATH = 4
-
-_DISPATCH_IR = f"""
-define double @pt_density(ptr %q, ptr %grad, ptr %context) {{
-entry:
-  %count.p = getelementptr i64, ptr %context, i64 1
-  %last.p = getelementptr i64, ptr %context, i64 2
-  %count = load i64, ptr %count.p
-  %last = load i64, ptr %last.p
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %fallback, label %try
-try:
-  %k = phi i64 [ 0, %entry ], [ %k.next, %missed ]
-  %shifted = add i64 %last, %k
-  %over = icmp uge i64 %shifted, %count
-  %wrapped = sub i64 %shifted, %count
-  %path = select i1 %over, i64 %wrapped, i64 %shifted
-  %pair = shl i64 %path, 1
-  %slot = add i64 %pair, {_FIRST_PATH}
-  %slot.next = add i64 %slot, 1
-  %run.p = getelementptr ptr, ptr %context, i64 %slot
-  %table.p = getelementptr ptr, ptr %context, i64 %slot.next
-  %run = load ptr, ptr %run.p
-  %table = load ptr, ptr %table.p
-  store ptr %q, ptr %table
-  %grad.p = getelementptr ptr, ptr %table, i64 2
-  store ptr %grad, ptr %grad.p
-  %status = call i64 %run(ptr %table)
-  %fits = icmp eq i64 %status, 0
-  br i1 %fits, label %done, label %missed
-missed:
-  %k.next = add i64 %k, 1
-  %more = icmp ult i64 %k.next, %count
-  br i1 %more, label %try, label %fallback
-done:
-  store i64 %path, ptr %last.p
-  %value.pp = getelementptr ptr, ptr %table, i64 1
-  %value.p = load ptr, ptr %value.pp
-  %value = load double, ptr %value.p
-  ret double %value
-fallback:
-  %callback = load ptr, ptr %context
-  %eager = call double %callback(ptr %q, ptr %grad, ptr %context)
-  ret double %eager
-}}
-"""
-
-
 _FROM_PYTHON = "a Python function was given", ""
 
 
@@ -139,7 +92,7 @@ class NativeDensity(Compiled):
         self.costs = ComparisonCosts()
         self._many = None
         self._loops = None  # of the run at hand: the function with its Python loops rolled
-        self._rolls = True  # whether loops are rolled
+        self._rolls = True  # whether Python's loops are rolled: turn by turn where that failed
         self._numbers = {}  # the user's line -> the floats that Python saw there
         self._python = None
         if not settings.jit:
@@ -192,12 +145,11 @@ class NativeDensity(Compiled):
         if self._python is not None:
             value, g = self._python(q)
             return float(value), np.asarray(g, np.float64)
-        before, began = set_grad_enabled(True), time.perf_counter()
+        began = time.perf_counter()
         try:
-            with np.errstate(all="ignore"):
+            with enable_grad(), np.errstate(all="ignore"):
                 value, g = self._placed(lambda: self._evaluate(wrap(q)))
         finally:
-            set_grad_enabled(before)
             self.costs.eager = time.perf_counter() - began
         return float(value.array), g.array
 
@@ -267,14 +219,10 @@ class NativeDensity(Compiled):
             if loops is not None:
                 again = self._rolled(rec, loops, q)
                 if again is None:
-                    return self._unrolled(self.recorded, q)
+                    self._rolls = False
+                    return self.recorded(q)
                 rec = again
         return rec, value, g, loops is not None
-
-    def _unrolled(self, evaluate, q):
-        """Call ``evaluate(q)``, and record Python's loops turn by turn from now on."""
-        self._rolls = False
-        return evaluate(q)
 
     def _extend(self, q):
         """Evaluate eagerly while recording, and compile the path if it is new; returns ``(float,
@@ -301,8 +249,9 @@ class NativeDensity(Compiled):
                 tell_of_prints(self.name, rec)
             except CompileError as e:
                 if rolled:
-                    return self._unrolled(self._extend, q)
-                self.paths.give_up(f"{e.subject}: {e.got}", e.location)
+                    self._rolls = False
+                    return self._extend(q)
+                self.paths.give_up_refused(e)
         self.seconds += time.perf_counter() - start
         if rolled and len(self.paths) == known:
             return self.eager(np.array(q))  # there is no gradient yet
@@ -353,28 +302,18 @@ class NativeDensity(Compiled):
             return
         before = self.evaluations
         value, g = context.native(q)
-        with recording_lock:
+
+        def again(seed):
+            with OtherRounding(seed):
+                return [x for _, x in _named(*self._rejecting(moved(q, seed, self._size)))]
+
+        with recording_lock, unheard():
             if self.evaluations != before:
                 return  # it was Python's
-            active, grad_mode = set_recorder(None), set_grad_enabled(True)
-
-            def again(seed):
-                with OtherRounding(seed):
-                    return [x for _, x in _named(*self._rejecting(moved(q, seed, self._size)))]
-
-            try:
-                eager = self._rejecting(np.array(q))
-                if not (math.isfinite(value) or math.isfinite(eager[0])):
-                    return
-                what = difference(
-                    _named(value, g),
-                    _named(*eager),
-                    again,
-                    self._size,
-                )
-            finally:
-                set_recorder(active)
-                set_grad_enabled(grad_mode)
+            eager = self._rejecting(np.array(q))
+            if not (math.isfinite(value) or math.isfinite(eager[0])):
+                return
+            what = difference(_named(value, g), _named(*eager), again, self._size)
             if what is None:
                 return
             self.paths.give_up_wrong(what)
@@ -400,21 +339,16 @@ class NativeDensity(Compiled):
 
     def evaluate(self, q, context):
         """Evaluate where no path of the context fitted; None if it has one for `q` by now."""
-        with recording_lock:
+        # The program that called may be recording itself, or run with gradients switched off.
+        with recording_lock, unheard():
             self.evaluations += 1
-            # The program that called may be recording itself, or run with gradients switched off.
-            active, grad_mode = set_recorder(None), set_grad_enabled(True)
-            try:
-                check = self.check
-                if check is None or not check.due():
-                    return self._evaluated(q, context)
-                check.before(self, np.array(q))
-                out = self._evaluated(q, context)
-                check.after(self, np.array(q))
-                return out
-            finally:
-                set_recorder(active)
-                set_grad_enabled(grad_mode)
+            check = self.check
+            if check is None or not check.due():
+                return self._evaluated(q, context)
+            check.before(self, np.array(q))
+            out = self._evaluated(q, context)
+            check.after(self, np.array(q))
+            return out
 
     def _evaluated(self, q, context):
         """Evaluate where the device is, eagerly or natively; see `evaluate`."""
@@ -454,10 +388,10 @@ class DensityContext:
         self._frames = []
         self._called = []  # frames without a C function
         self._value = np.zeros(1)
-        self.table = np.zeros(_FIRST_PATH + 2 * density.paths.limit, np.uintp)
+        self.table = np.zeros(FIRST_PATH + 2 * density.paths.limit, np.uintp)
         self._callback = _CALLBACK(self._call_back)
-        self.table[0] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        self.function = _dispatch().address("pt_density")
+        self.table[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        self.function = engine.runtime_address("pt_density")
         self.address = address(self.table)
         self._entry = _CALLBACK(self.function)
         self._q = np.zeros(density.dim)
@@ -474,10 +408,10 @@ class DensityContext:
                 self._called.append(frame)
             else:
                 frame.attach((), [self._value])
-                count = int(self.table[1])
-                at = _FIRST_PATH + 2 * count
+                count = int(self.table[COUNT])
+                at = FIRST_PATH + 2 * count
                 self.table[at : at + 2] = frame.entry
-                self.table[1], self.table[2] = count + 1, count
+                self.table[COUNT], self.table[LAST] = count + 1, count
         self.bound = len(self._frames)
 
     def sync(self, q):
@@ -495,11 +429,11 @@ class DensityContext:
 
     def is_native(self):
         """Whether there is a path with a C function."""
-        return self.table[1] > 0
+        return self.table[COUNT] > 0
 
     def forget(self):
         """Use none of the paths any more."""
-        self.table[1] = self.bound = 0
+        self.table[COUNT] = self.bound = 0
         self._frames.clear()
         self._called.clear()
 
@@ -544,9 +478,3 @@ class DensityContext:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-
-
-@functools.cache
-def _dispatch():
-    """The C function of all densities; what it works on is in the context."""
-    return engine.compile_module(_DISPATCH_IR)

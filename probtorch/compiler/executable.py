@@ -120,14 +120,11 @@ class Executable(ABC):
     def kind(self, array: Any) -> tuple[Any, ...]:
         """Return what the code relies on of an outside tensor's array, besides its elements."""
 
+    @abstractmethod
     def bind(
-        self,
-        arrays: list[Any] | None = None,
-        *,
-        saving: bool = False,
-        old: CallFrame | None = None,
-    ) -> CallFrame:
-        """Return memory to run it in.
+        self, arrays: list[Any] | None = None, *, saving: bool = False, old: Any = None
+    ) -> Any:
+        """Return a `CallFrame`, memory to run it in.
 
         Parameters
         ----------
@@ -139,10 +136,6 @@ class Executable(ABC):
         old : CallFrame, optional
             Of the same caller, with other arrays, not to be used any more unless it is returned.
         """
-        return self._bound(arrays_of(self.tensors) if arrays is None else arrays, saving, old)
-
-    @abstractmethod
-    def _bound(self, arrays: list[Any], saving: bool, old: Any) -> CallFrame: ...
 
     def explain(self, *, format: str = "text", profile: bool = False) -> Explanation | str:
         """Return its guards, loop nests, memory and times; see `Compiled.explain`."""

@@ -19,7 +19,7 @@ from probtorch.compiler import (
     engine,
     lower,  # noqa: F401  fills the table of rules
 )
-from probtorch.compiler.executable import CallFrame, Executable, owner_of
+from probtorch.compiler.executable import CallFrame, Executable, arrays_of, owner_of
 from probtorch.compiler.in_place import write_in_place
 from probtorch.compiler.native import cache
 from probtorch.compiler.native.keys import key_of_graph
@@ -112,8 +112,9 @@ class CpuProgram(Executable):
         """Return shape, dtype and device."""
         return array.shape, array.dtype, device_of(array)
 
-    def _bound(self, arrays, saving, old):
-        return CpuFrame(self, arrays, saving)
+    def bind(self, arrays=None, *, saving=False, old=None):
+        """Return a new frame; see `Executable.bind`."""
+        return CpuFrame(self, arrays_of(self.tensors) if arrays is None else arrays, saving)
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ class CpuFrame(CallFrame):
         self.scalars = np.zeros(max(plan.scalars, 1), np.float64)
         # 64 bytes of room to start the arena on a cache line.
         self.arena = np.zeros(plan.arena + 64, np.uint8)
-        self._point(plan.start["const"], program.consts)
-        self._point(plan.tail, (program.packed, self.scalars))
+        self.point(plan.start["const"], program.consts)
+        self.point(plan.tail, (program.packed, self.scalars))
         self.table[plan.tail + 2] = -(-address(self.arena) // 64) * 64
         self.address = address(self.table)
         self.entry = program.address, self.address
@@ -158,7 +159,7 @@ class CpuFrame(CallFrame):
         # Contiguous copies where a tensor is none; made anew at each run.
         self._copied = [i for i, x in enumerate(self._refs) if not x.flags.c_contiguous]
         self._read = self._refs
-        self._point(plan.start["ref"], self._contiguous())
+        self.point(plan.start["ref"], self._contiguous())
         self._commit: Any = None  # what updates outside tensors, if there are any
         self._written, self._owners = [], set()
         if program.updates:
@@ -175,7 +176,8 @@ class CpuFrame(CallFrame):
         self._written = [i for i in placed if i in self._copied]
         self._owners = {id(owner_of(x)) for x in targets}
 
-    def _point(self, start, arrays):
+    def point(self, start, arrays):
+        """Point the table from word `start` on at arrays; the caller keeps them alive."""
         for i, array in enumerate(arrays, start):
             self.table[i] = address(array)
 
@@ -193,14 +195,6 @@ class CpuFrame(CallFrame):
         for i, array in enumerate(outputs, self.program.plan.inputs):
             table[i] = address(array)
 
-    def attach_refs(self, arrays):
-        """Read contiguous arrays for the references; the caller keeps them alive."""
-        self._point(self.program.plan.start["ref"], arrays)
-
-    def attach_outputs(self, arrays, first):
-        """Point the table at the arrays of outputs number `first` and later."""
-        self._point(self.program.plan.inputs + first, arrays)
-
     def new_outputs(self):
         """Return uninitialised arrays for the results."""
         return [np.empty(shape, dtype) for shape, dtype in self._shapes]
@@ -211,7 +205,7 @@ class CpuFrame(CallFrame):
         self.program.kept.keep(inputs)
         self.attach(inputs, outputs)
         if self._copied:
-            self.attach_refs(self._contiguous())
+            self.point(self.program.plan.start["ref"], self._contiguous())
         return inputs
 
     def run(self, inputs, outputs):

@@ -37,7 +37,7 @@ from probtorch.backends.registry import (
     to_device,
 )
 from probtorch.compiler import lower  # noqa: F401  fills the table of rules
-from probtorch.compiler.executable import CallFrame, Executable
+from probtorch.compiler.executable import CallFrame, Executable, arrays_of
 from probtorch.compiler.nests.lowering import Lowering
 from probtorch.compiler.passes import optimise
 from probtorch.compiler.render.cuda_schedule import Launch
@@ -122,17 +122,17 @@ class GpuProgram(Executable):
         """Return shape, dtype, device, and whether it is contiguous."""
         return array.shape, array.dtype, device_of(array), array.flags.c_contiguous
 
-    def _bound(self, arrays, saving, old):
-        if old is None:
-            return GpuFrame(self, arrays, saving)
-        old.take(arrays)  # its memory stays, and so do its graphs
-        return old
+    def bind(self, arrays=None, *, saving=False, old=None):
+        """Return a frame, the old one for other arrays: its memory stays, and so do its graphs."""
+        frame = GpuFrame(self, saving) if old is None else old
+        frame.take(arrays_of(self.tensors) if arrays is None else arrays)
+        return frame
 
 
 class GpuFrame(CallFrame):
     """Memory of one caller."""
 
-    def __init__(self, program, arrays, saving):
+    def __init__(self, program, saving):
         self.program, self._saving = program, saving
         schedule, plan = program.schedule, program.plan
         first = len(program.results)
@@ -171,7 +171,6 @@ class GpuFrame(CallFrame):
             self._graphs = OrderedDict()
             self._met = OrderedDict()
             self._stream = cupy_.stream()
-            self.take(arrays)
 
     def take(self, arrays):
         """Read and update these arrays of outside tensors from now on."""

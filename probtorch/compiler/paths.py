@@ -15,6 +15,7 @@ from typing import Any
 from probtorch.compiler.executable import Executable
 from probtorch.compiler.explain.explain import Explanation, explain
 from probtorch.compiler.graph import Graph
+from probtorch.errors import CompileError
 
 __all__ = ["SWITCHED_OFF", "CompileWarning", "Compiled", "Paths", "PrintWarning", "tell_of_prints"]
 
@@ -111,6 +112,10 @@ class Paths(Sequence[Any]):
             self.reason = (reason, place)
             self.warn(reason, place, loud=loud)
 
+    def give_up_refused(self, error: CompileError) -> None:
+        """Give up because something in a recorded graph cannot be compiled."""
+        self.give_up(f"{error.subject}: {error.got}", error.location)
+
     def give_up_full(self, graph: Graph) -> None:
         """Give up because the path of a recorded graph is one too many."""
         reason, place = f"more than {self.limit} different paths through it were met", ""
@@ -124,9 +129,19 @@ class Paths(Sequence[Any]):
         self.reason = (f"a replay was wrong: {what}", "")
 
     def warn(self, reason: str, place: str = "", *, loud: bool = False) -> None:
-        """Say that the function, or some calls of it, run eagerly."""
-        if loud or not self.quiet:
-            _warn_eager(self.name, reason, place)
+        """Say that the function, or some calls of it, run eagerly: at the user's line, if known."""
+        if self.quiet and not loud:
+            return
+        at = f"\n  at:       {place}" if place else ""
+        message = (
+            f"{self.name} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
+            "  fix:      rewrite that part if speed matters; results are those of eager execution"
+        )
+        file, _, line = place.rpartition(":")
+        if file and line.isdigit():
+            warnings.warn_explicit(message, CompileWarning, file, int(line))
+        else:
+            warnings.warn(message, CompileWarning, stacklevel=3)
 
 
 class Compiled:
@@ -195,17 +210,3 @@ def tell_of_prints(what: str, rec: Any) -> None:
         "or set PROBTORCH_JIT=0"
     )
     warnings.warn_explicit(message, PrintWarning, file, int(line or 0))
-
-
-def _warn_eager(what: str, reason: str, location: str) -> None:
-    """Warn that `what` runs eagerly, at the user's line that is the reason, where it is known."""
-    at = f"\n  at:       {location}" if location else ""
-    message = (
-        f"{what} runs eagerly, which is slower\n  reason:   {reason}{at}\n"
-        "  fix:      rewrite that part if speed matters; results are those of eager execution"
-    )
-    file, _, line = location.rpartition(":")
-    if file and line.isdigit():
-        warnings.warn_explicit(message, CompileWarning, file, int(line))
-    else:
-        warnings.warn(message, CompileWarning, stacklevel=3)

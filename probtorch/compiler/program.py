@@ -5,17 +5,19 @@ once, abstractly (its loops run once, for their shapes); a call then copies noth
 holds no interpreter lock. With an example on a GPU it is kernels there instead (`gpu`).
 """
 
+import functools
 import time
 
 import numpy as np
 
+from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import device_of
 from probtorch.compiler.interrupts import raise_pending
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
 from probtorch.compiler.prepare import prepare
 from probtorch.compiler.record.record import record
 from probtorch.config import settings
-from probtorch.core.dispatch import set_grad_enabled, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.errors import CompileError, ShapeError
@@ -64,14 +66,10 @@ class NativeProgram(Compiled):
                 out_structure.append(structure)
                 return tuple(found)
 
-            before = set_grad_enabled(False)
-            try:
-                # Only shapes count here: NumPy need not warn of what the example's values lead to.
-                with np.errstate(all="ignore"):
-                    leaves = [wrap(x.array.copy(order="K")) for x in items]
-                    rec, _ = record(flat, leaves, abstract=True)
-            finally:
-                set_grad_enabled(before)
+            # Only shapes count here: NumPy need not warn of what the example's values lead to.
+            with no_grad(), np.errstate(all="ignore"):
+                leaves = [wrap(x.array.copy(order="K")) for x in items]
+                rec, _ = record(flat, leaves, abstract=True)
             if rec.unsupported:
                 reason, location = rec.unsupported[0]
                 raise CompileError(
@@ -85,7 +83,9 @@ class NativeProgram(Compiled):
 
     def bind(self):
         """Return a callable with memory of its own, for one thread."""
-        return _Bound(self)
+        if self.program is None:
+            return self.eager
+        return functools.partial(self._run, self.program.bind())
 
     def resident(self, tree):
         """Return a `Resident`: for one thread, with arguments and results in fixed memory."""
@@ -98,15 +98,37 @@ class NativeProgram(Compiled):
             bound = self._own = self.bind()
         return bound(tree)
 
+    def _run(self, frame, tree):
+        items = [as_tensor(x).array for x in flatten(tree)[0]]
+        for i, (array, (shape, dtype)) in enumerate(zip(items, self.signature, strict=True)):
+            if array.shape != shape or array.dtype != dtype:
+                raise ShapeError(
+                    self.name,
+                    expected=f"leaf {i} of shape {shape} and dtype {dtype}, as compiled",
+                    got=f"shape {array.shape} and dtype {array.dtype}",
+                    fix="compile a program for the new shapes",
+                )
+        outputs = frame.new_outputs()
+        self.check(frame.run(items, outputs))
+        return unflatten(self.out_structure, [wrap(x) for x in outputs])
+
+    def check(self, status):
+        """Raise where native code gave up."""
+        if status:
+            raise_pending()
+            raise CompileError(
+                self.name,
+                expected="indices within bounds, divisors other than 0, positive definite matrices",
+                got=f"status {status} from native code",
+                fix="run .eager(tree) to see where",
+            )
+
     def eager(self, tree):
         """Run without compiled code; as there, what `fn` changes in place are copies."""
         items, structure = flatten(tree)
         copies = [wrap(as_tensor(x).array.copy(order="K")) for x in items]
-        before = set_grad_enabled(False)
-        try:
+        with no_grad():
             return self.fn(unflatten(structure, copies))
-        finally:
-            set_grad_enabled(before)
 
 
 class Resident:
@@ -137,41 +159,7 @@ class Resident:
     def run(self):
         """Run on `inputs` into `outputs`; with ``PROBTORCH_JIT=0`` eagerly, into new arrays."""
         if self._run is not None:
-            _check_status(self.owner, self._run())
+            self.owner.check(self._run())
             return
         tree = unflatten(self.owner.structure, [wrap(x.copy()) for x in self.inputs])
         self.outputs = [as_tensor(x).array for x in flatten(self.owner.eager(tree))[0]]
-
-
-def _check_status(owner, status):
-    if status:
-        raise_pending()
-        raise CompileError(
-            owner.name,
-            expected="indices within bounds, divisors other than 0, positive definite matrices",
-            got=f"status {status} from native code",
-            fix="run .eager(tree) to see where",
-        )
-
-
-class _Bound:
-    def __init__(self, owner):
-        self.owner = owner
-        self.frame = None if owner.program is None else owner.program.bind()
-
-    def __call__(self, tree):
-        owner = self.owner
-        if self.frame is None:
-            return owner.eager(tree)
-        items = [as_tensor(x).array for x in flatten(tree)[0]]
-        for i, (array, (shape, dtype)) in enumerate(zip(items, owner.signature, strict=True)):
-            if array.shape != shape or array.dtype != dtype:
-                raise ShapeError(
-                    owner.name,
-                    expected=f"leaf {i} of shape {shape} and dtype {dtype}, as compiled",
-                    got=f"shape {array.shape} and dtype {array.dtype}",
-                    fix="compile a program for the new shapes",
-                )
-        outputs = self.frame.new_outputs()
-        _check_status(owner, self.frame.run(items, outputs))
-        return unflatten(owner.out_structure, [wrap(x) for x in outputs])

@@ -15,99 +15,19 @@ import numpy as np
 
 from probtorch.compiler import engine
 from probtorch.compiler.nests.loops import address
+from probtorch.compiler.render.runtime.replays import ROW
 
 __all__ = ["Commit", "Scatter", "run_many"]
-
-_IR = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define void @pt_commit(ptr %rows, i64 %n) {
-entry:
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %body ]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %body, label %out
-body:
-  %first = mul i64 %i, 6
-  %row = getelementptr i64, ptr %rows, i64 %first
-  %next.p = getelementptr i64, ptr %row, i64 1
-  %now.p = getelementptr i64, ptr %row, i64 2
-  %before.p = getelementptr i64, ptr %row, i64 3
-  %size.p = getelementptr i64, ptr %row, i64 4
-  %slot.p = getelementptr i64, ptr %row, i64 5
-  %target = load ptr, ptr %row
-  %next = load ptr, ptr %next.p
-  %now = load ptr, ptr %now.p
-  %before = load ptr, ptr %before.p
-  %size = load i64, ptr %size.p
-  %slot = load ptr, ptr %slot.p
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %next, i64 %size, i1 false)
-  %in_place = icmp eq i64 %size, 0
-  %last = select i1 %in_place, ptr %next, ptr %now
-  store ptr %before, ptr %next.p
-  store ptr %next, ptr %now.p
-  store ptr %last, ptr %before.p
-  store ptr %before, ptr %slot
-  %i.next = add i64 %i, 1
-  br label %head
-out:
-  ret void
-}
-
-define i64 @pt_repeat(ptr %run, ptr %table, ptr %rows, i64 %n, ptr %draws, i64 %m, ptr %result,
-                      i64 %size, ptr %results, i64 %steps) {
-entry:
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %drawn ]
-  %more = icmp ult i64 %i, %steps
-  br i1 %more, label %go, label %out
-go:
-  %status = call i64 %run(ptr %table)
-  %fits = icmp eq i64 %status, 0
-  br i1 %fits, label %write, label %out
-write:
-  call void @pt_commit(ptr %rows, i64 %n)
-  %offset = mul i64 %i, %size
-  %slot = getelementptr i8, ptr %results, i64 %offset
-  call void @llvm.memcpy.p0.p0.i64(ptr %slot, ptr %result, i64 %size, i1 false)
-  br label %draw
-draw:
-  %k = phi i64 [ 0, %write ], [ %k.next, %advance ]
-  %left = icmp ult i64 %k, %m
-  br i1 %left, label %advance, label %drawn
-advance:
-  %at = shl i64 %k, 1
-  %pair = getelementptr i64, ptr %draws, i64 %at
-  %count.p = getelementptr i64, ptr %pair, i64 1
-  %word.p = load ptr, ptr %pair
-  %count = load i64, ptr %count.p
-  %word = load i64, ptr %word.p
-  %word.next = add i64 %word, %count
-  store i64 %word.next, ptr %word.p
-  %k.next = add i64 %k, 1
-  br label %draw
-drawn:
-  %i.next = add i64 %i, 1
-  br label %head
-out:
-  ret i64 %i
-}
-"""
 
 _I, _P = ctypes.c_int64, ctypes.c_void_p
 
 
 @functools.cache
 def _native():
-    """Return the two functions, and the module that keeps them alive."""
-    module = engine.compile_module(_IR)
-    commit = ctypes.CFUNCTYPE(None, _P, _I)(module.address("pt_commit"))
-    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I)(
-        module.address("pt_repeat")
-    )
-    return commit, repeat, module
+    """Return the functions of `render/runtime/replays.py`."""
+    commit = ctypes.CFUNCTYPE(None, _P, _I)(engine.runtime_address("pt_commit"))
+    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I)
+    return commit, repeat(engine.runtime_address("pt_repeat"))
 
 
 def run_many(program, table, steps):
@@ -146,9 +66,9 @@ class Commit:
             for x, count in zip(targets, counts, strict=True)
         ]
         self._runs = 0
-        frame.attach_outputs([buffers[0] for buffers in self._buffers], first)
+        frame.point(plan.inputs + first, [buffers[0] for buffers in self._buffers])
         slot = address(frame.table) + 8 * (plan.inputs + first)
-        self._rows = np.zeros((len(targets), 6), np.int64)
+        self._rows = np.zeros((len(targets), ROW), np.int64)
         for i, target in enumerate(targets):
             # Of those in place the second (what the target is now) is not looked at.
             turns = [address(self._buffers[i][k % counts[i]]) for k in (0, 1, -1)]
@@ -216,9 +136,9 @@ class Scatter:
         self._targets = targets
         self._new = [np.empty(x.shape, x.dtype) for x in targets]
         self._previous = [np.array(x) for x in targets]
-        placed = frame.program.plan.in_place
-        self._in_place = [first + i in placed for i in range(len(targets))]
-        frame.attach_outputs(self._new, first)
+        plan = frame.program.plan
+        self._in_place = [first + i in plan.in_place for i in range(len(targets))]
+        frame.point(plan.inputs + first, self._new)
 
     def __call__(self):
         rows = zip(self._targets, self._new, self._previous, self._in_place, strict=True)

@@ -12,25 +12,23 @@ values are not finite, or where a model is not the same function twice.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from probtorch.autograd.escapes import NotAlike, Watch, check_alike, cure, restore
-from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
+from probtorch.compiler.record.record import unheard
 from probtorch.config import settings
-from probtorch.core.dispatch import set_recorder, wrap
+from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
 from probtorch.errors import InferenceError
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.starts.initialization import uniform_point
 
-__all__ = ["DensityCheck", "quotient", "random_direction", "unheard", "wrong"]
+__all__ = ["DensityCheck", "quotient", "random_direction", "wrong"]
 
 # Points at which a verdict is looked for, before it is given up.
 TRIES = 3
@@ -278,14 +276,3 @@ def wrong(name, what, slope, found, watch):
         "an object), or an operation whose derivative is wrong (testing.gradcheck); if all is "
         "meant, switch the check off: with probtorch.configure(check_gradients=False)",
     )
-
-
-@contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """Context manager: the tape is on, and nobody else listens."""
-    before = set_recorder(None)
-    try:
-        with enable_grad():
-            yield
-    finally:
-        set_recorder(before)

@@ -16,6 +16,7 @@ from probtorch.backends.registry import device_of, to_host
 from probtorch.compiler import paths as paths_module
 from probtorch.compiler.batching import BatchedDensity
 from probtorch.compiler.compile import CompiledFunction
+from probtorch.compiler.data_density import DataDensity
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.executable import CallFrame, Executable, arrays_of
 from probtorch.compiler.executor import CpuFrame, CpuProgram
@@ -28,7 +29,7 @@ from probtorch.core.dispatch import wrap
 from tests.compiler.gpu_programs import put_in_place
 
 PACKAGE = Path(probtorch.__file__).parent
-FRONT_ENDS = {CompiledFunction, NativeDensity, NativeProgram, BatchedDensity}
+FRONT_ENDS = {CompiledFunction, NativeDensity, DataDensity, NativeProgram, BatchedDensity}
 
 
 @pytest.fixture(params=["cpu", "cuda:0"])

@@ -84,7 +84,7 @@ INSTRUCTION = re.compile(
     re.MULTILINE,
 )
 # Files of the compiler that still write some by hand: this list only gets shorter.
-BY_HAND = {"data_density", "density", "dict_versions", "repeat"}
+BY_HAND = {"dict_versions"}
 
 
 def texts(path):

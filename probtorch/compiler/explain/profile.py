@@ -103,7 +103,7 @@ def profile(program):
     frame.attach(inputs, outputs)
     # Copies: some are updated in place.
     refs = [t.array.copy(order="C") for t in program.refs]
-    frame.attach_refs(refs)
+    frame.point(program.plan.start["ref"], refs)
     table = address(frame.table)
     seconds = _plain(program.address, table)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.address("run"))

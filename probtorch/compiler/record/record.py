@@ -19,11 +19,13 @@ shapes, and guards are refused.
 What is known of tensors while it goes on, and what the owner asks afterwards, is in recording.py.
 """
 
+import contextlib
 import gc
 import threading
 
 import numpy as np
 
+from probtorch.autograd.modes import enable_grad
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.recording import Recording
@@ -40,7 +42,7 @@ from probtorch.ops.elementwise import isnan, logical_and, logical_not
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
 
-__all__ = ["OUTSIDE", "Recorder", "record", "recording_lock"]
+__all__ = ["OUTSIDE", "Recorder", "record", "recording_lock", "unheard"]
 
 # What evaluating a density may raise at a point where the model is not defined: the density is 0
 # there, its logarithm -inf.
@@ -58,6 +60,17 @@ UNCHECKED = ("cholesky", "inv")
 
 # Held while a function is recorded, and by whoever evaluates eagerly on behalf of native code.
 recording_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def unheard():
+    """Context manager: the tape is on, and nobody else listens."""
+    before = set_recorder(None)
+    try:
+        with enable_grad():
+            yield
+    finally:
+        set_recorder(before)
 
 
 class Recorder(Recording):

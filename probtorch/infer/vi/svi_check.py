@@ -14,13 +14,14 @@ import numpy as np
 
 from probtorch.autograd.escapes import Watch, check_alike, hold, restore
 from probtorch.autograd.tape import grad
+from probtorch.compiler.record.record import unheard
 from probtorch.config import settings
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.runtime import Handler
 from probtorch.errors import InferenceError
-from probtorch.infer.gradient_check import quotient, random_direction, unheard, wrong
+from probtorch.infer.gradient_check import quotient, random_direction, wrong
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.vi.fit_memory import FitMemory

@@ -24,6 +24,7 @@ from probtorch.compiler.render.runtime import (
     matrices,
     pool,
     products,
+    replays,
 )
 from probtorch.ops.rejection import SAMPLERS
 
@@ -58,7 +59,8 @@ def _modules():
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
     out["integers"] = RuntimeModule(draws.integer_signatures(), draws.write_integers)
     out[pool.MODULE] = RuntimeModule(pool.SIGNATURES, pool.write)
-    out[interrupts.MODULE] = RuntimeModule(interrupts.SIGNATURES, interrupts.write)
+    for kin in (interrupts, replays):
+        out[kin.MODULE] = RuntimeModule(kin.SIGNATURES, kin.write)
     return out
 
 

@@ -1,0 +1,105 @@
+"""What calls programs from native code: many runs with their updates, densities with many paths.
+
+A program is ``int64 run(table)``, see `CallFrame.entry`. What `pt_commit` and `pt_repeat` do says
+`compiler/repeat.py`, `pt_density` `compiler/density.py`, `pt_density_of_data`
+`compiler/data_density.py`: they make the tables whose words are numbered here.
+"""
+
+from probtorch.compiler.render.writer import Writer
+
+__all__ = ["CALLBACK", "COUNT", "FIRST_PATH", "LAST", "MODULE", "ROW", "SIGNATURES", "write"]
+
+MODULE = "replays"
+SIGNATURES = {
+    "pt_commit": ("void", ["ptr", "i64"]),
+    # run, table; rows, draws, the result, all results: where, and how many (of the result: bytes)
+    "pt_repeat": ("i64", ["ptr", "ptr", *("ptr", "i64") * 4]),
+    "pt_density": ("double", ["ptr", "ptr", "ptr"]),
+    "pt_density_of_data": ("double", ["ptr", "ptr", "ptr"]),
+}
+# Of a row of updates: three buffers that take turns, and the word of the table that names the next.
+_TARGET, _NEXT, _NOW, _BEFORE, _SIZE, _SLOT = range(6)
+ROW = 6
+# Of a density's context; from FIRST_PATH on, function and table of each path.
+CALLBACK, COUNT, LAST, FIRST_PATH = range(4)
+# Of a context with data: the inner function and its context, the long point, its gradient.
+_FUNCTION, _INNER, _POINT, _SLOPE, _BYTES = range(5)
+
+
+def write(text):
+    """Write the module."""
+    text.declare("declare ptr @memcpy(ptr, ptr, i64)")
+    _write_commit(text)
+    _write_repeat(text)
+    _write_density(text)
+    _write_density_of_data(text)
+
+
+def _place(w, table, k):
+    return w.load(table, k, "ptr")
+
+
+def _write_commit(text):
+    w = Writer(text, "pt_commit", *SIGNATURES["pt_commit"])
+    rows, count = w.arguments
+    with w.loop(0, count) as i:
+        row = w.offset(rows, i * ROW, "i64")
+        size = w.load(row, _SIZE, "i64")
+        w.call("memcpy", "ptr", _place(w, row, _TARGET), _place(w, row, _NEXT), size)
+        new, now, before = (w.load(row, k, "i64") for k in (_NEXT, _NOW, _BEFORE))
+        w.store(row, _NEXT, before, "i64")
+        w.store(row, _NOW, new, "i64")
+        # In place (nothing is copied), the run has put there what was there before.
+        w.store(row, _BEFORE, w.where(size == 0, new, now), "i64")
+        w.store(_place(w, row, _SLOT), 0, before, "i64")
+    w.finish()
+
+
+def _write_repeat(text):
+    w = Writer(text, "pt_repeat", *SIGNATURES["pt_repeat"])
+    run, table, rows, count, draws, numbers, result, size, results, steps = w.arguments
+    done, fits = w.variable("i64", 0), w.variable("i1", 1)
+    with w.repeat_while(lambda: w.logical_and(fits.value, done.value < steps)):
+        fits.value = w.call(run, "i64", table) == 0
+        with w.when(fits.value):
+            w.call("pt_commit", "void", rows, count)
+            w.call("memcpy", "ptr", w.offset(results, done.value * size, "i8"), result, size)
+            with w.loop(0, numbers) as k:
+                counter = _place(w, draws, k * 2)
+                advanced = w.load(counter, 0, "i64") + w.load(draws, k * 2 + 1, "i64")
+                w.store(counter, 0, advanced, "i64")
+            done.value = done.value + 1
+    w.finish(done.value)
+
+
+def _write_density(text):
+    w = Writer(text, "pt_density", *SIGNATURES["pt_density"])
+    q, gradient, context = w.arguments
+    count, last = w.load(context, COUNT, "i64"), w.load(context, LAST, "i64")
+    value, tried, fits = w.variable("double"), w.variable("i64", 0), w.variable("i1", 0)
+    with w.repeat_while(lambda: w.logical_and(w.logical_not(fits.value), tried.value < count)):
+        at = last + tried.value
+        path = w.where(at < count, at, at - count)
+        run, table = (_place(w, context, path * 2 + FIRST_PATH + k) for k in (0, 1))
+        w.store(table, 0, q, "ptr")
+        w.store(table, 2, gradient, "ptr")
+        fits.value = w.call(run, "i64", table) == 0
+        with w.when(fits.value):
+            w.store(context, LAST, path, "i64")
+            value.value = w.load(_place(w, table, 1), 0, "double")
+        tried.value = tried.value + 1
+    with w.when(w.logical_not(fits.value)):
+        value.value = w.call(_place(w, context, CALLBACK), "double", q, gradient, context)
+    w.finish(value.value)
+
+
+def _write_density_of_data(text):
+    w = Writer(text, "pt_density_of_data", *SIGNATURES["pt_density_of_data"])
+    q, gradient, context = w.arguments
+    words = _FUNCTION, _INNER, _POINT, _SLOPE
+    function, inner, point, slope = (_place(w, context, k) for k in words)
+    size = w.load(context, _BYTES, "i64")
+    w.call("memcpy", "ptr", point, q, size)
+    value = w.call(function, "double", point, slope, inner)
+    w.call("memcpy", "ptr", gradient, slope, size)
+    w.finish(value)
