@@ -55,7 +55,7 @@ class Beta(Distribution):
         b = rng.log_gamma(self.concentration0, shape)
         return rng.inside_unit(sigmoid(a - b))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
         if known_small(a, b, beside=(x,)):
             return xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b)
@@ -107,7 +107,7 @@ class Dirichlet(Distribution):
         # A part that has underflowed would lie on the boundary, where the density is 0 or infinite.
         return rng.positive(softmax(logs - largest(logs, -1, True).detach(), -1))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         c = self.concentration
         if known_small(c, beside=(x,)):
             return in_double(_plain_log_density, c, x)

@@ -47,10 +47,10 @@ class _Weights(Parameter):
 
     __slots__ = ()
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: object = None) -> Any:
         return self if instance is None else getattr(instance, "_" + self.name)()
 
-    def __set__(self, instance, value):
+    def __set__(self, instance: object, value: Any) -> None:
         instance.__dict__[self.name] = value
 
 
@@ -74,7 +74,7 @@ class _Categories(Distribution):
         """Refuse weights that are all 0."""
         some = without_tape(lambda p: total(p, -1) != 0.0, self.__dict__["probs"])
 
-        def error():
+        def error() -> DomainError:
             index = tuple(int(i) for i in np.argwhere(~to_host(some.array))[0])
             return DomainError(
                 f"{type(self).__name__}: parameter probs",
@@ -128,7 +128,7 @@ class Categorical(_Categories):
     _takes_integers = True
 
     @constraints.dependent_property(event_dim=0, is_discrete=True)
-    def support(self):
+    def support(self) -> Constraint:
         """Whole numbers below the number of categories."""
         return constraints.integer_interval(0, self.num_categories - 1)
 
@@ -201,7 +201,7 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
     return table[index] if table.array.ndim == 1 else vindex(table, (..., index))
 
 
-def _entropy(dist):
+def _entropy(dist: Categorical | OneHotCategorical) -> Tensor:
     if dist._given("probs"):
         # Of the weights as given: the slope at a weight of 0 is infinite, the others' stay finite.
         weights = dist._as_given()
@@ -269,18 +269,19 @@ class Multinomial(_Categories):
     logits: Parameter = _normalised(constraints.real_vector)
 
     @constraints.dependent_property(event_dim=1, is_discrete=True)
-    def support(self):
+    def support(self) -> Constraint:
         """Vectors of counts that add up to `total_count`."""
         return constraints.multinomial(self.total_count)
 
     def _infer_event_shape(self) -> Shape:
         return (self.num_categories,)
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         # Category by category: a binomial share of the trials that are left.
         p = expand(self._weights(), shape)
-        rest: Any = 1.0
-        left, counts = self.total_count, []
+        rest: float | Tensor = 1.0
+        left: float | Tensor = self.total_count
+        counts = []
         for k in range(shape[-1] - 1):
             share = p[..., k]
             # The weights that are left can underflow before the trials do; then none remain.
@@ -313,5 +314,5 @@ class Multinomial(_Categories):
         return p * (1.0 - p) * float(self.total_count)
 
 
-def _full(number, like):
+def _full(number: Tensor | float, like: Tensor) -> Tensor:
     return number if isinstance(number, Tensor) else like.new_full((), number)

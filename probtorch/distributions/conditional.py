@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions.distribution import Distribution
@@ -25,7 +24,7 @@ class ConditionalDistribution(abc.ABC):
     """A distribution for every context."""
 
     @abc.abstractmethod
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Distribution:
         """Return the distribution for a context.
 
         Parameters
@@ -75,7 +74,7 @@ class ConditionalTransformedDistribution(ConditionalDistribution):
             )
         self.base_dist, self.transforms = base_dist, transforms
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Distribution:
         """Return the `TransformedDistribution` for a context."""
         base = self.base_dist
         base = base.condition(context) if isinstance(base, ConditionalDistribution) else base

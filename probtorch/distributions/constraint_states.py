@@ -7,9 +7,8 @@ never run.
 
 from __future__ import annotations
 
-from typing import Any
-
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import Tree
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint, Dependent
 from probtorch.errors import ArgumentError
@@ -26,7 +25,7 @@ _CLASSES = {
 }
 
 
-def constraint_state(constraint: Any) -> Any:
+def constraint_state(constraint: Constraint) -> Tree:
     """Return a constraint as a tree that `probtorch.save` takes.
 
     Raises
@@ -48,7 +47,7 @@ def constraint_state(constraint: Any) -> Any:
     return {"class": cls.__name__, "arguments": _plain(constraint._fields())}
 
 
-def constraint_of(state: Any) -> Constraint:
+def constraint_of(state: Tree) -> Constraint:
     """Return the constraint of what `constraint_state` returned.
 
     Raises
@@ -73,7 +72,7 @@ def constraint_of(state: Any) -> Constraint:
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Tree:
     if isinstance(value, Constraint):
         return {"constraint": constraint_state(value)}
     if isinstance(value, dict):
@@ -83,7 +82,7 @@ def _plain(value: Any) -> Any:
     return value.detach() if isinstance(value, TensorBase) else value
 
 
-def _made(value: Any) -> Any:
+def _made(value: Tree) -> Tree:
     if isinstance(value, dict):
         if set(value) == {"constraint"}:
             return constraint_of(value["constraint"])

@@ -14,8 +14,8 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class Constraint:
         fields = ", ".join(f"{k}={_short(v)}" for k, v in self._fields().items())
         return f"{name}({fields})"
 
-    def _fields(self):
+    def _fields(self) -> dict[str, object]:
         """Return what tells this constraint from others of its class."""
         return {k: v for k, v in self.__dict__.items() if k not in _DERIVED}
 
@@ -145,7 +145,7 @@ class Constraint:
 _DERIVED = ("_name", "event_dim", "is_discrete")
 
 
-def _same(a, b):
+def _same(a: Mapping[str, object], b: Mapping[str, object]) -> bool:
     """Whether two field tables agree; tensors agree only when they are the same object."""
     return a.keys() == b.keys() and all(
         a[k] is b[k]
@@ -154,7 +154,7 @@ def _same(a, b):
     )
 
 
-def _short(bound: float) -> str:
+def _short(bound: object) -> str:
     if isinstance(bound, TensorBase):
         return (
             f"{bound.array.item():g}" if bound.array.size == 1 else f"<shape {bound.array.shape}>"
@@ -162,7 +162,10 @@ def _short(bound: float) -> str:
     return f"{bound:g}" if isinstance(bound, float) else repr(bound)
 
 
-def _named(name, constraint):
+_AnyConstraint = TypeVar("_AnyConstraint", bound=Constraint)
+
+
+def _named(name: str, constraint: _AnyConstraint) -> _AnyConstraint:
     """Give `constraint` the name under which this module exports it, for its repr."""
     constraint._name = name
     return constraint
@@ -180,7 +183,7 @@ class Dependent(Constraint):
 
     def __init__(
         self,
-        resolve: Any = None,
+        resolve: Callable[[Any], Constraint] | None = None,
         *,
         event_dim: int = 0,
         is_discrete: bool = False,
@@ -189,8 +192,9 @@ class Dependent(Constraint):
         self.event_dim = event_dim
         self.is_discrete = is_discrete
 
-    def resolve(self, owner: Any) -> Constraint:
+    def resolve(self, owner: object) -> Constraint:
         """Return the constraint that holds for `owner`."""
+        assert self._resolve is not None  # the sets of a distribution have it
         return self._resolve(owner)
 
     def check(self, value: Tensor) -> Tensor:
@@ -215,20 +219,26 @@ class dependent_property(property, Dependent):
     instance, the constraint itself.
     """
 
-    def __init__(self, fn: Any = None, *, event_dim: int = 0, is_discrete: bool = False) -> None:
+    def __init__(
+        self,
+        fn: Callable[[Any], Constraint] | None = None,
+        *,
+        event_dim: int = 0,
+        is_discrete: bool = False,
+    ) -> None:
         property.__init__(self, fn)
         Dependent.__init__(self, fn, event_dim=event_dim, is_discrete=is_discrete)
 
-    def __call__(self, fn: Callable[..., Any]) -> dependent_property:  # type: ignore[override]  # a decorator
+    def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:  # type: ignore[override]  # a decorator
         return type(self)(fn, event_dim=self.event_dim, is_discrete=self.is_discrete)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else self._resolve(instance)
+    def __get__(self, instance: object, owner: object = None) -> Any:
+        return self if instance is None else self.resolve(instance)
 
     __hash__ = Constraint.__hash__
 
 
-def is_dependent(constraint: Constraint) -> bool:
+def is_dependent(constraint: object) -> TypeGuard[Dependent]:
     """Whether `constraint` is one whose bounds are known only for an instance."""
     return isinstance(constraint, Dependent)
 
@@ -247,7 +257,7 @@ class Real(Constraint):
 
 
 class Circular(Real):
-    """Angles in radians. Any real stands for an angle, so the density has to be periodic."""
+    """Angles in radians. Every real stands for an angle, so the density has to be periodic."""
 
 
 class GreaterThan(Constraint):
@@ -522,7 +532,7 @@ class ZeroSum(Constraint):
     def interior(self, value: Tensor) -> float | Tensor:
         return 0.0
 
-    def _fields(self):
+    def _fields(self) -> dict[str, object]:
         return {"event_dim": self.event_dim}
 
 
@@ -759,7 +769,12 @@ class Stack(Constraint):
         return pile([x * 0 + c.interior(x) for c, x in zip(self.cseq, parts)], self.dim)
 
 
-def _joined(constraint, parts, value, join_along):
+def _joined(
+    constraint: Cat | Stack,
+    parts: Sequence[Tensor],
+    value: Tensor,
+    join_along: Callable[[Sequence[Tensor], int], Tensor],
+) -> Tensor:
     """Join the checks of pieces along a batch dim; pieces of one element must all pass."""
     inner = max(c.event_dim for c in constraint.cseq)
     checks = []

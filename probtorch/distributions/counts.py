@@ -18,6 +18,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
 from probtorch.distributions.bernoulli import Trial, count_times
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, finite, known_small
 from probtorch.distributions.fields import Parameter, one_of, param
 from probtorch.distributions.source import Source
@@ -63,7 +64,7 @@ def log_factorial_rest(n: Tensor) -> Tensor:
     return where(eq(n, 0.0), 0.0, factorial_rest(n))
 
 
-def counts_up_to(total_count: Tensor, owner: Any) -> Tensor:
+def counts_up_to(total_count: Tensor, owner: str) -> Tensor:
     """Return 0, ..., total_count; the counts of a batch must agree."""
     counts = total_count.array
     largest = int(total_count.max())
@@ -95,7 +96,7 @@ class Binomial(Trial):
     has_enumerate_support = True
 
     @constraints.dependent_property(event_dim=0, is_discrete=True)
-    def support(self):
+    def support(self) -> Constraint:
         """Whole numbers from 0 to `total_count`."""
         return constraints.integer_interval(0, self.total_count)
 
@@ -105,7 +106,7 @@ class Binomial(Trial):
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.binomial(self.total_count, self.probs, shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         n = self.total_count
         rest = n - x
         logits = self._given("logits")
@@ -152,11 +153,11 @@ class BetaBinomial(Distribution):
     has_enumerate_support = True
 
     @constraints.dependent_property(event_dim=0, is_discrete=True)
-    def support(self):
+    def support(self) -> Constraint:
         """Whole numbers from 0 to `total_count`."""
         return constraints.integer_interval(0, self.total_count)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         return counts_up_to(self.total_count, type(self).__name__)
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
@@ -164,7 +165,7 @@ class BetaBinomial(Distribution):
         b = rng.log_gamma(self.concentration0, shape)
         return rng.binomial(self.total_count, sigmoid(a - b), shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         a, b, n = self.concentration1, self.concentration0, self.total_count
         rest, s = n - x, a + b
         # Of n + s trials n are seen and s imagined, successes and failures in the same share.
@@ -199,7 +200,7 @@ class Poisson(Distribution):
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.poisson(self.rate, shape)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         if known_small(x, beside=(self.rate,)):
             return xlogy(x, finite(self.rate)) - self.rate - lgamma(x + 1.0)
         return poisson_kernel(x, self.rate) - factorial_rest(x)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import is_constant
 from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
-from probtorch.distributions.fields import INSTANCE_STATE, WithFields, setting
+from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.fields import INSTANCE_STATE, Values, WithFields, setting
 from probtorch.distributions.source import Source
 from probtorch.distributions.validation import check_value, enable_validation
 from probtorch.errors import NotDifferentiableError, ShapeError
@@ -81,10 +82,20 @@ class Distribution(WithFields):
         If arguments are missing, unknown or in conflict.
     """
 
-    support = constraints.dependent()
     has_enumerate_support = False
 
-    if TYPE_CHECKING:
+    if not TYPE_CHECKING:
+        support = constraints.dependent()
+    else:
+
+        @property
+        def support(self) -> Constraint:
+            """The set of values that have a density."""
+            raise NotImplementedError
+
+        def _enumerate_support(self) -> Tensor:
+            raise NotImplementedError
+
         validate_args: bool | None = setting(default=None, kw_only=True)
 
     # Whether the formula of `_log_prob` and its derivatives are finite for every real number, so
@@ -143,7 +154,7 @@ class Distribution(WithFields):
         """Switch the default of `validate_args`; PyTorch's name for `enable_validation`."""
         enable_validation(value)
 
-    def _check_value(self, value):
+    def _check_value(self, value: Tensor) -> None:
         support = self.support
         if value.array.ndim < support.event_dim:
             raise self._misshapen(value)
@@ -155,7 +166,7 @@ class Distribution(WithFields):
                 raise self._misshapen(value)
             broadcast_shapes(shape, full, op=f"{type(self).__name__}.log_prob")
 
-    def _misshapen(self, value):
+    def _misshapen(self, value: Tensor) -> ShapeError:
         return ShapeError(
             f"{type(self).__name__}.log_prob",
             expected=f"a value whose last dims are the event shape {tuple(self._event_shape)}",
@@ -207,7 +218,12 @@ class Distribution(WithFields):
         draw = self.rsample if self.has_rsample else self.sample
         return draw(sample_shape, generator)
 
-    def _draw(self, method, sample_shape, generator):
+    def _draw(
+        self,
+        method: Callable[[Source, Shape], Tensor],
+        sample_shape: SizeLike,
+        generator: Generator | None,
+    ) -> Tensor:
         dtype = self._dtype or dtypes.default_dtype()
         rng = Source(default_generator if generator is None else generator, dtype, self._device)
         shape = (*_as_shape(sample_shape), *self._batch_shape, *self._event_shape)
@@ -266,7 +282,7 @@ class Distribution(WithFields):
         """
         return self._to_batch(self._density(self._as_value(value), True))
 
-    def _as_value(self, value):
+    def _as_value(self, value: TensorLike) -> Tensor:
         if not isinstance(value, TensorBase):
             exact = type(value) in (float, int, bool)
             value = wrap(np.array(value)) if exact else as_tensor(value, "log_prob")
@@ -278,7 +294,7 @@ class Distribution(WithFields):
             value = cast(value, dtype)
         return value
 
-    def _density(self, value, inside):
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
         """Log density; unless `value` is promised to be `inside`, -inf outside the support."""
         if inside:
             return self._log_prob(value)
@@ -361,7 +377,7 @@ class Distribution(WithFields):
             return _grown(x, self._batch_shape + self._event_shape)
         return cast(_grown(x, self._batch_shape + self._event_shape), dtypes.default_dtype())
 
-    def _ask(self, method: str, what: str, *args: Any) -> Tensor:
+    def _ask(self, method: str, what: str, *args: Tensor) -> Tensor:
         found = getattr(self, method, None)
         if found is None:
             raise NotImplementedError(f"{type(self).__name__} has no {what}")
@@ -369,7 +385,7 @@ class Distribution(WithFields):
 
     # ------------------------------------------------------------------------------ shapes
 
-    def expand(self, batch_shape: SizeLike) -> Distribution:
+    def expand(self, batch_shape: SizeLike) -> Self:
         """Return the distribution with a larger batch shape; the new copies share the parameters.
 
         Parameters
@@ -401,7 +417,7 @@ class Distribution(WithFields):
             out._expanded = new
         return out
 
-    def expand_by(self, sample_shape: SizeLike) -> Distribution:
+    def expand_by(self, sample_shape: SizeLike) -> Self:
         """Return the distribution with `sample_shape` put in front of its batch shape."""
         return self.expand((*_as_shape(sample_shape), *self._batch_shape))
 
@@ -419,7 +435,7 @@ class Distribution(WithFields):
 # ------------------------------------------------------------------------------ wrappers
 
 
-def ExpandedDistribution(base_dist: Any, batch_shape: SizeLike = ()) -> Distribution:
+def ExpandedDistribution(base_dist: Distribution, batch_shape: SizeLike = ()) -> Distribution:
     """Return ``base_dist.expand(batch_shape)``: NumPyro's and Pyro's name for it.
 
     No class of its own: every distribution carries a batch shape that may be larger than that of
@@ -428,7 +444,10 @@ def ExpandedDistribution(base_dist: Any, batch_shape: SizeLike = ()) -> Distribu
     return base_dist.expand(batch_shape)
 
 
-def _with_base(wrapper, base):
+_Wrapper = TypeVar("_Wrapper", bound="Independent | MaskedDistribution")
+
+
+def _with_base(wrapper: _Wrapper, base: Distribution) -> _Wrapper:
     """Return a wrapper of one distribution as one of another, of the same shape."""
     if base is wrapper.base_dist:
         return wrapper
@@ -452,7 +471,7 @@ class Independent(Distribution):
 
     def __init__(
         self,
-        base_distribution: Any,
+        base_distribution: Distribution,
         reinterpreted_batch_ndims: int,
         *,
         validate_args: bool | None = None,
@@ -479,14 +498,14 @@ class Independent(Distribution):
         self.has_enumerate_support = base.has_enumerate_support and n == 0
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("base_dist", "reinterpreted_batch_ndims")
 
     @constraints.dependent_property
-    def support(self):
+    def support(self) -> Constraint:
         """The base's support, over the event dims."""
         n = self.reinterpreted_batch_ndims
         return constraints.independent(self.base_dist.support, n) if n else self.base_dist.support
@@ -505,7 +524,7 @@ class Independent(Distribution):
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._sample(rng, shape)
 
-    def _density(self, value, inside):
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
         base = self.base_dist
         return sum_rightmost(
             base._to_batch(base._density(value, inside)), self.reinterpreted_batch_ndims
@@ -514,7 +533,7 @@ class Independent(Distribution):
     def _entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         if not self.has_enumerate_support:
             raise NotImplementedError(
                 "Independent does not enumerate the product of the supports of its dims"
@@ -542,7 +561,7 @@ class MaskedDistribution(Distribution):
 
     __tree_fields__ = ("base_dist", "_mask")
 
-    def __init__(self, base_distribution: Any, mask: Tensor | np.ndarray | bool) -> None:
+    def __init__(self, base_distribution: Distribution, mask: Tensor | np.ndarray | bool) -> None:
         if not isinstance(mask, bool):
             mask = cast(as_tensor(mask, "mask"), dtypes.bool_)
             shape = tuple(base_distribution._batch_shape)
@@ -562,14 +581,14 @@ class MaskedDistribution(Distribution):
         self.has_enumerate_support = base_distribution.has_enumerate_support
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("base_dist", "_mask")
 
     @constraints.dependent_property
-    def support(self):
+    def support(self) -> Constraint:
         """The base's support."""
         return self.base_dist.support
 
@@ -586,7 +605,7 @@ class MaskedDistribution(Distribution):
         """`log_prob` of a value known to lie in the support wherever the mask is True."""
         return self._masked(value, self.base_dist.log_prob_inside)
 
-    def _masked(self, value, density):
+    def _masked(self, value: TensorLike, density: Callable[[Tensor], Tensor]) -> Tensor:
         value, mask, support = self._as_value(value), self._mask, self.base_dist.support
         if mask is False:
             n = value.array.ndim - len(self._event_shape)
@@ -598,7 +617,7 @@ class MaskedDistribution(Distribution):
         value = where(with_event_dims(mask, support.event_dim), value, support.interior(value))
         return self._to_batch(where(mask, density(value), 0.0))
 
-    def _density(self, value, inside):
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
         return self._masked(
             value, self.base_dist.log_prob_inside if inside else self.base_dist.log_prob
         )
@@ -612,7 +631,7 @@ class MaskedDistribution(Distribution):
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self.base_dist._sample(rng, shape)
 
-    def _enumerate_support(self):
+    def _enumerate_support(self) -> Tensor:
         return self.base_dist._enumerate_support()
 
     def _mean(self) -> Tensor:
@@ -654,7 +673,7 @@ def finite(rate: Tensor) -> Tensor:
     return minimum(rate, float(dtypes.finfo(rate.array.dtype).max))
 
 
-def in_double(fn: Callable[..., Any], *operands: Tensor) -> Tensor:
+def in_double(fn: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """Return ``fn(*operands)`` computed in double precision, in the dtype that they have.
 
     For densities whose terms cancel too badly in single precision, where no kernel does it better.

@@ -9,8 +9,8 @@ when asked for, by the methods `_probs`, `_logits`. From the fields `WithFields`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, dataclass_transform, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import closest
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import Shape
+from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.validation import check_parameter, validation_in_force
@@ -33,6 +33,7 @@ __all__ = [
     "INSTANCE_STATE",
     "MISSING",
     "Parameter",
+    "Values",
     "WithFields",
     "as_parameter",
     "one_of",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 MISSING = object()
+# By name what a distribution is made of: tensors, settings, other distributions.
+Values: TypeAlias = dict[str, Any]
 # What a tree of any distribution carries besides parameters and settings.
 INSTANCE_STATE = ("_expanded", "_validate_args", "_weak")
 
@@ -58,10 +61,10 @@ class Parameter:
     if TYPE_CHECKING:
         # For type checkers: what `__init__` takes.
         def __set__(
-            self, instance: Any, value: Tensor | np.ndarray | Sequence | float | None
+            self, instance: object, value: Tensor | np.ndarray | Sequence | float | None
         ) -> None: ...
 
-    def __init__(self, constraint: Constraint | None, default: Any) -> None:
+    def __init__(self, constraint: Constraint | None, default: object) -> None:
         self.constraint = constraint
         self.default = default
         self.name = ""
@@ -70,10 +73,10 @@ class Parameter:
         self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: Any = None) -> Parameter: ...
+    def __get__(self, instance: None, owner: object = None) -> Parameter: ...
     @overload
-    def __get__(self, instance: object, owner: Any = None) -> Tensor: ...
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Tensor: ...
+    def __get__(self, instance: Any, owner: object = None) -> Any:
         if instance is None:
             return self
         derive = getattr(instance, "_" + self.name, None)
@@ -91,7 +94,7 @@ class Parameter:
         return as_parameter(value, self.name)
 
 
-def as_parameter(value: Any, name: str, *, as_is: bool = False) -> tuple[Tensor, bool]:
+def as_parameter(value: TensorLike, name: str, *, as_is: bool = False) -> tuple[Tensor, bool]:
     """Return ``(tensor, weak)``: the parameter, and whether it came from a Python number.
 
     Python numbers become float64 tensors without dims: exact, and weak in promotion. Integers
@@ -107,7 +110,7 @@ def as_parameter(value: Any, name: str, *, as_is: bool = False) -> tuple[Tensor,
     return (t if as_is else to_float(t)), False
 
 
-def param(constraint: Any, *, default: Any = MISSING) -> Any:
+def param(constraint: Constraint, *, default: object = MISSING) -> Any:
     """State a tensor parameter.
 
     Parameters
@@ -121,7 +124,7 @@ def param(constraint: Any, *, default: Any = MISSING) -> Any:
     return Parameter(constraint, default)
 
 
-def setting(*, default: Any = MISSING, kw_only: bool = False) -> Any:
+def setting(*, default: object = MISSING, kw_only: bool = False) -> Any:
     """State an argument that is not a tensor; `kw_only` is for type checkers."""
     return Parameter(None, default)
 
@@ -145,7 +148,7 @@ class WithFields:
     _alternatives: ClassVar[tuple[str, ...]] = ()
     __static_fields__: ClassVar[tuple[str, ...]] = INSTANCE_STATE
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         own = {n: f for n, f in cls.__dict__.items() if isinstance(f, Parameter)}
         inherited = {n: f for n, f in cls._fields.items() if n not in own}
@@ -189,19 +192,19 @@ class WithFields:
 
     def _set_shapes(
         self,
-        batch_shape,
-        event_shape,
+        batch_shape: Iterable[int],
+        event_shape: Iterable[int],
         *,
-        dtype=None,
-        device=None,
-        validate_args=None,
-    ):
+        dtype: DType | None = None,
+        device: str | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
         """Set what every instance has; `dtype` is that of draws, None for the default dtype, and
         `device` where random numbers are wanted, None for the host.
         """
         self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
         self._dtype, self._device = dtype, device
-        self._expanded = None
+        self._expanded: Shape | None = None
         self._validate_args = (
             validation_in_force() if validate_args is None else bool(validate_args)
         )
@@ -253,8 +256,12 @@ class WithFields:
         """Whether all parameters came from Python numbers, so that draws have the default dtype."""
         return self._dtype is None
 
+    if TYPE_CHECKING:
+
+        def expand(self, batch_shape: SizeLike) -> Self: ...
+
     @classmethod
-    def __tree_build__(cls, values: dict[str, Any]) -> WithFields:
+    def __tree_build__(cls, values: Values) -> Self:
         expanded, validate = values.pop("_expanded"), values.pop("_validate_args")
         weak = values.pop("_weak")
         out = cls._from_tree(values)
@@ -263,14 +270,14 @@ class WithFields:
         return out if expanded is None else out.expand(expanded)
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(**values, validate_args=False)
 
 
 # ------------------------------------------------------------------------------ helpers
 
 
-def _check_alternatives(owner, names, values):
+def _check_alternatives(owner: str, names: Sequence[str], values: Mapping[str, object]) -> None:
     """Raise ArgumentError unless `values` holds exactly one of `names`."""
     given = [n for n in names if values.get(n) is not None]
     if len(given) != 1:
@@ -313,7 +320,9 @@ _MEANT = {
 }
 
 
-def _bind(cls, fields, args, kwargs):
+def _bind(
+    cls: type, fields: Mapping[str, Parameter], args: Sequence[object], kwargs: Mapping[str, object]
+) -> Values:
     """Return a dict from field name to argument, as Python binds a call; missing ones left out.
 
     Raises
@@ -349,7 +358,7 @@ def _bind(cls, fields, args, kwargs):
     return values
 
 
-def _signature(fields):
+def _signature(fields: Mapping[str, Parameter]) -> inspect.Signature:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     items, optional = [], False
     for name, field in fields.items():
@@ -362,7 +371,7 @@ def _signature(fields):
     return inspect.Signature(items)
 
 
-def _batch_part(cls, name, value, event_dim):
+def _batch_part(cls: type, name: str, value: Tensor, event_dim: int) -> Shape:
     shape = value.array.shape
     if len(shape) < event_dim:
         raise ShapeError(
@@ -374,8 +383,10 @@ def _batch_part(cls, name, value, event_dim):
     return shape[: len(shape) - event_dim]
 
 
-def _resolved(constraint, owner):
-    return constraint.resolve(owner) if constraints.is_dependent(constraint) else constraint
+def _resolved(constraint: Constraint, owner: object) -> Constraint:
+    return (
+        constraint.resolve(owner) if isinstance(constraint, constraints.Dependent) else constraint
+    )
 
 
 def _shown(value: Tensor) -> str:

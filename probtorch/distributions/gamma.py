@@ -54,7 +54,7 @@ class GammaFamily(Distribution):
         a, b = self.as_gamma()
         return rng.positive(rng.gamma(a, shape) / b)
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         a, b = self.as_gamma()
         if known_small(a, beside=(b, x)):
             return xlogy(a - 1.0, finite(x)) - b * x + (a * log(finite(b)) - lgamma(a))
@@ -87,7 +87,7 @@ def _log_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
 
 
-def _log_density_of_data(a, b, x):
+def _log_density_of_data(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     """Of constants: at their geometric mean, and beside it what changes from there.
 
     What changes is linear in functions of the data that are evaluated once. It cancels no more than
@@ -160,7 +160,7 @@ class InverseGamma(Distribution):
     def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         return rng.positive(self.rate / rng.gamma(self.concentration, shape))
 
-    def _log_prob(self, x):
+    def _log_prob(self, x: Tensor) -> Tensor:
         # The density of 1 / x, whose kernel is that of a gamma, times 1 / x^2.
         a, b = self.concentration, self.rate
         if known_small(a, beside=(b, x)):

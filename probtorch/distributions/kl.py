@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
@@ -35,15 +36,14 @@ from probtorch.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 
-_RULES = {}
+_Rule = TypeVar("_Rule", bound=Callable[..., Tensor])
+_RULES: dict[tuple[type[Distribution], type[Distribution]], Callable[..., Tensor]] = {}
 
 
-def register_kl(
-    type_p: type[Distribution], type_q: type[Distribution]
-) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[_Rule], _Rule]:
     """Decorator: use ``fn(p, q)`` for KL(p || q) of these classes and their subclasses."""
 
-    def add(fn):
+    def add(fn: _Rule) -> _Rule:
         _RULES[type_p, type_q] = fn
         return fn
 
@@ -92,19 +92,19 @@ def _weighted_log_ratio(p: Tensor, q: Tensor) -> Tensor:
 
 @register_kl(Normal, Normal)
 @register_kl(LogNormal, LogNormal)
-def _(p, q):
+def _(p: Normal | LogNormal, q: Normal | LogNormal) -> Tensor:
     ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
     return (ratio * ratio + shift * shift - 1.0) * 0.5 - log(ratio)
 
 
 @register_kl(HalfNormal, HalfNormal)
-def _(p, q):
+def _(p: HalfNormal, q: HalfNormal) -> Tensor:
     ratio = p.scale / q.scale
     return (ratio * ratio - 1.0) * 0.5 - log(ratio)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
-def _(p, q):
+def _(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     a, b = p.scale_tril, q.scale_tril
     n = p._event_shape[0]
     shape = broadcast_shapes(a.array.shape[:-2], b.array.shape[:-2], op="kl_divergence")
@@ -116,57 +116,57 @@ def _(p, q):
 
 
 @register_kl(Laplace, Laplace)
-def _(p, q):
+def _(p: Laplace, q: Laplace) -> Tensor:
     distance = absolute(p.loc - q.loc)
     spread = p.scale * exp(-distance / p.scale) + distance
     return log(q.scale / p.scale) + spread / q.scale - 1.0
 
 
 @register_kl(Cauchy, Cauchy)
-def _(p, q):
+def _(p: Cauchy, q: Cauchy) -> Tensor:
     shift = p.loc - q.loc
     scales = p.scale + q.scale
     return log((scales * scales + shift * shift) / (4.0 * p.scale * q.scale))
 
 
 @register_kl(Gumbel, Gumbel)
-def _(p, q):
+def _(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, shift = p.scale / q.scale, (p.loc - q.loc) / q.scale
     growth = exp(lgamma(ratio + 1.0) - shift)
     return -log(ratio) + EULER_GAMMA * (ratio - 1.0) + growth - 1.0 + shift
 
 
 @register_kl(Uniform, Uniform)
-def _(p, q):
+def _(p: Uniform, q: Uniform) -> Tensor:
     inside = (q.low <= p.low) & (p.high <= q.high)
     return where(inside, log(q.high - q.low) - log(p.high - p.low), math.inf)
 
 
 @register_kl(Exponential, Exponential)
-def _(p, q):
+def _(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - 1.0 - log(ratio)
 
 
 @register_kl(GammaFamily, GammaFamily)
-def _(p, q):
+def _(p: GammaFamily, q: GammaFamily) -> Tensor:
     (a, rate), (b, other) = p.as_gamma(), q.as_gamma()
     ratio = other / rate
     return (a - b) * digamma(a) + lgamma(b) - lgamma(a) - b * log(ratio) + a * (ratio - 1.0)
 
 
 @register_kl(Exponential, GammaFamily)
-def _(p, q):
+def _(p: Exponential, q: GammaFamily) -> Tensor:
     return kl_divergence(Gamma(1.0, p.rate, validate_args=False), q)
 
 
 @register_kl(GammaFamily, Exponential)
-def _(p, q):
+def _(p: GammaFamily, q: Exponential) -> Tensor:
     return kl_divergence(p, Gamma(1.0, q.rate, validate_args=False))
 
 
 @register_kl(Pareto, Pareto)
-def _(p, q):
+def _(p: Pareto, q: Pareto) -> Tensor:
     ratio = q.alpha / p.alpha
     inside = q.scale <= p.scale
     value = q.alpha * log(p.scale / q.scale) - log(ratio) + ratio - 1.0
@@ -174,14 +174,14 @@ def _(p, q):
 
 
 @register_kl(Beta, Beta)
-def _(p, q):
+def _(p: Beta, q: Beta) -> Tensor:
     a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
     first = (a - c) * digamma(a) + (b - d) * digamma(b)
     return betaln(c, d) - betaln(a, b) + first + (c - a + d - b) * digamma(a + b)
 
 
 @register_kl(Dirichlet, Dirichlet)
-def _(p, q):
+def _(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     n, m = total(a, -1), total(b, -1)
     terms = lgamma(b) - lgamma(a) + (a - b) * (digamma(a) - digamma(n).unsqueeze(-1))
@@ -189,19 +189,19 @@ def _(p, q):
 
 
 @register_kl(Bernoulli, Bernoulli)
-def _(p, q):
+def _(p: Bernoulli, q: Bernoulli) -> Tensor:
     a, b = p.probs, q.probs
     return _weighted_log_ratio(a, b) + _weighted_log_ratio(1.0 - a, 1.0 - b)
 
 
 @register_kl(Geometric, Geometric)
-def _(p, q):
+def _(p: Geometric, q: Geometric) -> Tensor:
     a, b = p.probs, q.probs
     return log(a / b) + (1.0 - a) / a * (log1p(-where(a < 1.0, a, 0.0)) - log1p(-b))
 
 
 @register_kl(Binomial, Binomial)
-def _(p, q):
+def _(p: Binomial, q: Binomial) -> Tensor:
     n, m = p.total_count, q.total_count
     if (n.array != m.array).any():
         raise ArgumentError(
@@ -214,24 +214,24 @@ def _(p, q):
 
 
 @register_kl(Poisson, Poisson)
-def _(p, q):
+def _(p: Poisson, q: Poisson) -> Tensor:
     return xlogy(p.rate, p.rate / q.rate) - (p.rate - q.rate)
 
 
 @register_kl(Categorical, Categorical)
 @register_kl(OneHotCategorical, OneHotCategorical)
-def _(p, q):
+def _(p: Categorical | OneHotCategorical, q: Categorical | OneHotCategorical) -> Tensor:
     logs, others = p._log_weights(), q._log_weights()
     return total(count_times(exp(logs), logs - others), -1)
 
 
 @register_kl(Delta, Delta)
-def _(p, q):
+def _(p: Delta, q: Delta) -> Tensor:
     return p.log_density - q.log_prob(p.v)
 
 
 @register_kl(Independent, Independent)
-def _(p, q):
+def _(p: Independent, q: Independent) -> Tensor:
     n = p.reinterpreted_batch_ndims
     if n != q.reinterpreted_batch_ndims:
         raise ArgumentError(
@@ -244,7 +244,7 @@ def _(p, q):
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
-def _(p, q):
+def _(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms:
         raise ArgumentError(
             "kl_divergence",

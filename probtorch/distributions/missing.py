@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import sys
+from types import FrameType
 
 from probtorch.core.signatures import closest
 from probtorch.errors import UnknownImportError, UnknownNameError
@@ -134,7 +135,7 @@ def missing(name: str, known: list[str]) -> UnknownNameError | UnknownImportErro
     )
 
 
-def _imports(frame):
+def _imports(frame: FrameType) -> bool:
     """Whether a frame is at a ``from ... import``, which would replace an AttributeError's text."""
     code = frame.f_code.co_code
     return frame.f_lasti >= 0 and code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]

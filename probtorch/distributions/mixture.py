@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.typed import Shape
@@ -9,6 +11,7 @@ from probtorch.distributions import constraints
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.fields import Values
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.gathering import gather
@@ -72,14 +75,14 @@ class MixtureSameFamily(Distribution):
         self._takes_integers = component._takes_integers
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("mixture_distribution", "component_distribution")
 
     @constraints.dependent_property
-    def support(self):
+    def support(self) -> Constraint:
         """The support of the components; where their bounds differ, the union."""
         component = self.component_distribution
         if constraints.is_dependent(type(component).support):

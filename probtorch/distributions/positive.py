@@ -6,6 +6,7 @@ import math
 
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.location_scale import EULER_GAMMA
@@ -75,7 +76,7 @@ class Weibull(Distribution):
         k = self.concentration
         return rng.positive(self.scale * rng.positive(power(rng.exponential(shape), 1.0 / k)))
 
-    def _from_exponential(self, e):
+    def _from_exponential(self, e: Tensor) -> Tensor:
         return self.scale * power(e, 1.0 / self.concentration)
 
     def _log_prob(self, x: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ class Pareto(Distribution):
     alpha: Parameter = param(constraints.positive)
 
     @constraints.dependent_property(event_dim=0, is_discrete=False)
-    def support(self):
+    def support(self) -> Constraint:
         """Values from `scale` on."""
         return constraints.greater_than_eq(self.scale)
 

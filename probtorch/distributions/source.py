@@ -49,7 +49,7 @@ class Source:
         """Return draws from Exponential(1), always positive."""
         return neg(log(self.uniform(shape)))
 
-    def _spread(self, x, shape):
+    def _spread(self, x: TensorLike, shape: SizeLike) -> Tensor:
         """Return a parameter in the shape of the draws, on their device."""
         return expand(x if self.device is None else as_tensor(x).to(device=self.device), shape)
 

@@ -6,7 +6,7 @@ import math
 import operator
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Self
 
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import grad_enabled, last_change
@@ -14,14 +14,16 @@ from probtorch.core.rng import Generator
 from probtorch.core.saved import changed_since
 from probtorch.core.signatures import explain_calls
 from probtorch.core.told import rerun
-from probtorch.core.typed import SizeLike, TensorLike
+from probtorch.core.typed import Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import (
     Distribution,
     known_true,
     sum_rightmost,
     with_event_dims,
 )
+from probtorch.distributions.fields import Values
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.transform import ComposeTransform, Transform
 from probtorch.errors import ArgumentError
@@ -37,7 +39,7 @@ __all__ = ["TransformedDistribution"]
 _ORIGINS: dict[int, tuple] = {}
 
 
-def drawn(y: Tensor, x: Tensor, whole: Any, rng: Source | None = None) -> Tensor:
+def drawn(y: Tensor, x: Tensor, whole: ComposeTransform, rng: Source | None = None) -> Tensor:
     """Return `y`, the draw T(x); where T has bounds that rounding reaches, `x` is remembered."""
     if any(map(_is_bounded, whole.parts)):
         # In the dtype that the caller will see, who gets this very tensor.
@@ -48,7 +50,7 @@ def drawn(y: Tensor, x: Tensor, whole: Any, rng: Source | None = None) -> Tensor
     return y
 
 
-def origin_of(y: TensorLike, whole: Any) -> Tensor | None:
+def origin_of(y: TensorLike, whole: ComposeTransform) -> Tensor | None:
     """Return the x that `y` was drawn from through the parts of `whole`, or None."""
     found = _ORIGINS.get(id(y))
     if found is None or found[0]() is not y or changed_since(y, found[3]):
@@ -57,12 +59,12 @@ def origin_of(y: TensorLike, whole: Any) -> Tensor | None:
     return found[2] if same else None
 
 
-def _is_bounded(part):
+def _is_bounded(part: Transform) -> bool:
     codomain = part.codomain
     return not isinstance(getattr(codomain, "base_constraint", codomain), constraints.Real)
 
 
-def _back(whole, y, x):
+def _back(whole: ComposeTransform, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Pre-image and log-determinant of a draw y from x."""
     way, dim, out = [x], whole.codomain.event_dim, None
     for part in whole.parts[:-1]:
@@ -73,10 +75,11 @@ def _back(whole, y, x):
         extra = dim - part.domain.event_dim
         term = sum_rightmost(term, extra) if extra else term
         out = term if out is None else out + term
+    assert out is not None  # a whole has parts
     return y, out
 
 
-def _back_through(part, y, known):
+def _back_through(part: Transform, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     n = part.domain.event_dim
     if not _is_bounded(part):
         return part._inverse_and_ladj(y)
@@ -157,14 +160,14 @@ class TransformedDistribution(Distribution):
         )
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("base_dist", "transforms")
 
     @constraints.dependent_property
-    def support(self):
+    def support(self) -> Constraint:
         """The codomain of the last transform, over the event dims."""
         if not self.transforms:
             return self.base_dist.support
@@ -188,10 +191,10 @@ class TransformedDistribution(Distribution):
     # The last draw, its density, and whether that is on the tape; only for copies that remember.
     _remembers, _last = False, None
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> Values:
         return {name: value for name, value in self.__dict__.items() if name != "_last"}
 
-    def _rsample(self, rng, shape):
+    def _rsample(self, rng: Source, shape: Shape) -> Tensor:
         x = self.base_dist._rsample(rng, self._transform.inverse_shape(shape))
         if not self._remembers:
             return drawn(self._transform(x), x, self._transform, rng)
@@ -199,16 +202,16 @@ class TransformedDistribution(Distribution):
         self._last = y, self._density_of_pair(x, ladj, True), grad_enabled()
         return y
 
-    def _sample(self, rng, shape):
+    def _sample(self, rng: Source, shape: Shape) -> Tensor:
         x = self.base_dist._sample(rng, self._transform.inverse_shape(shape))
         return drawn(self._transform(x), x, self._transform, rng)
 
-    def _check_value(self, value):
+    def _check_value(self, value: Tensor) -> None:
         # A draw may have been rounded to a bound that the support leaves out.
         if origin_of(value, self._transform) is None:
             super()._check_value(value)
 
-    def _density(self, value, inside):
+    def _density(self, value: Tensor, inside: bool) -> Tensor:
         return super()._density(value, inside or origin_of(value, self._transform) is not None)
 
     def _density_of_pair(self, x: Tensor, ladj: Tensor, inside: bool) -> Tensor:
@@ -216,7 +219,7 @@ class TransformedDistribution(Distribution):
         dims = len(self._event_shape) - self._transform.codomain.event_dim
         return base._to_batch(base._density(x, inside)) - sum_rightmost(ladj, dims)
 
-    def _log_prob(self, y):
+    def _log_prob(self, y: Tensor) -> Tensor:
         # The very tensor that was drawn, with its tape: an equal one may be a leaf.
         if self._last is not None and self._last[0] is y and self._last[2] >= grad_enabled():
             return self._last[1]

@@ -12,6 +12,7 @@ import math
 from probtorch.core.dispatch import set_grad_enabled
 from probtorch.core.typed import Shape
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, in_double
 from probtorch.distributions.fields import Parameter, param
 from probtorch.distributions.source import Source
@@ -54,7 +55,7 @@ class TruncatedNormal(Distribution):
     )
 
     @constraints.dependent_property(event_dim=0, is_discrete=False)
-    def support(self):
+    def support(self) -> Constraint:
         """Values between the bounds."""
         low, high = self.low.array, self.high.array
         if (low == -math.inf).all():
@@ -113,7 +114,7 @@ class TruncatedNormal(Distribution):
         return self.scale * self.scale * (1.0 + ends - shift * shift)
 
 
-def _standardised(bound, loc, scale):
+def _standardised(bound: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
     """(bound - loc) / scale; an infinite bound stays what it is and takes no gradient."""
     endless = isinf(bound)
     z = (where(endless, loc, bound) - loc) / scale

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Self
 
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
-from probtorch.core.typed import Shape, SizeLike, TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
+from probtorch.distributions.constraints import Constraint
 from probtorch.distributions.distribution import Distribution, sum_rightmost
-from probtorch.distributions.fields import Parameter, as_parameter, param
+from probtorch.distributions.fields import Parameter, Values, as_parameter, param
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
 from probtorch.ops.elementwise import clamp, log, where
@@ -36,7 +38,7 @@ class Uniform(Distribution):
     _total = True
 
     @constraints.dependent_property(event_dim=0, is_discrete=False)
-    def support(self):
+    def support(self) -> Constraint:
         """Values from `low` on, below `high`."""
         return constraints.half_open_interval(self.low, self.high)
 
@@ -90,20 +92,20 @@ class ImproperUniform(Distribution):
 
     def __init__(
         self,
-        support: Any,
-        batch_shape: SizeLike = (),
-        event_shape: SizeLike = (),
+        support: Constraint,
+        batch_shape: Sequence[int] = (),
+        event_shape: Sequence[int] = (),
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.support = support
+        self.support: Constraint = support
         self._set_shapes(batch_shape, event_shape, validate_args=validate_args)
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("support",)
 
     def _log_prob(self, x: Tensor) -> Tensor:
@@ -161,14 +163,14 @@ class Delta(Distribution):
         )
 
     @classmethod
-    def _from_tree(cls, values):
+    def _from_tree(cls, values: Values) -> Self:
         return cls(*values.values())
 
-    def _tree_names(self):
+    def _tree_names(self) -> tuple[str, ...]:
         return ("v", "log_density")
 
     @constraints.dependent_property(event_dim=0, is_discrete=False)
-    def support(self):
+    def support(self) -> Constraint:
         """Everything: away from `v` the density is 0, which is no error."""
         return constraints.independent(constraints.real, len(self._event_shape))
 

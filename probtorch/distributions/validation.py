@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import recorder, set_grad_enabled, wrap
-from probtorch.core.typed import Shape, TensorLike
+from probtorch.core.typed import Shape
 from probtorch.core.validation import enable_validation, validation_enabled, validation_in_force
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -37,10 +37,12 @@ __all__ = [
 # ------------------------------------------------------------------------------ checks
 
 
-def check_parameter(owner: Any, name: str, value: Tensor, constraint: Any, instance: Any) -> None:
+def check_parameter(
+    owner: str, name: str, value: Tensor, constraint: Constraint, instance: Any
+) -> None:
     """Raise DomainError unless a parameter of the distribution `instance` is in its set."""
     active = recorder()
-    if constraints.is_dependent(constraint):
+    if isinstance(constraint, constraints.Dependent):
         constraint = constraint.resolve(instance)
     elif active is not None and not active.is_constant(value):
         if active.demanded(value, constraint):
@@ -51,7 +53,7 @@ def check_parameter(owner: Any, name: str, value: Tensor, constraint: Any, insta
         return
     inside = without_tape(constraint.check, value)
 
-    def error():
+    def error() -> DomainError:
         bound = getattr(constraint, "lower_bound", None)
         other = next((n for n in instance._fields if instance.__dict__.get(n) is bound), None)
         return _bad_parameter(owner, name, value, constraint, inside, other)
@@ -59,7 +61,7 @@ def check_parameter(owner: Any, name: str, value: Tensor, constraint: Any, insta
     require(inside, error)
 
 
-def check_value(owner: Any, value: TensorLike, support: Constraint) -> None:
+def check_value(owner: str, value: Tensor, support: Constraint) -> None:
     """Raise DomainError unless all of a value lies in the support."""
     inside = without_tape(support.check, value)
     require(inside, lambda: _bad_value(owner, value, support, inside))
@@ -82,7 +84,7 @@ def _number_inside(constraint: Constraint, number: float) -> bool:
     return bool(constraint.check(wrap(np.array(number))).array)
 
 
-def without_tape(fn: Callable[..., Any], value: TensorLike) -> Tensor:
+def without_tape(fn: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     """Return ``fn(value)``, of which no gradient is wanted."""
     before = set_grad_enabled(False)
     try:
@@ -107,7 +109,9 @@ _CURES = {
 }
 
 
-def _describe(value, inside, event_dim):
+def _describe(
+    value: Tensor, inside: Tensor, event_dim: int
+) -> tuple[np.ndarray, tuple[int, ...], int, int]:
     """Return the array on the host, the first bad batch index, the counts of bad and of all."""
     bad = ~to_host(inside.array)
     array = to_host(value.array)
@@ -115,7 +119,7 @@ def _describe(value, inside, event_dim):
     return array, tuple(int(i) for i in np.argwhere(bad)[0]), int(bad.sum()), bad.size
 
 
-def _found(array: np.ndarray, index: Shape, count: Tensor, size: int) -> str:
+def _found(array: np.ndarray, index: Shape, count: int, size: int) -> str:
     first = array[index]
     shown = f"{first:g}" if first.ndim == 0 else np.array2string(first, threshold=8, precision=4)
     if not size > 1:
@@ -123,7 +127,14 @@ def _found(array: np.ndarray, index: Shape, count: Tensor, size: int) -> str:
     return f"{shown} at index {index}, the first of {count} bad among {size}"
 
 
-def _bad_parameter(owner, name, value, constraint, inside, other=None):
+def _bad_parameter(
+    owner: str,
+    name: str,
+    value: Tensor,
+    constraint: Constraint,
+    inside: Tensor,
+    other: str | None = None,
+) -> DomainError:
     """Error for a parameter outside its constraint; `other` is the parameter that bounds it."""
     array, index, count, size = _describe(value, inside, constraint.event_dim)
     found = _found(array, index, count, size)
@@ -153,7 +164,7 @@ def _bad_parameter(owner, name, value, constraint, inside, other=None):
     )
 
 
-def _bad_value(owner, value, support, inside):
+def _bad_value(owner: str, value: Tensor, support: Constraint, inside: Tensor) -> DomainError:
     """Error for a value outside the support, in log_prob."""
     array, index, count, size = _describe(value, inside, support.event_dim)
     nan = np.isnan(array[index]).any() if array.dtype.kind == "f" else False
@@ -167,5 +178,5 @@ def _bad_value(owner, value, support, inside):
     )
 
 
-def _inner(constraint):
+def _inner(constraint: Constraint) -> Constraint:
     return getattr(constraint, "base_constraint", constraint)

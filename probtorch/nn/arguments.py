@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def whole(owner: str, least: int = 1, **numbers: Any) -> None:
+def whole(owner: str, least: int = 1, **numbers: object) -> None:
     """Check that each number is an integer of at least `least`.
 
     Raises
@@ -115,7 +115,7 @@ def destination(
 
 
 @functools.cache
-def _keywords(cls):
+def _keywords(cls: Any) -> tuple[str, ...] | None:
     """Names that ``cls(...)`` takes by keyword, or None if it takes any."""
     try:
         found = inspect.signature(cls.__init__).parameters.values()
@@ -150,10 +150,13 @@ def shown(module: object, *names: str) -> str:
     return ", ".join(parts)
 
 
-def documented_by(base: type) -> Callable[[type], type]:
+_Class = TypeVar("_Class", bound=type)
+
+
+def documented_by(base: type) -> Callable[[_Class], _Class]:
     """Decorator: the docstring of a class goes on with that of `base` after its first paragraph."""
 
-    def decorate(cls):
+    def decorate(cls: _Class) -> _Class:
         # The indentation of what the source says is there before Python 3.13 and not from it on;
         # under -OO there are no docstrings at all.
         own, others = inspect.cleandoc(cls.__doc__ or ""), inspect.cleandoc(base.__doc__ or "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
@@ -26,7 +25,7 @@ from probtorch.tensor import Tensor
 __all__ = ["MultiheadAttention", "additive_mask"]
 
 
-def additive_mask(owner: str, name: str, mask: Tensor, dtype: DType) -> Tensor | None:
+def additive_mask(owner: str, name: str, mask: TensorLike | None, dtype: DType) -> Tensor | None:
     """Return a mask to be added to scores: booleans say what to leave out.
 
     Raises
@@ -194,13 +193,13 @@ class MultiheadAttention(Module):
 
     def _mask(
         self,
-        q,
-        k,
-        padding,
-        attn_mask,
-        is_causal,
-        batched,
-    ):
+        q: Tensor,
+        k: Tensor,
+        padding: TensorLike | None,
+        attn_mask: TensorLike | None,
+        is_causal: bool,
+        batched: bool,
+    ) -> Tensor | None:
         """Return one floating mask that broadcasts to (N, heads, L, S), or None."""
         n, length, keys = q.array.shape[0], q.array.shape[1], k.array.shape[1]
         if attn_mask is None and is_causal:
@@ -218,23 +217,27 @@ class MultiheadAttention(Module):
                     got=str(shape),
                     fix="one row per query, one column per key",
                 )
-        padding = additive_mask("MultiheadAttention", "key_padding_mask", padding, q.dtype)
-        if padding is None:
+        keyed = additive_mask("MultiheadAttention", "key_padding_mask", padding, q.dtype)
+        if keyed is None:
             return mask
-        if padding.array.shape != ((n, keys) if batched else (keys,)):
+        if keyed.array.shape != ((n, keys) if batched else (keys,)):
             raise ShapeError(
                 "MultiheadAttention",
                 expected=f"key_padding_mask of shape {(n, keys) if batched else (keys,)}",
-                got=str(padding.array.shape),
+                got=str(keyed.array.shape),
                 fix="one entry per key",
             )
-        padding = reshape(padding, (n, 1, 1, keys))
-        return padding if mask is None else mask + padding
+        keyed = reshape(keyed, (n, 1, 1, keys))
+        return keyed if mask is None else mask + keyed
 
     def _projected(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         biases = (None,) * 3 if self.in_proj_bias is None else chunk(self.in_proj_bias, 3)
         if self.in_proj_weight is None:
-            weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weights: tuple[Tensor, ...] = (
+                self.q_proj_weight,
+                self.k_proj_weight,
+                self.v_proj_weight,
+            )
         else:
             weights = chunk(self.in_proj_weight, 3)
         return tuple(F.linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases))
@@ -245,11 +248,11 @@ class MultiheadAttention(Module):
         return permute(reshape(x, (n, length, self.num_heads, self.head_dim)), (0, 2, 1, 3))
 
 
-def _xavier_row(tensor):
+def _xavier_row(tensor: Tensor) -> Tensor:
     """Fill a (1, 1, E) key or value as PyTorch does: `xavier_normal_` of its shape."""
     return init.xavier_normal_(tensor)
 
 
-def _longer(mask):
+def _longer(mask: Tensor | None) -> Tensor | None:
     """Let a mask admit one more key, at the end."""
     return mask if not isinstance(mask, TensorBase) else F.pad(mask, (0, 1))

@@ -164,7 +164,7 @@ class _Shaped(Module):
             h = self.f(layer(h))
         return self.layers[-1](h)
 
-    def _joined(self, x, context):
+    def _joined(self, x: Tensor, context: Tensor) -> Tensor:
         """Context and input side by side; the context is repeated for all rows of the input."""
         lead = x.array.shape[:-1]
         context = expand(context, (*lead, context.array.shape[-1]))
@@ -216,7 +216,7 @@ class _Made(_Shaped):
         """Return the order, an int64 Tensor."""
         return self.permutation
 
-    def _outputs(self, x):
+    def _outputs(self, x: Tensor) -> Any:
         h = self._through(x)
         if self.skip_layer is not None:
             h = h + self.skip_layer(x)
@@ -333,7 +333,7 @@ class _Dense(_Shaped):
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = ModuleList(Linear(a, b, **kind) for a, b in itertools.pairwise(sizes))
 
-    def _outputs(self, x):
+    def _outputs(self, x: Tensor) -> Any:
         h = self._through(x)
         return h if len(self.param_dims) == 1 else tuple(split(h, self.param_dims, -1))
 

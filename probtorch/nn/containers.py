@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
-from typing import Any, Self
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, Self, TypeAlias
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
@@ -16,6 +16,10 @@ from probtorch.nn.parameter import Parameter
 from probtorch.tensor import Tensor
 
 __all__ = ["Lambda", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
+
+# What stands among layers: plain functions are wrapped in `Lambda`.
+Layer: TypeAlias = Module | Callable[..., object]
 
 
 class Lambda(Module):
@@ -41,7 +45,7 @@ class Lambda(Module):
         return getattr(self.fn, "__qualname__", repr(self.fn))
 
 
-def _as_module(owner, value):
+def _as_module(owner: str, value: object) -> Module:
     if isinstance(value, Module):
         return value
     if callable(value) and not isinstance(value, (type, TensorBase)):
@@ -77,10 +81,10 @@ class _Numbered(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int | slice) -> Module:
         if isinstance(index, slice):
             return self._from(list(self._modules.items())[index])
         return list(self._modules.values())[_position(type(self).__name__, index, len(self))]
@@ -132,13 +136,13 @@ class _Numbered(Module):
         del self[key]
         return module
 
-    def __add__(self, other: Iterable[Any]) -> Self:
+    def __add__(self, other: Iterable[Module]) -> _Numbered:
         return self._from([(str(i), m) for i, m in enumerate([*self, *other])])
 
-    def __iadd__(self, other: Iterable[Any]) -> Self:
+    def __iadd__(self, other: Iterable[Module]) -> Self:
         return self.extend(other)
 
-    def _from(self, items):
+    def _from(self, items: Iterable[tuple[str, Module]]) -> _Numbered:
         """Return a container of this kind with pairs of name and module."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to make another")
 
@@ -160,7 +164,7 @@ class Sequential(_Numbered):
     (Size([4, 1]), ['0.weight', '0.bias', '2.weight', '2.bias'])
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Layer | Mapping[str, Layer]) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], dict):
             self._fill(args[0].items())
@@ -174,11 +178,11 @@ class Sequential(_Numbered):
                 )
             self._fill((str(i), m) for i, m in enumerate(args))
 
-    def _fill(self, items):
+    def _fill(self, items: Iterable[tuple[str, object]]) -> None:
         for name, module in items:
             self.add_module(name, _as_module("Sequential", module))
 
-    def _from(self, items):
+    def _from(self, items: Iterable[tuple[str, Module]]) -> Sequential:
         return Sequential(OrderedDict(items))
 
     def forward(self, input: TensorLike) -> Any:
@@ -200,10 +204,10 @@ class ModuleList(_Numbered):
         if modules is not None:
             self.extend(modules)
 
-    def _from(self, items):
+    def _from(self, items: Iterable[tuple[str, Module]]) -> ModuleList:
         return ModuleList(module for _, module in items)
 
-    def _child_reprs(self):
+    def _child_reprs(self) -> list[tuple[str, str]]:
         """Return one line for each run of equal children."""
         out = []
         for text, run in itertools.groupby(enumerate(map(repr, self)), lambda pair: pair[1]):
@@ -223,7 +227,9 @@ class ModuleDict(Module):
     modules : dict or iterable of pairs, optional
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    def __init__(
+        self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None
+    ) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
@@ -240,7 +246,7 @@ class ModuleDict(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 
     def __contains__(self, key: object) -> bool:
@@ -266,17 +272,17 @@ class ModuleDict(Module):
         """Return pairs of name and module."""
         return self._modules.items()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules from a dict or pairs."""
         for key, module in modules.items() if hasattr(modules, "items") else modules:
             self[key] = module
 
 
-def _as_parameter(value):
+def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, TensorBase) and not value.requires_grad else value
 
 
-def _shape_lines(named):
+def _shape_lines(named: Iterable[tuple[str, Tensor]]) -> str:
     return "\n".join(
         f"({name}): {type(p).__name__} of size {'x'.join(map(str, p.shape)) or '()'}, {p.dtype}"
         for name, p in named
@@ -291,7 +297,7 @@ class ParameterList(Module):
     values : iterable of Tensor, optional
     """
 
-    def __init__(self, values: Iterable[Any] | None = None) -> None:
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()
         if values is not None:
             self.extend(values)
@@ -299,7 +305,7 @@ class ParameterList(Module):
     def __len__(self) -> int:
         return len(self._parameters)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self._parameters.values())
 
     def __getitem__(self, index: int) -> Any:
@@ -308,7 +314,7 @@ class ParameterList(Module):
             return ParameterList(found[index])
         return found[_position("ParameterList", index, len(found))]
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: Tensor) -> None:
         name = str(_position("ParameterList", index, len(self)))
         self.register_parameter(name, _as_parameter(value))
 
@@ -317,7 +323,7 @@ class ParameterList(Module):
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
-    def extend(self, values: Iterable[Any]) -> Self:
+    def extend(self, values: Iterable[Tensor]) -> Self:
         """Add parameters at the end; returns the list."""
         for value in values:
             self.append(value)
@@ -337,15 +343,17 @@ class ParameterDict(Module):
     parameters : dict or iterable of pairs, optional
     """
 
-    def __init__(self, parameters: Any = None) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None
+    ) -> None:
         super().__init__()
         if parameters is not None:
             self.update(parameters)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Tensor:
         return self._parameters[key]
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter(value))
 
     def __delitem__(self, key: str) -> None:
@@ -354,7 +362,7 @@ class ParameterDict(Module):
     def __len__(self) -> int:
         return len(self._parameters)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
 
     def __contains__(self, key: object) -> bool:
@@ -364,15 +372,15 @@ class ParameterDict(Module):
         """Return the names."""
         return self._parameters.keys()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[Tensor]:
         """Return the parameters."""
         return self._parameters.values()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> ItemsView[str, Tensor]:
         """Return pairs of name and parameter."""
         return self._parameters.items()
 
-    def get(self, key: str, default: Any = None) -> int:
+    def get(self, key: str, default: Tensor | None = None) -> Tensor | None:
         """Return the parameter named `key`, or `default`."""
         return self._parameters.get(key, default)
 
@@ -380,7 +388,7 @@ class ParameterDict(Module):
         """Take out and return the parameter named `key`."""
         return self._parameters.pop(key)
 
-    def update(self, parameters: Any) -> None:
+    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
         """Add or replace parameters from a dict or pairs."""
         for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
             self[key] = value

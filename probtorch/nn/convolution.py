@@ -158,7 +158,7 @@ class _Forward(_Convolution):
             input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
 
-    def _border(self):
+    def _border(self) -> list[int]:
         """Return the widths for `pad`: the last dim first."""
         if self.padding == "same":
             widths = same_padding(self.kernel_size, self.dilation)
@@ -233,7 +233,7 @@ class _Transposed(_Convolution):
             self.dilation,
         )
 
-    def _extra(self, input, output_size):
+    def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
         """Return the output padding that gives `output_size`."""
         n = self.dims
         wanted = tuple(output_size)[-n:]

@@ -7,16 +7,24 @@ inputs, where they leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
 
-from probtorch.autograd.function import Function
+from probtorch.autograd.function import Context, Function
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten, unflatten
+from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError
 from probtorch.tensor import Tensor
 
-__all__ = ["Hooks", "RemovableHandle"]
+__all__ = ["Hook", "Hooks", "RemovableHandle"]
+
+
+# Called as ``hook(module, ...)``; what it returns, if anything, replaces what it was shown.
+Hook: TypeAlias = Callable[..., object]
+Entry: TypeAlias = tuple[Hook, dict[str, bool]]
+Arguments: TypeAlias = tuple[Any, ...]
+Gradients: TypeAlias = tuple[Tensor | None, ...]
 
 
 class RemovableHandle:
@@ -24,9 +32,9 @@ class RemovableHandle:
 
     def __init__(
         self,
-        table: dict[object, Any],
-        hook: Callable[..., Any],
-        extra: dict[str, Any],
+        table: dict[object, Entry],
+        hook: Hook,
+        extra: dict[str, bool],
         prepend: bool,
     ) -> None:
         self._table = table
@@ -53,10 +61,10 @@ class Hooks:
     KINDS = ("forward_pre", "forward", "backward_pre", "backward")
 
     def __init__(self) -> None:
-        self.tables = {kind: {} for kind in self.KINDS}
+        self.tables: dict[str, dict[object, Entry]] = {kind: {} for kind in self.KINDS}
 
     def add(
-        self, kind: str, hook: Callable[..., Any], *, prepend: bool = False, **options: Any
+        self, kind: str, hook: Hook, *, prepend: bool = False, **options: bool
     ) -> RemovableHandle:
         """Register `hook` under `kind` and return its handle."""
         if not callable(hook):
@@ -68,16 +76,14 @@ class Hooks:
             )
         return RemovableHandle(self.tables[kind], hook, options, prepend)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Hooks:
+    def __deepcopy__(self, memo: dict[int, object]) -> Hooks:
         # The functions are shared, the tables are not: a copy can lose a hook of its own.
         out = Hooks()
         for kind, table in self.tables.items():
             out.tables[kind].update((object(), entry) for entry in table.values())
         return out
 
-    def call(
-        self, module: Any, args: tuple[Tensor, ...] | tuple[str, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def call(self, module: Any, args: Arguments, kwargs: dict[str, object]) -> object:
         """Run the forward pass of `module` with its hooks."""
         failed, done = True, set()
         result = None
@@ -91,7 +97,9 @@ class Hooks:
                         _call_forward(hook, options, module, args, kwargs, result)
         return result
 
-    def _forward(self, module, args, kwargs, done):
+    def _forward(
+        self, module: Any, args: Arguments, kwargs: dict[str, object], done: set[object]
+    ) -> object:
         for hook, options in list(self.tables["forward_pre"].values()):
             args, kwargs = _changed_arguments(hook, options, module, args, kwargs)
         watch = None
@@ -106,7 +114,13 @@ class Hooks:
         return result if watch is None else watch.before_outputs(result)
 
 
-def _changed_arguments(hook, options, module, args, kwargs):
+def _changed_arguments(
+    hook: Hook,
+    options: Mapping[str, bool],
+    module: object,
+    args: Arguments,
+    kwargs: dict[str, object],
+) -> tuple[Arguments, dict[str, Any]]:
     if not options["with_kwargs"]:
         found = hook(module, args)
         if found is None:
@@ -125,7 +139,14 @@ def _changed_arguments(hook, options, module, args, kwargs):
     return found
 
 
-def _call_forward(hook, options, module, args, kwargs, result):
+def _call_forward(
+    hook: Hook,
+    options: Mapping[str, bool],
+    module: object,
+    args: Arguments,
+    kwargs: dict[str, object],
+    result: object,
+) -> object:
     if options["with_kwargs"]:
         return hook(module, args, kwargs, result)
     return hook(module, args, result)
@@ -134,12 +155,12 @@ def _call_forward(hook, options, module, args, kwargs, result):
 class _Watch:
     """Carries the cotangents of one call of a module to its backward hooks."""
 
-    def __init__(self, hooks, module):
+    def __init__(self, hooks: Hooks, module: object) -> None:
         self.hooks, self.module = hooks, module
-        self.grad_outputs = None
+        self.grad_outputs: Gradients | None = None
         self.has_inputs = False
 
-    def behind_inputs(self, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def behind_inputs(self, args: Arguments) -> Arguments:
         positions = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
         self.has_inputs = any(args[i].requires_grad for i in positions)
         if not self.has_inputs:
@@ -150,7 +171,7 @@ class _Watch:
             given[i] = t
         return tuple(given)
 
-    def before_outputs(self, result):
+    def before_outputs(self, result: Tree) -> Tree:
         items, structure = flatten(result)
         positions = [i for i, a in enumerate(items) if isinstance(a, TensorBase)]
         if not any(items[i].requires_grad for i in positions):
@@ -160,7 +181,7 @@ class _Watch:
             items[i] = t
         return unflatten(structure, items)
 
-    def enter(self, grads):
+    def enter(self, grads: Gradients) -> Gradients:
         """Take the cotangents of the outputs, which backward pre-hooks may replace."""
         for hook, _ in list(self.hooks.tables["backward_pre"].values()):
             grads = _replaced(hook(self.module, grads), grads, "backward pre-hook")
@@ -169,18 +190,18 @@ class _Watch:
             self._tell((None,))
         return grads
 
-    def leave(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def leave(self, grads: Gradients) -> Gradients:
         """Take the cotangents of the inputs, which backward hooks may replace."""
         return self._tell(grads)
 
-    def _tell(self, grads):
+    def _tell(self, grads: Gradients) -> Gradients:
         for hook, _ in list(self.hooks.tables["backward"].values()):
             found = hook(self.module, grads, self.grad_outputs)
             grads = _replaced(found, grads, "full backward hook")
         return grads
 
 
-def _replaced(found, grads, what):
+def _replaced(found: object, grads: Gradients, what: str) -> Gradients:
     if found is None:
         return grads
     found = found if isinstance(found, (tuple, list)) else (found,)
@@ -198,11 +219,13 @@ class _Identity(Function):
     """Passes tensors through; going back, shows all their cotangents to one function."""
 
     @staticmethod
-    def forward(ctx, see, *tensors):
+    def forward(
+        ctx: Context, see: Callable[[Gradients], Gradients], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.see = see
         ctx.set_materialize_grads(False)
         return tensors
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx: Context, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         return None, *ctx.see(grads)

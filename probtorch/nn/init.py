@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ _LINEAR = frozenset(
 )
 
 
-def calculate_gain(nonlinearity: str, param: Any = None) -> float:
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Return the factor by which weights make up for what a nonlinearity does to the variance.
 
     Parameters
@@ -117,7 +118,7 @@ def _filled(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor.copy_(value)
 
 
-def _options(tensor, generator):
+def _options(tensor: Tensor, generator: Generator | None) -> dict[str, Any]:
     return {"generator": generator, "dtype": tensor.dtype, "device": tensor.device}
 
 
@@ -197,7 +198,7 @@ def _sum_of_fans(tensor: Tensor, op: str) -> int:
     return max(sum(_fans(tensor, op)), 1)
 
 
-def _kaiming(op, tensor, a, mode, nonlinearity):
+def _kaiming(op: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     """Return the standard deviation of [he2015]_."""
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(
@@ -309,11 +310,11 @@ def sparse_(
 explain_calls(globals())
 
 
-def _recipe(fill):
+def _recipe(fill: Callable[..., Tensor]) -> Callable[..., _Recipe]:
     name = fill.__name__.rstrip("_")
     taken = list(inspect.signature(fill).parameters.values())[1:]
 
-    def make(*args, **kwargs):
+    def make(*args: object, **kwargs: object) -> _Recipe:
         error = misfit(name, taken, args, kwargs)
         if error is not None:
             raise error
@@ -330,7 +331,9 @@ def _recipe(fill):
 class _Recipe:
     """A fill function and its arguments; calling it fills a tensor."""
 
-    def __init__(self, fill, args, kwargs):
+    def __init__(
+        self, fill: Callable[..., Tensor], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> None:
         self.fill, self.args, self.kwargs = fill, args, kwargs
 
     def __call__(self, tensor: Tensor) -> Tensor:

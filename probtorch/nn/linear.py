@@ -21,7 +21,7 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 class Identity(Module):
     """Return the input; arguments of any kind are accepted and ignored."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
     def forward(self, input: TensorLike) -> Any:

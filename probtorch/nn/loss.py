@@ -47,7 +47,7 @@ class _Loss(Module):
         super().__init__()
         self.reduction = reduction_of(self.twin, reduction, size_average, reduce)
 
-    def _keep(self, name, weight):
+    def _keep(self, name: str, weight: TensorLike | None) -> None:
         """Register a weight as a buffer."""
         self.register_buffer(name, None if weight is None else as_tensor(weight, name))
 

@@ -20,13 +20,13 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.dispatch import mark_changed
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import DTypeLike
+from probtorch.core.typed import DTypeLike, StateDict
 from probtorch.errors import ArgumentError, DTypeError, ModelError
 from probtorch.factories import empty
 from probtorch.nn.arguments import check_keywords, destination
-from probtorch.nn.hooks import Hooks, RemovableHandle
+from probtorch.nn.hooks import Hook, Hooks, RemovableHandle
 from probtorch.nn.parameter import Buffer, Parameter
-from probtorch.nn.state import collect, load
+from probtorch.nn.state import IncompatibleKeys, collect, load
 from probtorch.tensor import Tensor
 
 __all__ = ["Module"]
@@ -35,11 +35,11 @@ __all__ = ["Module"]
 class _SharedName:
     """A method whose name PyTorch leaves free: a tensor registered under it comes first."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         self.fn = fn
         self.__doc__ = fn.__doc__
 
-    def __get__(self, module, owner=None):
+    def __get__(self, module: object, owner: type | None = None) -> Any:
         if module is None:
             return self.fn
         name = self.fn.__name__
@@ -89,7 +89,7 @@ class Module:
     """
 
     training = True
-    _hooks = None
+    _hooks: Hooks | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         check_keywords(cls, kwargs)
@@ -133,7 +133,7 @@ class Module:
         name: str,
         shape: Sequence[int] | None,
         *,
-        init: Callable[[Tensor], Any],
+        init: Callable[[Tensor], object],
         dtype: DTypeLike | None = None,
         requires_grad: bool = True,
     ) -> Tensor | None:
@@ -169,7 +169,7 @@ class Module:
         name: str,
         shape: Sequence[int] | None,
         *,
-        init: Callable[[Tensor], Any],
+        init: Callable[[Tensor], object],
         dtype: DTypeLike | None = None,
         persistent: bool = True,
     ) -> Tensor | None:
@@ -255,7 +255,7 @@ class Module:
 
     add_module = register_module
 
-    def _check_name(self, op, name, table):
+    def _check_name(self, op: str, name: object, table: str) -> None:
         if not isinstance(name, str) or not name or "." in name:
             raise ArgumentError(
                 op,
@@ -344,7 +344,7 @@ class Module:
             yield child
 
     def named_modules(
-        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yield ``(name, module)`` of this module (name "") and all below it, depth first."""
         memo = set() if memo is None else memo
@@ -363,7 +363,9 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
-    def _named(self, table, prefix, recurse, remove_duplicate):
+    def _named(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         found = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         seen = set()
         for start, module in found if recurse else [(prefix, self)]:
@@ -417,7 +419,7 @@ class Module:
             module = found
         return module
 
-    def _get(self, table, target):
+    def _get(self, table: str, target: str) -> Any:
         start, _, name = target.rpartition(".")
         found = getattr(self.get_submodule(start), table)
         if name not in found:
@@ -436,7 +438,7 @@ class Module:
         """Return the buffer with the dotted name `target`."""
         return self._get("_buffers", target)
 
-    def apply(self, fn: Callable[..., Any]) -> Self:
+    def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call ``fn(module)`` on every module below and then on this one; returns it."""
         for child in self.children():
             child.apply(fn)
@@ -476,7 +478,7 @@ class Module:
 
     # --------------------------------------------------------------------------- dtypes and devices
 
-    def _apply(self, convert):
+    def _apply(self, convert: Callable[[Tensor], Tensor]) -> Self:
         """Replace the memory of parameters, their gradients and buffers; identities stay."""
         for module in self.modules():
             for table in (module._parameters, module._buffers):
@@ -487,7 +489,7 @@ class Module:
                             t.grad = convert(t.grad.detach())
         return self
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: DTypeLike | Tensor | bool | None, **kwargs: Any) -> Self:
         """Convert parameters and buffers in place; returns the module.
 
         Called as ``to(device)``, ``to(dtype)``, ``to(device, dtype)`` or ``to(tensor)``. A dtype
@@ -495,7 +497,7 @@ class Module:
         """
         device, dtype = destination(*args, **kwargs)
 
-        def convert(t):
+        def convert(t: Tensor) -> Tensor:
             to_dtype = dtype if dtype is not None and t.is_floating_point() else None
             return t.to(dtype=to_dtype, device=device)
 
@@ -535,10 +537,10 @@ class Module:
     def state_dict(
         self,
         *,
-        destination: dict[str, Any] | None = None,
+        destination: StateDict | None = None,
         prefix: str = "",
         keep_vars: bool = False,
-    ) -> dict[str, Any]:
+    ) -> StateDict:
         """Return all parameters and persistent buffers by dotted name.
 
         Parameters
@@ -554,7 +556,7 @@ class Module:
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    ) -> IncompatibleKeys:
         """Copy values by name into the parameters and buffers.
 
         Parameters
@@ -581,7 +583,7 @@ class Module:
         return load(self, state_dict, strict, assign)
 
     @staticmethod
-    def _overwrite(target, value):
+    def _overwrite(target: Tensor, value: Tensor) -> None:
         with no_grad():
             target.copy_(value.to(target.device))
 
@@ -605,14 +607,14 @@ class Module:
 
     # ---------------------------------------------------------------------------------------- hooks
 
-    def _add_hook(self, kind, hook, **options):
+    def _add_hook(self, kind: str, hook: Hook, **options: bool) -> RemovableHandle:
         self._check_ready("hooks")
         if self._hooks is None:
             self._hooks = Hooks()
         return self._hooks.add(kind, hook, **options)
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call ``hook(module, args)`` before `forward`; what it returns replaces the arguments.
 
@@ -632,7 +634,7 @@ class Module:
 
     def register_forward_hook(
         self,
-        hook: Callable[..., Any],
+        hook: Hook,
         *,
         prepend: bool = False,
         with_kwargs: bool = False,
@@ -647,18 +649,14 @@ class Module:
             "forward", hook, prepend=prepend, with_kwargs=with_kwargs, always_call=always_call
         )
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_output)`` before the backward pass of the module.
 
         A tuple returned replaces the cotangents of the outputs.
         """
         return self._add_hook("backward_pre", hook, prepend=prepend)
 
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` when the module's gradients are computed.
 
         `grad_input` has one entry per positional tensor argument (None where there is no
@@ -672,7 +670,7 @@ class Module:
         """Return the settings to show in `repr`, on one line."""
         return ""
 
-    def _child_reprs(self):
+    def _child_reprs(self) -> list[tuple[str, str]]:
         """Return pairs of label and text, one per line of `repr`."""
         return [(name, repr(child)) for name, child in self._modules.items()]
 
@@ -692,7 +690,7 @@ _PLURALS = {"_parameters": "parameters", "_buffers": "buffers", "_modules": "mod
 _SINGULARS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
-def _kind(value: Tensor) -> str | None:
+def _kind(value: object) -> str | None:
     if isinstance(value, Parameter):
         return "_parameters"
     if isinstance(value, Module):
@@ -700,7 +698,7 @@ def _kind(value: Tensor) -> str | None:
     return "_buffers" if isinstance(value, Buffer) else None
 
 
-def _wrong_kind(module, name, table, value):
+def _wrong_kind(module: Module, name: str, table: str, value: object) -> DTypeError:
     what = _SINGULARS[table]
     wanted = {"_parameters": "Parameter", "_buffers": "Tensor", "_modules": "Module"}[table]
     return DTypeError(

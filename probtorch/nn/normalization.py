@@ -5,6 +5,8 @@ Batch and instance normalisation keep running statistics as buffers; the others 
 
 from __future__ import annotations
 
+from typing import Any
+
 from probtorch.autograd.modes import no_grad
 from probtorch.core import dtype as dtypes
 from probtorch.core.typed import DTypeLike, Shape, SizeLike, TensorLike
@@ -200,7 +202,7 @@ class _Running(Module):
             if self.track_running_stats:
                 self._recipes[name](self._buffers[name])
 
-    def _check(self, input, channels):
+    def _check(self, input: Any, channels: int) -> None:
         if input.ndim not in self.ndims or input.shape[channels] != self.num_features:
             raise ShapeError(
                 type(self).__name__,

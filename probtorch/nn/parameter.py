@@ -6,7 +6,7 @@ saved with the module but not learned, such as a running mean. Both are tensors 
 
 from __future__ import annotations
 
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from probtorch.tensor import Tensor, tensor
 __all__ = ["Buffer", "Parameter"]
 
 
-def _around(cls, data):
+_Leaf = TypeVar("_Leaf", bound=Tensor)
+
+
+def _around(cls: type[_Leaf], data: Tensor) -> _Leaf:
     """Return a new leaf of class `cls` on the memory of the tensor `data`."""
     read(f"a {cls.__name__} made of a tensor", data)
     t = object.__new__(cls)
@@ -71,7 +74,9 @@ class Parameter(Tensor):
             data = np.empty(0, np.float32)
         data = data if isinstance(data, TensorBase) else tensor(data)
         t = _around(cls, data)
-        return t.requires_grad_() if requires_grad else t
+        if requires_grad:
+            t.requires_grad_()
+        return t
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
@@ -96,7 +101,7 @@ class Buffer(Tensor):
         t.persistent = persistent
         return t
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+    def __deepcopy__(self, memo: dict[int, object]) -> Buffer:
         out = super().__deepcopy__(memo)
         assert isinstance(out, Buffer)  # of the class it copies
         out.persistent = self.persistent

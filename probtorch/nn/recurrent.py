@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from probtorch.core.making import as_tensor
@@ -101,14 +101,14 @@ class _Recurrent(Module):
             if proj:
                 self.parameter(f"weight_hr{suffix}", (proj, hidden_size), init=start)
 
-    def _suffixes(self):
+    def _suffixes(self) -> Iterator[tuple[str, int]]:
         """Yield the ending of parameter names and the layer, for every layer and direction."""
         for layer in range(self.num_layers):
             yield f"_l{layer}", layer
             if self.bidirectional:
                 yield f"_l{layer}_reverse", layer
 
-    def _weights(self, suffix):
+    def _weights(self, suffix: str) -> list[Any]:
         kinds = {
             "weight_ih": True,
             "weight_hh": True,
@@ -136,7 +136,9 @@ class _Recurrent(Module):
         size = self.proj_size or self.hidden_size
         return (size, self.hidden_size) if self.has_cell else (size,)
 
-    def _prepared(self, input, states):
+    def _prepared(
+        self, input: TensorLike, states: Sequence[TensorLike] | None
+    ) -> tuple[Tensor, list[Tensor], bool]:
         """Return the input as (L, N, F), states as (K, N, size), and whether there was a batch."""
         name, x = type(self).__name__, as_tensor(input, type(self).__name__)
         if x.array.ndim not in (2, 3) or x.array.shape[-1] != self.input_size:
@@ -155,19 +157,19 @@ class _Recurrent(Module):
         count, batch = self.num_layers * (1 + self.bidirectional), x.array.shape[1]
         shapes = [(count, batch, size) for size in self._sizes()]
         if states is None:
-            states = [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
-            return x, states, batched
-        states = [as_tensor(s, name) for s in states]
-        if len(states) != len(shapes):
+            zero = [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
+            return x, zero, batched
+        given = [as_tensor(s, name) for s in states]
+        if len(given) != len(shapes):
             raise ArgumentError(
                 name,
                 expected=f"{len(shapes)} states",
-                got=str(len(states)),
+                got=str(len(given)),
                 fix="an LSTM takes the pair (h_0, c_0), others h_0 alone",
             )
         if not batched:
-            states = [s.unsqueeze(1) if s.array.ndim == 2 else s for s in states]
-        for s, shape in zip(states, shapes):
+            given = [s.unsqueeze(1) if s.array.ndim == 2 else s for s in given]
+        for s, shape in zip(given, shapes):
             if s.array.shape != shape:
                 raise ShapeError(
                     name,
@@ -175,19 +177,23 @@ class _Recurrent(Module):
                     got=str(s.array.shape),
                     fix="states are (layers * directions, batch, size), also with batch_first",
                 )
-        return x, states, batched
+        return x, given, batched
 
-    def _run(self, input, states):
+    def _run(
+        self, input: TensorLike, states: Sequence[TensorLike] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the output and the tuple of last states, in the layout of the input."""
-        x, states, batched = self._prepared(input, states)
-        last: list[list] = [[] for _ in states]
+        x, begun, batched = self._prepared(input, states)
+        last: list[list[Tensor]] = [[] for _ in begun]
         directions = 1 + self.bidirectional
         for layer in range(self.num_layers):
             outputs = []
             for d in range(directions):
                 k = layer * directions + d
                 suffix = f"_l{layer}" + ("_reverse" if d else "")
-                found, end = self._direction(x, [s[k] for s in states], suffix, reverse=bool(d))
+                found, end = self._direction(
+                    x, tuple([s[k] for s in begun]), suffix, reverse=bool(d)
+                )
                 outputs.append(found)
                 for ends, state in zip(last, end):
                     ends.append(state)
@@ -199,7 +205,9 @@ class _Recurrent(Module):
             return reshape(x, (x.array.shape[0], -1)), tuple(e.squeeze(1) for e in final)
         return (swapaxes(x, 0, 1) if self.batch_first else x), final
 
-    def _direction(self, x, state, suffix, reverse):
+    def _direction(
+        self, x: Tensor, state: tuple[Tensor, ...], suffix: str, reverse: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Run one layer in one direction; returns the outputs (L, N, size) and the last state."""
         weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = self._weights(suffix)
         projected = steps(F.linear(x, weight_ih, bias_ih))
@@ -213,11 +221,6 @@ class _Recurrent(Module):
         if not outputs:
             return zeros((0, *state[0].shape), dtype=x.dtype), state
         return stack(outputs[::-1] if reverse else outputs), state
-
-    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Any]:
-        """Return (outputs, last state)."""
-        output, (h,) = self._run(input, None if hx is None else [hx])
-        return output, h
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -236,8 +239,17 @@ class _Recurrent(Module):
         return text
 
 
+class _OneState(_Recurrent):
+    """What cells without another memory share."""
+
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Tensor]:
+        """Return (outputs, last state)."""
+        output, (h,) = self._run(input, None if hx is None else [hx])
+        return output, h
+
+
 @documented_by(_Recurrent)
-class RNN(_Recurrent):
+class RNN(_OneState):
     """``h = f(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)`` at each step.
 
     `nonlinearity`, the argument after `num_layers`, is "tanh", "relu", "linear" (or None), or any
@@ -266,7 +278,9 @@ class RNN(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
         )
 
-    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
+    def step(
+        self, projected: Tensor, state: tuple[Tensor, ...], fixed: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
         """Return the next state, given the input's part of the step."""
         fn = nonlinearity_of("RNN", self.nonlinearity)
         return (rnn_step(projected, state[0], fixed[0], fixed[1], fn),)
@@ -277,7 +291,7 @@ class RNN(_Recurrent):
 
 
 @documented_by(_Recurrent)
-class GRU(_Recurrent):
+class GRU(_OneState):
     """Gated recurrent units [cho2014]_, with the reset gate behind the product, as in PyTorch."""
 
     gates = 3
@@ -299,7 +313,9 @@ class GRU(_Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0
         )
 
-    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
+    def step(
+        self, projected: Tensor, state: tuple[Tensor, ...], fixed: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
         """Return the next state, given the input's part of the step."""
         return (gru_step(projected, state[0], *fixed),)
 
@@ -339,13 +355,18 @@ class LSTM(_Recurrent):
             proj_size,
         )
 
-    def step(self, projected: Tensor, state: Any, fixed: Sequence[Any]) -> Any:
+    def step(
+        self, projected: Tensor, state: tuple[Tensor, ...], fixed: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
         """Return the next (h, c), given the input's part of the step."""
-        return lstm_step(projected, *state, *fixed)
+        return lstm_step(projected, state[0], state[1], *fixed)
 
-    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(
+        self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return (outputs, (last h, last c))."""
-        return self._run(input, hx)
+        output, (h, c) = self._run(input, hx)
+        return output, (h, c)
 
 
 # -------------------------------------------------------------------------------------------- cells
@@ -377,7 +398,9 @@ class _Cell(Module):
         self.parameter("bias_ih", (rows,) if bias else None, init=start)
         self.parameter("bias_hh", (rows,) if bias else None, init=start)
 
-    def _prepared(self, input, states):
+    def _prepared(
+        self, input: TensorLike, states: Sequence[TensorLike | None]
+    ) -> tuple[Tensor, list[Tensor], bool]:
         """Return the projected input (N, rows), states (N, hidden), and if there was a batch."""
         name, x = type(self).__name__, as_tensor(input, type(self).__name__)
         if x.array.ndim not in (1, 2) or x.array.shape[-1] != self.input_size:
@@ -391,8 +414,12 @@ class _Cell(Module):
         x = x if batched else x.unsqueeze(0)
         shape = (x.array.shape[0], self.hidden_size)
         found = []
-        for s in states:
-            s = zeros(shape, dtype=x.dtype, device=x.device) if s is None else as_tensor(s, name)
+        for given in states:
+            s = (
+                zeros(shape, dtype=x.dtype, device=x.device)
+                if given is None
+                else as_tensor(given, name)
+            )
             s = s.unsqueeze(0) if not batched and s.array.ndim == 1 else s
             if s.array.shape != shape:
                 raise ShapeError(
@@ -404,7 +431,7 @@ class _Cell(Module):
             found.append(s)
         return F.linear(x, self.weight_ih, self.bias_ih), found, batched
 
-    def _fixed(self):
+    def _fixed(self) -> tuple[Tensor, Tensor | None]:
         return permute(self.weight_hh, (1, 0)), self.bias_hh
 
     def extra_repr(self) -> str:
@@ -432,7 +459,7 @@ class RNNCell(_Cell):
         nonlinearity_of("RNNCell", nonlinearity)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input: TensorLike, hx: Any = None) -> Tensor:
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
         """Return the next state."""
         projected, (h,), batched = self._prepared(input, [hx])
         fn = nonlinearity_of("RNNCell", self.nonlinearity)
@@ -462,7 +489,7 @@ class GRUCell(_Cell):
         super().__init__(device=device, dtype=dtype)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input: TensorLike, hx: Any = None) -> Tensor:
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> Tensor:
         """Return the next state."""
         projected, (h,), batched = self._prepared(input, [hx])
         h = gru_step(projected, h, *self._fixed())
@@ -486,8 +513,10 @@ class LSTMCell(_Cell):
         super().__init__(device=device, dtype=dtype)
         self._build(input_size, hidden_size, bias)
 
-    def forward(self, input: TensorLike, hx: Any = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the next (h, c)."""
         projected, states, batched = self._prepared(input, (None, None) if hx is None else hx)
-        h, c = lstm_step(projected, *states, *self._fixed())
+        h, c = lstm_step(projected, states[0], states[1], *self._fixed())
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from probtorch.core.making import as_tensor
+from probtorch.core.typed import StateDict, TensorLike
 from probtorch.errors import ArgumentError, ModelError
+from probtorch.tensor import Tensor
 
 __all__ = ["IncompatibleKeys", "collect", "load"]
 
@@ -36,7 +39,11 @@ class IncompatibleKeys(_Keys):
         return super().__repr__()
 
 
-def _entries(module):
+# By dotted name the module, the name in it, and the tensor.
+Places: TypeAlias = Mapping[str, tuple[Any, str, Tensor]]
+
+
+def _entries(module: Any) -> Iterator[tuple[Any, str, Tensor]]:
     """Yield ``(module, name, tensor)`` of what one module saves, itself only."""
     for name, p in module._parameters.items():
         if p is not None:
@@ -46,7 +53,7 @@ def _entries(module):
             yield module, name, b
 
 
-def _tree(module, prefix):
+def _tree(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield ``(prefix, module)`` depth first, a module once for every name it has."""
     yield prefix, module
     for name, child in module._modules.items():
@@ -54,9 +61,7 @@ def _tree(module, prefix):
             yield from _tree(child, f"{prefix}{name}.")
 
 
-def collect(
-    module: Any, destination: dict[str, Any] | None, prefix: str, keep_vars: bool
-) -> dict[str, Any]:
+def collect(module: Any, destination: StateDict | None, prefix: str, keep_vars: bool) -> StateDict:
     """Fill `destination` with the state of `module` and its children; see `Module.state_dict`."""
     out = OrderedDict() if destination is None else destination
     for start, m in _tree(module, prefix):
@@ -67,12 +72,12 @@ def collect(
     return out
 
 
-def _base_of(module):
+def _base_of(module: Any) -> Any:
     """Return `Module`, which this file lies below."""
     return next(c for c in type(module).__mro__ if "load_state_dict" in c.__dict__)
 
 
-def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Any, state: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
     """Copy `state` into `module`; see `Module.load_state_dict`."""
     if not hasattr(state, "items"):
         raise ArgumentError(
@@ -105,7 +110,7 @@ def load(module: Any, state: Any, strict: bool, assign: bool) -> IncompatibleKey
     return IncompatibleKeys(missing, unexpected)
 
 
-def _wrong_shapes(places, state):
+def _wrong_shapes(places: Places, state: Mapping[str, TensorLike]) -> list[str]:
     out = []
     for name, (_, _, target) in places.items():
         if name not in state:
@@ -119,7 +124,7 @@ def _wrong_shapes(places, state):
     return out
 
 
-def _write(owner, attribute, target, value, assign):
+def _write(owner: Any, attribute: str, target: Any, value: Tensor, assign: bool) -> None:
     if not assign:
         owner._overwrite(target, value)
     elif attribute in owner._parameters:
@@ -128,7 +133,9 @@ def _write(owner, attribute, target, value, assign):
         owner._buffers[attribute] = value.detach()
 
 
-def _mismatch(module, places, missing, unexpected, wrong):
+def _mismatch(
+    module: Any, places: Places, missing: list[str], unexpected: list[str], wrong: list[str]
+) -> ModelError:
     lines = []
     if unexpected:
         lines.append(f"Unexpected key(s) in state_dict: {_listed(unexpected)}.")
@@ -155,7 +162,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f'"{n}"' for n in names)
 
 
-def _pairs(missing, unexpected):
+def _pairs(missing: Sequence[str], unexpected: Sequence[str]) -> list[tuple[str, str]]:
     """Return pairs (unexpected, missing) of names that seem to mean the same."""
     free, out = list(missing), []
     for name in unexpected:

@@ -31,10 +31,12 @@ __all__ = [
     "TransformerEncoderLayer",
 ]
 
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(owner, activation):
+def _activation(
+    owner: str, activation: str | Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
     if callable(activation):
         return activation
     if activation not in _ACTIVATIONS:
@@ -111,11 +113,11 @@ class _Layer(Module):
 
     attentions: tuple[str, ...]
 
-    def _part(self, x, norm, block):
+    def _part(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
         """Add `block` to `x`, with the normalisation before or after."""
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
-    def _feed_forward(self, x, dropout):
+    def _feed_forward(self, x: Tensor, dropout: Module) -> Tensor:
         return dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
@@ -134,7 +136,7 @@ class TransformerEncoderLayer(_Layer):
     ) -> Tensor:
         """Return the encoded sequence; masks as for `MultiheadAttention`."""
 
-        def attend(x):
+        def attend(x: Tensor) -> Tensor:
             found, _ = self.self_attn(
                 x,
                 x,
@@ -169,7 +171,7 @@ class TransformerDecoderLayer(_Layer):
     ) -> Tensor:
         """Return the decoded sequence; masks as for `MultiheadAttention`."""
 
-        def attend(x):
+        def attend(x: Tensor) -> Tensor:
             found, _ = self.self_attn(
                 x,
                 x,
@@ -181,7 +183,7 @@ class TransformerDecoderLayer(_Layer):
             )
             return self.dropout1(found)
 
-        def look(x):
+        def look(x: Tensor) -> Tensor:
             found, _ = self.multihead_attn(
                 x,
                 memory,
@@ -198,7 +200,7 @@ class TransformerDecoderLayer(_Layer):
         return self._part(x, self.norm3, lambda x: self._feed_forward(x, self.dropout3))
 
 
-def _copies(layer, count):
+def _copies(layer: Module, count: int) -> ModuleList:
     return ModuleList(copy.deepcopy(layer) for _ in range(count))
 
 

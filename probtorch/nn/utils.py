@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
@@ -30,7 +30,13 @@ __all__ = [
 ]
 
 
-def _with_gradients(parameters):
+# Several parameters, or one.
+Parameters: TypeAlias = Tensor | Iterable[Tensor]
+# By the id of a parameter, the parameter and what stands for it.
+Weights: TypeAlias = Mapping[int, tuple[Tensor, Tensor]]
+
+
+def _with_gradients(parameters: Parameters) -> list[Tensor]:
     if isinstance(parameters, TensorBase):
         parameters = [parameters]
     return [p.grad for p in parameters if p.grad is not None]
@@ -38,7 +44,7 @@ def _with_gradients(parameters):
 
 @no_grad
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Parameters,
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -87,13 +93,15 @@ def clip_grad_norm_(
 
 
 @no_grad
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(
+    parameters: Parameters, clip_value: float, foreach: bool | None = None
+) -> None:
     """Limit each element of all gradients to [-clip_value, clip_value], in place."""
     for g in _with_gradients(parameters):
         g.copy_(clamp(g, -float(clip_value), float(clip_value)))
 
 
-def parameters_to_vector(parameters: Any) -> Tensor:
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Return all parameters as one vector; gradients flow back through it."""
     flat = [reshape(p, -1) for p in parameters]
     if not flat:
@@ -104,7 +112,7 @@ def parameters_to_vector(parameters: Any) -> Tensor:
 
 
 @no_grad
-def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copy the pieces of a vector into the parameters, in order.
 
     Raises
@@ -128,7 +136,7 @@ def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
 
 
 @contextlib.contextmanager
-def _replaced(module, values):
+def _replaced(module: Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Put tensors in the place of parameters and buffers, by dotted name, for a while."""
     before = []
     try:
@@ -154,9 +162,9 @@ def _replaced(module, values):
 
 def functional_call(
     module: Module,
-    parameter_and_buffer_dicts: Any,
+    parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
     args: Tensor | tuple[Tensor, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
 ) -> Any:
     """Call a module with other tensors in the place of its parameters and buffers.
 
@@ -177,7 +185,7 @@ def functional_call(
     ArgumentError
         If a name is unknown.
     """
-    values = parameter_and_buffer_dicts
+    values: Any = parameter_and_buffer_dicts
     if not hasattr(values, "items"):
         values = {name: t for part in values for name, t in part.items()}
     args = args if isinstance(args, tuple) else (args,)
@@ -221,7 +229,7 @@ def with_parameters(module: Module, values: Mapping[str, Tensor]) -> Module:
     return _Copy(module, weights).copy(module)
 
 
-def with_weights(module: Module, weights: Any) -> Module:
+def with_weights(module: Module, weights: Weights) -> Module:
     """Return `module` with other tensors for parameters, itself if there are none; changes nothing.
 
     Parameters
@@ -243,11 +251,12 @@ def with_weights(module: Module, weights: Any) -> Module:
 class _Copy:
     """Makes one copy of a tree of modules."""
 
-    def __init__(self, net, weights):
-        self.weights, self.made = weights, {}
+    def __init__(self, net: Module, weights: Weights) -> None:
+        self.weights = weights
+        self.made: dict[int, Module] = {}
         self.tree = {id(m) for m in net.modules()}
 
-    def copy(self, m):
+    def copy(self, m: Module) -> Module:
         """The copy of one module."""
         if id(m) in self.made:
             return self.made[id(m)]

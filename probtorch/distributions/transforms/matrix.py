@@ -96,7 +96,7 @@ class LowerCholeskyTransform(_Triangular):
         d = diagonal(m, 0, -2, -1)
         return m + diag_embed(self._to_positive(d) - d)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         d = diagonal(y, 0, -2, -1)
         return from_triangle(y + diag_embed(self._from_positive(d) - d), 0)
 
@@ -108,10 +108,10 @@ class LowerCholeskyTransform(_Triangular):
     def _to_positive(self, d: Tensor) -> Tensor:
         return exp(d)
 
-    def _from_positive(self, d):
+    def _from_positive(self, d: Tensor) -> Tensor:
         return log(d)
 
-    def _slope(self, d):
+    def _slope(self, d: Tensor) -> Tensor:
         """Log-derivative of the map of the diagonal."""
         return d
 
@@ -121,13 +121,13 @@ class SoftplusLowerCholeskyTransform(LowerCholeskyTransform):
 
     codomain = constraints.softplus_lower_cholesky
 
-    def _to_positive(self, d):
+    def _to_positive(self, d: Tensor) -> Tensor:
         return softplus(d)
 
-    def _from_positive(self, d):
+    def _from_positive(self, d: Tensor) -> Tensor:
         return d + log(neg(expm1(neg(d))))
 
-    def _slope(self, d):
+    def _slope(self, d: Tensor) -> Tensor:
         return neg(softplus(neg(d)))
 
 
@@ -141,7 +141,7 @@ class UnitLowerCholeskyTransform(_Triangular):
         n = matrix_size(x.array.shape[-1], 1)
         return triangle(x, n, 1) + x.new_tensor(np.eye(n))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return from_triangle(y, 1)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class CorrCholeskyTransform(_Triangular):
         before = cat([m.new_zeros((*m.array.shape[:-1], 1)), last_part(left, 0, -1)], -1)
         return tanh(m) * exp(before) + diag_embed(exp(diagonal(left, 0, -2, -1)))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         squares = y * y
         later = flip(cumsum(flip(squares, -1), -1), -1)
         after = from_triangle(
@@ -189,7 +189,7 @@ class CorrCholeskyTransform(_Triangular):
         return total(weights * _log_sech(x), -1)
 
 
-def _log_sech(x):
+def _log_sech(x: Tensor) -> Tensor:
     """log(1 / cosh(x)), even in x and accurate in both tails."""
     return LOG_2 - x - softplus(-2.0 * x)
 

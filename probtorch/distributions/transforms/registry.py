@@ -9,7 +9,7 @@ They agree except for the simplex.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar, overload
 
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -50,18 +50,27 @@ from probtorch.errors import ArgumentError
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
+_Maker = TypeVar("_Maker", bound=Callable[..., Transform])
+
+
 class ConstraintRegistry:
     """A table from classes of constraints to functions that make a transform onto one of them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._makers = {}
+        self._makers: dict[type[Constraint], Callable[..., Transform]] = {}
 
+    @overload
+    def register(
+        self, constraint: Constraint | type[Constraint], factory: None = None
+    ) -> Callable[[_Maker], _Maker]: ...
+    @overload
+    def register(self, constraint: Constraint | type[Constraint], factory: _Maker) -> _Maker: ...
     def register(
         self,
         constraint: Constraint | type[Constraint],
         factory: Callable[..., Transform] | None = None,
-    ) -> Callable[..., Any]:
+    ) -> Callable[..., object]:
         """Add ``factory(constraint) -> Transform`` for a class of constraints (or an instance).
 
         Parameters
@@ -109,8 +118,8 @@ biject_to = ConstraintRegistry("biject_to")
 transform_to = ConstraintRegistry("transform_to")
 
 
-def _both(kind):
-    def add(factory):
+def _both(kind: type[Constraint]) -> Callable[[_Maker], _Maker]:
+    def add(factory: _Maker) -> _Maker:
         biject_to.register(kind, factory)
         transform_to.register(kind, factory)
         return factory
@@ -118,19 +127,19 @@ def _both(kind):
     return add
 
 
-def _zero(bound: float) -> bool:
+def _zero(bound: object) -> bool:
     return isinstance(bound, (int, float)) and bound == 0
 
 
 @_both(constraints.Real)
 @_both(constraints.Circular)
-def _identity(constraint):
+def _identity(constraint: Constraint) -> Transform:
     return identity_transform
 
 
 @_both(constraints.GreaterThan)
 @_both(constraints.GreaterThanEq)
-def _above(constraint):
+def _above(constraint: constraints.GreaterThan | constraints.GreaterThanEq) -> Transform:
     bound = constraint.lower_bound
     if _zero(bound):
         return (
@@ -142,7 +151,7 @@ def _above(constraint):
 
 @_both(constraints.LessThan)
 @_both(constraints.LessThanEq)
-def _below(constraint):
+def _below(constraint: constraints.LessThan | constraints.LessThanEq) -> Transform:
     bound = constraint.upper_bound
     shift = AffineTransform(bound, -1.0, domain=constraints.positive, codomain=constraint)
     return ComposeTransform([ExpTransform(), shift])
@@ -152,14 +161,19 @@ def _below(constraint):
 @_both(constraints.HalfOpenInterval)
 @_both(constraints.LeftOpenInterval)
 @_both(constraints.OpenInterval)
-def _between(constraint):
+def _between(
+    constraint: constraints.Interval
+    | constraints.HalfOpenInterval
+    | constraints.LeftOpenInterval
+    | constraints.OpenInterval,
+) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     if _zero(low) and isinstance(high, (int, float)) and high == 1:
         return _onto(SigmoidTransform(), constraint)
     return IntervalTransform(low, high, codomain=constraint)
 
 
-def _onto(transform, constraint):
+def _onto(transform: Transform, constraint: Constraint) -> Transform:
     """State the exact set (open, closed) that was asked for as the codomain."""
     return transform.with_domain(transform.domain, constraint)
 
@@ -168,32 +182,32 @@ _POSITIVE = ExpTransform()
 
 
 @_both(constraints.SoftplusPositive)
-def _softplus(constraint):
+def _softplus(constraint: Constraint) -> Transform:
     return SoftplusTransform()
 
 
 @biject_to.register(constraints.Simplex)
-def _stick_breaking(constraint):
+def _stick_breaking(constraint: Constraint) -> Transform:
     return StickBreakingTransform()
 
 
 @transform_to.register(constraints.Simplex)
-def _softmax(constraint):
+def _softmax(constraint: Constraint) -> Transform:
     return SoftmaxTransform()
 
 
 @_both(constraints.OrderedVector)
-def _ordered(constraint):
+def _ordered(constraint: Constraint) -> Transform:
     return OrderedTransform()
 
 
 @_both(constraints.PositiveOrderedVector)
-def _positive_ordered(constraint):
+def _positive_ordered(constraint: Constraint) -> Transform:
     return PositiveOrderedTransform()
 
 
 @_both(constraints.ZeroSum)
-def _zero_sum(constraint):
+def _zero_sum(constraint: constraints.ZeroSum) -> Transform:
     if constraint.event_dim != 1:
         raise ArgumentError(
             f"biject_to({constraint!r})",
@@ -205,52 +219,52 @@ def _zero_sum(constraint):
 
 
 @_both(constraints.LowerCholesky)
-def _lower_cholesky(constraint):
+def _lower_cholesky(constraint: Constraint) -> Transform:
     return LowerCholeskyTransform()
 
 
 @_both(constraints.SoftplusLowerCholesky)
-def _softplus_lower_cholesky(constraint):
+def _softplus_lower_cholesky(constraint: Constraint) -> Transform:
     return SoftplusLowerCholeskyTransform()
 
 
 @_both(constraints.UnitLowerCholesky)
-def _unit_lower_cholesky(constraint):
+def _unit_lower_cholesky(constraint: Constraint) -> Transform:
     return UnitLowerCholeskyTransform()
 
 
 @_both(constraints.CorrCholesky)
-def _corr_cholesky(constraint):
+def _corr_cholesky(constraint: Constraint) -> Transform:
     return CorrCholeskyTransform()
 
 
 @_both(constraints.PositiveDefinite)
 @_both(constraints.PositiveSemidefinite)
-def _positive_definite(constraint):
+def _positive_definite(constraint: Constraint) -> Transform:
     return PositiveDefiniteTransform()
 
 
 @_both(constraints.CorrMatrix)
-def _corr_matrix(constraint):
+def _corr_matrix(constraint: Constraint) -> Transform:
     return ComposeTransform([CorrCholeskyTransform(), CorrMatrixCholeskyTransform().inv])
 
 
-def _by_parts(registry):
+def _by_parts(registry: ConstraintRegistry) -> None:
     """Register constraints made of others, whose parts are looked up in the same registry."""
 
     @registry.register(constraints.IndependentConstraint)
-    def _independent(constraint):
+    def _independent(constraint: constraints.IndependentConstraint) -> Transform:
         base = registry(constraint.base_constraint)
         n = constraint.reinterpreted_batch_ndims
         return base if base is identity_transform and n == 0 else IndependentTransform(base, n)
 
     @registry.register(constraints.Cat)
-    def _cat(constraint):
+    def _cat(constraint: constraints.Cat) -> Transform:
         parts = [registry(c) for c in constraint.cseq]
         return CatTransform(parts, constraint.dim, constraint.lengths)
 
     @registry.register(constraints.Stack)
-    def _stack(constraint):
+    def _stack(constraint: constraints.Stack) -> Transform:
         return StackTransform([registry(c) for c in constraint.cseq], constraint.dim)
 
 

@@ -7,7 +7,6 @@ softplus(-x), never the logarithm of a product that has lost its small factor.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def log_sigmoid_derivative(x: TensorLike) -> Tensor:
     return neg(x + 2.0 * softplus(neg(x)))
 
 
-def _broadcast(shape, *parameters):
+def _broadcast(shape: Shape, *parameters: TensorLike) -> Shape:
     """Shape of an argument of `shape` with parameters that may be tensors."""
     shapes = [p.array.shape for p in parameters if isinstance(p, TensorBase)]
     return broadcast_shapes(tuple(shape), *shapes, op="transform")
@@ -215,7 +214,7 @@ class AffineTransform(Transform):
 
     inverse_shape = forward_shape
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -262,12 +261,12 @@ class PowerTransform(Transform):
     def _call(self, x: Tensor) -> Tensor:
         return power(x, self.exponent)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         return power(y, 1.0 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.exponent, TensorBase):
-            slope: Any = log(absolute(self.exponent))
+            slope: float | Tensor = log(absolute(self.exponent))
         else:
             slope = math.log(abs(self.exponent))
         return (self.exponent - 1.0) * log(x) + slope
@@ -301,7 +300,7 @@ class IntervalTransform(Transform):
 
     inverse_shape = forward_shape
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.lower_bound + (self.upper_bound - self.lower_bound) * sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Transform:
         """Sign of the derivative, a number or a tensor, for maps of the line."""
         return 1
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no forward map")
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def _equal(a: float, b: float) -> bool:
     return a == b
 
 
-def _tensor(x):
+def _tensor(x: TensorLike) -> Tensor:
     """Tensors as they are, arrays without a copy, Python numbers exactly."""
     if isinstance(x, TensorBase):
         return x
@@ -150,7 +150,7 @@ def inverse_of(transform: Transform, kind: type | None = None) -> Transform:
     return found
 
 
-def _forget(key, reference):
+def _forget(key: int, reference: weakref.ref[Transform]) -> None:
     if _INVERSES.get(key) is reference:
         del _INVERSES[key]
 
@@ -175,7 +175,7 @@ class InverseTransform(Transform):
         """As the inverse."""
         return self._inv.sign
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self._inv._inverse(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class ComposeTransform(Transform):
             need += part.codomain.event_dim - part.domain.event_dim
         self.codomain = _at_least(last, need)
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
             x = part._call(x)
         return x
@@ -262,7 +262,7 @@ class ComposeTransform(Transform):
     def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
         return self._ladj(_tensor(x), None)
 
-    def _ladj(self, x, y):
+    def _ladj(self, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
         """Forward through the parts; `y`, where known, spares the last call."""
         if not self.parts:
             return x, x.new_zeros(x.array.shape)
@@ -276,9 +276,10 @@ class ComposeTransform(Transform):
             out = term if out is None else out + term
             dim += part.codomain.event_dim - part.domain.event_dim
             x = z
+        assert out is not None  # there are parts
         return x, out
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Backward through the parts."""
         if not self.parts:
             return y, y.new_zeros(y.array.shape)
@@ -288,6 +289,7 @@ class ComposeTransform(Transform):
             y, term = part._inverse_and_ladj(y)
             term = _sum_last(term, dim - part.domain.event_dim)
             out = term if out is None else out + term
+        assert out is not None  # there are parts
         return y, out
 
     def forward_shape(self, shape: Shape) -> Shape:
@@ -304,7 +306,7 @@ class ComposeTransform(Transform):
 identity_transform = ComposeTransform([])
 
 
-def _at_least(constraint, event_dim):
+def _at_least(constraint: Constraint, event_dim: int) -> Constraint:
     extra = event_dim - constraint.event_dim
     return constraints.independent(constraint, extra) if extra else constraint
 
@@ -338,7 +340,7 @@ class IndependentTransform(Transform):
         """As the base."""
         return self.base_transform.sign
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return self.base_transform._call(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -352,7 +354,7 @@ class IndependentTransform(Transform):
         y, ladj = self.base_transform.call_and_ladj(_tensor(x))
         return y, _sum_last(ladj, self.reinterpreted_batch_ndims)
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         x, ladj = self.base_transform._inverse_and_ladj(y)
         return x, _sum_last(ladj, self.reinterpreted_batch_ndims)
 
@@ -386,7 +388,7 @@ class ReshapeTransform(Transform):
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         return reshape(x, self.forward_shape(x.array.shape))
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -403,7 +405,7 @@ class ReshapeTransform(Transform):
         return _replaced(shape, self.out_shape, self.in_shape)
 
 
-def _replaced(shape, old, new):
+def _replaced(shape: Shape, old: Shape, new: Shape) -> Shape:
     cut = len(shape) - len(old)
     if cut < 0 or tuple(shape[cut:]) != old:
         raise ShapeError(
@@ -421,13 +423,13 @@ class _Pieces(Transform):
     transforms: list[Transform]
     dim: int
 
-    def _apart(self, x):
+    def _apart(self, x: Tensor) -> Sequence[Tensor]:
         raise NotImplementedError(f"{type(self).__name__} does not say how to cut")
 
-    def _together(self, parts, dim):
+    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} does not say how to join")
 
-    def _call(self, x):
+    def _call(self, x: Tensor) -> Tensor:
         parts = self._apart(x)
         done = [t._call(p) for t, p in zip(self.transforms, parts, strict=True)]
         return self._together(done, self.dim)
@@ -480,10 +482,10 @@ class CatTransform(_Pieces):
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
 
-    def _apart(self, x):
+    def _apart(self, x: Tensor) -> Sequence[Tensor]:
         return split(x, self.lengths, self.dim)
 
-    def _together(self, parts, dim):
+    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         return cat(parts, dim)
 
 
@@ -506,10 +508,10 @@ class StackTransform(_Pieces):
         self.domain = constraints.stack([t.domain for t in self.transforms], dim)
         self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
 
-    def _apart(self, x):
+    def _apart(self, x: Tensor) -> Sequence[Tensor]:
         return unbind(x, self.dim)
 
-    def _together(self, parts, dim):
+    def _together(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         return stack(parts, dim)
 
 

@@ -88,7 +88,7 @@ class StickBreakingTransform(Transform):
         return _resized(shape, -1)
 
 
-def _resized(shape, change):
+def _resized(shape: Shape, change: int) -> Shape:
     if not shape or shape[-1] + change < 1:
         raise ShapeError(
             "StickBreakingTransform",
@@ -198,7 +198,7 @@ class LowerCholeskyAffine(Transform):
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + squeeze(self.scale_tril @ unsqueeze(x, -1), -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         shift = unsqueeze(y - self.loc, -1)
         tril = self.scale_tril
         lead = shift.array.shape[:-2]
@@ -216,7 +216,7 @@ class LowerCholeskyAffine(Transform):
     def inverse_shape(self, shape: Shape) -> Shape:
         return self._wide(shape)
 
-    def _wide(self, shape):
+    def _wide(self, shape: Shape) -> Shape:
         given = self.scale_tril.array.shape[:-1]
         return broadcast_shapes(tuple(shape), self.loc.array.shape, given, op="LowerCholeskyAffine")
 
@@ -249,7 +249,7 @@ class ZeroSumTransform(Transform):
         return _resized(shape, -1)
 
 
-def _helmert(n):
+def _helmert(n: int) -> np.ndarray:
     """Orthonormal basis, shape (n + 1, n), of the vectors that add up to 0."""
     basis = np.zeros((n + 1, n))
     for j in range(n):

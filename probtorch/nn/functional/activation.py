@@ -286,7 +286,7 @@ def glu(input: TensorLike, dim: int = -1) -> Tensor:
 # ------------------------------------------------------------------------------------------ softmax
 
 
-def _implicit(name, x, dim):
+def _implicit(name: str, x: Tensor, dim: int | None) -> int:
     """Return `dim`, or the dim that PyTorch assumes, with a warning, if there is none."""
     if dim is not None:
         return dim

@@ -6,13 +6,13 @@ them. What survives is divided by its probability: the expectation does not chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.errors import ShapeError
 from probtorch.nn.arguments import fraction
 from probtorch.ops.elementwise import ge, where
@@ -30,7 +30,14 @@ def _kept(x: Tensor, p: float, shape: Sequence[int]) -> Tensor:
     return ge(rand(shape, dtype=x.array.dtype, device=x.device), p)
 
 
-def _drop(name, input, p, training, inplace, mask_shape):
+def _drop(
+    name: str,
+    input: TensorLike,
+    p: float,
+    training: bool,
+    inplace: bool,
+    mask_shape: Callable[[Shape], Shape],
+) -> Tensor:
     x = as_tensor(input, name)
     fraction(name, "p", p)
     if not training or p == 0.0:
@@ -49,8 +56,8 @@ def dropout(
     return _drop("dropout", input, p, training, inplace, lambda shape: shape)
 
 
-def _channels(name, n):
-    def mask_shape(shape):
+def _channels(name: str, n: int) -> Callable[[Shape], Shape]:
+    def mask_shape(shape: Shape) -> Shape:
         if len(shape) not in (n + 1, n + 2):
             raise ShapeError(
                 name,

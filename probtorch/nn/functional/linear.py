@@ -182,7 +182,7 @@ def embedding(
     return out
 
 
-def _check_rows(index, rows, sparse):
+def _check_rows(index: Tensor, rows: int, sparse: bool) -> None:
     if index.array.dtype.kind not in "iu":
         raise DTypeError(
             "embedding",
@@ -207,7 +207,7 @@ def _check_rows(index, rows, sparse):
 
 
 @no_grad
-def _shorten_rows(index, w, max_norm, norm_type):
+def _shorten_rows(index: Tensor, w: Tensor, max_norm: float, norm_type: float) -> None:
     used = as_tensor(np.unique(index.cpu().numpy())).to(w.device)
     chosen = getitem(w, used)
     length = norm(chosen, norm_type, -1, True)
@@ -248,7 +248,7 @@ def pairwise_distance(
 # ------------------------------------------------------------------------------------------- pixels
 
 
-def _factor(op, name, value, channels, square):
+def _factor(op: str, name: str, value: int, channels: int, square: int) -> None:
     if value < 1 or channels % square:
         raise ShapeError(
             op,
@@ -258,7 +258,7 @@ def _factor(op, name, value, channels, square):
         )
 
 
-def _image(name, input):
+def _image(name: str, input: TensorLike) -> Tensor:
     x = as_tensor(input, name)
     if x.array.ndim < 3:
         raise ShapeError(

@@ -57,7 +57,7 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return ops.sum(loss) if reduction == "sum" else loss
 
 
-def _pair(name, input, target):
+def _pair(name: str, input: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]:
     """Return both as tensors; other shapes broadcast, with PyTorch's warning."""
     x, t = as_tensor(input, name), as_tensor(target, name)
     if x.array.shape != t.array.shape:
@@ -83,7 +83,7 @@ def _same_shape(name: str, x: Tensor, t: Tensor) -> None:
 # --------------------------------------------------------------------------------------- regression
 
 
-def _weighted(loss, weight, reduction):
+def _weighted(loss: Tensor, weight: TensorLike | None, reduction: str) -> Tensor:
     """Reduce with elementwise weights; the mean divides by their sum."""
     if weight is None:
         return reduced(loss, reduction)
@@ -174,7 +174,7 @@ def huber_loss(
     return _weighted(loss, weight, reduction)
 
 
-def _positive(name, argument, value, or_zero=False):
+def _positive(name: str, argument: str, value: float, or_zero: bool = False) -> None:
     if not (value >= 0 if or_zero else value > 0):
         raise DomainError(
             name,
@@ -336,7 +336,7 @@ def _class_dim(name: str, x: Tensor) -> int:
     return 1 if x.array.ndim > 1 else 0
 
 
-def _along_classes(weight: Tensor, x: Tensor, dim: int) -> Tensor:
+def _along_classes(weight: TensorLike, x: Tensor, dim: int) -> Tensor:
     """Return the class weights in a shape that broadcasts with `x`."""
     w = as_tensor(weight, "weight")
     if w.array.shape != (x.array.shape[dim],):
@@ -349,7 +349,9 @@ def _along_classes(weight: Tensor, x: Tensor, dim: int) -> Tensor:
     return reshape(w, (-1, *[1] * (x.array.ndim - dim - 1)))
 
 
-def _soft_targets(logp, t, weight, reduction, smoothing, dim):
+def _soft_targets(
+    logp: Tensor, t: Tensor, weight: TensorLike | None, reduction: str, smoothing: float, dim: int
+) -> Tensor:
     if smoothing:
         t = t * (1.0 - smoothing) + smoothing / max(logp.array.shape[dim], 1)
     loss = logp * t
@@ -378,15 +380,15 @@ def nll_loss(
 
 
 def _nll(
-    name,
-    logp,
-    t,
-    weight,
-    ignore_index,
-    reduction,
-    smoothing,
-    dim,
-):
+    name: str,
+    logp: Tensor,
+    t: Tensor,
+    weight: TensorLike | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    dim: int,
+) -> Tensor:
     shape = logp.array.shape
     if t.array.dtype.kind not in "iu":
         raise DTypeError(

@@ -181,7 +181,9 @@ def multilabel_soft_margin_loss(
     return reduced(mean(loss if weight is None else loss * weight, -1), reduction)
 
 
-def _rows(name, input, target, per_row):
+def _rows(
+    name: str, input: TensorLike, target: TensorLike, per_row: bool
+) -> tuple[Tensor, Tensor, bool]:
     """Return the input as (N, C), the target as (N,) or (N, C), and whether there was no batch."""
     x, t = as_tensor(input, name), as_tensor(target, name)
     single = x.array.ndim == 1

@@ -7,7 +7,6 @@ PyTorch. Statistics that the gradient flows through are part of the tape.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from probtorch.autograd.modes import no_grad
 from probtorch.core.dtype import finfo, float32, promote_types
@@ -24,7 +23,7 @@ from probtorch.tensor import Tensor
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
-def _scaled(y, weight, bias, shape):
+def _scaled(y: Tensor, weight: TensorLike | None, bias: TensorLike | None, shape: Shape) -> Tensor:
     if weight is None and bias is None:
         # The tape reads y: who overwrites the result, as ReLU in place does, must not meet it.
         return y.clone()
@@ -33,7 +32,7 @@ def _scaled(y, weight, bias, shape):
     return y if bias is None else y + reshape(bias, shape)
 
 
-def _last_dims(op, x, normalized_shape):
+def _last_dims(op: str, x: Tensor, normalized_shape: SizeLike) -> tuple[Shape, Shape]:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = len(shape)
     if not n or x.array.shape[-n:] != shape:
@@ -118,7 +117,7 @@ def group_norm(
     return _scaled(y, weight, bias, (1, shape[1], *[1] * (len(shape) - 2)))
 
 
-def _update(running, value, momentum):
+def _update(running: TensorLike, value: Tensor, momentum: float) -> None:
     if not isinstance(running, TensorBase):
         raise DTypeError(
             "batch_norm",
@@ -126,7 +125,7 @@ def _update(running, value, momentum):
             got=f"{type(running).__name__} {running!r:.40}",
             fix="pass zeros(C) and ones(C), or None",
         )
-    tensor: Any = running
+    tensor: Tensor = running
     tensor.copy_(tensor * (1.0 - momentum) + reshape(value, tensor.array.shape) * momentum)
 
 
@@ -137,7 +136,7 @@ def batch_norm(
     weight: TensorLike | None = None,
     bias: TensorLike | None = None,
     training: bool = False,
-    momentum: float | None = 0.1,
+    momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Standardise each channel over the batch (in training) or by running statistics.
@@ -201,7 +200,7 @@ def instance_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     use_input_stats: bool = True,
-    momentum: float | None = 0.1,
+    momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Standardise each channel of each sample over its other dims; arguments as `batch_norm`.

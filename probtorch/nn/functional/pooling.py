@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, overload
+
 from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.ops import pooling
 from probtorch.tensor import Tensor
@@ -61,18 +64,87 @@ _OVERRIDE = """divisor_override : int, optional
     """
 
 
-def _max_pool(n):
+# A size per dim, one for all, or None to keep the size.
+Sizes: TypeAlias = int | Sequence[int | None] | None
+
+
+class _MaxPool(Protocol):
+    @overload
+    def __call__(
+        self,
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike = 0,
+        dilation: SizeLike = 1,
+        ceil_mode: bool = False,
+        return_indices: Literal[False] = False,
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self,
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike = 0,
+        dilation: SizeLike = 1,
+        ceil_mode: bool = False,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class _AvgPool(Protocol):
+    def __call__(
+        self,
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike | str = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor: ...
+
+
+class _LPPool(Protocol):
+    def __call__(
+        self,
+        input: TensorLike,
+        norm_type: float,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor: ...
+
+
+class _AdaptiveAvgPool(Protocol):
+    def __call__(self, input: TensorLike, output_size: Sizes) -> Tensor: ...
+
+
+class _AdaptiveMaxPool(Protocol):
+    @overload
+    def __call__(
+        self, input: TensorLike, output_size: Sizes, return_indices: Literal[False] = False
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: TensorLike, output_size: Sizes, *, return_indices: Literal[True]
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+def _max_pool(n: int) -> _MaxPool:
     name = f"max_pool{n}d"
 
     def call(
-        input,
-        kernel_size,
-        stride=None,
-        padding=0,
-        dilation=1,
-        ceil_mode=False,
-        return_indices=False,
-    ):
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike = 0,
+        dilation: SizeLike = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         return pooling.max_pool(
             name, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
         )
@@ -80,24 +152,24 @@ def _max_pool(n):
     return _named(call, name, _MAX, n)
 
 
-def _named(call, name, doc, n):
+def _named(call: Callable[..., object], name: str, doc: str, n: int) -> Any:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc.format(what=_INPUT[n][0], number=_INPUT[n][1])
     return call
 
 
-def _avg_pool(n):
+def _avg_pool(n: int) -> _AvgPool:
     name = f"avg_pool{n}d"
 
     def call(
-        input,
-        kernel_size,
-        stride=None,
-        padding=0,
-        ceil_mode=False,
-        count_include_pad=True,
-        divisor_override=None,
-    ):
+        input: TensorLike,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        padding: SizeLike | str = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
         return pooling.avg_pool(
             name,
             n,
@@ -127,30 +199,38 @@ def avg_pool1d(
     )
 
 
-def _lp_pool(n):
+def _lp_pool(n: int) -> _LPPool:
     name = f"lp_pool{n}d"
 
-    def call(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+    def call(
+        input: TensorLike,
+        norm_type: float,
+        kernel_size: SizeLike,
+        stride: SizeLike | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:
         return pooling.lp_pool(name, n, input, norm_type, kernel_size, stride, ceil_mode)
 
     doc = "Return ``sum(x ** p) ** (1 / p)``, p = `norm_type`, over each window of {what}."
     return _named(call, name, doc, n)
 
 
-def _adaptive_avg_pool(n):
+def _adaptive_avg_pool(n: int) -> _AdaptiveAvgPool:
     name = f"adaptive_avg_pool{n}d"
 
-    def call(input, output_size):
+    def call(input: TensorLike, output_size: Sizes) -> Tensor:
         return pooling.adaptive_avg_pool(name, n, input, output_size)
 
     doc = "Return means of {what} over a grid of windows of `output_size` (None keeps a size)."
     return _named(call, name, doc, n)
 
 
-def _adaptive_max_pool(n):
+def _adaptive_max_pool(n: int) -> _AdaptiveMaxPool:
     name = f"adaptive_max_pool{n}d"
 
-    def call(input, output_size, return_indices=False):
+    def call(
+        input: TensorLike, output_size: Sizes, return_indices: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         return pooling.adaptive_max_pool(name, n, input, output_size, return_indices)
 
     doc = "Return largest elements of {what} over a grid of windows of `output_size`."

@@ -7,9 +7,8 @@ whole sequence in one product. `weight_hh` comes transposed, (hidden, gates * hi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from probtorch.autograd.function import Function
+from probtorch.autograd.function import Context, Function
 from probtorch.core.making import as_tensor
 from probtorch.errors import ArgumentError
 from probtorch.ops.contraction import matmul
@@ -27,16 +26,16 @@ class _Steps(Function):
     """
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx: Context, x: Tensor) -> tuple[Tensor, ...]:
         return unbind(x, 0)
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx: Context, *grads: Tensor) -> Tensor:
         return stack(grads)
 
     # The base says None for "no rule".
     @staticmethod
-    def jvp(ctx, tangent):  # type: ignore[override]
+    def jvp(ctx: Context, tangent: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         return unbind(tangent, 0)
 
 
@@ -57,7 +56,9 @@ _NONLINEARITIES: dict[str | None, Callable[[Tensor], Tensor]] = {
 }
 
 
-def nonlinearity_of(owner: str, nonlinearity: Any) -> Callable[[Tensor], Tensor]:
+def nonlinearity_of(
+    owner: str, nonlinearity: str | Callable[[Tensor], Tensor] | None
+) -> Callable[[Tensor], Tensor]:
     """Return the function meant by a name, None (linear) or a function.
 
     Raises

@@ -23,6 +23,7 @@ from probtorch.distributions.transforms.flows.module import (
     TransformModule,
     hidden_sizes,
 )
+from probtorch.distributions.transforms.transform import Transform
 from probtorch.nn.autoregressive import AutoRegressiveNN, ConditionalAutoRegressiveNN
 from probtorch.ops.elementwise import exp, neg, sigmoid, softplus, tanh, where
 from probtorch.ops.reduction import sum as total
@@ -69,21 +70,21 @@ class Autoregressive(OnePass, TransformModule):
         self.arn = autoregressive_nn
 
     @abc.abstractmethod
-    def _forward(self, parameters, x):
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(y, log derivatives)``, elementwise."""
 
     @abc.abstractmethod
-    def _backward(self, parameters, y):
+    def _backward(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return x, elementwise."""
 
     def _call(self, x: Tensor) -> Tensor:
         return self._forward(self.arn(x), x)[0]
 
-    def call_and_ladj(self, x: TensorLike) -> tuple[Tensor, Tensor]:
+    def call_and_ladj(self, x: Any) -> tuple[Tensor, Tensor]:
         y, log_slope = self._forward(self.arn(x), x)
         return y, total(log_slope, -1)
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         place = np.argsort(to_host(self.arn.permutation.array))
         x = y.new_zeros(y.array.shape)
         for k in range(place.size):
@@ -129,7 +130,7 @@ class AffineAutoregressive(Autoregressive):
         self.log_scale_min_clip, self.log_scale_max_clip = log_scale_min_clip, log_scale_max_clip
         self.sigmoid_bias, self.stable = sigmoid_bias, stable
 
-    def _forward(self, parameters: tuple[Tensor, ...], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = parameters
         if self.stable:
             logit = raw + self.sigmoid_bias
@@ -138,7 +139,7 @@ class AffineAutoregressive(Autoregressive):
         log_scale = soft_clip(raw, self.log_scale_min_clip, self.log_scale_max_clip)
         return mean + exp(log_scale) * x, log_scale
 
-    def _backward(self, parameters: tuple[Tensor, ...], y: Tensor) -> Tensor:
+    def _backward(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         mean, raw = parameters
         if self.stable:
             logit = raw + self.sigmoid_bias
@@ -186,7 +187,7 @@ class ConditionalAffineAutoregressive(ConditionalTransformModule):
         super().__init__()
         self.nn, self.kwargs = autoregressive_nn, kwargs
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         return AffineAutoregressive(InContext(self.nn, context), **self.kwargs)
 

@@ -6,7 +6,7 @@ layers the parts have to change places: `permute`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from probtorch.core.signatures import explain_calls
@@ -17,6 +17,7 @@ from probtorch.distributions.transforms.flows.module import (
     TransformModule,
     hidden_sizes,
 )
+from probtorch.distributions.transforms.transform import Transform
 from probtorch.distributions.transforms.vector import PermuteTransform, last_part
 from probtorch.errors import ArgumentError
 from probtorch.nn.autoregressive import ConditionalDenseNN, DenseNN
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-def split_of(owner: Any, input_dim: int, split_dim: int | None) -> int:
+def split_of(owner: object, input_dim: int, split_dim: int | None) -> int:
     """Return where to cut a vector in two, in the middle if `split_dim` is None.
 
     Raises
@@ -75,7 +76,7 @@ class AffineCoupling(OnePass, TransformModule):
     def __init__(
         self,
         split_dim: int,
-        hypernet: Callable[..., Any],
+        hypernet: Any,
         log_scale_min_clip: float = -5.0,
         log_scale_max_clip: float = 3.0,
     ) -> None:
@@ -95,7 +96,7 @@ class AffineCoupling(OnePass, TransformModule):
     def _inverse(self, y: Tensor) -> Tensor:
         return self._inverse_and_ladj(y)[0]
 
-    def _inverse_and_ladj(self, y):
+    def _inverse_and_ladj(self, y: Tensor) -> tuple[Tensor, Tensor]:
         first, second = last_part(y, 0, self.split_dim), last_part(y, self.split_dim)
         mean, log_scale = self._moments(first)
         return cat([first, (second - mean) * exp(neg(log_scale))], -1), total(log_scale, -1)
@@ -115,11 +116,11 @@ class ConditionalAffineCoupling(ConditionalTransformModule):
         Settings of `AffineCoupling`.
     """
 
-    def __init__(self, split_dim: int, hypernet: Callable[..., Any], **kwargs: Any) -> None:
+    def __init__(self, split_dim: int, hypernet: Any, **kwargs: Any) -> None:
         super().__init__()
         self.split_dim, self.nn, self.kwargs = split_dim, hypernet, kwargs
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         return AffineCoupling(self.split_dim, InContext(self.nn, context), **self.kwargs)
 

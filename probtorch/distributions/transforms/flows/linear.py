@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from probtorch.autograd.modes import no_grad
@@ -51,7 +51,7 @@ class ConditionedHouseholder(Transform):
     def __init__(self, u_unnormed: Tensor) -> None:
         self.u_unnormed = u_unnormed
 
-    def _reflected(self, x, order):
+    def _reflected(self, x: Tensor, order: Iterable[int]) -> Tensor:
         for i in order:
             u = self.u_unnormed[..., i, :]
             x = x - (2.0 * total(u * x, -1, keepdim=True) / total(u * u, -1, keepdim=True)) * u
@@ -104,7 +104,7 @@ class ConditionalHouseholder(ConditionalTransformModule):
         super().__init__()
         self.input_dim, self.nn, self.count_transforms = input_dim, nn, count_transforms
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         u = self.nn(context)
         return ConditionedHouseholder(

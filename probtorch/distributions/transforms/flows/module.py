@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from probtorch.core.signatures import explain_calls
 from probtorch.distributions import constraints
@@ -101,7 +101,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         The first in the list comes first.
     """
 
-    def __init__(self, parts: Sequence[Any]) -> None:
+    def __init__(self, parts: Sequence[Transform]) -> None:
         Module.__init__(self)
         flat = []
         for part in parts:
@@ -114,7 +114,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
 
     # Read from the children, where `ComposeTransform` has a list of its own.
     @property
-    def parts(self) -> list[Any]:  # type: ignore[override]
+    def parts(self) -> list[Transform]:  # type: ignore[override]
         """The transforms, in order."""
         return _kept(self)
 
@@ -122,7 +122,7 @@ class ComposeTransformModule(TransformModule, ComposeTransform):
         return self._count
 
 
-def _keep(module, parts):
+def _keep(module: Module, parts: Sequence[Any]) -> None:
     """Make parts with parameters children of a module, under their numbers; keep others beside."""
     module._others = {}
     for i, part in enumerate(parts):
@@ -133,14 +133,14 @@ def _keep(module, parts):
     module._count = len(parts)
 
 
-def _kept(module):
+def _kept(module: Module) -> list[Any]:
     """Return those parts, in order."""
     others, children = module._others, module._modules
     return [others[i] if i in others else children[str(i)] for i in range(module._count)]
 
 
 def iterated(
-    repeats: int, base_fn: Callable[..., Any], *args: Any, **kwargs: Any
+    repeats: int, base_fn: Callable[..., Transform], *args: object, **kwargs: object
 ) -> ComposeTransformModule:
     """Return several new transforms in a row.
 
@@ -172,7 +172,7 @@ class ConditionalTransform(abc.ABC):
     """A transform for every context."""
 
     @abc.abstractmethod
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context.
 
         Parameters
@@ -191,7 +191,7 @@ class ConditionalTransformModule(ConditionalTransform, Module):
     __hash__ = Module.__hash__
 
     @property
-    def inv(self) -> Any:
+    def inv(self) -> ConditionalTransform:
         """The inverses, a conditional transform over the same parameters."""
         return _ConditionalInverse(self)
 
@@ -199,16 +199,19 @@ class ConditionalTransformModule(ConditionalTransform, Module):
 class _ConditionalInverse(ConditionalTransformModule):
     """The inverse for every context."""
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform: ConditionalTransform) -> None:
         super().__init__()
         self._inv = transform
 
     @property
-    def inv(self) -> Any:
+    def inv(self) -> ConditionalTransform:
         return self._inv
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         return self._inv.condition(context).inv
+
+
+Part: TypeAlias = Transform | ConditionalTransform
 
 
 class ConditionalComposeTransformModule(ConditionalTransformModule):
@@ -220,7 +223,7 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
         The first comes first. All that depend on the context see the same.
     """
 
-    def __init__(self, transforms: Sequence[Any]) -> None:
+    def __init__(self, transforms: Sequence[Part]) -> None:
         super().__init__()
         transforms = list(transforms)
         for transform in transforms:
@@ -234,19 +237,20 @@ class ConditionalComposeTransformModule(ConditionalTransformModule):
         _keep(self, transforms)
 
     @property
-    def transforms(self) -> list[Any]:
+    def transforms(self) -> list[Part]:
         """The transforms, in order."""
         return _kept(self)
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the composition for a context."""
         return ComposeTransformModule([conditioned(t, context) for t in self.transforms])
 
 
-def conditioned(transform: Any, context: Tensor) -> Transform:
+def conditioned(transform: Part, context: Tensor) -> Transform:
     """Return a transform for a context; one that needs none stays what it is."""
-    conditional = isinstance(transform, ConditionalTransform)
-    return transform.condition(context) if conditional else transform
+    if isinstance(transform, ConditionalTransform):
+        return transform.condition(context)
+    return transform
 
 
 explain_calls(globals())

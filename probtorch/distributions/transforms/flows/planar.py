@@ -7,8 +7,7 @@ flow takes one such equation per number, a radial one a quadratic equation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from probtorch.distributions.transforms.flows.module import (
     TransformModule,
     hidden_sizes,
 )
+from probtorch.distributions.transforms.transform import Transform
 from probtorch.nn import init
 from probtorch.nn.arguments import whole
 from probtorch.nn.autoregressive import DenseNN
@@ -76,7 +76,7 @@ class ConditionedPlanar(OnePass):
         bend = tanh(total(self.w * x, -1) + self.bias)
         return x + u * unsqueeze(bend, -1), log1p(product * (1.0 - bend * bend))
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         u, product = self._direction()
         height = _height(total(self.w * y, -1), product, self.bias)
         return y - u * unsqueeze(tanh(height + self.bias), -1)
@@ -103,10 +103,10 @@ def _root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     tolerance = 4.0 * float(np.finfo(s.array.dtype).eps)
     none = s.new_zeros(())
 
-    def moving(state):
+    def moving(state: tuple[Tensor, ...]) -> Tensor:
         return state[3] * (state[4] < MAX_STEPS) > 0.5
 
-    def step(state):
+    def step(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         a, low, high, _, count = state
         bend = tanh(a + b)
         excess = a + c * bend - s
@@ -119,7 +119,7 @@ def _root(s: Tensor, c: Tensor, b: Tensor) -> Tensor:
     return while_loop(moving, step, (s, s - reach, s + reach, none + 1.0, none))[0]
 
 
-def _spread(input_dim):
+def _spread(input_dim: int) -> Callable[[Tensor], object]:
     """How weights start: uniform on ``(-1, 1) / sqrt(input_dim)``."""
     return init.uniform(-(input_dim**-0.5), input_dim**-0.5)
 
@@ -159,7 +159,7 @@ class ConditionalPlanar(ConditionalTransformModule):
         super().__init__()
         self.nn = nn
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         bias, u, w = self.nn(context)
         return ConditionedPlanar(squeeze(bias, -1), u, w)
@@ -212,7 +212,7 @@ class Sylvester(OnePass, TransformModule):
         ladj = total(log1p(r_diagonal * s_diagonal * (1.0 - bend * bend)), -1)
         return x + self.q._call(bend @ r.mT), ladj
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         r, r_diagonal, s, s_diagonal = self._triangles()
         rest = self.q._inverse(y)
         slopes = self.bias + y.new_zeros(y.array.shape)
@@ -257,7 +257,7 @@ class ConditionedRadial(OnePass):
         ladj = (n - 1) * log1p(beta * h) + log1p(beta * alpha * h * h)
         return x + unsqueeze(beta * h, -1) * shift, ladj
 
-    def _inverse(self, y):
+    def _inverse(self, y: Tensor) -> Tensor:
         alpha, beta = self._settings_now()
         shift = y - self.x0
         reach = _length(shift)
@@ -268,7 +268,7 @@ class ConditionedRadial(OnePass):
         return self.x0 + shift / unsqueeze(1.0 + beta / (alpha + r), -1)
 
 
-def _length(x):
+def _length(x: Tensor) -> Tensor:
     """Norm of vectors, with gradient 0 at 0."""
     squares = total(x * x, -1)
     nothing = squares == 0.0
@@ -310,7 +310,7 @@ class ConditionalRadial(ConditionalTransformModule):
         super().__init__()
         self.nn = nn
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         x0, alpha, beta = self.nn(context)
         return ConditionedRadial(x0, squeeze(alpha, -1), squeeze(beta, -1))

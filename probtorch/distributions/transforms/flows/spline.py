@@ -11,7 +11,7 @@ Free parameters of 0 give the identity exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from probtorch.core.signatures import explain_calls
@@ -112,13 +112,13 @@ def _piece(positions: Tensor, value: Tensor) -> Tensor:
     return total((unsqueeze(value, -1) >= inner).long(), -1, keepdim=True)
 
 
-def _ends(tables, index):
+def _ends(tables: Sequence[Tensor], index: Tensor) -> tuple[tuple[Tensor, ...], ...]:
     """Return the values of several tables at the left and at the right end of the chosen pieces."""
     values = stack(tables, -2)
     lead, rows = index.array.shape[:-1], len(tables)
     values = expand(values, (*lead, *values.array.shape[-2:]))
     index = expand(unsqueeze(index, -1), (*lead, rows, 1))
-    return (unbind(squeeze(gather(values, -1, i), -1), -1) for i in (index, index + 1))
+    return tuple(unbind(squeeze(gather(values, -1, i), -1), -1) for i in (index, index + 1))
 
 
 def rational_quadratic(
@@ -169,7 +169,7 @@ def rational_quadratic(
     return where(inside, result, value), where(inside, log_slope, 0.0)
 
 
-def _check(owner: Any, count_bins: int, bound: float, order: str) -> None:
+def _check(owner: str, count_bins: int, bound: float, order: str) -> None:
     whole(owner, 2, count_bins=count_bins)
     if not bound > 0.0:
         raise ArgumentError(owner, expected="bound > 0", got=f"bound={bound}", fix="bound=3.0")
@@ -195,10 +195,10 @@ class ConditionedSpline(Transform):
     domain = constraints.real
     codomain = constraints.real
 
-    def __init__(self, parameters: tuple[Tensor, ...], bound: float = 3.0) -> None:
+    def __init__(self, parameters: Sequence[Tensor], bound: float = 3.0) -> None:
         self._given, self.bound = parameters, bound
 
-    def _parameters_now(self):
+    def _parameters_now(self) -> Sequence[Tensor]:
         return self._given
 
     def _call(self, x: Tensor) -> Tensor:
@@ -249,7 +249,7 @@ class Spline(ConditionedSpline, TransformModule):
             shape = (input_dim, count_bins - count)
             self.parameter(f"unnormalized_{name}", shape, init=init.uniform(-0.5, 0.5))
 
-    def _parameters_now(self):
+    def _parameters_now(self) -> tuple[Tensor, ...]:
         return self.unnormalized_widths, self.unnormalized_heights, self.unnormalized_slopes
 
 
@@ -276,7 +276,7 @@ class ConditionalSpline(ConditionalTransformModule):
         _check("ConditionalSpline", count_bins, bound, order)
         self.nn, self.input_dim, self.count_bins, self.bound = nn, input_dim, count_bins, bound
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> ConditionedSpline:
         """Return the transform for a context."""
         parameters = tuple(
             reshape(p, (*p.array.shape[:-1], self.input_dim, p.array.shape[-1] // self.input_dim))
@@ -304,7 +304,7 @@ class SplineAutoregressive(Autoregressive):
     def __init__(
         self,
         input_dim: int,
-        autoregressive_nn: Callable[..., Any],
+        autoregressive_nn: Any,
         count_bins: int = 8,
         bound: float = 3.0,
         order: str = "quadratic",
@@ -313,11 +313,11 @@ class SplineAutoregressive(Autoregressive):
         _check("SplineAutoregressive", count_bins, bound, order)
         self.input_dim, self.count_bins, self.bound = input_dim, count_bins, bound
 
-    def _forward(self, parameters: tuple[Tensor, ...], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         parameters = tuple(transpose(p, -1, -2) for p in parameters)
         return rational_quadratic(x, parameters, self.bound)
 
-    def _backward(self, parameters: tuple[Tensor, ...], y: Tensor) -> Tensor:
+    def _backward(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         parameters = tuple(transpose(p, -1, -2) for p in parameters)
         return rational_quadratic(y, parameters, self.bound, inverse=True)[0]
 
@@ -333,13 +333,11 @@ class ConditionalSplineAutoregressive(ConditionalTransformModule):
         Settings of `SplineAutoregressive`.
     """
 
-    def __init__(
-        self, input_dim: int, autoregressive_nn: Callable[..., Any], **kwargs: Any
-    ) -> None:
+    def __init__(self, input_dim: int, autoregressive_nn: Any, **kwargs: Any) -> None:
         super().__init__()
         self.input_dim, self.nn, self.kwargs = input_dim, autoregressive_nn, kwargs
 
-    def condition(self, context: Tensor) -> Any:
+    def condition(self, context: Tensor) -> Transform:
         """Return the transform for a context."""
         return SplineAutoregressive(self.input_dim, InContext(self.nn, context), **self.kwargs)
 
@@ -407,7 +405,7 @@ class SplineCoupling(OnePass, TransformModule):
         return cat([x1, x2], -1), upper if ladj is None else ladj + upper
 
 
-def _sizes(count_bins, numbers=1):
+def _sizes(count_bins: int, numbers: int = 1) -> list[int]:
     """Numbers of parameters that a network has to give for the splines of so many numbers."""
     return [numbers * count_bins, numbers * count_bins, numbers * (count_bins - 1)]
 
